@@ -33,11 +33,7 @@ def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def to_arrow(values: npt.NDArray[Any] | Sequence[str]) -> pa.Array:
-    """Return numbers, truths or words as an Arrow array.
-
-    Args:
-        values: Shape (n,); numbers keep their type.
-    """
+    """Return numbers, truths or words as an Arrow array."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "biuf" and values.ndim == 1:
         bits = values.dtype == np.bool_
         held = np.packbits(values, bitorder="little") if bits else np.ascontiguousarray(values)

@@ -50,9 +50,6 @@ def sha256_file(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, 64 hex digits.
 
     A process reads a file again only if its inode, size or times of change differ from the last time.
-
-    Raises:
-        ArtifactError: The file is missing or cannot be read.
     """
     try:
         facts = path.stat()
@@ -87,26 +84,13 @@ class Artifact:
 
     @classmethod
     def open(cls, path: str | Path, sha256: str | None = None, **facts: Any) -> Self:
-        """Name the file at `path`; if `sha256` is given, the content must have this hash.
-
-        Args:
-            path: The file.
-            sha256: The expected hash, or None to accept any content.
-            facts: `provenance`, `licence` and `description`.
-
-        Raises:
-            ArtifactError: The file is missing or unreadable, or its hash differs.
-        """
+        """Name the file at `path`; if `sha256` is given, the content must have this hash."""
         actual = sha256_file(Path(path))
         _refuse_other(Path(path), actual, sha256 or actual)
         return cls(Path(path), actual, **facts)
 
     def verify(self) -> Self:
-        """Hash the file again, if it may have changed, and return this artifact.
-
-        Raises:
-            ArtifactError: The file is missing or unreadable, or its hash differs.
-        """
+        """Hash the file again, if it may have changed, and return this artifact."""
         _refuse_other(self.path, sha256_file(self.path), self.sha256)
         return self
 
@@ -119,11 +103,7 @@ def _refuse_other(path: Path, actual: str, expected: str) -> None:
 
 
 def cache_directory() -> Path:
-    """Return the folder of derived artifacts (`DPTEXT_CACHE`, otherwise the XDG cache); only its owner may use it.
-
-    Raises:
-        ArtifactError: The folder cannot be created, or everybody may write to it.
-    """
+    """Return the folder of derived artifacts (`DPTEXT_CACHE`, otherwise the XDG cache); only its owner may use it."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(os.environ.get(CACHE_VARIABLE) or Path(home) / "dptext").absolute()
     hint = f"set {CACHE_VARIABLE} to a folder of your own"
@@ -145,18 +125,6 @@ def store(description: Mapping[str, Any], build: Callable[[Path], None], *, suff
 
     Several processes may call this at once. Each builds in a folder of its own, one entry is moved into place, and all
     processes get that entry.
-
-    Args:
-        description: Everything that the content depends on, plain data; its hash names the entry.
-        build: Writes the content to a given path.
-        suffix: File suffix, such as ".safetensors".
-        facts: `provenance` and `licence`.
-
-    Returns:
-        The verified artifact.
-
-    Raises:
-        ArtifactError: The cache cannot be written, or the hash of an entry differs, so that it was changed.
     """
     name = hashlib.sha256(canon(description)).hexdigest()
     entry = DERIVED / name
@@ -217,11 +185,6 @@ def save_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]], metadata: 
 
     (The library's own writer orders metadata differently in every process, so equal contents would get different
     hashes.)
-
-    Args:
-        path: The new file.
-        tensors: Arrays by name; they are written by descending item size, then by name, each aligned to its item size.
-        metadata: Text by name.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))

@@ -36,20 +36,12 @@ def load(name: str) -> type[Mechanism]:
 
 
 def load_postprocess(name: str) -> type[PostProcess]:
-    """Return the class of the post-processing `name`.
-
-    Raises:
-        PolicyError: There is no such post-processing.
-    """
+    """Return the class of the post-processing `name`."""
     return extensions.load("postprocesses", name, PostProcess)  # type: ignore[type-abstract]
 
 
 def build(parameters: Mapping[str, Any]) -> Mechanism:
-    """Make a mechanism from plain data: `{"name": "custext", "epsilon": 2.0}`.
-
-    Raises:
-        PolicyError: The name or a parameter is unknown, or a value is out of range.
-    """
+    """Make a mechanism from plain data: `{"name": "custext", "epsilon": 2.0}`."""
     name, values = _named(parameters, "a mechanism", 'write { name = "custext", epsilon = 2.0 }')
     kind = load(name)
     with validated(name, kind.model_fields, of=f"parameters of {name}"):
@@ -57,11 +49,7 @@ def build(parameters: Mapping[str, Any]) -> Mechanism:
 
 
 def build_postprocess(parameters: Mapping[str, Any]) -> PostProcess:
-    """Make a post-processing from plain data: `{"name": "rewrite_again", "model": "models/rewriter"}`.
-
-    Raises:
-        PolicyError: The name or a parameter is unknown, or a value is out of range.
-    """
+    """Make a post-processing from plain data: `{"name": "rewrite_again", "model": "models/rewriter"}`."""
     hint = 'write postprocess = [{ name = "rewrite_again", model = "FOLDER" }]'
     name, values = _named(parameters, "a post-processing", hint)
     kind = load_postprocess(name)

@@ -67,11 +67,7 @@ def privatize(
 
 
 def probe(mechanism: Mechanism) -> None:
-    """Ask a model, and scores of words, with public texts whether they work (docs/spec/privacy.md#probe).
-
-    Raises:
-        PolicyError: One fails on public texts.
-    """
+    """Ask a model, and scores of words, with public texts whether they work (docs/spec/privacy.md#probe)."""
     with seam("probing the model"):
         mechanism.probe()
     allocation = getattr(mechanism, "allocation", None)
@@ -89,16 +85,7 @@ def with_spends(released: Released, mechanism: Mechanism) -> pa.Array:
 
 @bare
 def release(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, policy: ColumnPolicy) -> Released:
-    """Release texts, and return with them how many draws each text took.
-
-    Args:
-        texts: Strings of any Arrow layout; a null stays null.
-        ids: Record ids, as many as `texts`.
-        policy: The column's policy.
-
-    Raises:
-        InputError: The types are not allowed, the lengths differ, or an id is null.
-    """
+    """Release texts, and return with them how many draws each text took."""
     return draw(policy.mechanism, texts, ids, policy.release_key(), policy.nonce)
 
 
@@ -107,11 +94,6 @@ def rewrite(texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Rewritten:
     """Rewrite released texts by the post-processings of a column, one after the other, at no cost.
 
     No raw text comes here: the keys of the draws follow from the released texts (docs/spec/privacy.md#rewrite-again).
-
-    Args:
-        texts: Released texts, shape (rows,).
-        ids: Canonical record ids, shape (rows,).
-        policy: The column's policy.
     """
     texts = texts.cast(pa.large_string())
     failed = np.zeros(len(texts), np.bool_)
@@ -124,11 +106,7 @@ def rewrite(texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Rewritten:
 
 
 def refuse_postprocess(policy: ColumnPolicy) -> None:
-    """Refuse a column with post-processing where no run stages, judges and publishes what comes out.
-
-    Raises:
-        PolicyError: The column has post-processing.
-    """
+    """Refuse a column with post-processing where no run stages, judges and publishes what comes out."""
     if policy.postprocess:
         names = ", ".join(step.name for step in policy.postprocess)
         msg = (
@@ -144,18 +122,7 @@ def draw(
     key: _kernel.ReleaseKey,
     nonce: int = 0,
 ) -> Released:
-    """Release texts under a given release key; previews and measurements use keys that are thrown away.
-
-    Args:
-        mechanism: The mechanism that draws.
-        texts: Strings of any Arrow layout; a null stays null.
-        ids: Record ids, as many as `texts`.
-        key: Release key, which no policy needs to name.
-        nonce: Number of the extra release of a record under one release name; 0 for the only one.
-
-    Raises:
-        InputError: The types are not allowed, the lengths differ, or an id is null.
-    """
+    """Release texts under a given release key; previews and measurements use keys that are thrown away."""
     texts, ids = _readable(texts, ids)
     keys = RecordKeys(key, ids, nonce)
     with seam("releasing the column"):
@@ -177,17 +144,7 @@ def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[n
 def worst_case(
     mechanism: Mechanism, positions: pa.Array, texts: pa.Array, components: Sequence[str] = ADDITIVE
 ) -> tuple[npt.NDArray[np.uint32], dict[str, npt.NDArray[np.int64]]]:
-    """Return the worst case to reserve per record before it is scored: draws, and amounts by component in its steps.
-
-    Args:
-        mechanism: The column's mechanism.
-        positions: Draws per record, uint32.
-        texts: The texts; nulls that pass as null cost nothing.
-        components: The components to return; each takes eight bytes a record.
-
-    Returns:
-        Positions and amounts: for `positions` draws if the length is disclosed, otherwise for the longest text.
-    """
+    """Return the worst case to reserve per record before it is scored: draws, and amounts by component in its steps."""
     counts = to_numpy(positions)
     disclosures = mechanism.guarantee.disclosures
     if Disclosure.LENGTH not in disclosures:
@@ -200,16 +157,7 @@ def worst_case(
 
 
 def require_charged_draws(policy: ColumnPolicy, charged: npt.ArrayLike, drawn: npt.ArrayLike) -> None:
-    """Refuse releases made with another number of draws than was charged, where that number is disclosed.
-
-    Args:
-        policy: The column's policy.
-        charged: Draws that were reserved (`worst_case`), shape (rows,).
-        drawn: Draws behind each release, shape (rows,).
-
-    Raises:
-        LedgerError: Some releases were made with another number of draws.
-    """
+    """Refuse releases made with another number of draws than was charged, where that number is disclosed."""
     if Disclosure.LENGTH not in policy.mechanism.guarantee.disclosures:
         return
     other = int((np.asarray(drawn) != np.asarray(charged)).sum())
@@ -228,17 +176,7 @@ def distinct(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def require_one_text(texts: pa.Array, first: pa.Array, where: pa.Array, hint: str) -> None:
-    """Refuse an id that belongs to several texts; a row that is repeated as it is passes.
-
-    Args:
-        texts: Strings, shape (rows,).
-        first: Where each distinct id stands first (`distinct`).
-        where: For every row, which of those its id is.
-        hint: What to do about it, for the refusal.
-
-    Raises:
-        InputError: An id of the batch has several texts.
-    """
+    """Refuse an id that belongs to several texts; a row that is repeated as it is passes."""
     if len(first) == len(where):
         return
     texts = texts.cast(pa.large_string())
@@ -259,11 +197,7 @@ def _distinct(counts: npt.NDArray[np.integer[Any]]) -> tuple[npt.NDArray[np.inte
 
 
 def _cost(mechanism: Mechanism, draws: int) -> tuple[int, tuple[int, ...]]:
-    """Return the cost of a number of draws; every shard has the same numbers again.
-
-    Returns:
-        The positions that are charged, and the amounts in the order of `ADDITIVE`; infinite ones are `INFINITE`.
-    """
+    """Return the cost of a number of draws; every shard has the same numbers again."""
     known = mechanism.known_costs
     if len(known) >= KNOWN_COSTS:
         known.clear()

@@ -19,12 +19,7 @@ LARGEST_SUM = Fraction(1, 100)
 
 
 def problem(delta: float, n_rec: int | None) -> str | None:
-    """Return why strict mode refuses a delta, or None if it takes it.
-
-    Args:
-        delta: Of one record; 0 for none.
-        n_rec: The public bound on the number of records, or None.
-    """
+    """Return why strict mode refuses a delta, or None if it takes it."""
     if not delta:
         return None
     if n_rec is None:
@@ -50,16 +45,7 @@ def largest(n_rec: int) -> float:
 
 
 def refuse_more_records(records: int, n_rec: int | None, where: str) -> None:
-    """Refuse more records than the delta of a release was stated for.
-
-    Args:
-        records: The records that the release would hold.
-        n_rec: The public bound, or None for no bound.
-        where: The release or column, in words.
-
-    Raises:
-        InputError: There are more records.
-    """
+    """Refuse more records than the delta of a release was stated for."""
     if n_rec is not None and records > n_rec:
         msg = f"{where} would hold {records} records over all partitions; its delta was stated for n_rec = {n_rec}"
         raise InputError(msg, "state a public bound that holds, under a new release name; the noise grows with it")

@@ -53,22 +53,14 @@ class Computing:
 
 
 def computing() -> Computing:
-    """Return device and number type of models on this machine, from the two settings or from the hardware.
-
-    Raises:
-        PolicyError: A setting has an unknown value, or names a GPU on a machine without one.
-    """
+    """Return device and number type of models on this machine, from the two settings or from the hardware."""
     where = device()
     auto = tuple(name for name, setting in (("device", SETTING), ("dtype", DTYPE_SETTING)) if _asked(setting) == "auto")
     return Computing(where, dtype(where), auto)
 
 
 def device() -> Device:
-    """Return the device: "cuda" if torch sees a GPU, unless the setting says "cpu".
-
-    Raises:
-        PolicyError: The setting has an unknown value, or is "cuda" on a machine without a GPU.
-    """
+    """Return the device: "cuda" if torch sees a GPU, unless the setting says "cpu"."""
     asked = _asked(SETTING)
     if asked == "cpu":
         return "cpu"
@@ -85,14 +77,7 @@ def device() -> Device:
 
 
 def dtype(where: str | None = None) -> Dtype:
-    """Return the number type of models: bfloat16 if the hardware multiplies it, unless the setting decides.
-
-    Args:
-        where: "cpu" or "cuda"; None takes the result of `device`.
-
-    Raises:
-        PolicyError: The setting has an unknown value.
-    """
+    """Return the number type of models: bfloat16 if the hardware multiplies it, unless the setting decides."""
     asked = _asked(DTYPE_SETTING)
     if asked == "float32":
         return "float32"

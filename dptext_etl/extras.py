@@ -11,11 +11,7 @@ DISTRIBUTION = "dptext-etl"
 
 
 def install(extra: str) -> str:
-    """Return the command that installs the libraries of an extra.
-
-    Args:
-        extra: Name of the extra, such as "spark".
-    """
+    """Return the command that installs the libraries of an extra."""
     parts = [line.partition(";") for line in _required(DISTRIBUTION)]
     wanted = [name.strip() for name, _, marker in parts if f"'{extra}'" in marker.replace('"', "'")]
     if wanted and wanted[0].startswith(DISTRIBUTION):  # a distribution of this repository: name what it needs

@@ -48,12 +48,7 @@ def largest_mu(epsilon: float, delta: float) -> float:
 
 
 def smallest_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest epsilon at which noise with this sensitivity, in standard deviations, is (epsilon, delta)-DP.
-
-    Args:
-        mu: At least 0; for several releases, the root of the sum of squares.
-        delta: Between 0 and 1, exclusive.
-    """
+    """Return the smallest epsilon of noise with this sensitivity (in standard deviations) at this delta."""
     limit = math.log(delta) - _MARGIN
     if mu == 0 or log_delta(0.0, mu) <= limit:
         return 0.0

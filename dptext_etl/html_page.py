@@ -21,13 +21,7 @@ table { border-collapse: collapse; width: 100% } th, td { text-align: left; padd
 
 
 def document(title: str, body: str, style: str = "") -> str:
-    """Return a whole page.
-
-    Args:
-        title: Plain text.
-        body: HTML.
-        style: Rules next to the common ones.
-    """
+    """Return a whole page."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -38,16 +38,7 @@ class IdForm:
 
     @classmethod
     def of(cls, dtype: pa.DataType, normalize: tuple[Normalization, ...] = ()) -> Self:
-        """Return the form of the ids of a type.
-
-        Args:
-            dtype: Their type.
-            normalize: How they are normalized (`normalized`).
-
-        Raises:
-            InputError: Ids cannot have this type, two fields of a composite have one name, or ids that are no strings
-                are to be normalized.
-        """
+        """Return the form of the ids of a type."""
         kind = id_type(dtype)
         if normalize and kind != "string":
             msg = f"normalize takes subjects that are strings, got {kind}"
@@ -97,12 +88,7 @@ class IdForm:
 
 
 def arranged(ids: pa.Array, form: IdForm | None) -> pa.Array:
-    """Bring the fields of composite ids into the order of a form; ids that it does not order stay as they are.
-
-    Args:
-        ids: Ids of any allowed type.
-        form: The wanted form, or None.
-    """
+    """Bring the fields of composite ids into the order of a form; ids that it does not order stay as they are."""
     if form is None or not form.orders(IdForm.of(ids.type)):
         return ids
     if pa.types.is_dictionary(ids.type):
@@ -112,16 +98,7 @@ def arranged(ids: pa.Array, form: IdForm | None) -> pa.Array:
 
 
 def normalized(ids: pa.Array, how: Sequence[Normalization]) -> pa.Array:
-    """Bring subjects into one spelling before they are hashed; nulls stay.
-
-    Args:
-        ids: Strings of any Arrow layout, or categories.
-        how: "nfc" composes characters, "casefold" removes the difference of cases, "strip" removes white space at both
-            ends; always in this order, and composed again.
-
-    Raises:
-        InputError: They are no strings.
-    """
+    """Bring subjects into one spelling before they are hashed; nulls stay."""
     if not how:
         return ids
     IdForm.of(ids.type, tuple(how))

@@ -25,15 +25,7 @@ def installed() -> dict[str, EntryPoint]:
 
 
 def provided(reference: str) -> bytes:
-    """Return the key that a provider holds under a reference; the kernel calls it, once per process and reference.
-
-    Args:
-        reference: The scheme of a provider, a colon, and a name that the provider knows.
-
-    Raises:
-        KeyReferenceError: There is no such provider, it failed, or what it returned is no key. What the provider said
-            is dropped, because it may hold a secret.
-    """
+    """Return the key that a provider holds under a reference; the kernel calls it, once per process and reference."""
     scheme, _, name = reference.partition(":")
     point = installed().get(scheme)
     if point is None:

@@ -29,10 +29,6 @@ def reference(value: Any) -> str:
 
     A policy checks this when it is built, before it can be printed or sent. The name is resolved later, perhaps on
     another machine; only then a missing key is noticed.
-
-    Raises:
-        KeyReferenceError: The value is neither "env:NAME" nor "file:PATH", nor has the scheme of an installed provider
-            (`key_providers`). A key itself is refused and not quoted.
     """
     if not isinstance(value, str):
         msg = f"a key is given by reference, got {type(value).__name__}; allowed: {REFERENCE_FORMS}"
@@ -57,21 +53,12 @@ def reference(value: Any) -> str:
 
 
 def resolve(name: str) -> _kernel.Secret:
-    """Return the secret that a reference names; a process resolves a reference once.
-
-    Raises:
-        KeyReferenceError: The reference has another form, or its variable or file is missing, malformed or readable by
-            other users.
-    """
+    """Return the secret that a reference names; a process resolves a reference once."""
     return _kernel.Secret.resolve(reference(name))
 
 
 def throwaway(cfg: str) -> _kernel.ReleaseKey:
-    """Return a release key that is stored nowhere, for previews and measurements; no one can repeat its draws.
-
-    Args:
-        cfg: The configuration hash of the mechanism.
-    """
+    """Return a release key that is stored nowhere, for previews and measurements; no one can repeat its draws."""
     return _kernel.ReleaseKey(_kernel.Secret(), "thrown away", "text", "thrown away", cfg)
 
 
@@ -91,20 +78,12 @@ class RecordKeys:
 
     @bare
     def of(self, texts: pa.Array) -> pa.Array:
-        """Return the key of every record, fixed-size binary of 32 bytes; it also depends on the record's text.
-
-        Args:
-            texts: Strings of any Arrow layout, nulls allowed, as many as `ids`.
-        """
+        """Return the key of every record, fixed-size binary of 32 bytes; it also depends on the record's text."""
         return pa.array(_kernel.record_keys(self.release, self.ids, texts, self.nonce))
 
 
 def id_type(dtype: pa.DataType) -> str:
-    """Return the kind of a record id; the ledger pins it per dataset and column (docs/spec/stream.md#record-id).
-
-    Raises:
-        InputError: The type is float, boolean, null or a timestamp without zone, which identify nothing.
-    """
+    """Return the kind of a record id; the ledger pins it per dataset and column (docs/spec/stream.md#record-id)."""
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
     if isinstance(dtype, pa.BaseExtensionType) and dtype.extension_name == "arrow.uuid":
@@ -129,18 +108,7 @@ _ID_TYPES = {
 
 @bare
 def canonical_ids(ids: pa.Array, *, by_name: bool = False) -> pa.Array:
-    """Write record ids in the canonical form of the specification (docs/spec/stream.md#record-id), one per record.
-
-    Args:
-        ids: Ids of any allowed type, without nulls.
-        by_name: Write composites by the names of their fields, whatever order these have: where no ledger pins it.
-
-    Returns:
-        Large strings, as many as `ids`.
-
-    Raises:
-        InputError: An id is null, or the type is not allowed.
-    """
+    """Write record ids in the canonical form of the specification (docs/spec/stream.md#record-id), one per record."""
     id_type(ids.type)
     if ids.null_count:
         raise InputError(f"{ids.null_count} record ids are null", "every record needs an id of its own")

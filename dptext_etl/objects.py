@@ -54,15 +54,7 @@ class Listed(NamedTuple):
 
 
 class Objects:
-    """The objects below one URL.
-
-    Args:
-        url: A URL such as "s3://bucket/published/reviews".
-        options: Options of the store, references resolved (`resolved`).
-
-    Raises:
-        InputError: The library is not installed, or there is no such kind of store.
-    """
+    """The objects below one URL."""
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         if find_spec("obstore") is None:
@@ -88,11 +80,7 @@ class Objects:
         return cls(url, resolved(options))
 
     def get(self, name: str) -> Found | None:
-        """Return an object, or None if there is none.
-
-        Raises:
-            InputError: The store cannot be read.
-        """
+        """Return an object, or None if there is none."""
         import obstore
 
         with seam("reading an object", InputError, _HINT):
@@ -103,11 +91,7 @@ class Objects:
             return Found(bytes(found.bytes()), str(found.meta["e_tag"]))
 
     def tag(self, name: str) -> str | None:
-        """Return what names the state of an object, or None if there is none.
-
-        Raises:
-            InputError: The store cannot be read.
-        """
+        """Return what names the state of an object, or None if there is none."""
         import obstore
 
         with seam("reading an object", InputError, _HINT):
@@ -118,19 +102,7 @@ class Objects:
             return str(found["e_tag"] or f"{found['last_modified']} {found['size']}")
 
     def swap(self, name: str, content: bytes, tag: str | None) -> str | None:
-        """Write an object if it is still in the state that `tag` names.
-
-        Args:
-            name: The object.
-            content: Its new bytes.
-            tag: What names its state; None if there is no such object yet.
-
-        Returns:
-            What names its new state; None if someone else has written it meanwhile.
-
-        Raises:
-            InputError: The store refuses.
-        """
+        """Write an object if it is still in the state that `tag` names."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -142,22 +114,14 @@ class Objects:
         return found.tag if found is not None and found.content == content else None
 
     def put_file(self, name: str, path: Path) -> None:
-        """Write a file as an object under a name of its own.
-
-        Raises:
-            InputError: The store refuses, or does not give the same bytes back.
-        """
+        """Write a file as an object under a name of its own."""
         import obstore
 
         with seam(f"writing the object {name}", InputError, _HINT):
             obstore.put(self._store, name, path)
 
     def digest(self, name: str) -> str | None:
-        """Return the SHA-256 of an object, 64 hex digits, or None if there is none.
-
-        Raises:
-            InputError: The store cannot be read.
-        """
+        """Return the SHA-256 of an object, 64 hex digits, or None if there is none."""
         import obstore
 
         whole = hashlib.sha256()
@@ -184,15 +148,7 @@ class Objects:
             return True
 
     def tail(self, name: str, most: int) -> bytes | None:
-        """Return the last bytes of an object, or None if there is none.
-
-        Args:
-            name: The object.
-            most: How many bytes; all of a smaller object.
-
-        Raises:
-            InputError: The store cannot be read.
-        """
+        """Return the last bytes of an object, or None if there is none."""
         import obstore
 
         with seam("reading an object", InputError, _HINT):
@@ -203,22 +159,14 @@ class Objects:
                 return None
 
     def put(self, name: str, content: bytes) -> None:
-        """Write an object, whatever was there.
-
-        Raises:
-            InputError: The store refuses.
-        """
+        """Write an object, whatever was there."""
         import obstore
 
         with seam(f"writing the object {name}", InputError, _HINT):
             obstore.put(self._store, name, content)
 
     def copy(self, name: str, again: str) -> bool:
-        """Give an object a second name inside the store, and return whether there was one.
-
-        Raises:
-            InputError: The store refuses.
-        """
+        """Give an object a second name inside the store, and return whether there was one."""
         import obstore
 
         with seam("copying an object", InputError, _HINT):
@@ -266,11 +214,7 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 
 
 def resolved(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of a store with environment references resolved; never print them.
-
-    Raises:
-        PolicyError: A variable is not set, or an option is no number.
-    """
+    """Return the options of a store with environment references resolved; never print them."""
     found: dict[str, Any] = {}
     for name, value in options.items():
         variable = value.removeprefix("env:") if value.startswith("env:") else None

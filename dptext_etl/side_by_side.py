@@ -131,13 +131,7 @@ products_in_one_thread = _SingleThreaded()
 
 
 def each(work: Callable[[Item], object], items: Iterable[Item], width: int) -> None:
-    """Do some work that multiplies matrices for every item, in any order.
-
-    Args:
-        work: What to do with an item, in any thread.
-        items: The items.
-        width: How many are under way at a time, each with its products in one thread; 1 works in this thread.
-    """
+    """Do some work that multiplies matrices for every item, in any order."""
     if width <= 1:
         for item in items:
             work(item)

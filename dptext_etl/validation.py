@@ -11,13 +11,7 @@ from dptext_etl.errors import PolicyError, seam
 
 
 class validated(seam):  # noqa: N801  (reads as a statement: `with validated("policy", …):`)
-    """Check plain data against a model inside the block.
-
-    Args:
-        what: Name of the thing that is checked, for the message: "policy", "custext".
-        known: Its known entries, for the hint.
-        of: Noun for the entries in the hint.
-    """
+    """Check plain data against a model inside the block."""
 
     def __init__(self, what: str, known: Iterable[str], of: str = "entries") -> None:
         super().__init__(f"reading the {what}", PolicyError)

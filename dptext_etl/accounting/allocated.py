@@ -36,12 +36,7 @@ def allocated_epsilon(total: float, draws: int, outputs: int, bits: int) -> floa
 
 
 def allocated_rho(total: float, largest: Fraction) -> Fraction:
-    """Return rho of zCDP, over all divisions of a budget in which no draw takes more than `largest`.
-
-    Args:
-        total: The budget of all draws together.
-        largest: Largest epsilon of one draw.
-    """
+    """Return rho of zCDP, over all divisions of a budget in which no draw takes more than `largest`."""
     return min(largest, exact(total)) * exact(total) / 8
 
 

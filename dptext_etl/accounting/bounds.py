@@ -78,14 +78,6 @@ def joint(spends: Iterable[Spend], delta: float, *, draws: Iterable[Draws] | Non
 
     The Gaussian rules hold for parameters that were fixed beforehand, as those of a policy are.
 
-    Args:
-        spends: The cost of each release.
-        delta: The delta of all statements, above 0 and below 1, chosen before the releases.
-        draws: All draws of the releases, if they consist of range-bounded draws alone; adds the rule "pld".
-
-    Raises:
-        PolicyError: `delta` is out of range, or `draws` is given and `dp-accounting` is not installed.
-
     Specification: docs/spec/privacy.md#composition.
     """
     require_delta(delta)

@@ -60,13 +60,6 @@ def bounded_range_epsilon(draws: Iterable[Draws], delta: float) -> float:
     """Compose the privacy loss distributions of draws and return their epsilon at `delta`.
 
     The composed distribution dominates that of every range-bounded mechanism (Zhu, Dong and Wang 2022).
-
-    Args:
-        draws: The draws, at any number of parameters.
-        delta: The delta of the statement, above 0 and below 1.
-
-    Raises:
-        PolicyError: `delta` is out of range, or the library `dp-accounting` is not installed.
     """
     require_delta(delta)
     wanted = [item for item in draws if item.count]
@@ -106,10 +99,6 @@ def _least(at: Callable[[float], float], low: float, high: float) -> float:
 
 
 def require_delta(delta: float) -> None:
-    """Refuse a delta that states nothing.
-
-    Raises:
-        PolicyError: It is not above 0 and below 1.
-    """
+    """Refuse a delta that states nothing."""
     if not 0 < delta < 1:
         raise PolicyError(f"delta is {delta}; allowed: above 0 and below 1", "1e-6 is usual")

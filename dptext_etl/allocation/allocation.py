@@ -142,33 +142,21 @@ class Allocation(Tools):
         return parts
 
     def scaled(self, epsilon: float) -> Self:
-        """Return the same division of another budget: every epsilon in it grows alike, rounded down to millionths.
-
-        Args:
-            epsilon: Epsilon of a record.
-        """
+        """Return the same division of another budget: every epsilon in it grows alike, rounded down to millionths."""
         factor = exact(epsilon) / exact(self.epsilon)
         names = ("total", "first", "choosing", "eps_lo", "eps_hi")
         given = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**given | {n: _down(given[n], factor) for n in names if given[n] is not None})
 
     def bounds(self, draws: int) -> tuple[int, int]:
-        """Return the least and the largest epsilon of a draw, in millionths, rounded down.
-
-        Args:
-            draws: Largest number of draws of the record, at least 1.
-        """
+        """Return the least and the largest epsilon of a draw, in millionths, rounded down."""
         total = in_millionths(self.total)
         high = min(total, 4 * total // draws if self.eps_hi is None else in_millionths(self.eps_hi))
         low = total // (10 * draws) if self.eps_lo is None else in_millionths(self.eps_lo)
         return min(low, high), high
 
     def even(self, draws: int) -> int:
-        """Return the epsilon of each draw of the first release, in millionths, rounded down; 0 without one.
-
-        Args:
-            draws: Largest number of draws of the record, at least 1.
-        """
+        """Return the epsilon of each draw of the first release, in millionths, rounded down; 0 without one."""
         return in_millionths(self.first or 0.0) // draws
 
     @property
@@ -177,11 +165,7 @@ class Allocation(Tools):
         return self.total if self.eps_hi is None else min(self.eps_hi, self.total)
 
     def problem(self, draws: int) -> str | None:
-        """Return what is wrong with the budget of so many draws; None if every draw gets a part of it.
-
-        Args:
-            draws: Largest number of draws of any record.
-        """
+        """Return what is wrong with the budget of so many draws; None if every draw gets a part of it."""
         low, _ = self.bounds(draws)
         if draws * low > in_millionths(self.total):
             return f"eps_lo times {draws} draws, the most of any text, exceeds total: lower eps_lo or the longest text"
@@ -195,12 +179,6 @@ class Allocation(Tools):
         """Return the epsilon of each draw of a text by its words, in millionths; their sum is at most `total`.
 
         Where a score fails on a text, the budget is divided evenly: no division has another cost.
-
-        Args:
-            tokens: The words of the text, in order.
-            places: Index of each draw's word, or the indices of its words, whose mean score counts; None for a draw
-                that has none. By default each word takes one draw.
-            draws: Largest number of draws of the record, for the bounds; by default as many as there are.
         """
         wanted: Sequence[Place] = range(len(tokens)) if places is None else places
         if not len(wanted):
@@ -220,13 +198,7 @@ class Allocation(Tools):
         }
 
     def by_position(self, shares: Template, count: int, *, draws: int | None = None) -> list[int]:
-        """Return the epsilon of each draw by its position, in millionths; their sum is at most `total`.
-
-        Args:
-            shares: A template.
-            count: Number of draws.
-            draws: Largest number of draws of the record, for the bounds; by default `count`.
-        """
+        """Return the epsilon of each draw by its position, in millionths; their sum is at most `total`."""
         least, last = min(shares), len(shares) - 1
         return self._spread([least / shares[min(at, last)] for at in range(count)], draws)
 
@@ -245,11 +217,7 @@ class Allocation(Tools):
             return [1.0] * len(tokens)
 
     def probe(self) -> None:
-        """Score public words, and refuse to go on where a tool is missing or broken: no one would see the even split.
-
-        Raises:
-            PolicyError: A tool is not here, or fails.
-        """
+        """Score public words, and refuse to go on if a tool is missing or broken, which would split evenly."""
         for scorer in self.scorers:
             with seam(f"scoring public words by {scorer.name}", PolicyError, "its tools are named in the allocation"):
                 scorer.of(_PUBLIC)

@@ -58,19 +58,7 @@ def draw_in_passes(
     once: Callable[[list[Epsilons], int], Found],
     words: Callable[[Found], Sequence[Marked]],
 ) -> list[Found]:
-    """Draw texts in one pass, or in two if the first release divides the budget of the second.
-
-    Args:
-        allocation: How budgets are divided.
-        texts: The texts and their draws.
-        keys: Record keys, fixed-size binary of 32 bytes, one per text.
-        sampler: Sampler of the choice of a template.
-        once: Draws all texts: gets the epsilons of each text's draws, and the purpose of the stream.
-        words: Reads what was drawn as texts, with as many draws.
-
-    Returns:
-        What each pass drew; the last is the release.
-    """
+    """Draw texts in one pass, or in two if the first release divides the budget of the second."""
     if allocation.first is None:
         return [once(divided(allocation, texts, keys, sampler), TOKEN)]
     even = [

@@ -60,11 +60,7 @@ class OwnTable:
 
 
 class WordNet:
-    """WordNet with counts of its synsets, as NLTK reads them.
-
-    Args:
-        folder: NLTK's data; None where NLTK looks for them.
-    """
+    """WordNet with counts of its synsets, as NLTK reads them."""
 
     def __init__(self, folder: Path | None) -> None:
         try:
@@ -131,23 +127,13 @@ def wordnet(folder: Path | None) -> WordNet:
 
 @lru_cache(maxsize=4)
 def contents(source: str) -> Contents:
-    """Return what says how much words tell, from 0 to 1.
-
-    Raises:
-        ArtifactError: Its files are not here.
-        PolicyError: The source has another form, or nltk is not installed.
-    """
+    """Return what says how much words tell, from 0 to 1."""
     return OwnTable() if source == ENGLISH else FromWordNet(_folder(source))
 
 
 @lru_cache(maxsize=4)
 def counts(source: str) -> Contents:
-    """Return the paper's counts; they need WordNet.
-
-    Raises:
-        ArtifactError: Its files are not here.
-        PolicyError: The source is another one, or nltk is not installed.
-    """
+    """Return the paper's counts; they need WordNet."""
     if source == ENGLISH:
         raise PolicyError(
             "the printed information content is made of WordNet's counts", 'set information = "wordnet:FOLDER"'

@@ -52,13 +52,7 @@ def class_of(tag: str) -> str:
 
 
 class NltkTagger:
-    """An averaged perceptron of NLTK.
-
-    Args:
-        weights: By feature and class.
-        tagdict: Words that have one class only.
-        classes: All classes.
-    """
+    """An averaged perceptron of NLTK."""
 
     def __init__(self, weights: dict[str, dict[str, float]], tagdict: dict[str, str], classes: Sequence[str]) -> None:
         try:
@@ -106,11 +100,7 @@ class NltkTagger:
 
 
 class SpacyTagger:
-    """A pipeline of spaCy, over words that are already split.
-
-    Args:
-        name: An installed package, or a folder.
-    """
+    """A pipeline of spaCy, over words that are already split."""
 
     def __init__(self, name: str) -> None:
         try:
@@ -138,11 +128,7 @@ class SpacyTagger:
 
 
 def parts(folder: Path) -> list[Path]:
-    """Return the three files of NLTK's English tagger under a folder.
-
-    Raises:
-        ArtifactError: They are not there.
-    """
+    """Return the three files of NLTK's English tagger under a folder."""
     for place in (folder / _NLTK, folder):
         stem = "averaged_perceptron_tagger_eng"
         found = [place / f"{stem}.{what}.json" for what in ("weights", "tagdict", "classes")]
@@ -152,12 +138,7 @@ def parts(folder: Path) -> list[Path]:
 
 
 def files(source: str) -> list[Path]:
-    """Return the files behind a source, those whose hashes name it.
-
-    Raises:
-        ArtifactError: They are not there.
-        PolicyError: The source has another form.
-    """
+    """Return the files behind a source, those whose hashes name it."""
     kind, _, place = source.partition(":")
     if source == ENGLISH:
         return [OWN]
@@ -178,12 +159,7 @@ def artifacts(source: str) -> dict[str, Artifact]:
 
 @lru_cache(maxsize=4)
 def tagger(source: str) -> Tagger:
-    """Load a tagger, once per process.
-
-    Raises:
-        ArtifactError: Its files are not there or cannot be read.
-        PolicyError: The source has another form, or its library is not installed.
-    """
+    """Load a tagger, once per process."""
     found = files(source)
     if source.startswith("spacy:"):
         return SpacyTagger(source.removeprefix("spacy:"))

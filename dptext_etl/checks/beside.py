@@ -35,15 +35,6 @@ def shown(frame: Any) -> pl.DataFrame:
     """Return a table with more columns, of lists of texts, for the texts that is next to its cells.
 
     An index of pandas becomes columns, unless it is unnamed and holds whole numbers that name each row once.
-
-    Args:
-        frame: A Polars or pandas frame, or an Arrow table.
-
-    Returns:
-        All columns, and one more for each column with categories that no row has, and for all other text.
-
-    Raises:
-        Exception: The table cannot be converted; the message of the library may quote cells, so callers use `seam`.
     """
     other: list[str] = []
     if isinstance(frame, pl.DataFrame):

@@ -27,12 +27,7 @@ Cells = npt.NDArray[np.uint8]
 
 
 class Buckets:
-    """Takes rows, and gives them back bucket by bucket.
-
-    Args:
-        width: Bytes per row.
-        folder: Where the file stands, without a name; None for the system's folder of temporary files.
-    """
+    """Takes rows, and gives them back bucket by bucket."""
 
     def __init__(self, width: int, folder: Path | None = None) -> None:
         self.width = width
@@ -44,14 +39,7 @@ class Buckets:
         self._chunks: list[npt.NDArray[np.int64]] = []
 
     def add(self, rows: Cells) -> None:
-        """Take rows.
-
-        Args:
-            rows: Shape (rows, width).
-
-        Raises:
-            InputError: They are of another width, or there is no room for them.
-        """
+        """Take rows."""
         if rows.shape[1] != self.width:
             raise InputError(f"rows to compare have {rows.shape[1]} bytes, {self.width} are expected")
         self._held.append(rows)

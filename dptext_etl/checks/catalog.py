@@ -12,11 +12,7 @@ _TAKES = ("look_at_columns", "feed", "search")
 
 
 def load(name: str) -> type[Gate]:
-    """Return the class of a gate.
-
-    Raises:
-        GateError: There is no such gate, its module does not hold exactly one, or it does not say what it must.
-    """
+    """Return the class of a gate."""
     try:
         gate = extensions.load("gates", name, Gate)  # type: ignore[type-abstract]
     except PolicyError as exc:

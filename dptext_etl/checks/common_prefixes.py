@@ -29,13 +29,6 @@ _BY_PATTERN = 512
 class CommonPrefixes:
     """Compares the prefixes of one column's texts: 16 bytes of each text that is long enough.
 
-    Args:
-        name: The column.
-        mechanism: Its mechanism.
-        rows: How many rows there are.
-        alarm: Bound of the probability that a correct run has a pair of equal prefixes.
-        scratch: Where digests go that do not fit into memory; None for the system's folder of temporary files.
-
     Attributes:
         name: The column.
         words: Words per prefix; None where no number is enough.
@@ -77,16 +70,7 @@ def prefixes(texts: pl.Series, words: int) -> pl.Series:
 
 
 def prefix_words(mechanism: WordByWord, rows: int, alarm: float) -> int | None:
-    """Return how many words two prefixes need so that chance does not make them equal.
-
-    Args:
-        mechanism: The column's mechanism.
-        rows: Rows that are compared with one another.
-        alarm: Bound of the probability that two prefixes are equal by chance, in (0, 1).
-
-    Returns:
-        A number of words; None where no number is enough, as for a mechanism that releases words in clear.
-    """
+    """Return how many words two prefixes need so that chance does not make them equal."""
     largest = word_chance(mechanism)
     if largest >= 1:
         return None

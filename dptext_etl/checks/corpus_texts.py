@@ -23,11 +23,7 @@ class Found(NamedTuple):
 
 
 class CorpusTexts:
-    """Reads released texts of one column.
-
-    Args:
-        mechanism: The column's mechanism.
-    """
+    """Reads released texts of one column."""
 
     def __init__(self, mechanism: ChoiceMechanism) -> None:
         self._draws = mechanism.most_positions
@@ -38,11 +34,7 @@ class CorpusTexts:
         self._longest = max(map(len, self._known), default=0)
 
     def find(self, texts: pl.Series) -> Found:
-        """Find what texts were made of; in a column that holds no strings every cell is outside.
-
-        Args:
-            texts: Released texts; nulls are left out, unless the mechanism releases no nulls.
-        """
+        """Find what texts were made of; in a column that holds no strings every cell is outside."""
         outside = texts.null_count() if self._nulls else 0
         texts = texts.drop_nulls()
         if texts.dtype != pl.String:

@@ -29,19 +29,7 @@ from dptext_etl.side_by_side import ahead, sharing
 
 
 def evaluate(candidate: Candidate, seen: Callable[[int], object] = lambda _: None) -> tuple[Verdict, ...]:
-    """Judge a staged run, one bounded batch at a time.
-
-    Args:
-        candidate: The staged run.
-        seen: Called with the rows of every batch that all gates have seen.
-
-    Returns:
-        The verdicts of all gates, failed ones included; `require` turns them into a decision.
-
-    Raises:
-        GateError: A gate could not be evaluated, so nothing may be published; what the library said is not repeated.
-        LedgerError: The ledger cannot be read.
-    """
+    """Judge a staged run, one bounded batch at a time."""
     with seam("evaluating the gates", GateError, "nothing was published, and no gate has fired"):
         rows = ahead(batches(*candidate.parts), threads())
         schemas = [pl.Schema(pl.read_parquet_schema(part)) for part in candidate.parts]
@@ -57,12 +45,7 @@ def evaluate(candidate: Candidate, seen: Callable[[int], object] = lambda _: Non
 
 
 def made(candidate: Candidate, schemas: Iterable[pl.Schema]) -> list[Gate]:
-    """Make all gates of a staged run, in order; equal arguments give equal gates, whose states can be merged.
-
-    Args:
-        candidate: The staged run.
-        schemas: The columns and types of its parts.
-    """
+    """Make all gates of a staged run, in order; equal arguments give equal gates, whose states can be merged."""
     policy = candidate.policy
     marked = all(policy.id in found and found.get(CANARY) == pl.Boolean for found in schemas)
     kinds = [kind for kind in judges(policy, Stage.STAGED) if marked or not kind.needs_markers]

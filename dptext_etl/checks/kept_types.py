@@ -31,15 +31,7 @@ _KINDS = (
 
 
 def published_types(policy: Policy, manifest: PublishedManifest | None = None) -> dict[str, str]:
-    """Return the types of the published columns, as the manifest writes them.
-
-    Args:
-        policy: The policy.
-        manifest: The manifest; None reads that of the policy's sink (of one partition, where it has several).
-
-    Returns:
-        Type by column; empty where nothing is published there, or it cannot be read.
-    """
+    """Return the types of the published columns, as the manifest writes them."""
     if manifest is not None:
         return _types(manifest.facts)
     with suppress(DPTextError, ValueError):

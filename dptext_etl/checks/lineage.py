@@ -44,12 +44,7 @@ class Lineage:
 
     @classmethod
     def declared(cls, policy: Policy, source_columns: Iterable[str] = ()) -> Lineage:
-        """Return what a policy says must happen to the columns of its source.
-
-        Args:
-            policy: The policy.
-            source_columns: Columns of the raw table; those that nothing names are dropped.
-        """
+        """Return what a policy says must happen to the columns of its source."""
         edges = [Edge(policy.id, policy.id, "id")]
         edges += [Edge(name, name, "kept") for name in policy.keep]
         edges += [

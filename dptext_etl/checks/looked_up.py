@@ -69,26 +69,13 @@ def range_bits(entries: int) -> int:
 
 
 def located(lookup: Lookup, cells: Cells) -> Cells:
-    """Find the places of cells in the ledger, in which the index is read once for all of them.
-
-    Args:
-        lookup: The release.
-        cells: Shape (cells, 56).
-
-    Returns:
-        Places, little-endian, digests and bounds; shape (cells, 48).
-    """
+    """Find the places of cells in the ledger, in which the index is read once for all of them."""
     places = lookup.places(cells[:, :ID_BYTES])
     return np.hstack([places.astype("<i8")[:, None].view(np.uint8), cells[:, ID_BYTES:]])
 
 
 def compared(lookup: Lookup, cells: Cells) -> LookedUp:
-    """Compare located cells with what was committed at their places.
-
-    Args:
-        lookup: The release.
-        cells: Shape (cells, 48), in any order.
-    """
+    """Compare located cells with what was committed at their places."""
     committed, digests, positions = lookup.digests(places_of(cells))
     different = committed & (digests != cells[:, PLACE_BYTES:-BOUNDS_BYTES]).any(axis=1)
     least, most = np.ascontiguousarray(cells[:, -BOUNDS_BYTES:]).view("<u4").T
@@ -107,13 +94,7 @@ def batches_of(cells: Cells) -> npt.NDArray[np.int64]:
 
 
 class Cellwise:
-    """Takes the cells of one column, and counts those that the ledger does not vouch for.
-
-    Args:
-        lookup: The release.
-        scratch: Folder for cells that do not fit into memory; None for the system's folder of temporary files.
-        elsewhere: Look nothing up here: `drain` gives the cells to anyone who does.
-    """
+    """Takes the cells of one column, and counts those that the ledger does not vouch for."""
 
     def __init__(self, lookup: Lookup, scratch: Path | None = None, *, elsewhere: bool = False) -> None:
         self.lookup = lookup
@@ -122,14 +103,7 @@ class Cellwise:
         self._counts = LookedUp()
 
     def add(self, ids: pa.Array, digests: pa.Array, canary: npt.NDArray[np.bool_], bounds: Bounds) -> None:
-        """Take cells.
-
-        Args:
-            ids: Canonical record ids, no nulls.
-            digests: Digests of the texts, fixed-size binary (32), no nulls.
-            canary: Marks canary rows, shape (cells,).
-            bounds: The least and the largest number of positions that such texts may have, shape (cells, 2).
-        """
+        """Take cells."""
         whole = np.frombuffer(
             digests.buffers()[1], np.uint8, DIGEST_BYTES * len(digests), DIGEST_BYTES * digests.offset
         )

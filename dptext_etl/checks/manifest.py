@@ -39,11 +39,7 @@ class PublishedManifest:
 
     @classmethod
     def read(cls, folder: Path, *, copied: bool = False) -> Self:
-        """Read the manifest of a folder, or of a copy of an object store (`fetched`).
-
-        Raises:
-            InputError: There is none, or it is no manifest of ours.
-        """
+        """Read the manifest of a folder, or of a copy of an object store (`fetched`)."""
         sink = LocalSink.at(folder)
         with seam(f"reading {MANIFEST}", InputError, HINT):
             content = sink.read_manifest()
@@ -82,15 +78,7 @@ class PublishedManifest:
 
 
 def fetched(store: Objects, folder: Path) -> PublishedManifest:
-    """Copy a table that is published in an object store, what no one listed in its versions included, and read it.
-
-    Args:
-        store: The sink.
-        folder: An empty folder, readable by its owner alone.
-
-    Raises:
-        InputError: Nothing is published there, or the store cannot be read.
-    """
+    """Copy a table that is published in an object store, what no one listed in its versions included, and read it."""
     sink = LocalSink.at(folder / "sink")
     if not store.download(MANIFEST, sink.manifest):
         raise InputError("nothing is published there", HINT)

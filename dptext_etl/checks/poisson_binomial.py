@@ -44,13 +44,6 @@ def upper_tail(probabilities: Sequence[float] | Floats, most: int | None = None)
 
     S_t after one more trial is p * S_{t-1} + (1 - p) * S_t: three roundings per trial, so n trials lose less than
     a factor 1 + 4 n 2^-53, and what underflows is below n * 1e-300.
-
-    Args:
-        probabilities: Upper bounds of the n success probabilities.
-        most: The largest t that is asked for; None asks for all.
-
-    Returns:
-        Upper bounds of the tail; they fall with t.
     """
     chances = np.asarray(probabilities, dtype=np.float64)
     n = len(chances)
@@ -60,15 +53,7 @@ def upper_tail(probabilities: Sequence[float] | Floats, most: int | None = None)
 
 
 def threshold(probabilities: Sequence[float] | Floats, alarm: float) -> int:
-    """Return the least t with P[X >= t] <= `alarm`; n + 1 where every count is too likely to be suspicious.
-
-    Args:
-        probabilities: Upper bounds of the n success probabilities.
-        alarm: False-alarm bound, in (0, 1).
-
-    Returns:
-        A count in 1 … n + 1.
-    """
+    """Return the least t with P[X >= t] <= `alarm`; n + 1 where every count is too likely to be suspicious."""
     chances = np.asarray(probabilities, dtype=np.float64)
     if len(chances) <= EXACT_LIMIT:
         for most in (_FEW, len(chances)):
@@ -82,16 +67,7 @@ def threshold(probabilities: Sequence[float] | Floats, alarm: float) -> int:
 def grouped_threshold(
     probabilities: Sequence[float] | Floats, counts: Sequence[int] | npt.NDArray[np.int64], alarm: float
 ) -> int:
-    """Return `threshold` for `counts[i]` trials of success probability `probabilities[i]`, without listing them all.
-
-    Args:
-        probabilities: Upper bounds of the success probabilities, shape (k,).
-        counts: How many trials have each of them, shape (k,).
-        alarm: False-alarm bound, in (0, 1).
-
-    Returns:
-        A count in 1 … n + 1, where n is the sum of `counts`.
-    """
+    """Return `threshold` for `counts[i]` trials of success probability `probabilities[i]`, without listing them all."""
     chances, repeats = np.asarray(probabilities, dtype=np.float64), np.asarray(counts, dtype=np.int64)
     if repeats.sum() <= EXACT_LIMIT:
         return threshold(np.repeat(chances, repeats), alarm)

@@ -36,23 +36,7 @@ Table = str | Path | pl.DataFrame
 
 @bare
 def check_published(released: Table, policy: PolicyLike, ledger: Ledger | None = None) -> tuple[Verdict, ...]:
-    """Evaluate every gate that judges published tables.
-
-    Args:
-        released: The published folder or object-store URL (its manifest says which files count), one published file, or
-            a table. What lies in an object store is copied to a folder of this process first, with the policy's
-            `storage_options`.
-        policy: The policy that it was published under, or the path of its file.
-        ledger: Its ledger, open; None opens the policy's, to read only.
-
-    Returns:
-        The verdicts of all gates, failed ones included; `published_files` judges folders only.
-
-    Raises:
-        InputError: There is nothing to check, or a file cannot be read.
-        KeyReferenceError: The policy's key cannot be resolved.
-        LedgerError: The ledger cannot be read.
-    """
+    """Evaluate every gate that judges published tables."""
     policy = resolve(policy)
     with ExitStack() as stack:
         if ledger is None:

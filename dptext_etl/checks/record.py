@@ -74,11 +74,7 @@ class VerdictRecord:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read what `write` wrote.
-
-        Raises:
-            GateError: There is no record, or no readable one: nothing was judged.
-        """
+        """Read what `write` wrote."""
         with seam("reading a verdict", GateError, "no record means that nothing was judged: validate again"):
             facts = json.loads(path.read_text(encoding="ascii"))
             if facts["format"] != FORMAT:
@@ -89,11 +85,7 @@ class VerdictRecord:
             )
 
     def require(self) -> None:
-        """Let something go on only if the suite held.
-
-        Raises:
-            GateError: An expectation failed, or was not evaluated.
-        """
+        """Let something go on only if the suite held."""
         if not self.success:
             failed = [item for item in self.outcomes if not item.success]
             said = [f"{item.name}{f' ({item.column})' if item.column else ''}: {_counted(item)}" for item in failed]

@@ -38,11 +38,7 @@ class Counted(NamedTuple):
 
 
 def counted(rows: Cells) -> Counted:
-    """Count rows; all rows of a digest must be among them.
-
-    Args:
-        rows: Shape (rows, bytes per row), at least 16 bytes each.
-    """
+    """Count rows; all rows of a digest must be among them."""
     if not len(rows):
         return Counted()
     front = np.ascontiguousarray(rows[:, :8]).view("<u8").reshape(-1)
@@ -58,23 +54,14 @@ def counted(rows: Cells) -> Counted:
 
 
 class Repeats:
-    """Takes rows, and counts them at the end.
-
-    Args:
-        width: Bytes per row, at least 16.
-        folder: Where rows go that do not fit into memory (see `Buckets`).
-    """
+    """Takes rows, and counts them at the end."""
 
     def __init__(self, width: int = BYTES, folder: Path | None = None) -> None:
         self._buckets = Buckets(width, folder)
         self._elsewhere = Counted()
 
     def add(self, rows: Cells) -> None:
-        """Take rows, shape (rows, width).
-
-        Raises:
-            InputError: They are of another width, or there is no room for them.
-        """
+        """Take rows, shape (rows, width)."""
         self._buckets.add(rows)
 
     def add_counted(self, counts: Counted) -> None:

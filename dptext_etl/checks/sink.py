@@ -71,11 +71,7 @@ class LocalSink:
         return self.path if self.old else self.versions
 
     def read_manifest(self) -> bytes:
-        """Read the manifest, wherever its layout puts it.
-
-        Raises:
-            FileNotFoundError: There is none.
-        """
+        """Read the manifest, wherever its layout puts it."""
         inside = (self.versions / MANIFEST, self.path / MANIFEST)  # while it is moved, and before
         for place in (self.manifest, *inside, self.manifest):
             try:

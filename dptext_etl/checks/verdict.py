@@ -72,9 +72,6 @@ def require(verdicts: Iterable[Verdict]) -> None:
 
     A fired gate is a defect (docs/spec/privacy.md#fired-gate): the charge stays, nothing is drawn again, the release
     name is revoked.
-
-    Raises:
-        GateError: No verdict at all, or gates that failed, with their counts.
     """
     verdicts = tuple(verdicts)
     if not verdicts:

@@ -39,11 +39,7 @@ class Commands(failures.Boundary):
         return [*super().list_commands(ctx), *extensions.names("commands")]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; entry points are read only if no command of this package has the name.
-
-        Raises:
-            PolicyError: The command comes with a package that is not installed, or that cannot be imported.
-        """
+        """Return a command; entry points are read only if no command of this package has the name."""
         own = super().get_command(ctx, cmd_name)
         if own is not None or not (extensions.known("commands", cmd_name) or cmd_name in extensions.ELSEWHERE):
             return own

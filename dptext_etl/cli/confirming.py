@@ -10,15 +10,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; for scripts.
 
 
 def require_confirmation(question: str, *, yes: bool) -> None:
-    """Ask a question on stderr and go on if the answer is yes.
-
-    Args:
-        question: What is about to happen, and whether to go on.
-        yes: The answer, given beforehand.
-
-    Raises:
-        PolicyError: The answer is no, or no one is there to answer.
-    """
+    """Ask a question on stderr and go on if the answer is yes."""
     from dptext_etl.errors import PolicyError
 
     if yes:

@@ -48,11 +48,7 @@ class Boundary(TyperGroup):
 
 
 def report(error: BaseException) -> int:
-    """Print one failure on stderr.
-
-    Returns:
-        The exit code: 2 usage or policy, 3 budget, 4 gate, 1 anything unexpected.
-    """
+    """Print one failure on stderr."""
     if isinstance(error, DPTextError):
         click.echo(f"Error: {error}", err=True)
         return error.exit_code

@@ -10,13 +10,7 @@ class _NoPandas:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:  # noqa: ARG004
-        """Raise `ModuleNotFoundError` for pandas; find nothing for other names.
-
-        Args:
-            name: Name of the module.
-            path: Unused; the import system passes it.
-            target: Unused; the import system passes it.
-        """
+        """Raise `ModuleNotFoundError` for pandas; find nothing for other names."""
         if name == "pandas":
             raise ModuleNotFoundError(name=name)
 

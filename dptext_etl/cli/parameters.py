@@ -18,16 +18,7 @@ _LISTS = (list, tuple, set, frozenset)
 
 
 def parse(kind: type[BaseModel], name: str, given: Sequence[str] | None) -> dict[str, Any]:
-    """Return the parameters as plain data; a list is written `a,b,c`.
-
-    Args:
-        kind: The mechanism's class.
-        name: Its name, for messages.
-        given: Texts of the form "name=value".
-
-    Raises:
-        PolicyError: A text has another form, a parameter is unknown or repeated, or a value has another type.
-    """
+    """Return the parameters as plain data; a list is written `a,b,c`."""
     texts = pairs(given)
     for parameter in texts:
         if parameter not in kind.model_fields:
@@ -38,11 +29,7 @@ def parse(kind: type[BaseModel], name: str, given: Sequence[str] | None) -> dict
 
 
 def pairs(given: Sequence[str] | None) -> dict[str, str]:
-    """Split "name=value" texts.
-
-    Raises:
-        PolicyError: A text has another form, or a name is given twice.
-    """
+    """Split "name=value" texts."""
     found: dict[str, str] = {}
     for item in given or ():
         name, equals, text = item.partition("=")

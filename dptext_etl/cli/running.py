@@ -43,16 +43,7 @@ def execute(
     accept_lower_cap: bool = False,
     profile: bool = False,
 ) -> None:
-    """Run a policy and print the results: counts, spends and verdicts, never a text or an id.
-
-    Args:
-        policy: The policy.
-        partition: Text that replaces "{partition}" in source and sink, or None.
-        as_json: Print one JSON object instead of a summary for people.
-        engine: "polars" or "spark".
-        accept_lower_cap: Lower the pinned cap to that of the policy.
-        profile: Print what each stage took, too.
-    """
+    """Run a policy and print the results: counts, spends and verdicts, never a text or an id."""
     if engine == "polars":
         lean.without_pandas()
     from dptext_etl import engines

@@ -76,18 +76,7 @@ class Options:
 
 
 def build(sources: Sequence[Source], out: Path, options: Options, progress: Progress = lambda _: None) -> Corpus:
-    """Build a corpus and write it with its cards.
-
-    Args:
-        sources: Files of PUBLIC texts.
-        out: Folder of the corpus; one that holds a corpus is refused, because policies may name its hash.
-        options: How.
-        progress: Is revealed what happens, in sentences that quote no text.
-
-    Raises:
-        InputError: A source cannot be read, too few texts are left, or the folder holds a corpus.
-        ArtifactError: The vectors or the model cannot be read.
-    """
+    """Build a corpus and write it with its cards."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists and is not an empty folder", "name a new folder with --out")
     kept = clean(read(sources), options.cleaning, progress)

@@ -54,14 +54,7 @@ def calibrate(
     *,
     labels: Sequence[str] | None = None,
 ) -> tuple[Hit, ...]:
-    """Find the best hit rate for every epsilon.
-
-    Args:
-        vectors: Vectors of the corpus, shape (m, k), m >= 2.
-        queries: Vectors of public texts by the same encoder, shape (n, k), n >= 1.
-        epsilons: Of one draw, each above 0.
-        labels: Public labels of the public texts; None goes by cosines.
-    """
+    """Find the best hit rate for every epsilon."""
     gains = _gains(vectors, queries, None if labels is None else np.unique(np.array(labels), return_inverse=True)[1])
     return tuple(_best(gains, epsilon) for epsilon in epsilons)
 

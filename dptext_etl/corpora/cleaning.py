@@ -65,13 +65,7 @@ class Kept:
 
 
 def clean(texts: Iterable[str], how: Cleaning, progress: Progress = lambda _: None) -> Kept:
-    """Clean texts, drop those that a corpus must not hold, and keep each once.
-
-    Args:
-        texts: Public texts.
-        how: Lengths and cutting.
-        progress: Is revealed how many texts were read.
-    """
+    """Clean texts, drop those that a corpus must not hold, and keep each once."""
     kept: dict[str, bytes] = {}
     dropped: Counter[str] = Counter()
     seen = 0

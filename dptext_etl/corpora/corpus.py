@@ -51,16 +51,7 @@ class Corpus:
 
     @classmethod
     def open(cls, reference: str | Path, sha256: str | None = None) -> Self:
-        """Open a corpus by its folder, its file, their URL or its name.
-
-        Args:
-            reference: A folder, a file of any name, the URL of either in an object store (read with the environment's
-                credentials), or the name of a corpus that comes with the library.
-            sha256: The expected hash of the file, 64 hex digits; None takes any content.
-
-        Raises:
-            ArtifactError: There is no such corpus, its hash differs, or its file is no corpus.
-        """
+        """Open a corpus by its folder, its file, their URL or its name."""
         path = _file(reference)
         artifact = Artifact.open(path, sha256)
         with seam(f"reading the corpus {path.name}", ArtifactError, _HINT), safe_open(path, "np") as file:
@@ -82,18 +73,7 @@ class Corpus:
         encoder: WordEncoder | None = None,
         vectors: Int8s | None = None,
     ) -> Self:
-        """Write a corpus and its card into a folder, and open it.
-
-        Args:
-            folder: The folder; it is created.
-            texts: m distinct texts, at least 2.
-            description: Facts, plain data, with "licence" and "provenance" among them.
-            encoder: Encoder of all texts, those of the corpus too.
-            vectors: Vectors of the texts, shape (m, k); only where another encoder made them.
-
-        Raises:
-            ArtifactError: The texts or vectors are none of a corpus.
-        """
+        """Write a corpus and its card into a folder, and open it."""
         folder.mkdir(parents=True, exist_ok=True)
         write(folder / CONTENT, texts, description, encoder=encoder, vectors=vectors)
         corpus = cls.open(folder)
@@ -130,11 +110,7 @@ class Corpus:
 
     @cached_property
     def encoder(self) -> WordEncoder:
-        """Return the encoder of texts.
-
-        Raises:
-            ArtifactError: The corpus was encoded by a model, not by vectors of words.
-        """
+        """Return the encoder of texts."""
         words = _lines(self._tensor("words"))
         if not words:
             raise ArtifactError("the corpus has no vectors of words: a model encoded it", "load that model")

@@ -31,14 +31,7 @@ _UNKNOWN = 2**32 - 1
 
 
 def quantised(sums: Integers) -> Int8s:
-    """Scale every row to length 127 and round it to integers; a row of zeros stays.
-
-    Args:
-        sums: Integers below 2^31 in size, shape (n, k).
-
-    Returns:
-        `rint((127.0 * s) / sqrt(float64(sum of s^2)))`, shape (n, k), the sum of squares being exact.
-    """
+    """Scale every row to length 127 and round it to integers; a row of zeros stays."""
     sums = np.asarray(sums, np.int64)
     squares: npt.NDArray[np.float64]
     if np.abs(sums).max(initial=0) < _SMALL:
@@ -76,12 +69,7 @@ class WordEncoder:
         return _kernel.Vocabulary(list(self.words))
 
     def numbers(self, texts: Sequence[str], n_max: int = MOST_WORDS) -> list[npt.NDArray[np.uint32]]:
-        """Return the numbers of a text's words as the kernel finds them, 2^32 - 1 for an unknown word.
-
-        Args:
-            texts: n texts.
-            n_max: Words of a text that are read; the rest is cut.
-        """
+        """Return the numbers of a text's words as the kernel finds them, 2^32 - 1 for an unknown word."""
         policy = {"case": "lower", "punctuation": "drop", "numbers": "uniform", "oov": "uniform", "null": "pass"}
         rows = pa.array(texts, pa.large_string())
         words, offsets = self._vocabulary.encode(rows, json.dumps({**policy, "n_max": n_max}))
@@ -89,13 +77,7 @@ class WordEncoder:
         return np.split(found, pa.array(offsets).to_numpy(zero_copy_only=False)[1:-1].astype(np.int64))
 
     def sums(self, texts: Sequence[str], *, parts: int = 1, n_max: int = MOST_WORDS) -> Integers:
-        """Return the sums of word vectors of every part of every text, shape (n * parts, k).
-
-        Args:
-            texts: n texts.
-            parts: Number of consecutive parts of a text; part j of n words has the words from j * n // parts on.
-            n_max: Words of a text that are read, at most `MOST_WORDS`.
-        """
+        """Return the sums of word vectors of every part of every text, shape (n * parts, k)."""
         sums = np.zeros((len(texts) * parts, self.vectors.shape[1]), np.int64)
         for row, numbers in enumerate(self.numbers(texts, n_max) if len(texts) else ()):
             for part in range(parts):
@@ -105,13 +87,7 @@ class WordEncoder:
         return sums
 
     def encode(self, texts: Sequence[str], *, parts: int = 1, n_max: int = MOST_WORDS) -> Int8s:
-        """Return the vector of every part of every text, int8, shape (n * parts, k); zeros where no word is known.
-
-        Args:
-            texts: n texts.
-            parts: Number of consecutive parts of a text.
-            n_max: Words of a text that are read, at most `MOST_WORDS`.
-        """
+        """Return the vector of every part of every text, int8, shape (n * parts, k); zeros where no word is known."""
         return quantised(self.sums(texts, parts=parts, n_max=n_max))
 
 

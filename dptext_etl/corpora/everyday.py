@@ -37,23 +37,12 @@ class Sentence(NamedTuple):
 
 
 def everyday_texts() -> tuple[str, ...]:
-    """Return the sentences of `everyday-30k`, in an order that mixes domains and kinds.
-
-    Returns:
-        30,000 distinct sentences of 5 to 25 words, ASCII, single blanks.
-
-    Raises:
-        ArtifactError: The artifact cache cannot be written, or its entry was changed.
-    """
+    """Return the sentences of `everyday-30k`, in an order that mixes domains and kinds."""
     return tuple(everyday_artifact().path.read_text("ascii").splitlines())
 
 
 def everyday_artifact() -> Artifact:
-    """Return the file of `everyday-30k`, one sentence per line; it is made on first use.
-
-    Raises:
-        ArtifactError: The artifact cache cannot be written, or its entry was changed.
-    """
+    """Return the file of `everyday-30k`, one sentence per line; it is made on first use."""
     digest = hashlib.sha256()
     for path in sorted(SOURCE.glob("*.txt")):
         digest.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
@@ -67,17 +56,7 @@ def everyday_artifact() -> Artifact:
 
 
 def generate(size: int = SIZE) -> tuple[Sentence, ...]:
-    """Make sentences from the source, evenly over domains and kinds, and within these evenly over templates.
-
-    Args:
-        size: Number of sentences.
-
-    Returns:
-        The sentences, ordered by the hash of their texts.
-
-    Raises:
-        ValueError: The templates of a domain and a kind yield too few distinct sentences.
-    """
+    """Make sentences from the source, evenly over domains and kinds, and within these evenly over templates."""
     shared, domains = sources()
     cells = [(domain, kind) for domain in domains for kind in KINDS]
     made: dict[str, Sentence] = {}
@@ -106,11 +85,7 @@ def generate(size: int = SIZE) -> tuple[Sentence, ...]:
 
 
 def sources() -> tuple[Source, dict[str, Source]]:
-    """Read the lists for all domains, and the domains by name.
-
-    Raises:
-        ValueError: A file is malformed; its name and the line are named.
-    """
+    """Read the lists for all domains, and the domains by name."""
     read = {}
     for path in sorted(SOURCE.glob("*.txt")):
         try:

@@ -40,20 +40,7 @@ class Frequency:
 def estimate_frequencies(
     released: Sequence[str], topics: Mapping[str, str], *, epsilon: float, near: int
 ) -> tuple[Frequency, ...]:
-    """Estimate the share of every topic among the near texts of the private texts.
-
-    Args:
-        released: Released texts, one draw each; with `parts` give the parts one by one, and the epsilon of a part.
-        topics: The topic of every text of the corpus, however it was found: by a public label or a classifier.
-        epsilon: Of one draw.
-        near: Number d of near texts, from 1 to the size of the corpus less one (`dptext explain surrogate` shows it).
-
-    Returns:
-        One estimate per topic of the corpus, by the name of the topic; the shares add up to 1.
-
-    Raises:
-        InputError: There are no releases, one is no text of the corpus, or d does not fit.
-    """
+    """Estimate the share of every topic among the near texts of the private texts."""
     if not released or not 1 <= near < len(topics) or not 0.0 < epsilon < math.inf:
         raise InputError(
             f"{len(released)} releases, a corpus of {len(topics)} texts, near {near}, epsilon {epsilon}; "

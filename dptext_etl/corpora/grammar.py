@@ -121,15 +121,6 @@ def expand(template: Phrase, lists: Mapping[str, tuple[Phrase, ...]], draws: Dra
     """Return the sentence of a template.
 
     Two slots of the same list get different entries, as long as there are any.
-
-    Args:
-        template: A template of a source.
-        lists: The entries by the name of the list.
-        draws: Says which entry and which phrase is taken.
-        end: The mark at the end of a sentence that has none.
-
-    Raises:
-        KeyError: A list does not exist.
     """
     words = " ".join("".join(_Expansion(lists, draws).parts(template)).split())
     for pattern, replacement in _SPELLING:

@@ -37,18 +37,7 @@ def learn(
     components: int = 1,
     half_whitening: bool = True,
 ) -> WordEncoder:
-    """Learn an encoder from public texts.
-
-    Args:
-        texts: Public texts, those of the corpus.
-        vectors: Word vectors; words without one stay unknown.
-        smoothing: a in the weight a / (a + f) of a word that is a share f of all words.
-        components: Number of first principal components that are removed.
-        half_whitening: Whether strong directions are weakened.
-
-    Raises:
-        ArtifactError: No word of the texts has a vector.
-    """
+    """Learn an encoder from public texts."""
     finder = WordEncoder(vectors.words, np.zeros((len(vectors), 1), np.int16))
     rows, numbers = word_numbers(finder, texts)
     if not len(numbers):
@@ -71,14 +60,7 @@ def word_numbers(encoder: WordEncoder, texts: Sequence[str]) -> tuple[Integers, 
 
 
 def sums(table: Reals, rows: Integers, numbers: Integers, texts: int) -> Reals:
-    """Return the sum of the vectors of each text's words, shape (texts, k).
-
-    Args:
-        table: A vector per word, shape (v, k).
-        rows: Number of the text of each word, ascending.
-        numbers: Number of each word.
-        texts: Number of texts.
-    """
+    """Return the sum of the vectors of each text's words, shape (texts, k)."""
     total = np.zeros((texts, table.shape[1]))
     filled, starts = np.unique(rows, return_index=True)
     ends = np.append(starts[1:], len(rows))

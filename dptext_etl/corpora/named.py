@@ -22,11 +22,7 @@ def names() -> tuple[str, ...]:
 
 
 def place(name: str) -> Path | None:
-    """Return the file of an installed corpus, written once per machine; None for another name.
-
-    Raises:
-        ArtifactError: The artifact cache cannot be written.
-    """
+    """Return the file of an installed corpus, written once per machine; None for another name."""
     module_name = name.replace("-", "_")
     if "_" in name or not extensions.known("corpora", module_name):
         return None

@@ -26,16 +26,7 @@ FEWEST = 50
 
 
 def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[float] = EPSILONS) -> tuple[Hit, ...]:
-    """Find the best hit rate of every epsilon on public texts; texts that the corpus holds are left out.
-
-    Args:
-        corpus: The corpus.
-        public: Files of PUBLIC texts like those that will be privatized, with or without public labels.
-        epsilons: Of one draw.
-
-    Raises:
-        InputError: A file cannot be read, or too few texts are left.
-    """
+    """Find the best hit rate of every epsilon on public texts; texts that the corpus holds are left out."""
     own = frozenset(corpus.texts)
     rows = [(normalized(text), label) for source in public for text, label in source.rows()]
     rows = sorted({row for row in rows if row[0] and row[0] not in own}, key=lambda row: (row[0], row[1] or ""))
@@ -60,18 +51,7 @@ def encoded(corpus: Corpus, texts: Sequence[str]) -> Int8s:
 
 
 def write(corpus: Corpus, hits: Sequence[Hit], public: Sequence[Source], out: Path | None = None) -> Corpus:
-    """Write the corpus with new hit rates and return it; its hash is another one.
-
-    Args:
-        corpus: The corpus.
-        hits: What was found.
-        public: Where it was found.
-        out: Another folder, which must be new; None replaces the files where the corpus is.
-
-    Raises:
-        PolicyError: The corpus comes with the library or from an object store, so that it cannot be replaced.
-        InputError: The other folder holds something.
-    """
+    """Write the corpus with new hit rates and return it; its hash is another one."""
     place = corpus.path.parent if out is None else out
     if out is None and not (corpus.path.name == CONTENT and (place / CARD).is_file()):
         raise PolicyError(

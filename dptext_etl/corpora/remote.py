@@ -27,16 +27,7 @@ def is_remote(reference: str) -> bool:
 
 
 def fetched(url: str, options: Mapping[str, str] | None = None) -> Path:
-    """Return the file of a corpus on this machine; it is downloaded where the cache has no such state of the object.
-
-    Args:
-        url: Of the corpus' folder, or of its file (`*.safetensors`).
-        options: Options of the store, as `storage_options` of a policy; None takes the environment's.
-
-    Raises:
-        ArtifactError: There is no such object, the store cannot be read, or the cache cannot be written.
-        PolicyError: A variable of the options is not set.
-    """
+    """Return the file of a corpus on this machine; it is downloaded where the cache has no such state of the object."""
     where, _, name = url.rstrip("/").rpartition("/")
     if PurePosixPath(name).suffix != ".safetensors":
         where, name = url.rstrip("/"), CONTENT

@@ -19,16 +19,7 @@ EXTRA = "semantic"
 
 
 class SentenceModel:
-    """A model that gives a vector to each text.
-
-    Args:
-        name: A folder, or a name on the hub.
-        batch: Texts per pass. Vectors of a text must not depend on its batch, so one by one is the default.
-
-    Raises:
-        PolicyError: The library is not installed.
-        ArtifactError: The model cannot be loaded, or its vectors are too long.
-    """
+    """A model that gives a vector to each text."""
 
     def __init__(self, name: str, batch: int = 1) -> None:
         try:
@@ -44,14 +35,7 @@ class SentenceModel:
         self._batch = batch
 
     def encode(self, texts: Sequence[str]) -> Int8s:
-        """Return int8 vectors of length 127 or less, shape (n, k); zeros for an empty text and for no finite vector.
-
-        Args:
-            texts: n texts.
-
-        Raises:
-            ArtifactError: The model has no vectors of up to 1,040 dimensions.
-        """
+        """Return int8 vectors of length 127 or less, shape (n, k); zeros for an empty text and for no finite vector."""
         with seam("encoding texts", ArtifactError):
             found = self._model.encode(list(texts), batch_size=self._batch, show_progress_bar=False)
             floats = np.asarray(found, dtype=np.float64)

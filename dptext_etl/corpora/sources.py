@@ -33,11 +33,7 @@ class Source:
     label: str | None = None
 
     def rows(self) -> Iterator[tuple[str, str | None]]:
-        """Yield the texts and their labels (None without a column of labels); nulls are left out.
-
-        Raises:
-            InputError: The file is missing, of another kind, or has no such column of text.
-        """
+        """Yield the texts and their labels (None without a column of labels); nulls are left out."""
         kind = self.path.suffix.lower()
         if not self.path.is_file():
             raise InputError(f"there is no file {self.path}", _HINT)

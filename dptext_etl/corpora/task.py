@@ -26,17 +26,7 @@ _PRIOR = 2.0
 def add_directions(
     encoder: WordEncoder, texts: Sequence[str], labels: Sequence[str], *, share: float = SHARE
 ) -> WordEncoder:
-    """Return an encoder with further coordinates, one per label (one altogether for two labels).
-
-    Args:
-        encoder: The encoder `words`.
-        texts: Public texts.
-        labels: Their public labels.
-        share: Share of the squared length of vectors that the new coordinates get, above 0 and below 1.
-
-    Raises:
-        InputError: There are too few texts, fewer than two labels, or too many.
-    """
+    """Return an encoder with further coordinates, one per label (one altogether for two labels)."""
     names, codes = np.unique(np.array(labels), return_inverse=True)
     width = 1 if len(names) == 2 else len(names)
     if len(texts) < FEWEST or len(names) < 2 or encoder.vectors.shape[1] + width > MOST_DIMENSIONS:

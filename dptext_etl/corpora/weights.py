@@ -40,13 +40,7 @@ class Weights(NamedTuple):
 
 @lru_cache(maxsize=256)
 def weights(m: int, d: int, epsilon: Decimal) -> Weights:
-    """Return the weights of d near texts among m, of ratio at most e^epsilon.
-
-    Args:
-        m: Number of texts, at least 2.
-        d: Number of near ones, from 1 to m - 1.
-        epsilon: Epsilon of one draw, above 0.
-    """
+    """Return the weights of d near texts among m, of ratio at most e^epsilon."""
     odds = _DIGITS.exp(epsilon)
     for power in range(LARGEST_POWER, -1, -1):
         outside = 1 << power
@@ -60,13 +54,7 @@ def weights(m: int, d: int, epsilon: Decimal) -> Weights:
 
 
 def near_texts(m: int, epsilon: Decimal, hit: Decimal) -> int:
-    """Return how many of m texts are near, so that a draw hits one of them with a given probability.
-
-    Args:
-        m: Number of texts, at least 2.
-        epsilon: Epsilon of one draw, above 0.
-        hit: The probability, between 0 and 1.
-    """
+    """Return how many of m texts are near, so that a draw hits one of them with a given probability."""
     odds = _DIGITS.exp(epsilon)
     least = _DIGITS.add(_DIGITS.multiply(odds, _DIGITS.subtract(Decimal(1), hit)), hit)
     d = _DIGITS.divide(_DIGITS.multiply(Decimal(m), hit), least)
@@ -74,12 +62,7 @@ def near_texts(m: int, epsilon: Decimal, hit: Decimal) -> int:
 
 
 def usual_hit(epsilon: Decimal, calibrated: Mapping[Decimal, Decimal]) -> Decimal:
-    """Return the hit rate of an epsilon, on the line between its neighbors among the calibrated ones.
-
-    Args:
-        epsilon: Epsilon of one draw, above 0.
-        calibrated: Hit rates by epsilon; if there are none, those of `UNCALIBRATED` count.
-    """
+    """Return the hit rate of an epsilon, on the line between its neighbors among the calibrated ones."""
     known = sorted((calibrated or UNCALIBRATED).items())
     below = [point for point in known if point[0] <= epsilon]
     above = [point for point in known if point[0] > epsilon]
@@ -109,11 +92,6 @@ def near_share(m: int, d: int, epsilon: float) -> float:
     """Return the probability that a draw comes from the near part of the mixture, and not from all texts evenly.
 
     It is the hit rate less what the even part hits: (h - d/m) / (1 - d/m).
-
-    Args:
-        m: Number of texts, at least 2.
-        d: Number of near ones, from 1 to m - 1.
-        epsilon: Epsilon of one draw, above 0.
     """
     inside, outside = weights(m, d, Decimal(repr(min(epsilon, _MOST_EPSILON))))
     return d * (inside - outside) / (m * outside + d * (inside - outside))

@@ -20,11 +20,7 @@ _WIDER = 1 + 2.0**-40  # above the rounding error of a square root
 
 
 def largest_squared_distance(vectors: WordVectors) -> int:
-    """Return the largest squared distance of two words, in squared grid steps: an exact integer.
-
-    Args:
-        vectors: n words, n >= 1. The time is at most quadratic in n, the memory linear.
-    """
+    """Return the largest squared distance of two words, in squared grid steps: an exact integer."""
     grid = vectors.vectors
     radii = _radii(grid)
     order = np.argsort(-radii, kind="stable")

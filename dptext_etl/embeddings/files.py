@@ -34,17 +34,7 @@ def kind_of(path: Path) -> Kind:
 
 
 def convert(path: Path, kind: Kind, limit: int | None, out: Path) -> None:
-    """Read any file of vectors, quantise it, and write it as a grid.
-
-    Args:
-        path: The source.
-        kind: Format of the source.
-        limit: Number of words to take, after equal and impossible entries were left out; None takes all.
-        out: The new file.
-
-    Raises:
-        ArtifactError: The file is malformed. The error names the line or row and never quotes it.
-    """
+    """Read any file of vectors, quantise it, and write it as a grid."""
     if kind == "grid":
         words, vectors, facts = read_grid(path)
         write_grid(out, words[:limit], vectors[:limit], facts)

@@ -35,17 +35,7 @@ def written(word: str) -> str | None:
 
 
 def quantise(vectors: Reals) -> tuple[npt.NDArray[np.int16], float]:
-    """Round vectors to int16 at one power-of-two scale.
-
-    Args:
-        vectors: Shape (n, d), finite.
-
-    Returns:
-        The grid, shape (n, d), and the scale: `abs(vectors - grid * scale) <= scale / 2`.
-
-    Raises:
-        ArtifactError: All coordinates are zero.
-    """
+    """Round vectors to int16 at one power-of-two scale."""
     peak = float(np.abs(vectors).max(initial=0))
     if peak == 0:
         raise ArtifactError("all coordinates of the word vectors are zero", "use other vectors")
@@ -59,27 +49,13 @@ def quantise(vectors: Reals) -> tuple[npt.NDArray[np.int16], float]:
 
 
 def write_grid(path: Path, words: tuple[str, ...], vectors: Grid, facts: dict[str, Any]) -> None:
-    """Write words and an integer grid as safetensors: tensors "words" (UTF-8, one per line) and "vectors".
-
-    Args:
-        path: The new file.
-        words: n words.
-        vectors: The grid, int8 or int16, shape (n, d).
-        facts: Facts about the vectors, plain data, with "scale" among them.
-    """
+    """Write words and an integer grid as safetensors: tensors "words" (UTF-8, one per line) and "vectors"."""
     blob = np.frombuffer("\n".join(words).encode(), dtype=np.uint8)
     save_tensors(path, {"words": blob, "vectors": vectors}, {"format": FORMAT, "description": canon(facts).decode()})
 
 
 def read_grid(path: Path) -> tuple[tuple[str, ...], Grid, dict[str, Any]]:
-    """Read a file of `write_grid`.
-
-    Returns:
-        Words; read-only vectors; facts, with "scale" among them.
-
-    Raises:
-        ArtifactError: The file has another format, or its words and vectors do not fit together.
-    """
+    """Read a file of `write_grid`."""
     with seam(f"reading the word vectors {path.name}", ArtifactError, _HINT):
         with safe_open(path, "np") as file:
             metadata = file.metadata() or {}

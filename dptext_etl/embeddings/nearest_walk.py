@@ -31,14 +31,6 @@ def nearest_walk(vectors: WordVectors, start: int = 0, metric: Metric = "euclide
 
     Distances are compared as exact integers, and of equal ones the earlier word wins, so the list is the same on every
     machine. The time grows with the square of the vocabulary's size, the memory only with its size.
-
-    Args:
-        vectors: The vocabulary, in public order.
-        start: The first word of the list.
-        metric: "euclidean" or "cosine".
-
-    Returns:
-        All word ids, each once, shape (n,).
     """
     total = len(vectors)
     walk = _Walk(vectors, metric)

@@ -73,20 +73,7 @@ class NeighbourLists:
         limit: int | None = None,
         vocabulary: Vocabulary = "common",
     ) -> Self:
-        """Make `walks` lists of each embedding by greedy nearest neighbors, once per machine.
-
-        Args:
-            sources: Names or paths of word vectors, each once.
-            metric: "euclidean" (the paper) or "cosine".
-            walks: Lists per embedding; walk k begins at word k * n // walks of its public order.
-            limit: Number of first words to take; None takes all.
-            vocabulary: "common" puts the words that all embeddings have into every list. "own" gives every list the
-                words of its own embedding (as the published code does; without guarantee).
-
-        Raises:
-            ArtifactError: An embedding cannot be read or is named twice, or there are fewer than two words, or more
-                walks than words.
-        """
+        """Make `walks` lists of each embedding by greedy nearest neighbors, once per machine."""
         embeddings = [WordVectors.load(source) for source in sources]
         hashes = [vectors.artifact.sha256 for vectors in embeddings]
         if not embeddings or len(set(hashes)) < len(hashes) or walks < 1:
@@ -115,11 +102,7 @@ class NeighbourLists:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Read lists from a file.
-
-        Raises:
-            ArtifactError: The file is missing or has another format, or the lists repeat or miss words.
-        """
+        """Read lists from a file."""
         artifact = Artifact.open(path)
         words, lists, facts = _read(artifact.path, artifact.sha256)
         provenance = str(facts.get("provenance", artifact.provenance))

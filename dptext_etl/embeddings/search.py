@@ -37,15 +37,7 @@ _WIDER = 1 + 2.0**-40  # above the rounding error of the few steps of a bound
 
 
 def finest_bits(vectors: WordVectors, reach: float) -> int:
-    """Return by how many bits the grid of points may be finer than the words' grid, so that everything stays exact.
-
-    Args:
-        vectors: The words.
-        reach: Upper bound of the length of a point, in steps of the words' grid.
-
-    Returns:
-        At most `MOST_BITS`; negative if points that far out cannot be compared exactly.
-    """
+    """Return by how many bits the grid of points may be finer than the words' grid, so that everything stays exact."""
     return int((reach <= longest_reaches(vectors)).sum()) - 1
 
 
@@ -63,15 +55,8 @@ def longest_reaches(vectors: WordVectors) -> Points:
 class NearestWords:
     """Search the words of a vocabulary exactly.
 
-    Args:
-        vectors: The words.
-        reach: Upper bound of the length of every point, in steps of the words' grid.
-
     Attributes:
         bits: Fineness of the points: they are integers in units of 2**-bits steps.
-
-    Raises:
-        PolicyError: Points that far out cannot be compared exactly.
     """
 
     def __init__(self, vectors: WordVectors, reach: float) -> None:
@@ -89,12 +74,7 @@ class NearestWords:
         return np.rint(points * self._step)
 
     def nearest(self, points: Points, where: Device | None = None) -> Nearest:
-        """Return the index of the word nearest to each point; of equally near words, the earlier one.
-
-        Args:
-            points: Integers in units of the finer grid, shape (n, d), no longer than `reach`.
-            where: The device; None takes what `DPTEXT_DEVICE` says.
-        """
+        """Return the index of the word nearest to each point; of equally near words, the earlier one."""
         where = device() if where is None else where
         return self._by_guess(points) if where == "cpu" else self.by_torch(points, where)
 

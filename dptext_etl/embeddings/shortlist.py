@@ -22,10 +22,6 @@ Guesses = npt.NDArray[np.float32]
 class FreeWords:
     """Hold the words of a vocabulary that are not used yet.
 
-    Args:
-        vectors: The vocabulary.
-        metric: "euclidean" or "cosine".
-
     Attributes:
         left: Number of free words.
     """
@@ -74,13 +70,7 @@ class FreeWords:
         return product
 
     def nearest(self, word: int, k: int, guess: Guesses) -> Integers:
-        """Return the k nearest free words of a word, nearest first; of equally near words, the earlier one first.
-
-        Args:
-            word: Id of the word, which is not free itself.
-            k: Number of words, from 1 to `left`.
-            guess: The word's row of `guesses`, made after the last call of `first`; it is overwritten.
-        """
+        """Return the k nearest free words of a word, nearest first; of equally near words, the earlier one first."""
         length = float(np.sqrt(self._vectors.norms[word]))
         reach = self._longest * (2 * length + self._longest) if self._metric == "euclidean" else length
         slack = 2 * self._error * reach

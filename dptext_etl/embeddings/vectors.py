@@ -62,13 +62,6 @@ class WordVectors:
         Formats: GloVe and counter-fitted text ("word x1 … xd" per line), word2vec text (the same below a line "n d"),
         word2vec binary (`.bin`), `.npz` with `words` and `vectors`, and `.safetensors` as written here. See
         `embeddings.files` for the rules on words and for quantisation.
-
-        Args:
-            source: Name or path; names are those of `SHIPPED`, and of vectors in dptext-etl-models ("english-encoder").
-            limit: Number of first words to take, at least 1; None takes all.
-
-        Raises:
-            ArtifactError: The file is missing, unreadable or malformed. The error names the line and never quotes it.
         """
         if limit is not None and limit < 1:
             raise ArtifactError(f"limit is {limit}; allowed: 1 and more", "leave limit out to take all words")
@@ -172,14 +165,6 @@ class WordVectors:
         """Return minus the distance, or the cosine, with the same bits on every machine.
 
         The numbers come from exact integers by correctly rounded operations.
-
-        Args:
-            rows: Word ids.
-            columns: Word ids.
-            metric: "euclidean" (in grid steps, largest value 0) or "cosine" (0 if a vector is zero).
-
-        Returns:
-            Closeness, shape (rows, columns); larger is nearer.
         """
         if metric == "euclidean":
             return -np.sqrt(self._squared(rows, columns).astype(np.float64))
@@ -188,15 +173,7 @@ class WordVectors:
         return self._dots(rows, columns).astype(np.float64) / np.where(lengths > 0, lengths, 1.0)
 
     def closeness_within(self, sets: Integers, metric: Metric = "euclidean") -> npt.NDArray[np.float64]:
-        """Return the closeness of all pairs inside each set: `closeness(members, members)` of many sets at once.
-
-        Args:
-            sets: Word ids, shape (sets, members).
-            metric: "euclidean" or "cosine".
-
-        Returns:
-            Closeness, shape (sets, members, members).
-        """
+        """Return the closeness of all pairs inside each set: `closeness(members, members)` of many sets at once."""
         vectors, norms = self.vectors[sets].astype(np.int16, copy=False), self.norms[sets].astype(np.float64)
         members = sets.shape[1]
         products = _kernel.products_within(to_arrow(vectors.reshape(-1)), vectors.shape[2], members)
@@ -211,15 +188,6 @@ class WordVectors:
 
         Euclidean keys are the exact squared distances. Cosine keys are `-dot * |dot| / norm`: equal vectors have equal
         keys, and vectors of different lengths whose cosines agree to 15 digits may come in either order.
-
-        Args:
-            rows: Word ids.
-            columns: Word ids.
-            metric: "euclidean" or "cosine".
-
-        Yields:
-            One new array per row, shape (columns,); keys are comparable within a row only. The products of all rows
-            are computed at once, the rest row by row, so that it stays in the processor's cache.
         """
         if metric == "euclidean":
             yield from self._squared(rows, columns)
@@ -236,21 +204,7 @@ class WordVectors:
     def nearest(
         self, rows: Rows, k: int, metric: Metric = "euclidean", among: npt.NDArray[np.bool_] | None = None
     ) -> Integers:
-        """Return the k nearest other words of each row exactly, nearest first; the earlier one of equals.
-
-        Args:
-            rows: Word ids.
-            k: Neighbors per row.
-            metric: "euclidean" or "cosine".
-            among: True for each word that may be a neighbor, shape (n,); None allows all. A row is never its own
-                neighbor.
-
-        Returns:
-            Word ids, shape (rows, k).
-
-        Raises:
-            ArtifactError: There are fewer than k candidates.
-        """
+        """Return the k nearest other words of each row exactly, nearest first; the earlier one of equals."""
         ids = np.arange(len(self))[rows]
         columns = np.arange(len(self)) if among is None else np.flatnonzero(among)
         if not 1 <= k <= len(columns) - int(np.isin(ids, columns).any()):

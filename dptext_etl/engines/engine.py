@@ -58,42 +58,15 @@ class Engine(ABC, Generic[Rows]):
 
     @abstractmethod
     def open(self, policy: Policy, layout: Layout) -> Table[Rows]:
-        """Open the raw table and check its columns, before anything is written or charged.
-
-        Args:
-            policy: The policy of the run.
-            layout: The places of the run.
-
-        Raises:
-            InputError: Columns are missing, not named in the policy (strict_columns) or of a wrong type.
-            LedgerError: This engine cannot reach the ledger.
-        """
+        """Open the raw table and check its columns, before anything is written or charged."""
 
     def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (most engines take frames)
-        """Return the local files whose bytes are all that a run reads, or None where nothing says so.
-
-        Args:
-            layout: The places of the run.
-
-        Raises:
-            InputError: There are no files, or their formats are unknown or mixed.
-        """
+        """Return the local files whose bytes are all that a run reads, or None where nothing says so."""
         return None
 
     @abstractmethod
     def examine(self, table: Table[Rows], policy: Policy, layout: Layout, progress: Listener | None) -> Examined[Rows]:
-        """Check ids and subjects; in an incremental run, leave out rows that are published already.
-
-        Args:
-            table: The opened table.
-            policy: The policy of the run.
-            layout: The places of the run.
-            progress: Called with counts and rate.
-
-        Raises:
-            InputError: There are no rows, or ids are null or repeated, or subjects are null but caps are per subject.
-            PolicyError: The run does not fit the table in the sink.
-        """
+        """Check ids and subjects; in an incremental run, leave out rows that are published already."""
 
     @abstractmethod
     def present(self, source: Examined[Rows], ids: pl.Series) -> pl.Series:
@@ -105,45 +78,12 @@ class Engine(ABC, Generic[Rows]):
 
     @abstractmethod
     def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[Done]:
-        """Take all shards through a phase.
-
-        Args:
-            work: The shards.
-            phase: "reserve" charges only; "release" charges, computes, stages and commits.
-            meter: Counts finished rows.
-
-        Returns:
-            The result of each shard, in any order.
-
-        Raises:
-            InputError: The source changed, or there is no space for staging.
-            BudgetError: With on_cap = "refuse", a new record is over the cap.
-            LedgerError: The ledger cannot be reached, or holds other bytes for a record.
-        """
+        """Take all shards through a phase."""
 
     def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
-        """Check the hashes of staged files and judge their rows by every gate; in this process unless overridden.
-
-        Args:
-            staged: The staged run.
-            candidate: The run as gates see it.
-            seen: Called now and then with the rows that all gates have seen since.
-
-        Raises:
-            InputError: A staged file is gone or has changed.
-            GateError: A gate could not be evaluated.
-        """
+        """Check the hashes of staged files and judge their rows by every gate; in this process unless overridden."""
         return judge_here(staged, candidate, seen)
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
-        """Write staged shards as parts of a version; in this process unless overridden.
-
-        Args:
-            writer: The version.
-            shards: The shards, in order.
-            each: Called now and then with the rows that were written since.
-
-        Raises:
-            InputError: A staged file is gone or has changed, or there is no room.
-        """
+        """Write staged shards as parts of a version; in this process unless overridden."""
         write_here(writer, shards, each)

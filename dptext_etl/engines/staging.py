@@ -30,17 +30,7 @@ log = logging.getLogger("dptext_etl.runner")
 def staged(
     attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint
 ) -> Iterator[tuple[StagedRun, Ledger]]:
-    """Do what `stage` does, and keep the ledger open for the block: anyone who closes it last waits for the disk.
-
-    Args:
-        attempt: The attempt at the run.
-        engine: Engine that computes the shards.
-        progress: Called with counts, rate and remaining time.
-        checkpoint: Called after every step, for tests.
-
-    Yields:
-        What was staged, and the ledger.
-    """
+    """Do what `stage` does, and keep the ledger open for the block: anyone who closes it last waits for the disk."""
     policy, partition, profile = attempt.policy, attempt.partition, attempt.profile
     with ExitStack() as opened:
         with profile.stage("open"):
@@ -84,21 +74,6 @@ def stage(
     """Check a source, then charge, compute, stage and commit it shard by shard; `check` and `publish` come next.
 
     A run that was killed at any point continues where it stopped; it charges and draws nothing twice.
-
-    Args:
-        policy: The policy, or the path of its file.
-        engine: Engine that computes the shards; None computes in this process.
-        partition: Name of the partition, if the policy has a place for one.
-        accept_lower_cap: Lower the pinned cap to that of the policy; otherwise a lower cap is refused.
-        progress: Called with counts, rate and remaining time.
-        checkpoint: Called after every step, for tests.
-
-    Raises:
-        InputError: The source does not fit the policy; nothing was spent.
-        BudgetError: With on_cap = "refuse", records are over the cap; nothing was computed, and reservations are given
-            back.
-        LedgerError: The ledger does not fit the policy, is locked, cannot be reached, or holds other bytes for a
-            record.
     """
     attempt = Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap)
     with staged(attempt, engine or LocalEngine(), progress, checkpoint) as (found, _):

@@ -45,13 +45,7 @@ class AllocatedWords(DividedWords):
 
     @abstractmethod
     def scored(self, words: Indices, slots: Slots, offset: int) -> Iterator[Scored]:
-        """Score the outputs of known words, in groups of one size.
-
-        Args:
-            words: Numbers of the words, shape (n,).
-            slots: Their places in the streams, for draws that come before theirs.
-            offset: What the pass adds to purpose numbers.
-        """
+        """Score the outputs of known words, in groups of one size."""
 
     @property
     @abstractmethod

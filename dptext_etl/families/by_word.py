@@ -55,37 +55,21 @@ class WordByWord(Mechanism):
         """Return an upper bound of the probability of any single output word; 1 if no bound is known."""
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:  # noqa: ARG002
-        """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1.
-
-        Raises:
-            PolicyError: `word` is not a single word, or has no output distribution in exact fractions.
-        """
+        """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1."""
         raise PolicyError(f"{self.name} draws a word by its whole text, so a word alone has no distribution")
 
     def survival(self, word: str) -> Fraction:  # noqa: ARG002
-        """Return (an upper bound of) the probability that `word` comes back as itself.
-
-        Raises:
-            PolicyError: As for `transition`, if the distribution depends on the word alone.
-        """
+        """Return (an upper bound of) the probability that `word` comes back as itself."""
         return Fraction(self.largest_probability())
 
     def collision(self, word: str) -> float:  # noqa: ARG002
-        """Return an upper bound of the probability that two independent draws for `word` agree.
-
-        Raises:
-            PolicyError: As for `survival`.
-        """
+        """Return an upper bound of the probability that two independent draws for `word` agree."""
         return self.largest_probability()
 
     def simulated_survivals(self, word: str, trials: int) -> int | None:  # noqa: ARG002
         """Simulate `trials` draws without the code that releases, and return how often the word comes back.
 
         This is for distributions without exact fractions, which `survival` bounds only loosely; None for all others.
-
-        Args:
-            word: One word.
-            trials: Number of simulated draws, at least 1.
         """
         return None
 
@@ -93,10 +77,6 @@ class WordByWord(Mechanism):
         """Simulate pairs of independent draws without the code that releases, and return how many pairs agree.
 
         The pairs take the words in turn. This is for distributions without exact fractions; None for all others.
-
-        Args:
-            words: Input words of the draws.
-            pairs: Number of simulated pairs, at least 1.
         """
         return None
 

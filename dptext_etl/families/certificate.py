@@ -45,11 +45,7 @@ class Certificate:
 
 
 def of_distributions(mechanism: WordMechanism) -> Certificate | None:
-    """Compare the output distributions of all words, each as fractions.
-
-    Returns:
-        The certificate; None if there are too many words, or a word has no exact distribution.
-    """
+    """Compare the output distributions of all words, each as fractions."""
     words, outputs = mechanism.input_words(), mechanism.output_words()
     if outputs is None or len(words) * len(outputs) > CELLS or mechanism.word_disclosures:
         return None
@@ -81,11 +77,7 @@ def _log_ratio(most: Fraction, least: Fraction) -> float:
 
 
 def read_table(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """Read a complete stored table: its arrays and its metadata.
-
-    Raises:
-        ArtifactError: The table cannot be read.
-    """
+    """Read a complete stored table: its arrays and its metadata."""
     with seam("reading the table"), safe_open(str(path), framework="numpy") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata())  # noqa: SIM118
 

@@ -57,15 +57,7 @@ class DividedWords(Allocated, WordMechanism):
         epsilons: Sequence[Epsilons],
         purpose: int = scoring.TOKEN,
     ) -> Indices:
-        """Draw an output for every word at its epsilon, and return their numbers, shape (n,).
-
-        Args:
-            words: Numbers of the words, shape (n,).
-            slots: Their places in the streams.
-            sampler: WordSampler of outputs.
-            epsilons: Epsilon of each draw between any two words, text by text.
-            purpose: Purpose number of the stream of tokens (plus 256 per pass).
-        """
+        """Draw an output for every word at its epsilon, and return their numbers, shape (n,)."""
 
     @property
     @abstractmethod
@@ -145,11 +137,7 @@ class DividedWords(Allocated, WordMechanism):
         return replace(cost, metric_id=claim.metric, eps_metric=per_distance, diameter=diameter)
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
-        """Return the exact output distribution of one word, if every draw has the same epsilon.
-
-        Raises:
-            PolicyError: A budget is divided, or as for other mechanisms of words.
-        """
+        """Return the exact output distribution of one word, if every draw has the same epsilon."""
         if self.allocation is not None:
             raise PolicyError("a budget is divided by whole texts, so a word alone has no distribution")
         return super().transition(word)  # type: ignore[safe-super]
@@ -166,11 +154,7 @@ class DividedWords(Allocated, WordMechanism):
         return self.model_copy(update={"allocation": None, "epsilon": self.unit_epsilon})
 
     def survival(self, word: str) -> Fraction:
-        """Return (an upper bound of) the probability that `word` comes back as itself: it grows with epsilon.
-
-        Raises:
-            PolicyError: `word` is not a single word.
-        """
+        """Return (an upper bound of) the probability that `word` comes back as itself: it grows with epsilon."""
         return super().survival(word) if self.allocation is None else self._dearest.survival(word)
 
     def collision(self, word: str) -> float:
@@ -178,9 +162,6 @@ class DividedWords(Allocated, WordMechanism):
 
         That of weights grows with epsilon. Much noise, however, piles up words at the ends, so for noise the largest
         probability of any word is taken.
-
-        Raises:
-            PolicyError: `word` is not a single word.
         """
         if self.allocation is None:
             return super().collision(word)
@@ -195,14 +176,7 @@ class DividedWords(Allocated, WordMechanism):
     def release_divided(
         self, allocation: Allocation, texts: pa.Array, record_keys: pa.Array, sampler: WordSampler = scoring
     ) -> Released:
-        """Release with given record keys and another sampler, for tests; everything else calls `release`.
-
-        Args:
-            allocation: How the budget is divided.
-            texts: Strings, nulls allowed.
-            record_keys: Fixed-size binary of 32 bytes, one per text.
-            sampler: WordSampler of outputs.
-        """
+        """Release with given record keys and another sampler, for tests; everything else calls `release`."""
         policy = self._input_policy_json
         numbers, offsets = (pa.array(side).to_numpy() for side in self.reader.encode(texts, policy, record_keys))
         chosen, ends = np.empty(len(numbers), np.uint32), offsets.astype(np.int64)

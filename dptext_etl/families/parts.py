@@ -10,15 +10,7 @@ import numpy.typing as npt
 
 
 def parts(offsets: npt.NDArray[np.integer[Any]], most: int) -> Iterator[tuple[int, int]]:
-    """Cut rows into parts of at most `most` draws; a longer row is a part of its own.
-
-    Args:
-        offsets: Index of each row's first draw, and the number of all draws, shape (rows + 1,).
-        most: Largest number of draws of a part, at least 1.
-
-    Yields:
-        First row of a part, and its last row plus one.
-    """
+    """Cut rows into parts of at most `most` draws; a longer row is a part of its own."""
     ends = offsets.astype(np.int64)
     first, rows = 0, len(ends) - 1
     while first < rows:

@@ -23,13 +23,7 @@ class Undrawn:
     """Sample without drawing: a probe releases nothing and takes no integer of any stream."""
 
     def choose(self, scores: Any, slots: Slots, **law: Any) -> Choices:  # noqa: ARG002
-        """Return the first output for every slot.
-
-        Args:
-            scores: Unused.
-            slots: n slots.
-            law: Unused.
-        """
+        """Return the first output for every slot."""
         return np.zeros(len(slots), np.uint32)
 
     def choose_uniform(self, slots: Slots, m: int, **stream: Any) -> Choices:  # noqa: ARG002
@@ -38,11 +32,7 @@ class Undrawn:
 
 
 def refuse() -> NoReturn:
-    """Refuse to continue because the model fails.
-
-    Raises:
-        PolicyError: Always.
-    """
+    """Refuse to continue because the model fails."""
     raise PolicyError(
         "the model fails on public texts: its releases would be random at the same cost; nothing more is charged",
         "check the model's files, its libraries and the memory; a new run continues where this one stopped",

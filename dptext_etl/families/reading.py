@@ -25,25 +25,13 @@ class Read(NamedTuple):
 
 
 def read_strict(text: str, kept: Collection[str], n_max: int) -> Read:
-    """Read the first `n_max` words of a text in the form of lookups.
-
-    Args:
-        text: The text.
-        kept: Words that are released in clear, in lower case.
-        n_max: Largest number of words to read.
-    """
+    """Read the first `n_max` words of a text in the form of lookups."""
     words = [_form(segment) for segment, is_word in _kernel.split(text) if is_word][:n_max]
     return Read(words, [word in kept for word in words])
 
 
 def read_faithful(text: str, kept: Collection[str], n_max: int) -> Read:
-    """Read up to `n_max` words and the punctuation between them unchanged; keep punctuation and stopwords.
-
-    Args:
-        text: The text.
-        kept: Stopwords in lower case.
-        n_max: Largest number of words to read.
-    """
+    """Read up to `n_max` words and the punctuation between them unchanged; keep punctuation and stopwords."""
     words, told, seen = [], [], 0
     for segment, is_word in _kernel.split(text):
         seen += is_word

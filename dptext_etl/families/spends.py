@@ -27,17 +27,7 @@ def spend_of_draws(
     beside: Fraction = Fraction(0),
     bounded_range: bool = True,
 ) -> Spend:
-    """Return the cost of adaptive draws (docs/spec/privacy.md#epsilon-star, docs/spec/privacy.md#br-zcdp).
-
-    Args:
-        guarantee: The claim.
-        draws: Largest number of draws, at least 0.
-        epsilon: Declared pure parameter of one draw.
-        tight: Exact pure parameter of one draw, or an upper bound of it; None if `epsilon` is the best known bound.
-        positions: Number of positions that the charge counts.
-        beside: Pure epsilon of other draws (a noisy length; docs/spec/privacy.md#length-noisy).
-        bounded_range: True if one draw is range-bounded (zCDP epsilon^2/8), False if it is only pure (epsilon^2/2).
-    """
+    """Return the cost of adaptive draws (docs/spec/privacy.md#epsilon-star, docs/spec/privacy.md#br-zcdp)."""
     costs = _costs(epsilon, tight, beside, 8 if bounded_range else 2)
     pure, realised, rho = (cost.of(draws) for cost in costs)
     return Spend(
@@ -100,14 +90,6 @@ def spend_of_allocation(
     """Return the cost of draws that divide one budget, whatever divides it (docs/spec/privacy.md#theorem-a).
 
     A first release adds the cost of its even draws, the choice of a template that of one draw.
-
-    Args:
-        guarantee: The claim.
-        allocation: How the budget is divided.
-        draws: Largest number of draws of the record, at least 0.
-        outputs: Size of the largest output set.
-        positions: Number of positions that the charge counts.
-        beside: Pure epsilon of other draws (a noisy length).
     """
     if not draws:
         return spend_of_draws(guarantee, 0, Fraction(0), None, positions=positions)
@@ -133,12 +115,6 @@ def spend_of_division(
 
     What divides it is public, or was released before at a cost of its own, so that the epsilons of the draws add up.
     Such draws are pure, and no more is known of them (docs/spec/privacy.md#allocation-allowed).
-
-    Args:
-        guarantee: The claim.
-        allocation: How the budget is divided.
-        draws: Largest number of draws of the record, at least 0; the charge counts as many positions.
-        beside: Pure epsilon of other draws (a noisy length).
     """
     if not draws:
         return spend_of_draws(guarantee, 0, Fraction(0), None, positions=0)

@@ -175,11 +175,7 @@ class WordMechanism(HideableLength):
         return Draws(float(self.epsilon_per_word), positions)
 
     def unit_micro(self) -> int:
-        """Return the declared epsilon of one draw in millionths, for engines that multiply it by positions.
-
-        Raises:
-            PolicyError: Spends are not exact multiples of it.
-        """
+        """Return the declared epsilon of one draw in millionths, for engines that multiply it by positions."""
         unit = self.spend(2).eps_approx - self.spend(1).eps_approx
         if not math.isfinite(unit) or self.spend(1_000_003).eps_approx != unit * 1_000_003 + self.base_micro():
             raise PolicyError("epsilon is finer than a millionth", "give epsilon with at most 6 decimals")
@@ -195,27 +191,15 @@ class WordMechanism(HideableLength):
 
     @abstractmethod
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
-        """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1.
-
-        Raises:
-            PolicyError: `word` is not a single word, or its distribution has no exact fractions.
-        """
+        """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1."""
 
     def survival(self, word: str) -> Fraction:
-        """Return (an upper bound of) the probability that `word` comes back as itself.
-
-        Raises:
-            PolicyError: As `transition`.
-        """
+        """Return (an upper bound of) the probability that `word` comes back as itself."""
         outputs = zip(*self.transition(word), strict=True)
         return sum((chance for output, chance in outputs if output == word), Fraction(0))
 
     def collision(self, word: str) -> float:
-        """Return an upper bound of the probability that two independent draws of `word` agree: sum P(y)^2.
-
-        Raises:
-            PolicyError: As `transition`.
-        """
+        """Return an upper bound of the probability that two independent draws of `word` agree: sum P(y)^2."""
         return min(1.0, sum(float(chance) ** 2 for chance in self.transition(word)[1]) * (1 + 1e-12))
 
     def largest_probability(self) -> float:
@@ -226,11 +210,7 @@ class WordMechanism(HideableLength):
         return extremes.range_bounded(float(self.epsilon_per_word), len(outputs))
 
     def certificate(self) -> Certificate | None:
-        """Compute the largest loss of one draw; None if the distribution of a word has no finite table.
-
-        Raises:
-            ArtifactError: A stored table cannot be read.
-        """
+        """Compute the largest loss of one draw; None if the distribution of a word has no finite table."""
         return of_distributions(self)
 
     def far_words(self) -> tuple[str, str]:
@@ -243,19 +223,7 @@ class WordMechanism(HideableLength):
         return None
 
     def sample_many(self, word: str, n: int, *, secret: _kernel.Secret | None = None) -> list[str]:
-        """Draw n outputs of one word independently, through the code that releases texts (audits, query attack).
-
-        Args:
-            word: One public word, or `PAD` if the length is hidden.
-            n: Number of draws, at least 1.
-            secret: The noise key; None takes a new random one.
-
-        Returns:
-            n outputs, with `PAD` among them if the mechanism pads.
-
-        Raises:
-            PolicyError: `word` is not a single word, or faithful mode does not draw it.
-        """
+        """Draw n outputs of one word independently, through the code that releases texts (audits, query attack)."""
         padding = word == PAD and self.hides_length
         if n < 1 or not (padding or _kernel.split(word) == [(word, True)]):
             raise PolicyError("sampling takes one word and at least one draw", "give a word without blanks")

@@ -70,16 +70,7 @@ class Memory(NamedTuple):
         return not ledger.settled(dataset, self.anchor, losses)
 
     def refuse(self, ledger: Ledger, dataset: str, asked: Scope) -> None:
-        """Freeze a dataset whose charges are missing, and all that shares a cap with it.
-
-        Args:
-            ledger: The ledger that misses the head.
-            dataset: The dataset whose head it is.
-            asked: The dataset that was to be charged, and its group.
-
-        Raises:
-            LedgerError: Always. Nothing is charged until `Ledger.thaw` has settled the loss.
-        """
+        """Freeze a dataset whose charges are missing, and all that shares a cap with it."""
         mine = dataset == asked.dataset
         groups = {*self.groups, *([asked.group] if mine and asked.group is not None else [])}
         ledger.freeze(dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=sorted(groups))
@@ -88,12 +79,7 @@ class Memory(NamedTuple):
 
 
 class Heads:
-    """The heads that are remembered of one ledger.
-
-    Args:
-        ledger: The ledger.
-        folder: The folder of all heads; `folder_of` finds it.
-    """
+    """The heads that are remembered of one ledger."""
 
     def __init__(self, ledger: Ledger, folder: Path) -> None:
         self._ledger = ledger
@@ -101,16 +87,7 @@ class Heads:
         self._folders = [folder / hashlib.sha256(name.encode()).hexdigest()[:32] for name in places]
 
     def require(self, scope: Scope, *, replaced: bool = True) -> None:
-        """Refuse a ledger that misses a head of a dataset, or of one that shares a cap with it.
-
-        Args:
-            scope: The dataset that is to be charged, and its group.
-            replaced: Refuse also if the dataset itself was charged in another ledger at this place. Without it,
-                someone who removed a ledger may begin anew; where others share the cap, no one may.
-
-        Raises:
-            LedgerError: It does; the datasets are frozen. Or a file cannot be read.
-        """
+        """Refuse a ledger that misses a head of a dataset, or of one that shares a cap with it."""
         here = self._ledger.ledger_id
         kept = [
             (name, memory)
@@ -126,15 +103,7 @@ class Heads:
                 memory.refuse(self._ledger, dataset, scope)
 
     def remember(self, scope: Scope, release: str | None = None) -> None:
-        """Keep the head of the ledger, durably.
-
-        Args:
-            scope: The dataset that was written of, and its group.
-            release: The release name, if there is one.
-
-        Raises:
-            LedgerError: The folder cannot be written to; or the ledger misses the head that is there: it is frozen.
-        """
+        """Keep the head of the ledger, durably."""
         for folder in self._folders:
             keep(self._ledger, folder / f"{_file_name(scope.dataset)}.json", scope, release)
 
@@ -147,17 +116,7 @@ class Heads:
 
 @contextmanager
 def writing(ledger: Ledger, scope: Scope, release: str | None = None, named: str | None = None) -> Iterator[None]:
-    """Look at the heads of a ledger before a block that writes to it, and keep the new head after it.
-
-    Args:
-        ledger: The ledger.
-        scope: The dataset that the block writes of, and its group.
-        release: The release name, if there is one.
-        named: The folder of all heads, where someone named it.
-
-    Raises:
-        LedgerError: The ledger misses a head; nothing was written. Or a folder that was named cannot be written to.
-    """
+    """Look at the heads of a ledger before a block that writes to it, and keep the new head after it."""
     heads = Heads(ledger, folder_of(named))
     heads.require(scope, replaced=False)
     yield
@@ -165,17 +124,7 @@ def writing(ledger: Ledger, scope: Scope, release: str | None = None, named: str
 
 
 def remember(ledger: Ledger, scope: Scope, release: str | None = None, named: str | None = None) -> None:
-    """Keep the head of a ledger in the folder of all heads; one that was not named may be missing.
-
-    Args:
-        ledger: The ledger.
-        scope: The dataset that was written of, and its group.
-        release: The release name, if there is one.
-        named: The folder of all heads, where someone named it.
-
-    Raises:
-        LedgerError: A folder that was named cannot be written to; or the ledger misses the head that is there.
-    """
+    """Keep the head of a ledger in the folder of all heads; one that was not named may be missing."""
     heads = Heads(ledger, folder_of(named))
     try:
         heads.remember(scope, release)
@@ -205,11 +154,7 @@ def is_named(named: str | None) -> bool:
 
 
 def read(path: Path) -> Memory | None:
-    """Read a file that `keep` wrote; None if there is none.
-
-    Raises:
-        LedgerError: It cannot be read.
-    """
+    """Read a file that `keep` wrote; None if there is none."""
     try:
         found = json.loads(path.read_bytes())
         names = tuple(found["releases"]), tuple(found.get("groups", ()))
@@ -226,16 +171,6 @@ def keep(ledger: Ledger, path: Path, scope: Scope, release: str | None, others: 
     """Write the head of a ledger to a file, durably, and add what was charged to what is there.
 
     A head that is there and that this ledger should hold, but does not, stays: it shows that the ledger was restored.
-
-    Args:
-        ledger: The ledger.
-        path: The file.
-        scope: The dataset that was charged, and its group.
-        release: The release name, if there is one.
-        others: Files whose content the file takes in.
-
-    Raises:
-        LedgerError: The folder cannot be written to; or the ledger misses the head that is there: it is frozen.
     """
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:

@@ -30,11 +30,6 @@ LOSS = "without this key no balance can go on: restore it from a copy, or revoke
 class RecordIds:
     """Hashed record ids of a batch.
 
-    Args:
-        ids: The ids, canonical strings.
-        canary: Marks canary rows, shape (records,).
-        hashed: Their hashes, shape (records, 32), read-only.
-
     Attributes:
         hashed: The hashes.
         keyed: The same as the index has them.
@@ -57,11 +52,7 @@ class RecordIds:
         return self._ids.equals(ids) and np.array_equal(self._canary, canary)
 
     def distinct_order(self) -> Index:
-        """Return the places of records in ascending order of id (docs/spec/stream.md#record-id).
-
-        Raises:
-            InputError: A record stands in the batch twice.
-        """
+        """Return the places of records in ascending order of id (docs/spec/stream.md#record-id)."""
         if self._order is None:
             order = self.keyed.order()
             repeated = self.size - len(self.keyed.take(order).starts())
@@ -83,13 +74,7 @@ class RecordIds:
 
 
 class IdKey:
-    """Hash ids under the id key of one ledger; read the key when it is first needed.
-
-    Args:
-        store: The store of the ledger.
-        reference: "env:NAME" or "file:PATH"; None takes the file next to the ledger.
-        ledger_id: The name of the ledger, from which the check value is made.
-    """
+    """Hash ids under the id key of one ledger; read the key when it is first needed."""
 
     def __init__(self, store: Store, reference: str | None, ledger_id: str) -> None:
         self._store = store
@@ -100,12 +85,7 @@ class IdKey:
 
     @property
     def secret(self) -> _kernel.Secret:
-        """The key, after it was checked against the ledger.
-
-        Raises:
-            KeyReferenceError: The key is missing, malformed, readable by others, or printed in documents.
-            LedgerError: The key belongs to another ledger.
-        """
+        """The key, after it was checked against the ledger."""
         if self._secret is None:
             self._secret = self._resolved()
         return self._secret
@@ -129,13 +109,6 @@ class IdKey:
 
         The same ids again, as a commit brings what was reserved, are not hashed again. Threads other than the ledger's
         may call this once the key was read (`secret`).
-
-        Args:
-            ids: Canonical record ids, strings, no nulls.
-            canary: Marks canary rows, shape (records,).
-
-        Raises:
-            InputError: The ids are not strings, or some are null.
         """
         ids = _strings(ids, "record ids")
         if ids.null_count:
@@ -156,15 +129,7 @@ class IdKey:
         return hashed
 
     def subjects(self, ids: pa.Array | None, canary: Mask) -> Bytes:
-        """Hash subject ids, shape (records, 32). Canary rows get zeros, because they belong to no one.
-
-        Args:
-            ids: Canonical subject ids, strings, null for canary rows only.
-            canary: Marks canary rows, shape (records,).
-
-        Raises:
-            InputError: There are no subjects, or a record that is no canary has none.
-        """
+        """Hash subject ids, shape (records, 32). Canary rows get zeros, because they belong to no one."""
         hint = 'name the subject column, or declare unit = "record"'
         if ids is None:
             raise InputError("a scope per subject needs the subject of every record", hint)
@@ -186,11 +151,7 @@ class IdKey:
 
 
 def resolve(reference: str) -> _kernel.Secret:
-    """Read an id key anew, because a ledger and its key may be made again at the same place.
-
-    Raises:
-        KeyReferenceError: The key is missing, malformed, readable by others, or printed in documents.
-    """
+    """Read an id key anew, because a ledger and its key may be made again at the same place."""
     secret = _kernel.Secret.resolve(reference, reread=True)
     if secret.published:
         raise KeyReferenceError("this id key is printed in documents", "run `dptext key new PATH` and name that file")

@@ -33,18 +33,7 @@ class Keeper(Reader):
 
     @staticmethod
     def migrate(url: str | Path, *, timeout: float = 60.0) -> int:
-        """Bring a ledger of an older schema to the schema of this version, in one transaction.
-
-        Args:
-            url: The ledger, as `open` takes it.
-            timeout: Seconds to wait for another writer.
-
-        Returns:
-            The schema that the ledger had before.
-
-        Raises:
-            LedgerError: There is no ledger, its schema is newer, or it is locked.
-        """
+        """Bring a ledger of an older schema to the schema of this version, in one transaction."""
         store = open_store(str(url), create=False, timeout=timeout, migrate=True)
         try:
             return store.version
@@ -64,17 +53,7 @@ class Keeper(Reader):
         guarantee: Guarantee | None = None,
         worst_case: Spend | None = None,
     ) -> ReleaseRef:
-        """Pin the release of a column policy (see `pin_release`).
-
-        Args:
-            policy: The policy of the column; it must name the column.
-            id_type: The kind of the record ids, as `keys.id_type` names it.
-            guarantee: The claim, where it is weaker than that of the mechanism.
-            worst_case: The cost of the longest text, where it is more than that of the mechanism.
-
-        Raises:
-            LedgerError: As `pin_release`, or the policy names no column.
-        """
+        """Pin the release of a column policy (see `pin_release`)."""
         if policy.column is None:
             raise LedgerError("the policy names no column", "give ColumnPolicy(column=…)")
         mechanism = policy.mechanism
@@ -111,28 +90,7 @@ class Keeper(Reader):
         nonce: int = 0,
         refundable: bool = False,
     ) -> ReleaseRef:
-        """Pin a release name to a configuration, or find it pinned to the same. All that is stated is public.
-
-        Args:
-            dataset: Name of the dataset.
-            column: Name of the text column.
-            release: Name of the release.
-            cfg: Configuration hash, 64 hex digits.
-            id_type: The kind of the record ids, as `keys.id_type` names it.
-            mechanism: Name of the mechanism.
-            guarantee: The claim.
-            worst_case: The cost of the longest text, in millionths.
-            publishable: Whether the release may leave the boundary.
-            configuration: What `cfg` hashes, as data.
-            artifact_hashes: SHA-256 of every public input, by role.
-            nonce: Counts deliberate extra releases of one record under the name.
-            refundable: Whether a commit may charge what was used instead of the worst case. It may only where the
-                number of steps follows from what is released, or from coins that no text decides
-                (docs/spec/privacy.md#expost).
-
-        Raises:
-            LedgerError: The name is revoked or pinned to something else, or the column has ids of another type.
-        """
+        """Pin a release name to a configuration, or find it pinned to the same. All that is stated is public."""
         facts = stated(guarantee, worst_case)
         facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
         if refundable:
@@ -152,33 +110,12 @@ class Keeper(Reader):
         return None if found is None else ReleaseRef(int(found[0]), *names, policy.nonce)
 
     def set_cap(self, scope: Scope, cap: Cap, *, raising: bool = False) -> None:
-        """Pin the cap of a scope, or change it; a lower one needs no leave here, because it is asked for by name.
-
-        Args:
-            scope: Where spends add up.
-            cap: The most that a unit may lose there.
-            raising: Allow a cap that is higher than the pinned one, or that does not count charges of other periods
-                and groups (`uncounted`).
-
-        Raises:
-            LedgerError: The cap is higher, or does not count earlier charges, and `raising` is False; its measure
-                differs, or earlier charges are infinite on it.
-        """
+        """Pin the cap of a scope, or change it; a lower one needs no leave here, because it is asked for by name."""
         with self._book.store.transaction():
             self._capped(scope, cap, raising=raising, lowering=True)
 
     def agree_on_cap(self, scope: Scope, cap: Cap, *, lowering: bool = False) -> None:
-        """Pin the cap of a policy before anything is charged, or refuse one that differs from the pinned cap.
-
-        Args:
-            scope: Where the spends of the run add up.
-            cap: The cap of its policy.
-            lowering: Anyone who runs the policy accepts that the pinned cap is lowered.
-
-        Raises:
-            LedgerError: The dataset is frozen, the cap is higher, lower without `lowering`, or of another measure, or
-                it is a first one that would not count earlier charges.
-        """
+        """Pin the cap of a policy before anything is charged, or refuse one that differs from the pinned cap."""
 
         def agree() -> None:
             refuse_frozen(self._book.store, scope.dataset)
@@ -189,18 +126,7 @@ class Keeper(Reader):
     def record_publication(
         self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int
     ) -> None:
-        """Record a publication. The same publication again changes nothing.
-
-        Args:
-            refs: The releases that it publishes.
-            version: The name of the version.
-            manifest: SHA-256 of its manifest, 64 hex digits.
-            rows: The number of published rows, at most the number of committed rows.
-
-        Raises:
-            LedgerError: A release is revoked or not publishable, there are fewer commits than rows, or the version is
-                recorded with another manifest.
-        """
+        """Record a publication. The same publication again changes nothing."""
         listed = [refs] if isinstance(refs, ReleaseRef) else list(refs)
         with self._book.store.transaction():
             publish(self._book, listed, version, manifest, rows)
@@ -209,30 +135,12 @@ class Keeper(Reader):
         """Record a version from which rows were taken away, and retire what was published at its place before.
 
         Charges stay, as HMACs; a revoked or frozen release may be retired, too. The same call again changes nothing.
-
-        Args:
-            refs: The releases that it publishes.
-            place: What the names of the place's versions begin with: a partition and "/", or nothing.
-            version: The name of the version.
-            manifest: SHA-256 of its manifest, 64 hex digits.
-            rows: The number of rows that stay, at most as many as were published.
-
-        Raises:
-            LedgerError: Nothing, or fewer rows, were published there.
         """
         with self._book.store.transaction():
             retire(self._book, list(refs), place, version, manifest, rows)
 
     def forget(self, dataset: str, records: pa.Array, subjects: pa.Array) -> int:
         """Note records as forgotten in all releases of a dataset: nothing of them is released until `readmit`.
-
-        Args:
-            dataset: Its name.
-            records: Canonical record ids, strings, no nulls; the ledger need not know them.
-            subjects: Canonical subject ids: all records that were ever charged to them are forgotten.
-
-        Returns:
-            The number of records that were not forgotten before.
 
         Specification: docs/spec/privacy.md#forgotten.
         """
@@ -242,16 +150,7 @@ class Keeper(Reader):
             return forget(self._book, dataset, hashed, units)
 
     def readmit(self, dataset: str, records: pa.Array, reason: str) -> int:
-        """Let forgotten records of a dataset be released again, and return how many there are.
-
-        Args:
-            dataset: Its name.
-            records: Canonical record ids, strings, no nulls.
-            reason: Why, in a few plain words that the journal keeps; never a text.
-
-        Raises:
-            LedgerError: A record is not forgotten, the dataset is frozen, or the reason is long or holds other signs.
-        """
+        """Let forgotten records of a dataset be released again, and return how many there are."""
         require_plain(reason, "readmission")
         hashed = self._book.id_key.records(records, np.zeros(len(records), np.bool_)).hashed
         with self._book.store.transaction():
@@ -259,28 +158,11 @@ class Keeper(Reader):
             return readmit(self._book, dataset, hashed, reason)
 
     def revoke(self, ref: ReleaseRef, reason: str) -> None:
-        """Revoke a release name in all columns of its dataset. Nothing more happens under it; its charges stay.
-
-        Args:
-            ref: Any release of that name.
-            reason: The name of the gate that fired, or a few plain words; never a text.
-
-        Raises:
-            LedgerError: The release is unknown, or the reason is long or holds other signs.
-        """
+        """Revoke a release name in all columns of its dataset. Nothing more happens under it; its charges stay."""
         self.revoke_name(ref.dataset, ref.release, reason)
 
     def revoke_name(self, dataset: str, release: str, reason: str) -> None:
-        """Revoke a release name, as `revoke` does, by what it is called.
-
-        Args:
-            dataset: Name of the dataset.
-            release: The release name.
-            reason: The name of the gate that fired, or a few plain words; never a text.
-
-        Raises:
-            LedgerError: The release is unknown, or the reason is long or holds other signs.
-        """
+        """Revoke a release name, as `revoke` does, by what it is called."""
         require_plain(reason, "revocation")
         with self._book.store.transaction():
             self._book.releases.require_known(dataset, release)
@@ -300,17 +182,6 @@ class Keeper(Reader):
 
         Where charges may be forgotten, they may be forgotten in every scope that the dataset shares. So its groups
         freeze with it, for all periods, and all datasets in them.
-
-        Args:
-            dataset: Its name; the ledger need not know it yet.
-            reason: Why, in a few plain words; never a text.
-            in_use: Release names that are in use and that this ledger may not know; they are revoked.
-            missing: An anchor that the ledger should hold and does not.
-            groups: Groups that the dataset was charged in and that this ledger may not know.
-            alone: No charge is forgotten, so nothing else freezes: such as after a key leaked.
-
-        Raises:
-            LedgerError: The reason is long or holds other signs, or `alone` contradicts what is said of a loss.
         """
         require_plain(reason, "freeze")
         if alone and (in_use or missing is not None or groups):
@@ -324,18 +195,6 @@ class Keeper(Reader):
 
         Their releases are revoked, and their caps are lowered by what may have been lost.
 
-        Args:
-            dataset: A frozen dataset.
-            lost: The most that a unit may have been charged since the copy that is in use now, in all these datasets
-                together, by component of the caps:
-                {"eps_pure": 40.0}, {"rho": …} or {"eps_approx": …, "delta": …}.
-
-        Returns:
-            The caps that hold now, in millionths, by scope. The policies must ask for no more.
-
-        Raises:
-            LedgerError: The dataset is not frozen, or a component is not stated.
-
         Specification: docs/spec/privacy.md#lost-ledger.
         """
         with self._book.store.transaction():
@@ -345,19 +204,6 @@ class Keeper(Reader):
         """Let the records that a dataset holds arrive under other units, and its columns of ids be named anew.
 
         The caps of the dataset are lowered by what a unit may have been charged under another name.
-
-        Args:
-            dataset: Its name.
-            lost: The most that a unit was charged under another name, by component of the caps: {"eps_pure": 40.0},
-                {"rho": …} or {"eps_approx": …, "delta": …}; 0 where units only got other names of columns.
-            reason: Why, in a few plain words that the journal keeps; never a text.
-
-        Returns:
-            The caps that hold now, in millionths, by scope. The policies must ask for no more.
-
-        Raises:
-            LedgerError: The ledger holds no record of the dataset, the dataset is frozen, a component is not stated, or
-                the reason is long or holds other signs.
 
         Specification: docs/spec/privacy.md#same-unit.
         """
@@ -384,11 +230,7 @@ class Keeper(Reader):
 
 
 def require_plain(reason: str, what: str) -> None:
-    """Refuse a reason that could hold a text.
-
-    Raises:
-        LedgerError: It is long, or holds other signs than those of plain words.
-    """
+    """Refuse a reason that could hold a text."""
     if not _REASON.fullmatch(reason):
         allowed = "at most 200 letters, digits, blanks and . : , ( ) / + -"
         raise LedgerError(f"the reason of a {what} must be short and plain: {allowed}")

@@ -17,18 +17,7 @@ T = TypeVar("T")
 
 
 def patient(call: Callable[[], T], given_up: Callable[[], bool] = lambda: False) -> T:
-    """Make a call again until the ledger answers.
-
-    Args:
-        call: What can be repeated: it did nothing where it raises `UnavailableLedgerError`, or finds what it did.
-        given_up: Whether no one waits for the answer any more.
-
-    Returns:
-        What the call returns.
-
-    Raises:
-        LedgerError: The ledger refuses, its server was away for long, or no one waits any more.
-    """
+    """Make a call again until the ledger answers."""
     away_since: float | None = None
     while True:
         try:

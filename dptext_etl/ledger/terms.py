@@ -116,11 +116,7 @@ class Anchor:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `str` wrote.
-
-        Raises:
-            LedgerError: The text is no anchor.
-        """
+        """Read what `str` wrote."""
         ledger, _, rest = text.strip().partition(":")
         numbers, _, head = rest.partition(":")
         seqs = numbers.split("+")

@@ -237,14 +237,6 @@ def partition(vectors: WordVectors, k: int, metric: Metric) -> Sets:
 
     Distances are exact integers (`embeddings`), and of equal ones the earlier word wins, so the partition is the same
     on every machine.
-
-    Args:
-        vectors: The vocabulary, in public order.
-        k: Number of words in a set, at least 2.
-        metric: "euclidean" or "cosine".
-
-    Returns:
-        Disjoint sets that cover the vocabulary, the remainder (fewer than k) last.
     """
     grid = np.ascontiguousarray(vectors.vectors, dtype=np.int16)
     found = _kernel.output_sets(to_arrow(grid.reshape(-1)), grid.shape[1], k, metric == "cosine")

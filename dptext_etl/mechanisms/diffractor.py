@@ -272,12 +272,7 @@ class Diffractor(AllocatedWords, ListMechanism):
         return super().cost_factors(positions) | apart
 
     def neighbour_lists(self) -> NeighbourLists:
-        """Read or make the public lists.
-
-        Raises:
-            ArtifactError: A file cannot be read, or the embeddings have no words in common.
-            PolicyError: The lists hold different words in strict mode.
-        """
+        """Read or make the public lists."""
         if self.lists is None:
             vocabulary: Literal["common", "own"] = "common" if self.mode == "strict" else "own"
             return NeighbourLists.build(
@@ -302,11 +297,7 @@ class Diffractor(AllocatedWords, ListMechanism):
         }
 
     def place_distribution(self, places: int) -> PlaceDistribution:
-        """Return the integer weights by distance, or the rate of the steps.
-
-        Raises:
-            PolicyError: The weights have a larger loss than declared (a defect of floating point, never seen).
-        """
+        """Return the integer weights by distance, or the rate of the steps."""
         if self.variant == "geometric":
             return GeometricDistribution(self._rate)
         weights = TemDistribution.of(self.unit_epsilon, self.gamma, places)
@@ -319,11 +310,7 @@ class Diffractor(AllocatedWords, ListMechanism):
         return stopwords(self.stopwords).words if self.mode == "faithful" else ()
 
     def distance(self, word: str, other: str) -> int:
-        """Return the distance of the metric claim: the largest over the lists, for "tem" at most gamma.
-
-        Raises:
-            PolicyError: A word is not on every list.
-        """
+        """Return the distance of the metric claim: the largest over the lists, for "tem" at most gamma."""
         places = super().distance(word, other)
         return min(places, self.gamma) if self.variant == "tem" else places
 
@@ -333,10 +320,6 @@ class Diffractor(AllocatedWords, ListMechanism):
 
         Comparisons of mechanisms use such an epsilon. The quotient is rounded down to 12 decimals, so that it is an
         exact rate.
-
-        Args:
-            epsilon: Epsilon of one draw, over the largest distance.
-            parameters: All other parameters.
         """
         probe = cls(**{"epsilon": 1.0, **parameters})
         furthest = probe.gamma

@@ -141,12 +141,7 @@ class Madlib(DividedWords, VectorMechanism):
 
     @classmethod
     def aligned(cls, epsilon: float, **parameters: Any) -> Self:
-        """Return the mechanism whose draw costs at most `epsilon` between any two words: epsilon / diameter.
-
-        Args:
-            epsilon: Epsilon of one draw, over the largest distance.
-            parameters: All other parameters.
-        """
+        """Return the mechanism whose draw costs at most `epsilon` between any two words: epsilon / diameter."""
         made = super().aligned(epsilon, **parameters)
         while made.epsilon_per_word > Fraction(repr(epsilon)):
             made = made.model_copy(update={"epsilon": float(np.nextafter(made.epsilon, 0.0))})
@@ -166,9 +161,6 @@ class Madlib(DividedWords, VectorMechanism):
         """Return the exact search on a grid fine enough for the vectors and coarse enough for the largest noise.
 
         That of the least epsilon, if a budget is divided: no draw has a coarser grid.
-
-        Raises:
-            PolicyError: Noise of this epsilon is too large for exact computation.
         """
         return NearestWords(self.words, float(self._reaches(self._least_rate)))
 
@@ -231,11 +223,7 @@ class Madlib(DividedWords, VectorMechanism):
         epsilons: Sequence[Epsilons],
         purpose: int = TOKEN,
     ) -> Indices:
-        """Add noise of its own rate to every word's vector, and take the nearest word.
-
-        Raises:
-            PolicyError: The least epsilon of a text needs noise that is too large, the one that texts there are.
-        """
+        """Add noise of its own rate to every word's vector, and take the nearest word."""
         rates, least = self._rates(np.concatenate([np.zeros(0), *epsilons])), self.search.bits
         reaches = self._reaches(rates)
         bits = np.maximum(least, (reaches[:, None] <= longest_reaches(self.words)).sum(axis=1) - 1)
@@ -251,11 +239,7 @@ class Madlib(DividedWords, VectorMechanism):
         return epsilons / float(self.diameter * _WIDER) * (1 - 2.0**-50) * self.words.scale
 
     def transition(self, word: str) -> NoReturn:
-        """Refuse, because a word's distribution is an integral over a cell without exact fractions.
-
-        Raises:
-            PolicyError: Always.
-        """
+        """Refuse, because a word's distribution is an integral over a cell without exact fractions."""
         self.number_of(word)
         raise PolicyError(
             "under continuous noise, the distribution of a word has no exact fractions",
@@ -268,9 +252,6 @@ class Madlib(DividedWords, VectorMechanism):
         An unknown word never comes back. Another one comes back only if its noisy vector stays on its own side of the
         plane half-way to the nearest word at another place, up to the rounding of the noisy vector. Of several words at
         one place, only the first comes back.
-
-        Raises:
-            PolicyError: `word` is not a single word of the vocabulary.
         """
         number = self.number_of(word)
         if not self._knows(word):
@@ -285,22 +266,14 @@ class Madlib(DividedWords, VectorMechanism):
         return (word if word == PAD else written(word)) in self.words.index
 
     def simulated_survivals(self, word: str, trials: int) -> int:
-        """Simulate how often a word comes back, from the paper's formula and without the code that releases.
-
-        Raises:
-            PolicyError: `word` is not a single word of the vocabulary.
-        """
+        """Simulate how often a word comes back, from the paper's formula and without the code that releases."""
         if not self._knows(word):
             return 0
         slack = 0.5**self.search.bits / 2 * float(np.sqrt(self.words.vectors.shape[1]))
         return radial_survivals(self.words, self.number_of(word), self._rate, trials, slack)
 
     def simulated_collisions(self, words: Sequence[str], pairs: int) -> int:
-        """Simulate how often two draws agree, from the paper's formula and without the code that releases.
-
-        Raises:
-            PolicyError: A word is not a single word of the vocabulary.
-        """
+        """Simulate how often two draws agree, from the paper's formula and without the code that releases."""
         return radial_collisions(self.words, [self.number_of(word) for word in words], self._rate, pairs)
 
     def largest_probability(self) -> float:

@@ -155,11 +155,7 @@ def _chosen(
     group_name: str | None,
     owners: Sequence[str] | None,
 ) -> PolicyTranslator:
-    """Return the translator that names the assets.
-
-    Raises:
-        PolicyError: A translator and single names were given.
-    """
+    """Return the translator that names the assets."""
     if translator is None:
         return PolicyTranslator(key_prefix, group_name, owners)
     if any(given is not None for given in (key_prefix, group_name, owners)):

@@ -24,9 +24,6 @@ class as_failure:  # noqa: N801  (reads as a statement: `with as_failure("stagin
     The failure forbids retries where a policy, a table, a cap or a gate refuses: they refuse again for the same reason,
     and a fired gate has revoked the release. What broke down (a ledger that was busy, memory, a machine) may be tried
     again where the code location asks for it: the next attempt goes on from what is committed.
-
-    Args:
-        action: The action inside the block as a gerund, such as "staging".
     """
 
     def __init__(self, action: str) -> None:

@@ -56,14 +56,7 @@ class Found:
 def specs_of(
     asset: dg.AssetKey, checks: Mapping[str, str], partitions: dg.PartitionsDefinition | None, *, blocking: bool
 ) -> list[dg.AssetCheckSpec]:
-    """Return checks of an asset with its partitions; Dagster keeps the result of every partition apart.
-
-    Args:
-        asset: Key of the asset.
-        checks: Descriptions of the checks by name.
-        partitions: The asset's partitions, or None.
-        blocking: True if later steps wait for the checks.
-    """
+    """Return checks of an asset with its partitions; Dagster keeps the result of every partition apart."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)  # partitions of checks are new in Dagster 1.13
         return [
@@ -77,10 +70,6 @@ def events_of(context: dg.AssetCheckExecutionContext, results: Iterable[Found]) 
 
     A run of one partition yields Dagster's usual result. If a run covers several partitions, each result is an event of
     its own partition, so that a positive result never replaces or hides a negative one.
-
-    Args:
-        context: The step.
-        results: The results of the checks.
     """
     asked = {(key.asset_key, key.name) for key in context.selected_asset_check_keys}
     wanted = [item for item in results if (item.asset, item.check) in asked]
@@ -112,10 +101,6 @@ def _judged(context: dg.AssetCheckExecutionContext, item: Found) -> Any:
 class Findings:
     """Collect the verdicts of a run.
 
-    Args:
-        asset: Key of the asset that is judged.
-        partitions: The partitions of the run; only None if the dataset has none.
-
     Attributes:
         partitions: The partitions of the run.
     """
@@ -127,13 +112,7 @@ class Findings:
         self._empty: set[str | None] = set()
 
     def add(self, partition: str | None, verdicts: Sequence[Verdict], *, empty: bool = False) -> None:
-        """Add the verdicts over a partition.
-
-        Args:
-            partition: Name of the partition, or None.
-            verdicts: One verdict per gate that was evaluated.
-            empty: True if there was nothing to judge.
-        """
+        """Add the verdicts over a partition."""
         self._verdicts[partition] = tuple(verdicts)
         if empty:
             self._empty.add(partition)

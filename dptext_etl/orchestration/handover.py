@@ -39,13 +39,7 @@ def is_staged(policy: Policy, partition: str | None) -> bool:
 
 
 def find_run(policy: Policy, partition: str | None) -> StagedRun:
-    """Return the staged run.
-
-    Raises:
-        InputError: Nothing is staged.
-        PolicyError: The staged rows belong to another policy; judging them by this one would revoke their release.
-        KeyReferenceError: The rows were staged under another noise key.
-    """
+    """Return the staged run."""
     found = _read(Layout.of(policy, partition).shelf, _RUN)
     if found is None:
         raise InputError(*NOTHING)
@@ -62,11 +56,7 @@ def leave_verdicts(staged: StagedRun, verdicts: tuple[Verdict, ...]) -> None:
 
 
 def find_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
-    """Return the verdicts over exactly these staged files.
-
-    Raises:
-        GateError: The files have not been judged.
-    """
+    """Return the verdicts over exactly these staged files."""
     found = _read(staged.layout.shelf, _VERDICTS)
     if found is None or found["judged"] != _judged(staged):
         raise GateError(

@@ -75,11 +75,6 @@ def names(
     """Name the stages of a policy's dataset.
 
     Steps, job and resources are called after the key of the published asset, so that they differ where the keys do.
-
-    Args:
-        policy: The policy.
-        translator: Names the assets; None takes "raw_DATASET" and its like.
-        source: Key of the asset that takes the place of the raw one.
     """
     from dptext_etl.orchestration.translator import PolicyTranslator
 

@@ -20,16 +20,7 @@ _SOME_TIME = datetime(2001, 12, 31, 23, 59, tzinfo=UTC)
 
 
 def partitions_definition(policy: Policy, given: Partitions | None = None) -> dg.PartitionsDefinition | None:
-    """Return the partitions of a policy, or None if its source has no "{partition}".
-
-    Args:
-        policy: The policy.
-        given: Names or a definition; None lists the source's files.
-
-    Raises:
-        PolicyError: The source has no place for the given partitions, or no files exist to name them, or names cannot
-            be part of a file name.
-    """
+    """Return the partitions of a policy, or None if its source has no "{partition}"."""
     if PARTITION not in policy.source:
         if given is not None:
             raise PolicyError(
@@ -50,12 +41,7 @@ def partitions_definition(policy: Policy, given: Partitions | None = None) -> dg
 
 
 def discovered(template: str) -> list[str]:
-    """List the values of "{partition}" for which a file exists, sorted.
-
-    Raises:
-        PolicyError: The template is an object-store URL, whose listing needs credentials that a code location should
-            not hold.
-    """
+    """List the values of "{partition}" for which a file exists, sorted."""
     template = template.removeprefix("file://")
     if "://" in template:
         raise PolicyError(
@@ -80,13 +66,7 @@ def to_judge(
     partitions: dg.PartitionsDefinition | None,
     there: Callable[[str | None], bool],
 ) -> list[str | None]:
-    """Return the partitions that a check judges: those of its run, or, if it runs alone, all that exist.
-
-    Args:
-        context: The step.
-        partitions: The dataset's partitions, or None.
-        there: Says whether a partition has something to judge.
-    """
+    """Return the partitions that a check judges: those of its run, or, if it runs alone, all that exist."""
     if partitions is None:
         return [None]
     keys = partitions.get_partition_keys(dynamic_partitions_store=context.op_execution_context.instance)

@@ -36,13 +36,7 @@ def catalogue(policy: Policy) -> dict[str, str]:
 
 
 def results(policy: Policy, asset: dg.AssetKey, runs: Runs) -> list[Found]:
-    """Return one result per report and partition of a run.
-
-    Args:
-        policy: The policy.
-        asset: Key of the staged asset.
-        runs: The staged runs with their partitions.
-    """
+    """Return one result per report and partition of a run."""
     make = {COPIES: _copies, LEFT_OUT: _left_out, BUDGET: _budget}
     return [make[name](asset, partition, run) for name in catalogue(policy) for partition, run in runs]
 

@@ -43,11 +43,7 @@ class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
         return ScaffoldOptions
 
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldOptions]) -> None:
-        """Write the files; an existing policy stays unchanged.
-
-        Raises:
-            InputError: The table cannot be read, or has no texts or ids, or the files cannot be written.
-        """
+        """Write the files; an existing policy stays unchanged."""
         root = request.project_root or request.target_path
         policy = Path(request.params.policy or root / f"{request.target_path.stem}.toml").absolute()
         if not policy.exists():

@@ -23,16 +23,7 @@ _LOOK_EVERY = 60
 
 
 def schedule_of(cron: str, job: Any, settings: Settings) -> Any:
-    """Return a schedule of the job: for partitions by time, of the partition that has ended.
-
-    Args:
-        cron: When it ticks, such as "@daily"; partitions by time bring their own times, and this is not used.
-        job: The job.
-        settings: The settings of the dataset.
-
-    Raises:
-        PolicyError: The partitions are not by time, so that no tick says which one is meant.
-    """
+    """Return a schedule of the job: for partitions by time, of the partition that has ended."""
     name = settings.names.schedule
     if settings.partitions is None:
         return dg.ScheduleDefinition(name=name, job=job, cron_schedule=cron)
@@ -46,14 +37,6 @@ def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefi
     """Return a sensor that starts the job when the files of the source, or of a partition, are new or have changed.
 
     It looks at names, sizes and times of files, opens none of them, and keeps only hashes of these.
-
-    Args:
-        policy: The policy.
-        job: The job.
-        settings: The settings of the dataset.
-
-    Raises:
-        PolicyError: The source is in an object store, whose listing needs credentials.
     """
     if is_remote(policy.source):
         msg = f"no sensor watches a source in an object store: {policy.source}"

@@ -8,12 +8,7 @@ from dptext_etl.runner.progress import Listener, Progress, seldom
 
 
 def teller(log: logging.Logger, partition: str | None) -> Listener:
-    """Return a listener that logs a line now and then, and one at the end of every phase.
-
-    Args:
-        log: The log of a step or check.
-        partition: Name of the partition, or None.
-    """
+    """Return a listener that logs a line now and then, and one at the end of every phase."""
     where = f"{partition}: " if partition else ""
 
     def tell(seen: Progress) -> None:

@@ -51,27 +51,14 @@ Columns = Mapping[str, Held]
 
 
 class Expressions:
-    """Read the expressions of a plan.
-
-    Args:
-        nodes: Polars' visitor, at the step of the expressions.
-        releases: The releases that the plan may hold.
-    """
+    """Read the expressions of a plan."""
 
     def __init__(self, nodes: Any, releases: Releases) -> None:
         self._nodes = nodes
         self._releases = releases
 
     def held(self, number: int, columns: Columns) -> Held:
-        """Return the content of an expression.
-
-        Args:
-            number: Number of the expression.
-            columns: Contents of the columns of the step's input.
-
-        Raises:
-            GateError: Raw text enters an expression that cannot be followed, or a release that is not the policy's.
-        """
+        """Return the content of an expression."""
         item = self._view(number)
         kind = type(item).__name__
         if item is None:

@@ -22,12 +22,7 @@ RELEASES, RELEASED = "dptext_table", "dptext_released"
 
 
 def marks(policy: ColumnPolicy, column: str) -> dict[str, Any]:
-    """Return the facts that every release writes into a plan.
-
-    Args:
-        policy: The column's policy.
-        column: Name of the column.
-    """
+    """Return the facts that every release writes into a plan."""
     mechanism = policy.mechanism
     described = {"name": mechanism.name, **mechanism.model_dump(mode="json")}
     return {
@@ -41,13 +36,7 @@ def marks(policy: ColumnPolicy, column: str) -> dict[str, Any]:
 
 
 def table_marks(policy: ColumnPolicy, mechanism: InKernel, column: str) -> dict[str, Any]:
-    """Return the same for a mechanism that the kernel runs: with the hash of its table, and how texts are read.
-
-    Args:
-        policy: The policy of the column.
-        mechanism: Its mechanism.
-        column: Name of the column.
-    """
+    """Return the same for a mechanism that the kernel runs: with the hash of its table, and how texts are read."""
     return {
         **marks(policy, column),
         "table_sha256": mechanism.table.sha256,
@@ -62,11 +51,7 @@ def _is_kernel(library: str) -> bool:
 
 
 class Mark:
-    """A release in a plan.
-
-    Args:
-        function: The visitor's view of a plugin function: kind, library, name, arguments.
-    """
+    """A release in a plan."""
 
     def __init__(self, function: Sequence[Any]) -> None:
         self._name = function[2]

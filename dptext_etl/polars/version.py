@@ -15,14 +15,7 @@ NEXT_MAJOR = 3
 
 
 def require_known_polars(version: str = pl.__version__) -> None:
-    """Refuse a version of Polars that does not fit the plugin, before the plugin is called.
-
-    Args:
-        version: The version of Polars, such as "2.1.0".
-
-    Raises:
-        PolicyError: The version is older than the oldest known one, or of a later major version, or not a version.
-    """
+    """Refuse a version of Polars that does not fit the plugin, before the plugin is called."""
     parts = version.split(".")
     known = len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit()
     if not known or not OLDEST <= (int(parts[0]), int(parts[1])) < (NEXT_MAJOR, 0):

@@ -54,24 +54,12 @@ class Checked(BaseModel):
 
     @classmethod
     def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:  # type: ignore[override]
-        """Check the entries like every other constructor, so that no unchecked policy can be printed or sent.
-
-        Raises:
-            PolicyError: An entry is unknown, or a value is out of range.
-        """
+        """Check the entries like every other constructor, so that no unchecked policy can be printed or sent."""
         with cls.checking():
             return cls.model_validate(values)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy the object, with other entries if given; they are checked like those of a new policy.
-
-        Args:
-            update: Entries of the copy that differ.
-            deep: Copy the values of the entries as well; used only if no entry differs.
-
-        Raises:
-            PolicyError: An entry is unknown, or a value is out of range.
-        """
+        """Copy the object, with other entries if given; they are checked like those of a new policy."""
         if not update:
             return super().model_copy(deep=deep)
         known = type(self).model_fields

@@ -13,16 +13,7 @@ Accepted = frozenset[Literal[GuaranteeClass.UMLDP]]
 
 
 def require_consent(mechanism: Mechanism, allow: frozenset[Disclosure], column: str | None) -> None:
-    """Refuse a mechanism that discloses more than is allowed; the refusal prints the line to paste.
-
-    Args:
-        mechanism: The mechanism.
-        allow: Allowed disclosures.
-        column: Name of the column, for the message.
-
-    Raises:
-        DisclosureError: The mechanism discloses more than `allow`, length and nullness.
-    """
+    """Refuse a mechanism that discloses more than is allowed; the refusal prints the line to paste."""
     missing = mechanism.guarantee.disclosures - allow - DEFAULT_ALLOWED
     if missing:
         said = "; ".join(f"{item.value} ({item.meaning})" for item in sorted(missing))
@@ -33,16 +24,7 @@ def require_consent(mechanism: Mechanism, allow: frozenset[Disclosure], column: 
 
 
 def require_acceptance(mechanism: Mechanism, accept: frozenset[GuaranteeClass], column: str | None) -> None:
-    """Refuse a mechanism without a finite bound unless its class is accepted; the refusal prints the line to paste.
-
-    Args:
-        mechanism: The mechanism.
-        accept: Accepted classes.
-        column: Name of the column, for the message.
-
-    Raises:
-        DisclosureError: The mechanism has class UMLDP, and `accept` does not name it.
-    """
+    """Refuse a mechanism without a finite bound unless its class is accepted; the refusal prints the line to paste."""
     kind = mechanism.guarantee.guarantee_class
     if kind is GuaranteeClass.UMLDP and kind not in accept:
         where = f"column {column!r}: " if column else ""

@@ -12,16 +12,7 @@ _APPROXIMATE = frozenset({GuaranteeClass.APPROX_LDP, GuaranteeClass.COND_APPROX}
 
 
 def require_fit(column: ColumnPolicy, cap: Cap | None, *, publish: bool) -> None:
-    """Refuse a mechanism that cannot be published, or whose spends no cap of this measure can hold.
-
-    Args:
-        column: The column's policy.
-        cap: The largest amount that a unit may spend, or None.
-        publish: True if the table is to be published.
-
-    Raises:
-        ValueError: The mechanism does not fit; the message says why.
-    """
+    """Refuse a mechanism that cannot be published, or whose spends no cap of this measure can hold."""
     mechanism = column.mechanism
     kind = mechanism.guarantee.guarantee_class
     if publish and not mechanism.publishable:

@@ -98,13 +98,7 @@ class Held:
 
     @classmethod
     def of_row(cls, how: str, parts: Sequence[Held], fields: Sequence[tuple[str, Held]] = ()) -> Held:
-        """Return the content of a function that gives each row its value from the values of the same row alone.
-
-        Args:
-            how: Kind and parameters of the function.
-            parts: Its arguments.
-            fields: Contents of its fields, if it makes a struct.
-        """
+        """Return the content of a function that gives each row its value from the values of the same row alone."""
         mixed, rows = cls.made_from(parts), None
         for part in parts:
             if part.form is None:
@@ -139,12 +133,7 @@ def _digest(*parts: str) -> str:
 
 
 def below_each_other(name: int, parts: Sequence[Held]) -> Held:
-    """Return the content of a column whose rows come from several inputs.
-
-    Args:
-        name: Number of this union, which is the same for all its columns.
-        parts: Contents of the column in each input.
-    """
+    """Return the content of a column whose rows come from several inputs."""
     first, mixed = parts[0], Held.made_from(parts)
     rows = [part.rows for part in parts if part.rows is not None]
     if first.form is None or len({part.form for part in parts}) != 1 or len(rows) != len(parts):
@@ -160,18 +149,8 @@ def next_number() -> int:
 class Releases:
     """The releases that a plan may hold.
 
-    Args:
-        policy: The policy of the dataset or of the column. None has no budget, id or release name, so only the path of
-            the text is judged.
-        id: Column of record ids, if the policy is that of one column.
-        raw: More raw columns.
-
     Attributes:
         raw: Names of all raw columns.
-
-    Raises:
-        PolicyError: The policy has no column or id, or is for benchmarks; or there are neither a policy nor raw
-            columns.
     """
 
     def __init__(self, policy: PolicyLike | None, id: str | None, raw: Sequence[str] | str) -> None:  # noqa: A002
@@ -189,11 +168,7 @@ class Releases:
         return absent & self._named if self.raw & frozenset(seen) else absent
 
     def nulls_are_told(self, text: Held) -> bool:
-        """Say whether the policy discloses which rows of a column are null, so that a plan may say so, too.
-
-        Args:
-            text: Content of the column.
-        """
+        """Say whether the policy discloses which rows of a column are null, so that a plan may say so, too."""
         policy = None if text.source is None else self._policy_of(text.source)
         return policy is not None and Disclosure.NULLNESS in policy.mechanism.guarantee.disclosures
 
@@ -203,17 +178,7 @@ class Releases:
     def require(
         self, text: Held, ids: Held, described: dict[str, Any] | None, same: Callable[[ColumnPolicy], bool]
     ) -> None:
-        """Refuse a release of raw text that is not the policy's.
-
-        Args:
-            text: Content of the release's text argument.
-            ids: Content of its id argument.
-            described: The mechanism in the plan as plain data; None if the plan does not name it.
-            same: Says whether a column's policy makes the release in the plan.
-
-        Raises:
-            GateError: The release is not the policy's; the message says what differs.
-        """
+        """Refuse a release of raw text that is not the policy's."""
         if text.form is None:
             raise GateError("a release takes text that is not made from its own row alone", _ROW)
         if ids.source is None:

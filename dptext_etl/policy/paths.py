@@ -15,12 +15,7 @@ _PATHS = (("source",), ("sink",), ("staging",), ("key",), ("ledger", "url"), ("l
 
 
 def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a policy's entries with relative paths resolved from a folder.
-
-    Args:
-        values: The entries of the TOML file; they are changed in place.
-        folder: The absolute path of the folder.
-    """
+    """Return a policy's entries with relative paths resolved from a folder."""
     for *parents, last in _PATHS:
         table: Any = values
         for name in parents:

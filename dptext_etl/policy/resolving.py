@@ -14,15 +14,7 @@ PolicyLike = Policy | ColumnPolicy | str | PathLike[str]
 
 
 def resolve(policy: PolicyLike) -> Policy:
-    """Return the policy of a dataset.
-
-    Args:
-        policy: A policy, or the path of a policy file.
-
-    Raises:
-        PolicyError: The argument is the policy of one column, which names no table and no ledger; or a file that cannot
-            be read; or no policy at all.
-    """
+    """Return the policy of a dataset."""
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, str | PathLike):
@@ -34,13 +26,5 @@ def resolve(policy: PolicyLike) -> Policy:
 
 
 def resolve_column(policy: PolicyLike, column: str | None = None) -> ColumnPolicy:
-    """Return the policy of one text column.
-
-    Args:
-        policy: The policy of the column, a policy that holds it, or the path of a policy file.
-        column: Name of the column, if the policy has several; it is ignored for the policy of one column.
-
-    Raises:
-        PolicyError: As for `resolve`; or the policy has no such column, or has several and none is named.
-    """
+    """Return the policy of one text column."""
     return policy if isinstance(policy, ColumnPolicy) else resolve(policy).column_policy(column)

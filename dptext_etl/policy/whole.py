@@ -12,15 +12,7 @@ from dptext_etl.policy.resolving import PolicyLike, resolve
 
 
 def whole_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
-    """Return a run's policy with some entries set.
-
-    Args:
-        policy: A policy, the path of one, or the policy of one column.
-        entries: Entries under the names of a policy file; `ledger` may be a URL alone.
-
-    Raises:
-        PolicyError: Entries are missing or not allowed.
-    """
+    """Return a run's policy with some entries set."""
     given = dict(entries)
     if isinstance(given.get("ledger"), str):
         given["ledger"] = {"url": given["ledger"]}

@@ -43,19 +43,7 @@ def spent(
     *,
     settled: bool = False,
 ) -> tuple[dict[str, int], dict[str, int | float]]:
-    """Count a computed shard without its canary rows.
-
-    Args:
-        columns: Its text columns.
-        released: Texts and draw counts by column, shape (rows,).
-        canary: Marks canary rows, shape (rows,).
-        delta: The delta that the copy gate costs every row, in steps of 10^-15.
-        settled: Whether the ledger gives back draws that were not made.
-
-    Returns:
-        Counts (rows, words, null texts); and for every amount shown, the sum over records and the largest record, in
-        millionths.
-    """
+    """Count a computed shard without its canary rows."""
     own = ~canary
     counts = {"rows": int(own.sum()), "words": 0, "null": 0}
     totals = {name: np.zeros(int(own.sum()), dtype=np.int64) for name in SHOWN}

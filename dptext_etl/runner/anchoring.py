@@ -25,17 +25,7 @@ _ONE = Lock()
 
 
 def require_same_ledger(ledger: Ledger, layout: Layout, policy: Policy) -> None:
-    """Freeze the dataset if the ledger does not hold the head that an earlier run saw.
-
-    Args:
-        ledger: The ledger of the run.
-        layout: The places of the run.
-        policy: Its policy.
-
-    Raises:
-        LedgerError: The ledger misses that head, or one of a dataset that shares a cap with this one. Nothing is
-            charged until `Ledger.thaw` has settled the loss.
-    """
+    """Freeze the dataset if the ledger does not hold the head that an earlier run saw."""
     for seen in _memories(layout.memory.shelf()):
         if seen.missing(ledger, policy.dataset):
             seen.refuse(ledger, policy.dataset, Scope.of(policy))
@@ -44,17 +34,7 @@ def require_same_ledger(ledger: Ledger, layout: Layout, policy: Policy) -> None:
 
 
 def remember(ledger: Ledger, memory: Shelf, policy: Policy, job: str = "run") -> None:
-    """Store the head of the ledger and the release name, durably: after every charge, before a text is scored.
-
-    Args:
-        ledger: The ledger of the run.
-        memory: The place that all releases and partitions share (`Layout.memory`).
-        policy: Its policy.
-        job: The attempt whose tasks write this, each under a name of its own where it lies in a store.
-
-    Raises:
-        LedgerError: There is no room or no access.
-    """
+    """Store the head of the ledger and the release name, durably: after every charge, before a text is scored."""
     scope, named = Scope.of(policy), policy.ledger.anchors
     durable.private_folder(memory.folder)
     if memory.remote:
@@ -65,28 +45,14 @@ def remember(ledger: Ledger, memory: Shelf, policy: Policy, job: str = "run") ->
 
 
 def take_in(ledger: Ledger, memory: Shelf, policy: Policy, job: str) -> None:
-    """Put one head in the place of all that the tasks of an attempt wrote into a store; it is newer than theirs.
-
-    Args:
-        ledger: The ledger of the run.
-        memory: The place that all releases and partitions share (`Layout.memory`).
-        policy: Its policy.
-        job: The attempt; its tasks are over.
-
-    Raises:
-        LedgerError: There is no access.
-    """
+    """Put one head in the place of all that the tasks of an attempt wrote into a store; it is newer than theirs."""
     theirs = memory.found(f"ledger-{job}-*.json")
     remember(ledger, memory, policy)
     memory.remove(*theirs)
 
 
 def _memories(memory: Shelf) -> list[Memory]:
-    """Read what earlier runs left; where it lies in a store, it is fetched to the folder of this process.
-
-    Raises:
-        LedgerError: A file cannot be read.
-    """
+    """Read what earlier runs left; where it lies in a store, it is fetched to the folder of this process."""
     found: list[Memory | None] = [None]
     if not memory.remote:
         found = [read(memory.folder / FILE)]

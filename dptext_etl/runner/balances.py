@@ -24,10 +24,6 @@ _FAR = INFINITE // 8
 class Forecast:
     """Add up worst cases per record and subject. A few dozen bytes per row are held.
 
-    Args:
-        policy: The policy of the run.
-        ledger: Its ledger, read-only, or None if there is none yet.
-
     Attributes:
         components: The components that are counted, those of the cap's measure.
     """
@@ -44,14 +40,7 @@ class Forecast:
         self._groups: tuple[Hashes, npt.NDArray[np.intp]] | None = None
 
     def add(self, worst: Amounts, asked: Amounts, units: pa.Array, charged: Counts) -> None:
-        """Add a shard.
-
-        Args:
-            worst: Worst cases in millionths, shape (components, rows).
-            asked: The same, 0 where the release holds the record already.
-            units: Canonical ids of subjects, or of records where the unit is the record, shape (rows,).
-            charged: Positions that are charged, shape (columns, rows).
-        """
+        """Add a shard."""
         self._groups = None
         self._charged.append(charged)
         self._worst.append(np.minimum(worst[0], _FAR))

@@ -61,17 +61,7 @@ def with_gate(amounts: Amounts, delta: int) -> Amounts:
 
 
 def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str) -> ReleaseRef:
-    """Pin the release of a column in the ledger, with what is claimed of it.
-
-    Args:
-        ledger: The ledger of the run.
-        policy: The policy of the run.
-        column: The policy of the column.
-        id_type: The kind of the record ids, as `keys.id_type` names it.
-
-    Raises:
-        LedgerError: The name is revoked or pinned to something else.
-    """
+    """Pin the release of a column in the ledger, with what is claimed of it."""
     delta, mechanism = gate_delta(policy), column.mechanism
     claim, worst = guarantee_of(mechanism, delta), worst_of(mechanism, delta)
     return ledger.register(column, id_type, guarantee=claim, worst_case=worst)

@@ -52,15 +52,6 @@ def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = F
 
     Versions that a killed or refused publication left behind go, too, in folders and object stores. The version that
     readers see, the ledger, and folders that a run is using stay.
-
-    Args:
-        policy: The policy, or the path of its file.
-        partition: Name of the partition, if the policy has a place for one.
-        dry_run: List the files, and remove nothing.
-
-    Raises:
-        InputError: Access is denied.
-        LedgerError: The ledger cannot be read.
     """
     policy = resolve(policy)
     layout = Layout.of(policy, partition)

@@ -59,15 +59,7 @@ def costs_of(
     ledger: Ledger | None,
     components: tuple[str, ...],
 ) -> Costs:
-    """Count the draws of a shard and their worst-case cost. Nothing is drawn.
-
-    Args:
-        frame: The raw shard.
-        policy: The policy of the run.
-        columns: Its text columns.
-        ledger: The ledger, or None if there is none yet.
-        components: The components to count.
-    """
+    """Count the draws of a shard and their worst-case cost. Nothing is drawn."""
     ids = canonical_ids(frame[policy.id].to_arrow())
     words, delta = 0, gate_delta(policy)
     worst, asked = (np.zeros((len(components), frame.height), dtype=np.int64) for _ in range(2))

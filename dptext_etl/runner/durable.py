@@ -27,19 +27,7 @@ def write(
     action: str = "writing",
     listed: bool = True,
 ) -> None:
-    """Write a file so that it is there whole or not at all, whatever happens in between.
-
-    Args:
-        path: The file; its folder must exist.
-        fill: Writes the content into an open binary file.
-        mode: Permissions.
-        action: The action in words, for the error.
-        listed: Flush the folder, too, so that the name is there after a power cut; False where the next write into the
-            folder does it, and nothing relies on the file before.
-
-    Raises:
-        InputError: The disk is full, or access is denied; no part of the file is left.
-    """
+    """Write a file so that it is there whole or not at all, whatever happens in between."""
     draft = path.with_name(f".{path.name}.draft")
     with seam(action, InputError, _ROOM):
         try:
@@ -61,15 +49,6 @@ def name_again(path: Path, again: Path, *, mode: int = PRIVATE_FILE, listed: boo
     """Give a file a second name that outlives the first, durably.
 
     Nothing happens if the file is gone or the name is taken.
-
-    Args:
-        path: The file.
-        again: Its second name.
-        mode: Permissions of the copy that is made where the file system has no links.
-        listed: Flush the folder, too (see `write`).
-
-    Raises:
-        InputError: There is no room or no access.
     """
     if again.exists():
         return
@@ -87,12 +66,7 @@ def name_again(path: Path, again: Path, *, mode: int = PRIVATE_FILE, listed: boo
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder and its missing parents, readable by its owner alone, who is this process's user.
-
-    Raises:
-        InputError: Access is denied, something else has that name, or the folder belongs to another user: who owns a
-            folder can read what is put into it.
-    """
+    """Make a folder and its missing parents, readable by its owner alone, who is this process's user."""
     with seam(f"making the staging folder {path}", InputError, "the folder must be writable by you"):
         path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         owner, user = path.stat().st_uid, os.geteuid()
@@ -104,11 +78,7 @@ def private_folder(path: Path) -> None:
 
 
 def require_writable(folder: Path) -> None:
-    """Check, before anything is spent, that a folder can be written to. Make the folder if need be.
-
-    Raises:
-        InputError: It cannot be written to.
-    """
+    """Check, before anything is spent, that a folder can be written to. Make the folder if need be."""
     probe = folder / f".dptext-{os.getpid()}"
     with seam(f"writing to {folder}", InputError, "the folder must be writable; nothing was spent"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -118,15 +88,7 @@ def require_writable(folder: Path) -> None:
 
 @contextmanager
 def alone(folder: Path, what: str) -> Iterator[None]:
-    """Lock a folder for this process. The operating system unlocks it if the process dies.
-
-    Args:
-        folder: The folder.
-        what: What another process would be doing there, for the error.
-
-    Raises:
-        PolicyError: Another process has locked it.
-    """
+    """Lock a folder for this process. The operating system unlocks it if the process dies."""
     with seam(f"locking {folder}", InputError, _ROOM):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -15,12 +15,7 @@ GROUP_BYTES = 4 << 20
 
 
 def writer(frame: pl.DataFrame, file_format: str) -> Callable[[IO[bytes]], object]:
-    """Return what writes rows into an open file; equal rows give equal bytes.
-
-    Args:
-        frame: The rows.
-        file_format: "parquet", "csv" or "ndjson".
-    """
+    """Return what writes rows into an open file; equal rows give equal bytes."""
     lazy = frame.lazy()
     if file_format == "parquet":
         return partial(lazy.sink_parquet, row_group_size=_group_rows(lazy, frame.height))

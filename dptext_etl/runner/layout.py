@@ -47,12 +47,7 @@ class Layout:
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None = None) -> Layout:
-        """Fill in the paths of a policy.
-
-        Raises:
-            PolicyError: A partition is missing, superfluous or no plain name, an environment variable is not set, or a
-                sink in an object store has no staging folder.
-        """
+        """Fill in the paths of a policy."""
         check_partition(policy, partition)
         source = _local(policy.source.replace(PARTITION, partition or ""))
         sink = _local(policy.sink.replace(PARTITION, partition or "")).rstrip("/")
@@ -98,11 +93,7 @@ class Layout:
 
     @property
     def objects(self) -> objects.Objects:
-        """The objects of a sink in an object store.
-
-        Raises:
-            InputError: The library for it is not installed, or there is no such store.
-        """
+        """The objects of a sink in an object store."""
         return objects.Objects(self.sink, self.storage)
 
     def part(self, path: str) -> str:
@@ -136,11 +127,7 @@ def _local(path: str) -> str:
 
 
 def check_partition(policy: Policy, partition: str | None) -> None:
-    """Refuse a partition that is missing, that the policy has no place for, or that cannot stand in a path.
-
-    Raises:
-        PolicyError: It is one of these.
-    """
+    """Refuse a partition that is missing, that the policy has no place for, or that cannot stand in a path."""
     wanted = PARTITION in policy.source
     if wanted and partition is None:
         raise PolicyError(

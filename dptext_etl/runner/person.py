@@ -29,19 +29,6 @@ def least_epsilon(forecast: Forecast, policy: Policy, columns: list[ColumnPolicy
     The bound adds up, column by column, the largest total of any unit. So it holds for each unit, also where one has
     the most words in one column and another in the next.
 
-    Args:
-        forecast: The worst cases of all shards.
-        policy: The policy of the run.
-        columns: Its text columns, in the order in which the forecast counted them.
-        delta: The fixed delta, above 0 and below 1.
-
-    Returns:
-        unit ("subject" or "record"), epsilon, delta (0 for a pure statement) and the rule; an epsilon without a known
-        bound is the string "inf".
-
-    Raises:
-        PolicyError: `delta` is out of range.
-
     Specification: docs/spec/privacy.md#compose-records, docs/spec/privacy.md#compose-mixture.
     """
     gate = gate_delta(policy)

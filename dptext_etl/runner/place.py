@@ -65,12 +65,7 @@ class Place:
         return self if self.remote else type(self)(str(Path(self.where).absolute()))
 
     def objects(self) -> Objects:
-        """Return the objects of a store.
-
-        Raises:
-            PolicyError: A variable is not set.
-            InputError: The library for it is not installed, or there is no such store.
-        """
+        """Return the objects of a store."""
         return Objects.of(self.where, dict(self.options))
 
     def shelf(self) -> Shelf:

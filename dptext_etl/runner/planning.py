@@ -88,18 +88,7 @@ class PlanSummary:
 def plan(
     policy: PolicyLike, *, partition: str | None = None, delta: float = DELTA, progress: Listener | None = None
 ) -> PlanSummary:
-    """Forecast a run: check the source, count draws and add up worst cases. Nothing is spent.
-
-    Args:
-        policy: The policy, or the path of its file.
-        partition: Name of the partition, where the policy has a place for one.
-        delta: The delta at which `together` is stated, above 0 and below 1.
-        progress: Called with counts, rate and the time that is left.
-
-    Raises:
-        InputError: The source is not as the policy says.
-        PolicyError: `delta` is out of range.
-    """
+    """Forecast a run: check the source, count draws and add up worst cases. Nothing is spent."""
     require_delta(delta)
     policy = resolve(policy)
     require_provenance(policy)

@@ -87,11 +87,7 @@ class Profile:
 
     @contextmanager
     def stage(self, name: Stage) -> Iterator[None]:
-        """Count the block for a stage. A stage inside another one of the same thread takes its place meanwhile.
-
-        Args:
-            name: The stage.
-        """
+        """Count the block for a stage. A stage inside another one of the same thread takes its place meanwhile."""
         outer: Stage | None = getattr(self._mine, "stage", None)
         self._turn(outer, name)
         self._mine.stage = name
@@ -102,13 +98,7 @@ class Profile:
             self._turn(name, outer)
 
     def count(self, name: Stage, *, rows: int = 0, size: int = 0) -> None:
-        """Count what went through a stage.
-
-        Args:
-            name: The stage.
-            rows: Rows.
-            size: Bytes.
-        """
+        """Count what went through a stage."""
         with self._lock:
             cost = self._cost(name)
             cost.rows += rows

@@ -64,13 +64,7 @@ Listener = Callable[[Progress], None]
 
 
 class Meter:
-    """Turn the counts of one phase into reports.
-
-    Args:
-        phase: Name of the phase.
-        total: Rows of the whole phase, if known.
-        listener: Called at the start and after every step; None to log only.
-    """
+    """Turn the counts of one phase into reports."""
 
     def __init__(self, phase: str, total: int | None, listener: Listener | None) -> None:
         self._phase = phase
@@ -106,9 +100,6 @@ class Course:
 
     What is left of a phase follows from its own rate. A phase to come is taken to cost what `PHASES` says, in the unit
     of the cheapest phase so far: a model makes the release slow, not what comes after it.
-
-    Args:
-        listener: Called with every report.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -142,12 +133,7 @@ class Course:
 
 
 def seldom(tell: Listener, seconds: float = SELDOM) -> Listener:
-    """Return a listener that passes on the end of a phase, and of other reports one in so many seconds.
-
-    Args:
-        tell: What is called.
-        seconds: The least time between two calls, ends of phases aside.
-    """
+    """Return a listener that passes on the end of a phase, and of other reports one in so many seconds."""
     told = time.monotonic()
 
     def listen(seen: Progress) -> None:

@@ -15,14 +15,7 @@ _DECLARE = (
 
 
 def require_provenance(policy: Policy) -> None:
-    """Refuse a post-processing that may have learned from the records of the release.
-
-    Args:
-        policy: The policy of the run.
-
-    Raises:
-        PolicyError: A model does not say what it learned from, or it learned from private records.
-    """
+    """Refuse a post-processing that may have learned from the records of the release."""
     for column in policy.column_policies():
         for step in column.postprocess:
             where = f"column {column.column!r}: {step.name}"

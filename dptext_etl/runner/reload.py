@@ -30,11 +30,7 @@ _VERSION = 1
 
 
 def to_json(staged: StagedRun) -> str:
-    """Write a staged run, without its policy.
-
-    Raises:
-        KeyReferenceError: The noise key cannot be read.
-    """
+    """Write a staged run, without its policy."""
     facts = {
         "version": _VERSION,
         "partition": staged.partition,
@@ -52,17 +48,7 @@ def to_json(staged: StagedRun) -> str:
 
 
 def from_json(text: str, policy: Policy) -> StagedRun:
-    """Read what `to_json` wrote.
-
-    Args:
-        text: The record.
-        policy: The policy that the run was staged under.
-
-    Raises:
-        KeyReferenceError: The noise key cannot be read, or it is not the key that the rows were staged under.
-        InputError: The staged files are gone.
-        ValueError, KeyError, TypeError: The text is no such record.
-    """
+    """Read what `to_json` wrote."""
     facts = json.loads(text)
     if facts["version"] != _VERSION:
         msg = "another version of the record"
@@ -94,14 +80,7 @@ def planted(plans: Sequence[CanaryPlan]) -> list[dict[str, Any]]:
 def plans_of(
     planted: Sequence[Mapping[str, Any]], policy: Policy, partition: str | None, dtype: pl.DataType
 ) -> tuple[CanaryPlan, ...]:
-    """Plan canary rows again from what `planted` wrote: every other candidate counts as taken.
-
-    Args:
-        planted: What `planted` wrote.
-        policy: The policy of the run; its key must be that of the run.
-        partition: Name of the partition, or None.
-        dtype: Type of the record ids.
-    """
+    """Plan canary rows again from what `planted` wrote: every other candidate counts as taken."""
     secret = _secret(policy)
     return tuple(
         canaries.plan(policy, secret, plan["shard"], dtype, _all_but(plan["ids"]), partition=partition)

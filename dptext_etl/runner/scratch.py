@@ -25,21 +25,13 @@ _YOUNG = 60.0
 
 
 def of_process() -> Path:
-    """Return the folder of this process; it goes when the process ends.
-
-    Raises:
-        InputError: There is no folder for temporary files.
-    """
+    """Return the folder of this process; it goes when the process ends."""
     return _of(os.getpid())
 
 
 @contextmanager
 def for_block() -> Iterator[Path]:
-    """Yield a folder that goes with the block.
-
-    Raises:
-        InputError: There is no folder for temporary files.
-    """
+    """Yield a folder that goes with the block."""
     folder, lock = _made()
     try:
         inside = folder / "files"  # anyone who locks that one does not wait for the lock of this process

@@ -28,11 +28,7 @@ _TAIL = 1 << 16
 
 
 class Shelf:
-    """The files of one folder.
-
-    Args:
-        folder: The folder.
-    """
+    """The files of one folder."""
 
     remote = False
 
@@ -40,72 +36,37 @@ class Shelf:
         self.folder = folder
 
     def prepare(self) -> None:
-        """Make the folder and the two above it, readable by their owner alone.
-
-        Raises:
-            InputError: Access is denied.
-        """
+        """Make the folder and the two above it, readable by their owner alone."""
         for folder in (self.folder.parent.parent, self.folder.parent, self.folder):
             durable.private_folder(folder)
         durable.require_writable(self.folder)
 
     def alone(self, what: str) -> AbstractContextManager[None]:
-        """Keep other processes out of the folder (`durable.alone`).
-
-        Args:
-            what: What another process would be doing there, for the error.
-
-        Raises:
-            PolicyError: Another process is there.
-        """
+        """Keep other processes out of the folder (`durable.alone`)."""
         return durable.alone(self.folder, what)
 
     def hold(self) -> None:
-        """Make sure that no other process has come in since (`alone`), before what others may need is removed.
-
-        Raises:
-            PolicyError: One has.
-        """
+        """Make sure that no other process has come in since (`alone`), before what others may need is removed."""
 
     def found(self, pattern: str) -> list[Path]:
         """Return the paths of the files whose names match, in order, whether they are on this machine or not."""
         return sorted(self.folder.glob(pattern))
 
     def here(self, path: Path, *, fresh: bool = False) -> Path:  # noqa: ARG002  (files of a folder are always fresh)
-        """Bring a file to this machine, if there is such a file, and return its path.
-
-        Args:
-            path: The file.
-            fresh: Fetch it again, because others may have written it meanwhile.
-
-        Raises:
-            InputError: The store cannot be read.
-        """
+        """Bring a file to this machine, if there is such a file, and return its path."""
         return path
 
     def write(
         self, path: Path, fill: Callable[[IO[bytes]], object], *, action: str = "writing", listed: bool = True
     ) -> None:
-        """Write a file so that it is there whole or not at all (`durable.write`).
-
-        Raises:
-            InputError: There is no room or no access.
-        """
+        """Write a file so that it is there whole or not at all (`durable.write`)."""
         durable.write(path, fill, action=action, listed=listed)
 
     def put(self, *paths: Path) -> None:
-        """Keep files that were written to this machine; in a folder they are kept already.
-
-        Raises:
-            InputError: The store refuses.
-        """
+        """Keep files that were written to this machine; in a folder they are kept already."""
 
     def name_again(self, path: Path, again: Path) -> None:
-        """Give a file a second name (`durable.name_again`).
-
-        Raises:
-            InputError: There is no room or no access.
-        """
+        """Give a file a second name (`durable.name_again`)."""
         durable.name_again(path, again)
 
     def remove(self, *paths: Path) -> None:
@@ -123,11 +84,7 @@ class Shelf:
             file.write(f"{line}\n")
 
     def schema(self, path: Path) -> pl.Schema:
-        """Return the columns and types of a Parquet file.
-
-        Raises:
-            OSError: It is gone.
-        """
+        """Return the columns and types of a Parquet file."""
         return pl.Schema(pl.read_parquet_schema(path))
 
     def ages(self, pattern: str) -> dict[Path, float]:
@@ -141,13 +98,7 @@ class Shelf:
 
 
 class StoreShelf(Shelf):
-    """The files of a folder that an object store stands for.
-
-    Args:
-        folder: A folder of this process, for what it writes and fetches.
-        url: URL of the folder in the store.
-        store: The objects there.
-    """
+    """The files of a folder that an object store stands for."""
 
     remote = True
 

@@ -92,11 +92,7 @@ class RunSummary:
 
 
 def remaining(policy: Policy) -> dict[str, Any]:
-    """Return what is left of the budget in the scope of a policy; publishing takes nothing from it.
-
-    Raises:
-        LedgerError: The ledger cannot be read.
-    """
+    """Return what is left of the budget in the scope of a policy; publishing takes nothing from it."""
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         return ledger.remaining(Scope.of(policy)).as_dict()
 
@@ -110,16 +106,7 @@ def summarise(
     reported: Sequence[Mapping[str, Any]],
     left: dict[str, Any],
 ) -> RunSummary:
-    """Summarize what a run did.
-
-    Args:
-        staged: The staged run.
-        verdicts: The verdicts of its gates.
-        published: What was published.
-        seconds: The duration of the run.
-        reported: Its reports (`gating.reports`).
-        left: What is left of its budget (`remaining`).
-    """
+    """Summarize what a run did."""
     policy = staged.policy
     words = sum(shard.counts["words"] for shard in staged.shards)
     spend = shown(combined(shard.spends for shard in staged.shards))

@@ -63,26 +63,14 @@ class Input:
 
     @classmethod
     def of(cls, attempt: Attempt, files: Files) -> Self:
-        """Look at the files of a source; their bytes are read when someone asks for them.
-
-        Args:
-            attempt: The attempt at the run.
-            files: The files of its source; they lie in folders.
-
-        Raises:
-            InputError: A file is gone.
-        """
+        """Look at the files of a source; their bytes are read when someone asks for them."""
         found = cls(attempt, files, _marks(files))
         found.profile.count("open", size=sum(mark[0] for mark in found.marks))
         return found
 
     @cached_property
     def seal(self) -> str:
-        """Return a keyed hash of policy, software and all files' bytes (docs/spec/stream.md#input-seal), 64 hex digits.
-
-        Raises:
-            InputError: A file cannot be read.
-        """
+        """Return a keyed hash of policy, software and file bytes (docs/spec/stream.md#input-seal), 64 hex digits."""
         attempt, policy = self.attempt, self.attempt.policy
         with self.profile.stage("open"), seam("reading the source", InputError, READ_HINT):
             facts = {
@@ -106,15 +94,7 @@ class Input:
         return whole.hexdigest()
 
     def recognised(self, id_type: Callable[[], str]) -> RunSummary | None:
-        """Return the summary of a run that has nothing to do, or None where all steps must be gone through.
-
-        Args:
-            id_type: Opens the source, and returns the kind of its record ids.
-
-        Raises:
-            LedgerError: The release may not go on: it is revoked, frozen, or its ledger is another one.
-            InputError: The source or the sink cannot be read.
-        """
+        """Return the summary of a run that has nothing to do, or None where all steps must be gone through."""
         shelf = self.attempt.layout.shelf
         noted = _noted(shelf.here(self._path, fresh=True))
         if noted is None or noted["seal"] != self.seal:
@@ -145,14 +125,7 @@ class Input:
         )
 
     def noting(self, run: Callable[[], RunSummary]) -> RunSummary:
-        """Carry out a run, read the bytes of its files next to it, and note what it published.
-
-        Args:
-            run: Goes through all steps.
-
-        Raises:
-            InputError: There is no room or no access for the note.
-        """
+        """Carry out a run, read the bytes of its files next to it, and note what it published."""
         with ThreadPoolExecutor(1, thread_name_prefix="dptext-seal") as beside:
             reading = beside.submit(lambda: self.seal)
             try:

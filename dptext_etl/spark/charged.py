@@ -27,15 +27,7 @@ from dptext_etl.policy import ColumnPolicy
 
 
 class Account:
-    """Charge the rows of a column policy to an open ledger.
-
-    Args:
-        policy: The column's policy.
-        ledger: The ledger, its cap, and the unit to charge.
-
-    Raises:
-        LedgerError: There is no ledger here, or it is not the one of the registration, or it was lost or restored.
-    """
+    """Charge the rows of a column policy to an open ledger."""
 
     def __init__(self, policy: ColumnPolicy, ledger: CarriedLedger) -> None:
         self._policy = policy
@@ -59,15 +51,7 @@ class Account:
         return self._terms.unit == "subject"
 
     def arranged(self, ids: pa.Array, subjects: pa.Array | None) -> tuple[pa.Array, pa.Array | None, IdForms]:
-        """Bring composite ids into the order of fields that the ledger pinned, and subjects into their spelling.
-
-        Args:
-            ids: Record ids of any allowed type.
-            subjects: Subject ids, or None.
-
-        Returns:
-            Both, and their forms.
-        """
+        """Bring composite ids into the order of fields that the ledger pinned, and subjects into their spelling."""
         pinned = self._ledger.pinned_forms(self._terms.scope(self._policy.dataset), [self._policy.column or ""])
         ids = arranged(ids, pinned.get("record"))
         if subjects is None:
@@ -79,18 +63,7 @@ class Account:
     def charge(
         self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, forms: IdForms, spend: bool
     ) -> pa.Array:
-        """Charge a batch, release it and commit it; wait for other writers as long as the task lives.
-
-        Args:
-            texts: Strings, shape (records,).
-            ids: Canonical record ids, each once.
-            subjects: Canonical subject ids, or None.
-            forms: The forms that the ids had before they were canonical strings.
-            spend: Return structs.
-
-        Returns:
-            The same as `column.privatize`, but null for a record over its cap, or a forgotten one.
-        """
+        """Charge a batch, release it and commit it; wait for other writers as long as the task lives."""
         return patient(partial(self._charged, texts, ids, subjects, forms, spend))
 
     def _charged(

@@ -20,14 +20,7 @@ _PLACES: tuple[tuple[str, ...], ...] = (("session", "system"), ())
 
 
 def describe(spark: Any, name: str, policy: ColumnPolicy, arguments: str) -> None:
-    """Write the description of a function into the catalog of a classic session; Spark Connect cannot hold one.
-
-    Args:
-        spark: The session.
-        name: Name of the registered function.
-        policy: The column's policy.
-        arguments: Arguments of a call, such as "text, id".
-    """
+    """Write the description of a function into the catalog of a classic session; Spark Connect cannot hold one."""
     session = getattr(spark, "_jsparkSession", None)
     if session is None:
         return

@@ -89,22 +89,7 @@ def stage_frame(
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> StagedRun:
-    """Charge, compute, stage and commit a frame on the executors; `check` and `publish` come next.
-
-    Args:
-        df: The raw table.
-        policy: The policy of the run.
-        gpus_per_task: GPUs per task; 0 for none.
-        partition: Name of the partition, if the policy has a place for one.
-        accept_lower_cap: Lower the pinned cap to that of the policy; otherwise a lower cap is refused.
-        progress: Called with counts, rate and remaining time, from a thread of its own.
-        checkpoint: Called after every step, also on the executors, for tests.
-
-    Raises:
-        InputError: The frame does not fit the policy; nothing was spent.
-        BudgetError: Records are over the cap, and on_cap is "refuse"; reservations are given back.
-        LedgerError: The ledger does not fit the policy, cannot be reached, or holds other bytes for a record.
-    """
+    """Charge, compute, stage and commit a frame on the executors; `check` and `publish` come next."""
     engine = SparkEngine(df, gpus_per_task)
     return stage(
         policy,

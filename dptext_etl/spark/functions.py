@@ -113,23 +113,7 @@ def released_by(
     spend: bool = False,
     **terms: Any,
 ) -> Any:
-    """Make the function that releases a column, without adding it to a session's catalog.
-
-    Args:
-        spark: The session.
-        policy: The column's policy.
-        ledger: Ledger that is charged for rows before they are returned, or None (see `register`).
-        form: "arrow" or "pandas".
-        artifacts: Folder or object-store URI by which tables reach the workers, or None (see `register`).
-        cap: The largest amount that a unit may spend, or None.
-        spend: Return `struct<text, positions, epsilon, delta>`.
-        terms: The other terms of `CarriedLedger`: `on_cap`, `unit`, `normalize` and `id_columns`.
-
-    Raises:
-        PolicyError: The policy names no column or has post-processing, or there is a cap without a ledger, or the form
-            is unknown.
-        LedgerError: The ledger cannot be opened, or workers could not reach it.
-    """
+    """Make the function that releases a column, without adding it to a session's catalog."""
     if policy.column is None:
         raise PolicyError(
             "the policy names no column, and a SQL function does not know the name of its column", "give column=…"
@@ -152,21 +136,13 @@ def released_by(
 
 
 def ask_workers(spark: Any, form: str, mechanisms: Iterable[Mechanism]) -> None:
-    """Ask the session's workers whether they can evaluate a function of a form.
-
-    Raises:
-        PolicyError: A worker lacks the package, has another version of it, or lacks a library.
-    """
+    """Ask the session's workers whether they can evaluate a function of a form."""
     worker = "dptext_etl.spark.series" if form == "pandas" else "dptext_etl.spark.worker"
     require_workers(spark, [worker], mechanisms)
 
 
 def require_name(name: str) -> None:
-    """Refuse a name that Spark would have to quote.
-
-    Raises:
-        PolicyError: Other characters than letters, digits and _.
-    """
+    """Refuse a name that Spark would have to quote."""
     if not _NAME.fullmatch(name):
         raise PolicyError("a name in SQL has letters, digits and _ alone", 'such as "private_review"')
 

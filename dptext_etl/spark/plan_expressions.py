@@ -30,27 +30,14 @@ Columns = Mapping[Any, Held]
 
 
 class Expressions:
-    """Read the expressions of a plan.
-
-    Args:
-        releases: The releases that the plan may hold.
-        step: Returns the contents of the columns of a sub-query's plan, given the columns of the queries around it.
-    """
+    """Read the expressions of a plan."""
 
     def __init__(self, releases: Releases, step: Callable[[Any, Columns], dict[int, Held]]) -> None:
         self._releases = releases
         self._step = step
 
     def held(self, item: Any, columns: Columns) -> Held:
-        """Return the content of an expression.
-
-        Args:
-            item: The expression.
-            columns: Contents of the columns to which it may refer.
-
-        Raises:
-            GateError: Raw text enters a release that is not the policy's.
-        """
+        """Return the content of an expression."""
         parts, kind = list(items(item.children())), kind_of(item)
         if is_a(item, "PlanExpression"):
             inner = self._step(item.plan(), columns)

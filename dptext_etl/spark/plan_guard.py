@@ -92,7 +92,7 @@ def guard(
             "a frame of Spark Connect shows its client no analyzed plan, so the guard cannot judge it",
             "guard the same query in a classic session; run_frame keeps only the columns of the policy in both",
         )
-    plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001  (the analysed plan has no public interface)
+    plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001  (the analyzed plan has no public interface)
     releases = Releases(policy, id, raw)
     walk = _Walk(releases)
     reached = _raw(walk.step(plan, {}))
@@ -121,12 +121,7 @@ class _Walk:
         self._common: dict[int, list[Held]] = {}
 
     def step(self, node: Any, outer: Columns) -> Found:
-        """Return the contents of a step's output columns.
-
-        Args:
-            node: The step.
-            outer: Columns of the queries around a sub-query, to which it may refer.
-        """
+        """Return the contents of a step's output columns."""
         kind = kind_of(node)
         below = [self.step(child, outer) for child in items(node.children())]
         columns = {number: held for found in below for number, held in found.items()}

@@ -17,11 +17,7 @@ _COMPARED = ("dataset", "column", "release", "key", "nonce")
 
 
 class Mark:
-    """A release in a plan.
-
-    Args:
-        carried: JSON that its function carries to the workers (`Carried.written`).
-    """
+    """A release in a plan."""
 
     def __init__(self, carried: dict[str, Any]) -> None:
         self._said = carried

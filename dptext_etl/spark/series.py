@@ -18,14 +18,7 @@ _DEFECT = "a column holds strings, or ids of one allowed type; the library's mes
 
 
 def release(carried: str, text: Any, ids: Any, subject: Any) -> Any:
-    """Release one batch of Series (see `worker.release`); return structs as a DataFrame.
-
-    Args:
-        carried: The plan's JSON (`Carried.written`).
-        text: Series of texts.
-        ids: Series of record ids, or a DataFrame of composite ids.
-        subject: Series of subject ids, or None.
-    """
+    """Release one batch of Series (see `worker.release`); return structs as a DataFrame."""
     with seam("reading a batch from pandas", DPTextError, _DEFECT):
         columns = [_arrow(text), _arrow(ids), None if subject is None else _arrow(subject)]
     out = worker.release(carried, *columns)

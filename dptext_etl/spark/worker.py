@@ -64,15 +64,7 @@ def seat(carried: str) -> Seat:
 
 
 def arguments(columns: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    """Return text, ids and subjects as a query gave them: by position, by name, in any case.
-
-    Args:
-        columns: Arguments by position.
-        named: Arguments by name.
-
-    Raises:
-        InputError: The function is called with others, or without text or id.
-    """
+    """Return text, ids and subjects as a query gave them: by position, by name, in any case."""
     if len(columns) > len(_NAMES):
         raise InputError(f"this function takes two or three arguments, got {len(columns)}", _CALL)
     given = dict(zip(_NAMES, columns, strict=False))
@@ -90,22 +82,7 @@ def arguments(columns: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, An
 
 @bare
 def release(carried: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None = None) -> pa.Array:
-    """Release one batch of a Spark column, charged first if the function has a ledger.
-
-    Args:
-        carried: The plan's JSON (`Carried.written`).
-        texts: Strings; a null stays null.
-        ids: Record ids of any allowed type.
-        subjects: Subject ids, if the ledger charges subjects.
-
-    Returns:
-        Strings, or `SPEND`; null for a row over its cap.
-
-    Raises:
-        InputError: The columns are not allowed, an id has several texts, or a text changed after its release.
-        BudgetError: Rows are over the cap, and `on_cap` is "refuse".
-        LedgerError: The ledger does not allow the charge.
-    """
+    """Release one batch of a Spark column, charged first if the function has a ledger."""
     here = seat(carried)
     with seam("releasing a batch", DPTextError, _DEFECT):
         _require_strings(texts)

@@ -42,17 +42,7 @@ class Guesses:
 
 
 def crossed(pairs: Pairs, target: str, *, train: str, test: str) -> Guesses:
-    """Guess a column from texts by cross-validation; equal questions are answered once.
-
-    Args:
-        pairs: Raw texts and their releases.
-        target: "label" or "attribute".
-        train: The texts that the classifier learns from, "raw" or "released".
-        test: The texts that it judges.
-
-    Raises:
-        InputError: The column has one value only, or nearly as many as rows; or scikit-learn is missing.
-    """
+    """Guess a column from texts by cross-validation; equal questions are answered once."""
     known = (target, train, test)
     if known not in pairs.memory:
         truth: Values = getattr(pairs, target)
@@ -63,25 +53,14 @@ def crossed(pairs: Pairs, target: str, *, train: str, test: str) -> Guesses:
 
 
 def counted(texts: Sequence[str]) -> Any:
-    """Return how often each text holds each word, as a sparse matrix; words are hashed to columns.
-
-    Raises:
-        InputError: scikit-learn is missing.
-    """
+    """Return how often each text holds each word, as a sparse matrix; words are hashed to columns."""
     make = library("sklearn.feature_extraction.text").HashingVectorizer
     with seam("counting words", InputError):
         return make(n_features=COLUMNS, alternate_sign=False, norm=None, analyzer=words_of).transform(texts)
 
 
 def guess(train: Any, test: Any, truth: Values, groups: Values | None = None) -> Guesses:
-    """Guess `truth` of every row of `test` by a classifier that learned from other rows of `train`.
-
-    Args:
-        train: Words of the texts to learn from, as `counted` returns them.
-        test: Words of the texts to judge.
-        truth: True values, shape (n,).
-        groups: Person behind each row, shape (n,): no person is in two folds.
-    """
+    """Guess `truth` of every row of `test` by a classifier that learned from other rows of `train`."""
     guessed, blind = truth.copy(), truth.copy()
     for learnt, judged in _folds(truth, groups):
         values, counts = np.unique(truth[learnt], return_counts=True)
@@ -93,15 +72,7 @@ def guess(train: Any, test: Any, truth: Values, groups: Values | None = None) ->
 def scores(
     found: Guesses, raw: Guesses, what: str, groups: Values | None, figures: Mapping[str, Figure] = FIGURES
 ) -> list[Score]:
-    """Return figures of guesses, next to those from raw texts and those of not looking (`unseen`).
-
-    Args:
-        found: Guesses from released texts.
-        raw: Guesses from raw texts.
-        what: What is said of a figure, with "{figure}" where its name stands.
-        groups: Person behind each row, shape (n,); None where persons are not known.
-        figures: Functions of truth and guesses by name.
-    """
+    """Return figures of guesses, next to those from raw texts and those of not looking (`unseen`)."""
     return [
         Score(
             what.format(figure=name),

@@ -18,12 +18,7 @@ Rows = npt.NDArray[np.intp]
 
 
 def parted(groups: Values | None, rows: int) -> tuple[Rows, Rows]:
-    """Return the rows to learn from and those to test on; no person is in both.
-
-    Args:
-        groups: Person behind each row, shape (n,); None where persons are not known.
-        rows: Number of rows.
-    """
+    """Return the rows to learn from and those to test on; no person is in both."""
     codes = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1]
     order = np.random.default_rng(0).permutation(int(codes.max()) + 1)
     learnt = np.isin(codes, order[: max(1, int(TRAIN_SHARE * len(order)))])
@@ -31,17 +26,7 @@ def parted(groups: Values | None, rows: int) -> tuple[Rows, Rows]:
 
 
 def tuned(name: str, texts: Sequence[str], truth: npt.NDArray[np.int64], classes: int) -> Any:
-    """Fine-tune a copy of an encoder with a new head.
-
-    Args:
-        name: Name of a masked language model: of dptext-etl-models, a folder, or on the hub.
-        texts: Texts to learn from.
-        truth: Their classes, shape (texts,).
-        classes: Number of classes.
-
-    Returns:
-        A function from texts to guessed classes, shape (texts,).
-    """
+    """Fine-tune a copy of an encoder with a new head."""
     import torch
 
     from dptext_etl_models.inference import language_model

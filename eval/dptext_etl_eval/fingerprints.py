@@ -34,14 +34,7 @@ class Seal:
 
     @classmethod
     def of(cls, texts: Iterable[Iterable[str]], secret: Secret, dataset: str, column: str) -> Seal:
-        """Seal the texts of a column.
-
-        Args:
-            texts: The words of each text.
-            secret: The noise secret; the seal's own key follows from it.
-            dataset: Name of the dataset.
-            column: Name of the column.
-        """
+        """Seal the texts of a column."""
         key = secret.derive("seal", canon([dataset, column]))
         return cls(key, frozenset(_mark(key, value) for text in texts for value in _values(list(text))))
 
@@ -51,11 +44,7 @@ class Seal:
         return len(self._marks)
 
     def shared(self, texts: Iterable[Iterable[str]]) -> dict[str, int]:
-        """Count the released texts that the raw column holds, too.
-
-        Returns:
-            "rows": all of them; "texts": those that equal a raw text; "with_runs": those that share an n-gram with one.
-        """
+        """Count the released texts that the raw column holds, too."""
         counts = {"rows": 0, "texts": 0, "with_runs": 0}
         for text in texts:
             whole, *ngrams = _values(list(text)) or [""]

@@ -45,17 +45,7 @@ class Settings:
 
 
 def count(texts: Iterable[str], vocabulary: Sequence[str], settings: Settings) -> pa.Table:
-    """Count words, pairs and triples.
-
-    Args:
-        texts: Public texts. A pair or a triple never crosses two of them.
-        vocabulary: Words in lower case; the first `settings.words` are used.
-        settings: Sizes.
-
-    Returns:
-        Columns `sequence` (numbers of the words, 16 bits each, the last word lowest; a word's number is its place in
-        the vocabulary plus 1, "other" comes after them, and 0 is the start of a text), `order` (1 to 3) and `count`.
-    """
+    """Count words, pairs and triples."""
     from dptext_etl_models.training.words.vectors import (
         read_words,  # needs scipy, and anyone who reads the file does not
     )

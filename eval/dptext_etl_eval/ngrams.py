@@ -46,15 +46,7 @@ class _Context(NamedTuple):
 
 
 class Ngrams:
-    """Hold a trigram model.
-
-    Args:
-        words: The vocabulary; word i has the number i + 1.
-        sequences: Numbers of sequences of one, two and three words, each sorted.
-        counts: Their counts.
-        discount: Part of an occurrence that every kept sequence gives away.
-        name: Name of the model.
-    """
+    """Hold a trigram model."""
 
     def __init__(
         self, words: Sequence[str], sequences: Sequence[Ids], counts: Sequence[Ids], discount: float, name: str
@@ -79,11 +71,7 @@ class Ngrams:
     @classmethod
     @lru_cache(maxsize=2)
     def load(cls, source: str | Path = NAME) -> Self:
-        """Read "english-3gram" or a file of `python -m dptext_etl_eval.ngram_counts`.
-
-        Raises:
-            ArtifactError: The file is missing or malformed, or counts words of other vectors than those that ship.
-        """
+        """Read "english-3gram" or a file of `python -m dptext_etl_eval.ngram_counts`."""
         path = DATA / f"{NAME}.parquet" if source == NAME else Path(source)
         with seam("reading counts of words", ArtifactError, f'give "{NAME}" or a file of training.words.ngrams'):
             table = pq.read_table(path)
@@ -106,13 +94,7 @@ class Ngrams:
         return [self.place.get(word, self.other) for word in words]
 
     def chances(self, first: Ids, second: Ids, third: Ids) -> Reals:
-        """Return the probability of the third word after the first two, elementwise.
-
-        Args:
-            first: Numbers of the words before the second ones; `START` where there is none.
-            second: Numbers of the words before; `START` at the start of a text.
-            third: Numbers of words. For "other" the probability is that of all unknown words together.
-        """
+        """Return the probability of the third word after the first two, elementwise."""
         pair, context = (second << BITS) | third, (first << BITS) | second
         one = _Context(self._total_one[second], self._seen_one[second], self._kinds_one[second])
         place, known = self._found(1, context)

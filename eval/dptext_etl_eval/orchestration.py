@@ -44,11 +44,7 @@ class EvidenceReport:
     models: bool = False
 
     def asset(self, policy: Policy, settings: Settings) -> dg.AssetsDefinition:
-        """Return the asset `evidence_<dataset>`, which measures the published table against its raw table.
-
-        Raises:
-            PolicyError: The policy publishes nothing.
-        """
+        """Return the asset `evidence_<dataset>`, which measures the published table against its raw table."""
         return _asset(policy, settings, self)
 
 

@@ -88,27 +88,14 @@ def by_patterns(text: str) -> list[Span]:
 
 
 def by_presidio(text: str) -> list[Span]:
-    """Find what presidio-analyzer recognizes, names included; it needs a language model of its own.
-
-    Raises:
-        InputError: It is not installed, or cannot read the text; the message does not quote it.
-    """
+    """Find what presidio-analyzer recognizes, names included; it needs a language model of its own."""
     with seam("looking for personal data", InputError, "install presidio-analyzer and its language model"):
         found = _analyzer().analyze(text=text, language="en")
         return [Span(item.entity_type, text[item.start : item.end]) for item in found]
 
 
 def count_survivors(raw: pl.Series, released: pl.Series, find: Finder = by_patterns) -> SurvivorCount:
-    """Count what is found in raw texts, and what of it is left in their releases.
-
-    Args:
-        raw: Original texts.
-        released: Their releases, in the same order.
-        find: What is looked for: `by_patterns`, `by_presidio`, or anything of that form.
-
-    Raises:
-        InputError: The lengths differ.
-    """
+    """Count what is found in raw texts, and what of it is left in their releases."""
     if len(raw) != len(released):
         raise InputError(f"{len(raw)} texts, {len(released)} releases: one each per row")
     with seam("counting survivors"):

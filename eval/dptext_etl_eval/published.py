@@ -22,16 +22,6 @@ def columns_of(
 
     What post-processing made of a release follows no law of its mechanism, so measures that take the mechanism's law
     look at the column of `keep_intermediate` alone.
-
-    Args:
-        policy: The policy; it names tables, ids, persons, columns and mechanisms.
-        out: Folder of the report, which must not lie in the published table.
-        released: The released table; None takes the policy's sink.
-        partition: Name of the partition, if the policy has some.
-        given: Further arguments of `join`, such as `label` and `rows`.
-
-    Raises:
-        InputError: The report would lie in the published table, a table is missing, or both do not fit together.
     """
     layout = Layout.of(policy, partition)
     place = released or layout.sink

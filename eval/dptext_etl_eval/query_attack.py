@@ -104,15 +104,7 @@ def queries_needed(
 
 
 def success_probability(chances: Floats, target: int, queries: int, repeats: int, random: np.random.Generator) -> float:
-    """Estimate how often `target` is the most frequent of `queries` draws; ties are broken at random.
-
-    Args:
-        chances: Probabilities of the outputs, shape (m,).
-        target: Index of the output.
-        queries: Draws per attack.
-        repeats: Number of attacks.
-        random: Random generator of the simulation.
-    """
+    """Estimate how often `target` is the most frequent of `queries` draws; ties are broken at random."""
     step = max(1, _CELLS // (len(chances) + queries))
     right = 0.0
     for first in range(0, repeats, step):

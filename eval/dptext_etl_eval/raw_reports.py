@@ -37,13 +37,6 @@ def survivors(staged: StagedRun, find: Finder = by_patterns) -> dict[str, Surviv
     """Count the personal data of the raw texts that is left in what a staged run publishes, by published text column.
 
     A column with post-processing is judged as it is published, and as `NAME_intermediate` too where that is published.
-
-    Args:
-        staged: The run. Call this before it is published: afterwards its staged files are gone.
-        find: What counts as personal data (`checks.reports.personal_data`).
-
-    Raises:
-        InputError: Nothing is staged, or the source cannot be read.
     """
     _log(staged, "survivors")
     total: dict[str, SurvivorCount] = {}
@@ -60,10 +53,6 @@ def sealed(staged: StagedRun) -> dict[str, dict[str, int]]:
 
     Unlike a count row by row this also finds texts of other records. The seal lasts as long as the call. Columns are
     those of `survivors`.
-
-    Raises:
-        InputError: As `survivors`.
-        KeyReferenceError: The noise key cannot be read.
     """
     _log(staged, "seal")
     policy, secret = staged.policy, staged.policy.column_policies()[0].secret
@@ -87,14 +76,6 @@ def in_corpus(staged: StagedRun) -> dict[str, dict[str, int]]:
     A text of the corpus is public no matter who wrote it, so a find refuses nothing. Many finds say that the corpus was
     made from the table, or both from one source: then it must not be called public. Releases are not looked at, so it
     is the same whatever post-processing makes of them.
-
-    Returns:
-        By text column that is released from a corpus: `corpus`, its texts; `standing`, those of them that stand in the
-        raw table; `rows`, raw texts that are texts of the corpus. Forms are compared after normalization.
-
-    Raises:
-        InputError: As `survivors`.
-        ArtifactError: The corpus cannot be read.
     """
     _log(staged, "corpus")
     raw, counts = _raw(staged), {}
@@ -143,11 +124,7 @@ def _words(text: str | None) -> list[str]:
 
 
 def _log(staged: StagedRun, what: str) -> None:
-    """Log the request before it is answered.
-
-    Raises:
-        InputError: Nothing is staged.
-    """
+    """Log the request before it is answered."""
     if not staged.shards:
         raise InputError(
             "nothing is staged, so there is nothing to report on",

@@ -80,14 +80,7 @@ def coded(truth: Values | Codes, guessed: Values | Codes) -> tuple[Codes, Codes]
 def bootstrapped(
     figure: Callable[[Any, Any], float], truth: Values, guessed: Values, groups: Values | None = None
 ) -> tuple[float, float]:
-    """Return the 95 % percentile interval of a figure over resampled rows (or groups of rows).
-
-    Args:
-        figure: Function of truth and guesses.
-        truth: True values, shape (n,).
-        guessed: Guessed values, shape (n,).
-        groups: Group of every row, shape (n,): whole groups are resampled, because rows of one person go together.
-    """
+    """Return the 95 % percentile interval of a figure over resampled rows (or groups of rows)."""
     random = np.random.default_rng(0)
     true, made = coded(truth, guessed)
     found = np.empty(RESAMPLES)

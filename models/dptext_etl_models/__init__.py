@@ -20,14 +20,7 @@ def names() -> tuple[str, ...]:
 
 
 def path(name: str) -> Path:
-    """Return the folder of a model.
-
-    Args:
-        name: One of `names()`.
-
-    Raises:
-        LookupError: There is no model of that name.
-    """
+    """Return the folder of a model."""
     if name not in names():
         raise LookupError(f"there is no model {name!r} in dptext-etl-models; there are: {', '.join(names()) or 'none'}")
     return _HERE / name

@@ -39,24 +39,7 @@ def noisy_latents(
     rate: Fraction | None = None,
     purpose: int = LATENT,
 ) -> npt.NDArray[np.float32]:
-    """Clip latents and add noise to every coordinate.
-
-    Args:
-        latents: Shape (rows, n), any floats; NaN and infinities count as 0.
-        keys: One record key per row, fixed-size binary of 32 bytes.
-        clip: C, the public bound, rounded down to the grid.
-        norm: Norm that C bounds: of each coordinate ("value"), or the l1 or l2 norm of a row.
-        sigma: Standard deviation of Gaussian noise; it is enlarged by 1 + 2**-20 against the rounding of draws.
-        rate: Rate of discrete Laplace noise per grid step, instead of `sigma` (`laplace_rate`).
-        purpose: Purpose number of the stream (plus 256 per pass).
-
-    Returns:
-        Noisy latents, float32, shape (rows, n): multiples of 2**-16 up to a size of 256, rounded to float32 above.
-
-    Raises:
-        PolicyError: The clip, sigma or rate is out of range, or not exactly one of the last two is given.
-        InputError: Two rows have the same key, or the number of keys is not the number of rows.
-    """
+    """Clip latents and add noise to every coordinate."""
     rows, n = latents.shape
     wide = latents.dtype.itemsize > 4
     flat = pa.array(np.ascontiguousarray(latents, np.float64 if wide else np.float32).reshape(-1))

@@ -55,17 +55,7 @@ class Trainings:
 def training_assets(
     trainings: Trainings, *, model: str, epsilons: Sequence[float] = (500.0,), delta: float = 1e-6
 ) -> list[dg.AssetsDefinition]:
-    """Return assets that train DP-BART's PR and PR+ models and ADePT's autoencoder.
-
-    Args:
-        trainings: Common settings.
-        model: The BART model to prune: a folder, a model that ships, or a hub name.
-        epsilons: Epsilons of the PR+ models, which are trained from the pruned one.
-        delta: Delta of the releases of PR+.
-
-    Returns:
-        `dpbart_pr`, `dpbart_pr_plus_<epsilon>` and `adept`; the folder of each has its name.
-    """
+    """Return assets that train DP-BART's PR and PR+ models and ADePT's autoencoder."""
     return [_pruned(trainings, model), *(_noisy(trainings, epsilon, delta) for epsilon in epsilons), _adept(trainings)]
 
 

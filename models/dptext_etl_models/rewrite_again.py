@@ -91,11 +91,7 @@ class RewriteAgain(PostProcess):
 
     @cached_property
     def model_files(self) -> dict[str, Artifact]:
-        """Return the model's files by role; find them by name unless a worker got them.
-
-        Raises:
-            PolicyError: The model was not found, or cannot be read without running its code.
-        """
+        """Return the model's files by role; find them by name unless a worker got them."""
         return language_model.placed_files(self.__dict__) or language_model.model_files(self.model, self.revision)
 
     @cached_property
@@ -116,11 +112,7 @@ class RewriteAgain(PostProcess):
 
     @cached_property
     def provenance(self) -> Provenance | None:
-        """Return what training.json says, or the policy's entry where there is none.
-
-        Raises:
-            PolicyError: Both say something, and not the same; or the file cannot be read or says something else.
-        """
+        """Return what training.json says, or the policy's entry where there is none."""
         if self.training is None:
             return self.training_provenance
         said = self._facts.get("training_provenance")
@@ -169,11 +161,7 @@ class RewriteAgain(PostProcess):
 
     @cached_property
     def _limit(self) -> int:
-        """Return the largest number of tokens of a prompt.
-
-        Raises:
-            PolicyError: The model has places for fewer tokens, or for fewer than `l_max`.
-        """
+        """Return the largest number of tokens of a prompt."""
         try:
             read = json.loads(self.model_files[language_model.ROLE + language_model.CONFIG].path.read_bytes())
         except (OSError, ValueError):
@@ -186,11 +174,7 @@ class RewriteAgain(PostProcess):
 
     @cached_property
     def generator(self) -> Generator:
-        """Load the model on this machine's device, once per process.
-
-        Raises:
-            PolicyError: The model names no end of a text.
-        """
+        """Load the model on this machine's device, once per process."""
         from dptext_etl_models.inference.generative.models import ModelGenerator
 
         model = language_model.sequence_model(self.model_files, self.computing.device, self.computing.dtype)
@@ -232,11 +216,7 @@ class RewriteAgain(PostProcess):
         return self.l_max * longest * 26.0**-20
 
     def probe(self) -> None:
-        """Score two tokens for a short public text, and for one that fills the longest prompt.
-
-        Raises:
-            PolicyError: The model fails on them.
-        """
+        """Score two tokens for a short public text, and for one that fills the longest prompt."""
         texts = [SHORT, " ".join(WORDS * (self._limit // len(WORDS) + 1))]
         if not all(probe_scores(self.generator, self.generator.prompts(texts), self.l_max)):
             refuse()

@@ -43,7 +43,7 @@ def test_what_a_workflow_calls_is_there(path):
     assert called
     for program, *arguments in called:
         if program == "make":
-            assert set(arguments) <= set(targets)
+            assert {word for word in arguments if "=" not in word} <= set(targets)
         elif program.startswith(".ci/"):
             assert os.access(ROOT / program, os.X_OK)
         else:

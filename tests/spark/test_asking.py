@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 import pytest
 
-from dptext_etl import __version__
+from dptext_etl import Policy, __version__
 from dptext_etl.engines.spark import asking, engine
 from dptext_etl.errors import PolicyError
 
@@ -60,7 +60,7 @@ def test_a_view_asks_too(films, policy, url, monkeypatch):
     whole |= {"key": policy.key, "ledger": {"url": url}, "cap": {"measure": "pure", "epsilon": 9, "period": "1"}}
     whole["column"] = [{"name": "review", "mechanism": policy.mechanism, "allow": ["cluster"]}]
     with pytest.raises(PolicyError, match="no Python at the path of PYSPARK_PYTHON"):
-        register_view(films, "asked_films", table="films", policy=whole, check_workers=True)
+        register_view(films, "asked_films", table="films", policy=Policy.parse(whole), check_workers=True)
 
 
 def test_the_question_is_answered_by_what_imports():

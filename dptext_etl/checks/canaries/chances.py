@@ -30,10 +30,6 @@ _ROUNDING = 1 + 1e-12
 class Chances:
     """Computes upper bounds of the chances of one column's canary words, each of them once.
 
-    Args:
-        mechanism: The column's mechanism.
-        words: Every word of its canary rows.
-
     Attributes:
         exact: Whether no chance has to be estimated.
     """
@@ -62,14 +58,6 @@ class Chances:
         Where no fractions express the output distribution, the mechanism draws samples under a key that is thrown away.
         They bound the chance of the other targets, at a confidence of 1 - `alarm`. The chance that `word` itself comes
         back is never estimated from the code that is under suspicion: it has a bound, or a simulation of its own.
-
-        Args:
-            word: A word of the column, or `PAD`.
-            targets: Words of a canary row.
-            alarm: Probability with which an estimated bound may be wrong; an exact one never is.
-
-        Returns:
-            A probability, at most 1.
         """
         if self._mechanism.contextual:
             return min(1.0, len(targets) * self._mechanism.largest_probability() * _ROUNDING)

@@ -53,12 +53,7 @@ class _Row(NamedTuple):
 
 
 class PairedCanaries:
-    """Compares the paired canaries of one column; a column that hides the length of its texts has none.
-
-    Args:
-        name: The column.
-        mechanism: Its mechanism.
-    """
+    """Compares the paired canaries of one column; a column that hides the length of its texts has none."""
 
     def __init__(self, name: str, mechanism: WordByWord) -> None:
         self.name = name
@@ -68,14 +63,7 @@ class PairedCanaries:
         self._rows: dict[int, list[_Row]] = defaultdict(list)
 
     def feed(self, place: tuple[int, int, int], words: Words, text: Any) -> None:
-        """Take the release of a canary row.
-
-        Args:
-            place: The number of its text, the number of its shard, and 0 or 1: which of the two rows of that text in
-                the shard it is.
-            words: The words that were planted.
-            text: The released cell. One with another number of words is left out; `canary_words_replaced` counts it.
-        """
+        """Take the release of a canary row."""
         if self._mechanism.hides_length:
             return
         pair, shard, half = place
@@ -86,12 +74,7 @@ class PairedCanaries:
             self._rows[pair].append(_Row(shard, half, outputs))
 
     def comparisons(self, alarm: float) -> list[Comparison]:
-        """Compare in four ways: inside a shard, across shards, inside a row, and whole rows.
-
-        Args:
-            alarm: Probability with which a correct run may fail. Half of it goes to estimated chances, where there are
-                any; each comparison has a quarter of the rest.
-        """
+        """Compare in four ways: inside a shard, across shards, inside a row, and whole rows."""
         if not self._texts:
             return []
         chances, repeated, left = self._chances(alarm)
@@ -155,10 +138,6 @@ class PairedCanaries:
         whole, and of the words that stand in it twice, which may agree oftener than the others. The mean of the words
         that were simulated together stands for each of them: among Bernoulli trials of one mean, equal chances have the
         heaviest tail (Hoeffding 1956) and the largest product.
-
-        Returns:
-            The chance of every word of every text, that of every repeated word of every text, and what is left of
-            `alarm`.
         """
         repeats = {pair: tuple(text[one] for one, _ in _repeats(text)) for pair, text in self._texts.items()}
         try:

@@ -91,22 +91,7 @@ class CanaryPlan:
 def plan(
     policy: Policy, secret: Secret, shard: int, id_dtype: pl.DataType, taken: Taken, *, partition: str | None = None
 ) -> CanaryPlan:
-    """Plan the canary rows of a shard; the same arguments give the same plan in every process.
-
-    Args:
-        policy: The run's policy.
-        secret: The noise secret; canaries follow from it under a label of their own.
-        shard: Serial number of the shard in its run.
-        id_dtype: Type of the id column.
-        taken: Ids in use: all of them, or a function from ids to whether each is in use.
-        partition: The run's partition; None where the dataset has none.
-
-    Returns:
-        The rows to plant.
-
-    Raises:
-        InputError: The id column's type identifies nothing, or has no free ids left.
-    """
+    """Plan the canary rows of a shard; the same arguments give the same plan in every process."""
     grower = _Grower(policy, secret)
     pairs = range(PAIRS) if any(grower.in_vocabulary.values()) else ()
     wanted: dict[int | None, int] = {**dict.fromkeys(pairs, 2), None: OUT_OF_VOCABULARY_ROWS}
@@ -126,20 +111,7 @@ def plan(
 
 
 def plant(frame: pl.DataFrame, planned: CanaryPlan, policy: Policy) -> pl.DataFrame:
-    """Add the canary rows to a shard in memory: half of them in front, the others behind.
-
-    Args:
-        frame: The raw shard: id, text and other columns.
-        planned: Its canary rows.
-        policy: The run's policy.
-
-    Returns:
-        The shard with the canary rows and a Boolean column `CANARY`. In canary rows every column that is neither id
-        nor text is null, so they have no subject.
-
-    Raises:
-        InputError: The id column or a text column is missing or has another type, or there are canaries already.
-    """
+    """Add the canary rows to a shard in memory: half of them in front, the others behind."""
     names = [item.name for item in policy.columns]
     missing = [name for name in (policy.id, *names) if name not in frame.columns]
     if missing:
@@ -153,15 +125,7 @@ def plant(frame: pl.DataFrame, planned: CanaryPlan, policy: Policy) -> pl.DataFr
 
 
 def words_of(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
-    """Choose the words of in-vocabulary canary rows, by text column; in one process it is done once.
-
-    Args:
-        policy: The run's policy.
-        secret: The noise secret.
-
-    Raises:
-        PolicyError: A pseudo-word of a column is part of a word of its mechanism.
-    """
+    """Choose the words of in-vocabulary canary rows, by text column; in one process it is done once."""
     columns = zip(policy.columns, policy.column_policies(), strict=True)
     return {
         item.name: in_vocabulary_words(column.mechanism, secret, policy.dataset, policy.release, item.name)
@@ -197,13 +161,7 @@ class _Grower:
         return self._secret.derive("canary", canon([what[0], self._policy.dataset, self._policy.release, *what[1:]]))
 
     def seeds(self, partition: str | None, shard: int, batch: int) -> list[bytes]:
-        """Return the seeds of one batch of ids, 32 bytes each.
-
-        Args:
-            partition: Name of the partition, or None.
-            shard: Number of the shard.
-            batch: Number of the batch of ids, from 0.
-        """
+        """Return the seeds of one batch of ids, 32 bytes each."""
         return [self.draw("id", partition, shard, batch * _BATCH + place) for place in range(_BATCH)]
 
     def pair(self, canonical: str) -> int | None:
@@ -216,13 +174,7 @@ class _Grower:
         return None if drawn < OUT_OF_VOCABULARY_ROWS else (drawn - OUT_OF_VOCABULARY_ROWS) % PAIRS
 
     def row(self, value: Any, canonical: str, pair: int | None) -> CanaryRow:
-        """Make the row of an id.
-
-        Args:
-            value: The id in the type of the id column.
-            canonical: The id as canonical text.
-            pair: Number of the row's text; None for an out-of-vocabulary row.
-        """
+        """Make the row of an id."""
         words = {}
         for column, pseudo in self.pseudo.items():
             palette = pseudo if pair is None else self.in_vocabulary[column] or pseudo

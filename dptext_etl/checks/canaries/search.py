@@ -31,30 +31,12 @@ _EXACT = frozenset({"base64"})
 
 
 def find(tokens: Iterable[str], anything: bytes | str | Path | pl.DataFrame) -> dict[str, int]:
-    """Count the hits of `tokens`, by form.
-
-    Args:
-        tokens: Words of ASCII letters.
-        anything: Bytes, a string, a table, a file (Parquet and gzip are read, too) or a folder of such files.
-
-    Returns:
-        Hits by form (`FORMS`): cells of a table, occurrences elsewhere. All zero where nothing was found.
-
-    Raises:
-        InputError: The file cannot be read; what it holds is not quoted.
-    """
+    """Count the hits of `tokens`, by form."""
     return Searcher(tokens).find(anything)
 
 
 class Searcher:
-    """Holds the patterns of a set of tokens, made once.
-
-    Args:
-        tokens: Words of ASCII letters, at least 8 long.
-
-    Raises:
-        InputError: A token is so short that chance could hit it.
-    """
+    """Holds the patterns of a set of tokens, made once."""
 
     def __init__(self, tokens: Iterable[str]) -> None:
         tokens = sorted(set(tokens))

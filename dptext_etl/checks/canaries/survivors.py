@@ -15,10 +15,6 @@ from dptext_etl.mechanism import PAD
 class Survivors:
     """Holds the counts of one column, by shard.
 
-    Args:
-        name: The column.
-        mechanism: Its mechanism.
-
     Attributes:
         name: The same.
         survived: Words that came back, by shard.
@@ -36,13 +32,7 @@ class Survivors:
         self._texts: dict[int, list[tuple[str, ...]]] = defaultdict(list)
 
     def feed(self, shard: int, words: tuple[str, ...], text: Any) -> None:
-        """Count the words of one canary row that came back.
-
-        Args:
-            shard: Serial number of its shard.
-            words: The words that were planted.
-            text: The cell that was released for them.
-        """
+        """Count the words of one canary row that came back."""
         words = tuple(word for word in words[: self._mechanism.n_max] if self._known is None or word in self._known)
         outputs = text.split(" ") if isinstance(text, str) and text else []
         if self._mechanism.hides_length:
@@ -59,15 +49,7 @@ class Survivors:
         self._texts[shard].append(words)
 
     def chances(self, alarm: float) -> tuple[Mapping[int, Trials], float]:
-        """Return the trials whose successes were counted.
-
-        Args:
-            alarm: Probability with which a correct run may fail. Half of it goes to estimated chances, where there are
-                any.
-
-        Returns:
-            The trials of each shard, and what is left of `alarm` for the comparison of counts.
-        """
+        """Return the trials whose successes were counted."""
         found: dict[int, Trials] = {shard: Counter() for shard in self._texts}
         chances = Chances(self._mechanism, {word for texts in self._texts.values() for text in texts for word in text})
         estimates = sum(len({*text, PAD}) for texts in self._texts.values() for text in texts)

@@ -31,17 +31,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def pseudo_words(secret: Secret, dataset: str, release: str, column: str) -> tuple[str, ...]:
-    """Return the pseudo-words of a column's canaries.
-
-    Args:
-        secret: The noise secret.
-        dataset: Name of the dataset.
-        release: Name of the release.
-        column: Name of the column.
-
-    Returns:
-        `TOKENS` words of `TOKEN_LETTERS` letters a to z.
-    """
+    """Return the pseudo-words of a column's canaries."""
     seeds = (secret.derive("canary", canon(["token", dataset, release, column, place])) for place in range(TOKENS))
     return tuple(map(_word, seeds))
 
@@ -55,22 +45,7 @@ def policy_tokens(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
 def in_vocabulary_words(
     mechanism: Mechanism, secret: Secret, dataset: str, release: str, column: str
 ) -> tuple[str, ...]:
-    """Choose words of the mechanism's vocabulary that it can change.
-
-    Args:
-        mechanism: The column's mechanism.
-        secret: The noise secret; the choice follows from it.
-        dataset: Name of the dataset.
-        release: Name of the release.
-        column: Name of the column.
-
-    Returns:
-        At most `VOCABULARY_WORDS` different words; texts of the corpus where whole texts are drawn, one for each; none
-        where the mechanism does neither.
-
-    Raises:
-        PolicyError: A pseudo-word of the column is part of a word of the mechanism; chance does not bring that about.
-    """
+    """Choose words of the mechanism's vocabulary that it can change."""
     replacing = by_word(mechanism)
     inputs = () if replacing is None else replacing.input_words()
     if isinstance(mechanism, ChoiceMechanism):
@@ -107,11 +82,7 @@ def _public_texts(
 
 
 def survival(mechanism: Mechanism, word: str) -> Fraction:
-    """Return the probability that `word` comes back as itself, or an upper bound of it.
-
-    Raises:
-        PolicyError: `word` is no single word, or the mechanism gives no such bound.
-    """
+    """Return the probability that `word` comes back as itself, or an upper bound of it."""
     replacing = by_word(mechanism)
     if replacing is None:
         raise PolicyError(f"{mechanism.name} replaces no single words, so that none of them survives by chance")

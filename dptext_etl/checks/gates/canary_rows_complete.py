@@ -18,12 +18,7 @@ from dptext_etl.policy import Policy
 
 
 class CanaryRowsComplete(Gate):
-    """Compares the marked rows with those that were planted.
-
-    Args:
-        policy: The policy of the release.
-        plans: What was planted, one plan per shard.
-    """
+    """Compares the marked rows with those that were planted."""
 
     catches = (
         "A run in which the canaries were lost, so that their silence means nothing; a canary row that would be "

@@ -16,11 +16,6 @@ class CanaryRowsReproducible(Gate):
 
     A release is a function of the key, the record and its text alone. So the second one must agree in every row. A
     model may give other scores in another batch. There, no more rows may get the release of another text than agree.
-
-    Args:
-        policy: The policy of the release.
-        recomputed: Rows that were computed twice (`rows`), those that agree (`equal`), and those that got the release
-            of a row of another text (`moved`), by text column.
     """
 
     catches = (

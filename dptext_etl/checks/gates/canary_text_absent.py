@@ -33,11 +33,6 @@ class CanaryTextAbsent(Gate):
     canary's words by chance. Where that chance has no small bound, they prove nothing in canary rows of its column;
     they are searched in all other rows and everywhere else. A rewriter reads what was released, where they do not
     stand: so it writes one only by the chance that its own bound states.
-
-    Args:
-        policy: The policy of the release.
-        tokens: Pseudo-words by text column.
-        planted: Rows that hold pseudo-words; 0 where canary rows are not among what is searched.
     """
 
     catches = (

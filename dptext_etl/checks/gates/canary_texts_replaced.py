@@ -33,10 +33,6 @@ class CanaryTextsReplaced(Gate):
     Both are sums of independent trials of known chances, per canary: a text is drawn for itself with W / Z if it is
     near itself, otherwise with w / Z (docs/spec/surrogate.md#planted-rows). Where a chance is near 1, no count is
     suspicious, and the verdict says so. Texts of several draws are not planted.
-
-    Args:
-        policy: The policy of the release.
-        plans: What was planted, one plan per shard.
     """
 
     catches = (

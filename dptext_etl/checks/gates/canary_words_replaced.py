@@ -37,10 +37,6 @@ class CanaryWordsReplaced(Gate):
 
     Where the length is hidden, released words have no places. Then a released word counts if it is any word of its row,
     and each of the text's positions, padding included, is a trial (`canaries.chances`).
-
-    Args:
-        policy: The policy of the release.
-        plans: What was planted, one plan per shard.
     """
 
     catches = (

@@ -23,11 +23,7 @@ class CopiesWithinChance(CopyGate):
 
     @classmethod
     def reports(cls, policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
-        """Return one report per text column.
-
-        Raises:
-            InputError: A column was not counted, or its copies have no bound.
-        """
+        """Return one report per text column."""
         reports = report(policy, copies)
         unbounded = {item.name for item in policy.columns} - {item.column for item in reports}
         if unbounded:

@@ -34,14 +34,7 @@ class _Planted(NamedTuple):
 
 
 class DuplicatesWithinChance(Gate):
-    """Counts agreements that independent draws do not make.
-
-    Args:
-        policy: The policy of the release.
-        plans: What was planted, one plan per shard.
-        rows: How many rows there are, canary rows included.
-        scratch: Where digests go that do not fit into memory; None for the system's folder of temporary files.
-    """
+    """Counts agreements that independent draws do not make."""
 
     catches = (
         "Draws that records share: one seed for every row, shard or worker, a generator copied into forked processes, "

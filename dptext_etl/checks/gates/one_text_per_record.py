@@ -25,12 +25,7 @@ from dptext_etl.policy import Policy
 
 
 class OneTextPerRecord(Gate):
-    """Counts record ids that stand in more than one row: 16 bytes per row for the id and for each text are compared.
-
-    Args:
-        policy: The policy of the release.
-        scratch: Where digests go that do not fit into memory; None for the system's folder of temporary files.
-    """
+    """Counts record ids that stand in more than one row: 16 bytes per row for the id and for each text are compared."""
 
     catches = (
         "Two releases of one record side by side: the files of a retried or speculative task next to those of the "

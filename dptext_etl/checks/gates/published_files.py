@@ -25,14 +25,7 @@ _NAME = re.compile(r"(?:(?P<partition>.+)/)?v(?P<number>\d+)-[0-9a-f]+")
 
 
 class PublishedFiles(Gate):
-    """Compares the files of a folder with its manifest, and the manifest with the policy and the ledger.
-
-    Args:
-        policy: The policy that the folder was published under.
-        manifest: Its manifest.
-        ledger: The ledger, open.
-        refs: Registered release of each text column.
-    """
+    """Compares the files of a folder with its manifest, and the manifest with the policy and the ledger."""
 
     catches = (
         "Published files that were edited, cut, swapped or added after their gates, or that belong to another release; "
@@ -51,11 +44,7 @@ class PublishedFiles(Gate):
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Judge folders only: a single file or a table has no manifest.
-
-        Raises:
-            GateError: The ledger is not open.
-        """
+        """Judge folders only: a single file or a table has no manifest."""
         if candidate.manifest is None:
             return ()
         if candidate.ledger is None:

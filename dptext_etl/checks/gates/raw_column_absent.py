@@ -20,12 +20,6 @@ class RawColumnAbsent(Gate):
     """Compares names, types and lineage with the policy.
 
     Names that the policy does not know are counted, not quoted: a pivot can turn raw text into column names.
-
-    Args:
-        policy: The policy of the release.
-        lineage: What the run did to columns.
-        marked: Whether the canary marker must be there (staged) or must not (published).
-        types: Published types of the columns, to hold kept columns of a published table to; None for staged parts.
     """
 
     catches = (

@@ -26,9 +26,6 @@ class RepeatsWithinChance(Gate):
     at most the probability of a binomial count of n trials; t is the least number for which this probability, times the
     number of texts, is at most the alarm (docs/spec/surrogate.md#duplicates). A finer bound would depend on private
     texts.
-
-    Args:
-        policy: The policy of the release.
     """
 
     catches = (

@@ -40,15 +40,7 @@ class _Place(NamedTuple):
 
 
 class RowsLedgered(Gate):
-    """Looks up every row by (release, record id), and compares the digest of its bytes with the committed one.
-
-    Args:
-        policy: The policy of the release.
-        ledger: The ledger, open.
-        refs: Registered release of each text column.
-        scratch: Where cells go that do not fit into memory; None for the system's folder of temporary files.
-        elsewhere: Leave the looking up to anyone who runs the gate.
-    """
+    """Looks up every row by (release, record id), and compares the digest of its bytes with the committed one."""
 
     catches = (
         "Text that no one paid for: rows that skipped the ledger, a second draw of a record by a retry or another "
@@ -85,11 +77,7 @@ class RowsLedgered(Gate):
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Judge a release by its ledger.
-
-        Raises:
-            GateError: The ledger is not open.
-        """
+        """Judge a release by its ledger."""
         if candidate.ledger is None:
             raise GateError("the ledger is not open, so no row can be looked up")
         policy, ledger, elsewhere = candidate.policy, candidate.ledger, candidate.looked_up_elsewhere
@@ -170,10 +158,6 @@ def positions_of(mechanism: Mechanism | None, texts: pl.Series) -> Bounds:
 
     A null has none, and every other text has some, unless it is empty (docs/spec/privacy.md#input-policy). Where word i
     is released for word i and the length is disclosed, positions are words; words that are kept in clear have none.
-
-    Args:
-        mechanism: What released the texts; None for post-processing.
-        texts: Strings.
     """
     words = np.zeros(len(texts), np.int64)
     bounds = np.full((len(texts), 2), (0, ANY), np.uint32)

@@ -19,9 +19,6 @@ class TextsInCorpus(Gate):
 
     For mechanisms that draw whole texts it stands in the place of `words_in_output_set`: a list of words would let
     pass any text that is made of the corpus' words.
-
-    Args:
-        policy: The policy of the release.
     """
 
     catches = (

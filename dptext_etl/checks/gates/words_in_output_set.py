@@ -33,9 +33,6 @@ class WordsInOutputSet(Gate):
 
     A mechanism that draws words but has no fixed output words passes only if it is faithful; a faithful one is never
     published. A mechanism that spells or decodes texts can write any word, so nothing is compared.
-
-    Args:
-        policy: The policy of the release.
     """
 
     catches = (

@@ -102,10 +102,6 @@ class ExpectOnlyReleasedText(_TableExpectation):
 
     Not seen: text in a public column, in numbers or dates, in column names; what was computed from raw text and is no
     text; a release of another policy.
-
-    Args:
-        policy: The policy of the release, or the path of its file.
-        public: Columns that hold other text, as paths: "city", "address.city".
     """
 
     description: str | None = "All text was released for its row by the ledger, or is declared public."
@@ -196,10 +192,6 @@ def suite_for(policy: PolicyLike, *, said: str | None = None) -> gx.ExpectationS
     A column without fixed output words (of a mechanism that draws whole texts, spells words or decodes them) or with
     post-processing has no expectation about its words. Every gate for published tables that names its `problems` is an
     expectation of the suite.
-
-    Args:
-        policy: The policy, or the path of its file.
-        said: What the expectations store of it: "file:PATH" is read when they are evaluated; None writes it out.
     """
     policy = resolve(policy)
     said = written(policy) if said is None else said
@@ -222,13 +214,7 @@ def suite_for(policy: PolicyLike, *, said: str | None = None) -> gx.ExpectationS
 def downstream_suite(
     policy: PolicyLike, public: Sequence[str] | str = (), *, said: str | None = None
 ) -> gx.ExpectationSuite:
-    """Return the suite of a table that was made from a release: all of its text is released, or declared public.
-
-    Args:
-        policy: The policy of the release, or the path of its file.
-        public: Columns that hold other text, as paths: "city", "address.city".
-        said: What the expectation stores of the policy (see `suite_for`).
-    """
+    """Return the suite of a table that was made from a release: all of its text is released, or declared public."""
     policy = resolve(policy)
     said = written(policy) if said is None else said
     expectations: list[Expectation] = [ExpectOnlyReleasedText(policy=said, public=_paths(public))]
@@ -237,15 +223,7 @@ def downstream_suite(
 
 @bare
 def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike) -> VerdictRecord:
-    """Validate a released table against its policy's suite.
-
-    Args:
-        frame: The released table, without canary rows: Polars, pandas or Spark.
-        policy: Its policy, or the path of its file.
-
-    Returns:
-        The outcome, with counts; ask `VerdictRecord.require`, or write it down and read it where it decides.
-    """
+    """Validate a released table against its policy's suite."""
     return _validated(frame, suite_for(policy))
 
 
@@ -253,16 +231,7 @@ def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike)
 def validate_downstream(
     frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike, public: Sequence[str] | str = ()
 ) -> VerdictRecord:
-    """Validate a table that was made from a release: all of its text is released, or declared public.
-
-    Args:
-        frame: The table, with the record ids of the release: Polars, pandas or Spark.
-        policy: The policy of the release, or the path of its file.
-        public: Columns that hold other text, as paths: "city", "address.city".
-
-    Returns:
-        As `validate`. Counts name columns by their place, because a name may be text itself.
-    """
+    """Validate a table that was made from a release: all of its text is released, or declared public."""
     return _validated(frame, downstream_suite(policy, public))
 
 
@@ -288,22 +257,7 @@ def validate_table(
     schema: str | None = None,
     suite: gx.ExpectationSuite | None = None,
 ) -> VerdictRecord:
-    """Validate a released table of a database against its policy's suite.
-
-    Args:
-        url: The database: "sqlite:///PATH", "postgresql://HOST/DATABASE", another URL of SQLAlchemy, or "env:NAME".
-        table: Name of the released table, without canary rows.
-        policy: Its policy, or the path of its file.
-        schema: Schema of the table, where it is not the connection's own.
-        suite: Another suite than the policy's, such as `downstream_suite(policy)`.
-
-    Returns:
-        As `validate`.
-
-    Raises:
-        LedgerError: "env:NAME" names no variable that holds a URL.
-        GateError: The database cannot be read; what it said is not repeated.
-    """
+    """Validate a released table of a database against its policy's suite."""
     place = resolved(url)
     with _validating() as context:
         sources = context.data_sources

@@ -27,14 +27,7 @@ _READABLE = (pl.String, pl.Categorical, pl.Enum)
 
 
 class ReleasedTextTally:
-    """Count cells of text that no one released.
-
-    Args:
-        policy: The policy, written out.
-        public: Columns that may hold other text, as paths ("city", "address.city"), next to the policy's kept columns.
-        refs: Registered release of each text column.
-        types: Published types of the columns, to which kept columns are held.
-    """
+    """Count cells of text that no one released."""
 
     def __init__(self, policy: str, public: str, refs: Mapping[str, ReleaseRef], types: Mapping[str, str]) -> None:
         read = known(policy).policy

@@ -28,15 +28,7 @@ def is_spark(frame: object) -> bool:
 
 
 def polars_schema(frame: Any, wanted: tuple[str, ...] | None = None) -> pl.Schema:
-    """Return the columns of a Spark frame with the types that its batches have.
-
-    Args:
-        frame: The frame.
-        wanted: Columns whose types are read; the others get the type null. None reads all.
-
-    Raises:
-        InputError: A column has no Arrow type.
-    """
+    """Return the columns of a Spark frame with the types that its batches have."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     zone: dict[str, Any] = {"timezone": frame.sparkSession.conf.get("spark.sql.session.timeZone")}
@@ -67,15 +59,7 @@ def metadata(frame: Any) -> int:
 
 
 def count(make: Callable[[], Tally], frame: Any) -> Counts:
-    """Count over a Spark frame.
-
-    Args:
-        make: Makes a tally on an executor, from plain data.
-        frame: The frame.
-
-    Raises:
-        GateError: Spark could not evaluate the frame, or an executor could not count.
-    """
+    """Count over a Spark frame."""
     names = list(frame.columns)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -99,11 +83,7 @@ def _counted(make: Callable[[], Tally], names: list[str], batches: Iterator[pa.R
 
 
 def require_reach(frame: Any, url: str) -> None:
-    """Refuse to look up rows in a ledger that executors may not see.
-
-    Raises:
-        LedgerError: The ledger is a SQLite file, and the master is not known to be local.
-    """
+    """Refuse to look up rows in a ledger that executors may not see."""
     master = str(frame.sparkSession.conf.get("spark.master", None))
     if not resolved(url).startswith(POSTGRES) and not master.startswith("local"):
         msg = "a SQLite ledger is a file of one machine, and the executors of this Spark are not known to run on it"

@@ -43,13 +43,7 @@ def schema(connection: Connection, table: Any) -> pl.Schema:
 
 
 def count(make: Callable[[], Tally], connection: Connection, table: Any) -> Counts:
-    """Count over a table of a database.
-
-    Args:
-        make: Makes a tally.
-        connection: An open connection of SQLAlchemy.
-        table: The table, or anything that can be selected from.
-    """
+    """Count over a table of a database."""
     tally = make()
     for batch in batches(connection, table):
         tally.feed(batch)

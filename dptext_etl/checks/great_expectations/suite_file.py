@@ -28,16 +28,6 @@ def write_suite(
     The suite is called like the dataset, and its ids follow from the dataset: written again, also for a new release, it
     takes its own place, and checkpoints keep it. Its expectations name the policy file as it was given here, and read
     it when they are evaluated.
-
-    Args:
-        policy: The policy file, best relative to the folder in which the checkpoint will run.
-        output: The folder of the suites, or a file that ends with ".json".
-        downstream: Write the suite of tables that are made from the release, in the place of that of the release.
-        public: Columns of such a table that hold other text, as paths: "city", "address.city".
-
-    Raises:
-        PolicyError: The policy cannot be read.
-        InputError: The file cannot be written.
     """
     read, said = Policy.load(policy), f"{BY_FILE}{policy.as_posix()}"
     suite = downstream_suite(read, public, said=said) if downstream else suite_for(read, said=said)

@@ -64,15 +64,7 @@ def written(policy: Policy) -> str:
 
 
 def read(arguments: Mapping[str, str]) -> dict[str, str]:
-    """Return an expectation's arguments with the policy written out, so that they can be sent to other machines.
-
-    Args:
-        arguments: Arguments by name; a policy "file:PATH" is read now, from the working folder or, if that is set, from
-            the folder in `DPTEXT_POLICIES`.
-
-    Raises:
-        PolicyError: There is no such file, or it is no policy.
-    """
+    """Return an expectation's arguments with the policy written out, so that they can be sent to other machines."""
     policy = arguments["policy"]
     if not policy.startswith(BY_FILE):
         return dict(arguments)
@@ -154,11 +146,7 @@ class WordTally:
         self._rows = self._outside = 0
 
     def feed(self, table: pl.DataFrame) -> None:
-        """Look at a batch of rows.
-
-        Raises:
-            InputError: The table has no such column.
-        """
+        """Look at a batch of rows."""
         if self._column not in table.columns:
             raise InputError("the table has no such column")
         self._rows += table.height
@@ -217,11 +205,7 @@ def registered(policy: str) -> dict[str, ReleaseRef]:
 
 
 def words(policy: str, column: str) -> Callable[[], Tally]:
-    """Prepare comparing the words of a column.
-
-    Raises:
-        InputError: The column's mechanism has no fixed output words.
-    """
+    """Prepare comparing the words of a column."""
     allowed = known(policy).columns[column].mechanism.output_words()
     if allowed is None:
         raise InputError("the mechanism has no fixed output words")

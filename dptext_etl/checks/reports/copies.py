@@ -110,15 +110,6 @@ def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series, ngram: i
 
     The kernel splits originals into words: runs of letters, marks, numbers and "'", lower-cased. Where the mechanism
     splits otherwise, less is found, and the bound holds.
-
-    Args:
-        raw: Original texts.
-        released: Their releases, in the same order.
-        draws: Number of draws for each (`Released.positions`); it depends on what is disclosed only.
-        ngram: Words of the n-grams that are counted; None counts none.
-
-    Raises:
-        InputError: The lengths differ.
     """
     if not len(raw) == len(released) == len(draws):
         raise InputError(f"{len(raw)} texts, {len(released)} releases, {len(draws)} numbers of draws: one each per row")
@@ -226,13 +217,6 @@ def copy_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDA
 
     Where padding can vanish, C(N, k) < 2^N outcomes of N draws read as the same text of k words. A noisy length can
     leave a single draw.
-
-    Args:
-        mechanism: The column's mechanism.
-        draws: Numbers of draws, shape (k,).
-
-    Returns:
-        Upper bounds, shape (k,), each at most 1.
     """
     largest = mechanism.largest_probability()
     if getattr(mechanism, "length", None) == "noisy":

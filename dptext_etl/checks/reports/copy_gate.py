@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 class CopyGate(Gate):
-    """Judges the counts of one text column; a release has one such gate per column.
-
-    Args:
-        policy: The policy of the release.
-        found: The column's count next to its bound.
-    """
+    """Judges the counts of one text column; a release has one such gate per column."""
 
     needs_markers = False
 

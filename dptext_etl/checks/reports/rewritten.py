@@ -33,12 +33,7 @@ def copies_of(posts: Iterable[Post]) -> dict[str, CopyCount]:
 
 
 def report(policy: Policy, posts: Iterable[Post]) -> list[Verdict]:
-    """Return the copies of every rewritten column, and how many texts its models failed on, where they failed.
-
-    Args:
-        policy: The policy of the run; it says whether all rows were counted or a sample.
-        posts: What staging says of every shard.
-    """
+    """Return the copies of every rewritten column, and how many texts its models failed on, where they failed."""
     posts = list(posts)
     made = [_copies(column, count, counts_all(policy)) for column, count in copies_of(posts).items()]
     failed: dict[str, int] = {}

@@ -31,15 +31,7 @@ def ngram_words(mechanism: WordByWord) -> int | None:
 
 
 def ngram_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Bound the chance that a row of so many draws shares an n-gram with any one reference text of as many words.
-
-    Args:
-        mechanism: The column's mechanism.
-        draws: Numbers of draws, shape (k,).
-
-    Returns:
-        Upper bounds, shape (k,), each at most 1.
-    """
+    """Bound the chance that a row of so many draws shares an n-gram with any one reference text of as many words."""
     words = ngram_words(mechanism)
     if words is None:
         return np.ones(len(draws))

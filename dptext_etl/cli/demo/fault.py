@@ -39,23 +39,12 @@ class LeakyPolicy(Policy):
 
 
 def run(place: DemoFolder) -> None:
-    """Release one month of the demo with the leaky mechanism.
-
-    Raises:
-        GateError: Always, if the gates work.
-    """
+    """Release one month of the demo with the leaky mechanism."""
     engines.run(LeakyPolicy.load(place.faulty), partition=next(iter(PARTITIONS)))
 
 
 def stopped(place: DemoFolder) -> dict[str, Any]:
-    """Run the planted bug in a process of its own, and make sure that the gates stopped it.
-
-    Returns:
-        The command, its exit code and its output.
-
-    Raises:
-        GateError: The gates did not stop it, or it published something.
-    """
+    """Run the planted bug in a process of its own, and make sure that the gates stopped it."""
     command = ["demo", str(place.path), "--planted-bug"]
     done = subprocess.run(  # noqa: S603  (our own interpreter and our own command)
         [sys.executable, "-m", "dptext_etl.cli", *command], capture_output=True, text=True, check=False

@@ -77,12 +77,7 @@ class DemoFolder:
         self.surrogates = path / "surrogate"
 
     def prepare(self) -> None:
-        """Remove an earlier demo from this folder, and write the files of a new one.
-
-        Raises:
-            PolicyError: The folder holds something that no demo wrote; it stays unchanged.
-            InputError: The folder cannot be written.
-        """
+        """Remove an earlier demo from this folder, and write the files of a new one."""
         from dptext_etl import _kernel
 
         mark = self.path / _MARK

@@ -26,11 +26,7 @@ DOMAINS = {
 
 
 def build_corpus(place: DemoFolder) -> dict[str, str]:
-    """Build the corpus of the demo, and return the topic of each of its texts.
-
-    Raises:
-        InputError: The folder holds a corpus already.
-    """
+    """Build the corpus of the demo, and return the topic of each of its texts."""
     import polars as pl
 
     from dptext_etl.corpora import building

@@ -16,16 +16,7 @@ LEGEND = "red: least epsilon, best hidden; green: most epsilon, most likely to s
 
 
 def asked(written: str, epsilon: float, first: float | None = None) -> dict[str, Any]:
-    """Return the parameter `allocation` of a mechanism from `--allocation` and the epsilon of a whole text.
-
-    Args:
-        written: Names of scores ("ic,pos"), or a template: "uniform", or shares by position ("3,2,1").
-        epsilon: Epsilon of a whole text.
-        first: The part of it that a first release takes, whose words are then scored.
-
-    Raises:
-        PolicyError: The first release takes all of it.
-    """
+    """Return the parameter `allocation` of a mechanism from `--allocation` and the epsilon of a whole text."""
     from dptext_etl.errors import PolicyError
     from dptext_etl.guarantee import exact
 
@@ -43,12 +34,7 @@ def asked(written: str, epsilon: float, first: float | None = None) -> dict[str,
 
 
 def facts(mechanism: Allocated, text: str) -> dict[str, Any] | None:
-    """Return every word of a text, or sentence where these are what is drawn, with its scores and its epsilon.
-
-    Args:
-        mechanism: A mechanism; None is returned if it divides no budget.
-        text: A public text.
-    """
+    """Return every word of a text, or sentence where these are what is drawn, with its scores and its epsilon."""
     from dptext_etl.guarantee import MICRO
 
     allocation = mechanism.allocation

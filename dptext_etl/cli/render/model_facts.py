@@ -14,12 +14,7 @@ RECORDS = (1, 10)
 
 
 def of(mechanism: Mechanism, words: int) -> dict[str, Any]:
-    """Return the mechanism's facts about one draw or about its noise, and `conversions` of the cost of a text.
-
-    Args:
-        mechanism: The mechanism.
-        words: Length of the text in words, at least 1.
-    """
+    """Return the mechanism's facts about one draw or about its noise, and `conversions` of the cost of a text."""
     found = mechanism.described()
     return {**found, "conversions": _converted(mechanism.worst_case(words))} if found else {}
 

@@ -12,13 +12,7 @@ _USE = 'postprocess = [{{ name = "{name}", … }}] in a [[column]] of a policy; 
 
 
 def of(name: str, kind: type[PostProcess], given: dict[str, Any]) -> dict[str, Any]:
-    """Return facts about a post-processing; those of its model where the parameters name one.
-
-    Args:
-        name: Its name.
-        kind: Its class.
-        given: Parameters, as plain data.
-    """
+    """Return facts about a post-processing; those of its model where the parameters name one."""
     from dptext_etl import catalog
 
     required = [key for key, field in kind.model_fields.items() if field.is_required() and key not in given]

@@ -67,22 +67,13 @@ def description() -> dict[str, Any]:
 
 
 def build(path: Path) -> None:
-    """Write the corpus.
-
-    Args:
-        path: The new file.
-    """
+    """Write the corpus."""
     texts = everyday_texts()
     write(path, texts, description(), encoder=encoder_of(texts, load_file(DIRECTIONS)["directions"]))
 
 
 def encoder_of(texts: tuple[str, ...], directions: npt.NDArray[np.int16]) -> WordEncoder:
-    """Weigh words by their rarity in the texts and turn their vectors, exactly.
-
-    Args:
-        texts: The corpus.
-        directions: What `learning` folds into the vectors, rounded, shape (dimensions of the vectors, k).
-    """
+    """Weigh words by their rarity in the texts and turn their vectors, exactly."""
     known = WordVectors.load()
     numbers = word_numbers(WordEncoder(known.words, np.zeros((len(known), 1), np.int16)), texts)[1]
     likely = np.bincount(numbers, minlength=len(known)) / (SMOOTHING * len(numbers))

@@ -95,11 +95,7 @@ def description() -> dict[str, Any]:
 
 
 def build(path: Path) -> None:
-    """Write the corpus: word vectors weigh the more, the rarer their words are.
-
-    Args:
-        path: The new file.
-    """
+    """Write the corpus: word vectors weigh the more, the rarer their words are."""
     known = WordVectors.load()
     weights = np.array([(rank + 1).bit_length() for rank in range(WORDS)], np.int64)
     grid = known.vectors[:WORDS].astype(np.int64)

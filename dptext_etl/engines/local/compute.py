@@ -28,16 +28,7 @@ _PER_THREAD = 2
 
 
 def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
-    """Take all shards through a phase (see `Engine.compute`).
-
-    Args:
-        work: The shards.
-        phase: "reserve" charges only; "release" charges, computes, stages and commits.
-        meter: Counts finished rows.
-
-    Raises:
-        InputError: A release would hold more records than its delta was stated for; nothing was charged.
-    """
+    """Take all shards through a phase (see `Engine.compute`)."""
     attempt, place, done = work.attempt, work.attempt.policy.ledger, list[Done]()
 
     def ended(one: Done) -> None:
@@ -80,9 +71,6 @@ def lanes(policy: Policy) -> int:
 
     One after the other go models, which use all cores and much memory themselves, and mechanisms whose draws the ledger
     gives back under a cap: what a shard gives back decides what fits the next one.
-
-    Args:
-        policy: The policy of the run.
     """
     if refunds(policy) or replays(policy):
         return 1

@@ -37,14 +37,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
     def examine(
         self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
     ) -> Examined[pl.LazyFrame]:
-        """Check the ids in bounded memory, and count the shards; rows of a small source are read once, and kept.
-
-        Args:
-            table: The opened table.
-            policy: The policy of the run.
-            layout: The places of the run.
-            progress: Called with counts and rate.
-        """
+        """Check the ids in bounded memory, and count the shards; rows of a small source are read once, and kept."""
         later = policy.incremental or threads() == 1  # what is published must be known first, or there is one thread
         with ThreadPoolExecutor(1, thread_name_prefix="dptext-count") as beside:
             counting = None if later else beside.submit(cutting.counted, table.frame, policy)
@@ -61,11 +54,5 @@ class LocalEngine(Engine[pl.LazyFrame]):
         return canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
-        """Take the shards through the phase, side by side where mechanisms allow it.
-
-        Args:
-            work: The shards.
-            phase: "reserve" charges only; "release" charges, computes, stages and commits.
-            meter: Counts finished rows.
-        """
+        """Take the shards through the phase, side by side where mechanisms allow it."""
         return compute(work, phase, meter)

@@ -10,15 +10,7 @@ from dptext_etl.runner.source.table import READ_HINT
 
 
 def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
-    """Return those of the given ids that the source uses.
-
-    Args:
-        source: The checked source; its published rows count, too.
-        ids: Candidates with the name and type of the id column.
-
-    Raises:
-        InputError: The files cannot be read.
-    """
+    """Return those of the given ids that the source uses."""
     with seam("comparing canary ids with those of the source", InputError, READ_HINT):
         asked = ids.to_frame().lazy()
         used = source.table.frame.select(ids.name)

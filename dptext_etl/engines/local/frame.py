@@ -12,11 +12,7 @@ from dptext_etl.runner.source.table import Files
 
 
 class FrameEngine(LocalEngine):
-    """This process, over a frame in the place of the policy's source.
-
-    Args:
-        rows: The raw table; every evaluation must give the same rows in the same order.
-    """
+    """This process, over a frame in the place of the policy's source."""
 
     def __init__(self, rows: pl.LazyFrame) -> None:
         self._rows = rows

@@ -48,12 +48,7 @@ class _Asked:
 
 
 class Lanes(Turns, Generic[Frame]):
-    """Take shards through their steps side by side.
-
-    Args:
-        numbers: Numbers of the shards, in order.
-        width: How many shards are under way at a time.
-    """
+    """Take shards through their steps side by side."""
 
     side_by_side = True
 
@@ -84,16 +79,7 @@ class Lanes(Turns, Generic[Frame]):
         work: Callable[[int, Frame], Result],
         ended: Callable[[Result], object],
     ) -> None:
-        """Do some work for every shard; call this in the thread that owns the ledger.
-
-        Args:
-            frames: Numbers and rows, in order.
-            work: What to do with a shard, in any thread.
-            ended: Called with every result, in this thread.
-
-        Raises:
-            BaseException: What the first shard that failed raised. Shards before it were finished.
-        """
+        """Do some work for every shard; call this in the thread that owns the ledger."""
         with ThreadPoolExecutor(self._width, thread_name_prefix="dptext-shard") as pool:
             try:
                 more = True

@@ -18,32 +18,13 @@ from dptext_etl.runner.source.examined import Examined
 
 
 def numbers(source: Examined[pl.LazyFrame], policy: Policy) -> range:
-    """Return the numbers of the shards of a source.
-
-    Args:
-        source: The checked source.
-        policy: The policy of the run.
-
-    Raises:
-        InputError: The source cannot be read to its end.
-    """
+    """Return the numbers of the shards of a source."""
     many = cutting.count(source.rows, policy) if source.shards is None else source.shards
     return range(source.first, source.first + (many if source.wanted else 0))
 
 
 def planted(work: Work[pl.LazyFrame], shards: range) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Read the shards, and by_shard the sets of canary rows over them.
-
-    Args:
-        work: The run.
-        shards: The numbers of its shards.
-
-    Yields:
-        Numbers of shards, and raw shards with their canary rows.
-
-    Raises:
-        InputError: The source is not what was checked: its rows or the lengths of its texts are others.
-    """
+    """Read the shards, and by_shard the sets of canary rows over them."""
     policy, wanted, seen, at = work.attempt.policy, work.source.wanted, 0, 0
     sets = by_shard(work.plans, shards)
     profile, raws = work.attempt.profile, cutting.shards(work.source.rows, policy)

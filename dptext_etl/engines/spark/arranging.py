@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 def in_pinned_order(frame: DataFrame, schema: pl.Schema, policy: Policy) -> DataFrame:
-    """Return the wanted columns of a frame, the fields of composite ids in the pinned order.
-
-    Args:
-        frame: The raw table.
-        schema: The types of its columns, as Polars sees them.
-        policy: The policy of the run.
-    """
+    """Return the wanted columns of a frame, the fields of composite ids in the pinned order."""
     orders = pinned_orders({name: form_of(schema[name]) for name in composites(schema, policy)}, policy)
     columns = ((name, named(name)) for name in wanted_columns(policy))
     return frame.select(

@@ -47,11 +47,7 @@ class Answer(BaseModel):
     error: str | None = None
 
     def lack(self, packages: Mapping[str, str]) -> str | None:
-        """Say what this worker lacks; None if it lacks nothing.
-
-        Args:
-            packages: The distributions that bring modules of other packages.
-        """
+        """Say what this worker lacks; None if it lacks nothing."""
         if self.version is None and self.module is not None:
             return f"cannot import dptext_etl: {extras.DISTRIBUTION} is not installed there"
         if self.version != __version__:
@@ -67,17 +63,6 @@ def require_workers(spark: Any, modules: Iterable[str], parts: Iterable[object] 
     """Refuse a session whose workers cannot import the package, or have another version of it than the driver.
 
     A small job asks as many tasks as the session has slots now. Executors that start later are not asked.
-
-    Args:
-        spark: The session, classic or Connect.
-        modules: Modules of the package, and others, that workers will import.
-        parts: Mechanisms and the like that workers will use; their packages must be there, too.
-
-    Returns:
-        The number of different pairs of machine and Python that answered.
-
-    Raises:
-        PolicyError: A worker lacks something, or has no Python that Spark can use; the message names it.
     """
     packages = {type(part).__module__: distribution(part) for part in parts}
     answers = _answers(spark, (*modules, *packages))

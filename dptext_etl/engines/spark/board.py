@@ -55,11 +55,7 @@ class Board(ABC):
 
     @abstractmethod
     def require(self) -> None:
-        """Refuse a machine that does not see the board.
-
-        Raises:
-            InputError: This machine does not see the board, or may not write there.
-        """
+        """Refuse a machine that does not see the board."""
 
     @abstractmethod
     def done(self, number: int, rows: int) -> None:

@@ -75,12 +75,7 @@ class CarriedStep(_Plain):
 
     @classmethod
     def of(cls, step: PostProcess, artifacts: dict[str, Location]) -> Self:
-        """Make the form of a post-processing for workers.
-
-        Args:
-            step: The post-processing.
-            artifacts: Locations of its artifacts, by role.
-        """
+        """Make the form of a post-processing for workers."""
         parameters = {"name": step.name, **step.model_dump(mode="json")}
         return cls(step=parameters, cfg=step.cfg(), artifacts=artifacts, package=distribution(step))
 
@@ -110,13 +105,7 @@ class Carried(_Plain):
 
     @classmethod
     def of(cls, policy: ColumnPolicy, artifacts: dict[str, Location], **more: Any) -> Self:
-        """Make the form of a policy for workers.
-
-        Args:
-            policy: The column's policy, with a column and a key reference.
-            artifacts: Locations of its mechanism's artifacts, by role.
-            more: `spend`, `ledger` and `postprocess`.
-        """
+        """Make the form of a policy for workers."""
         fields = policy.model_dump(mode="json", exclude={"mechanism", "postprocess"})
         mechanism = policy.mechanism
         return cls(
@@ -133,13 +122,7 @@ class Carried(_Plain):
         return canon(self.model_dump(mode="json")).decode()
 
     def column_policy(self) -> ColumnPolicy:
-        """Make the policy again on this machine.
-
-        Raises:
-            ArtifactError: An artifact is missing, or its hash differs.
-            PolicyError: The package of the mechanism is not installed here, or the configuration hash differs,
-                because versions or artifacts differ from the driver's.
-        """
+        """Make the policy again on this machine."""
         found = {role: location.find() for role, location in self.artifacts.items()}
         require("mechanisms", self.mechanism["name"], self.package)
         mechanism = catalog.build(self.mechanism).placed(found)
@@ -151,12 +134,7 @@ class Carried(_Plain):
 
 
 def _made(carried: CarriedStep) -> PostProcess:
-    """Make a post-processing again on this machine.
-
-    Raises:
-        ArtifactError: An artifact is missing, or its hash differs.
-        PolicyError: The configuration hash differs, because versions or artifacts differ from the driver's.
-    """
+    """Make a post-processing again on this machine."""
     found = {role: location.find() for role, location in carried.artifacts.items()}
     require("postprocesses", carried.step["name"], carried.package)
     step = catalog.build_postprocess(carried.step).placed(found)
@@ -167,15 +145,7 @@ def _made(carried: CarriedStep) -> PostProcess:
 
 
 def carried_columns(spark: Any, columns: Iterable[ColumnPolicy]) -> tuple[str, ...]:
-    """Make the artifacts of text columns reachable for the workers of a session, and write their policies.
-
-    Args:
-        spark: The session, classic or Connect.
-        columns: The policies of the text columns.
-
-    Raises:
-        ArtifactError: An artifact changed, or cannot be shipped.
-    """
+    """Make the artifacts of text columns reachable for the workers of a session, and write their policies."""
     found = []
     for item in columns:
         steps = tuple(CarriedStep.of(step, ship(spark, step.artifacts())) for step in item.postprocess)

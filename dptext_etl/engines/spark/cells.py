@@ -50,27 +50,13 @@ class Pack(NamedTuple):
 
 
 def packed(name: str, rows: Cells, kind: str = DIGESTS, bits: int = _BITS) -> Iterator[Pack]:
-    """Pack rows by their first bits.
-
-    Args:
-        name: What they hold.
-        rows: Shape (rows, bytes per row); a digest or a hashed id is in front.
-        kind: What is done with them.
-        bits: How many bits, 0 to 16.
-    """
+    """Pack rows by their first bits."""
     front = rows[:, 0].astype(np.int64) << 8 | rows[:, 1]
     yield from grouped(name, rows, front >> (16 - bits), kind)
 
 
 def grouped(name: str, rows: Cells, buckets: npt.NDArray[np.int64], kind: str) -> Iterator[Pack]:
-    """Pack rows by bucket.
-
-    Args:
-        name: What they hold.
-        rows: Shape (rows, bytes per row).
-        buckets: The bucket of each row, shape (rows,).
-        kind: What is done with them.
-    """
+    """Pack rows by bucket."""
     order = np.argsort(buckets, kind="stable")
     ordered, found = rows[order], buckets[order]
     edges = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist(), len(rows)]
@@ -92,16 +78,7 @@ def batch_of(packs: Iterable[Pack]) -> pa.RecordBatch:
 
 
 def met(frame: DataFrame, tasks: int | None = None, **work: Work) -> DataFrame:
-    """Bring the packs of a bucket together in one task, which counts digests and does what is asked for other kinds.
-
-    Args:
-        frame: Packs, with the columns of `SCHEMA`.
-        tasks: Among how many tasks they are spread; None leaves that to Spark.
-        work: What is done with the packs of a kind.
-
-    Returns:
-        The packs that come of it, lazily; packs of other kinds stay as they are.
-    """
+    """Bring the packs of a bucket together in one task, which counts digests and does what is asked for other kinds."""
     spread = frame.repartition("bucket") if tasks is None else frame.repartition(tasks, "bucket")
     return spread.sortWithinPartitions("name", "bucket").mapInArrow(partial(_done, work), SCHEMA)
 

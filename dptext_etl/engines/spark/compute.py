@@ -26,14 +26,7 @@ _AGAIN = (
 
 
 def compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) -> list[Done]:
-    """Take all shards through a phase (see `Engine.compute`).
-
-    Args:
-        work: The shards.
-        phase: "reserve" charges only; "release" charges, computes, stages and commits.
-        meter: Counts finished rows, from a thread of its own.
-        profile: Resources of a task that computes, or None (see `gpu_profile`).
-    """
+    """Take all shards through a phase (see `Engine.compute`)."""
     order = _order(work, phase)
     shards = numbers(work.source, work.attempt.policy)
     rows = planted(work.source.rows, work.plans, shards, work.attempt.policy)

@@ -39,13 +39,7 @@ if TYPE_CHECKING:
 
 
 class SparkEngine(Engine["DataFrame"]):
-    """Compute shards on the executors of a Spark session, classic or Connect.
-
-    Args:
-        df: The raw table; every evaluation must give the same rows.
-        gpus_per_task: GPUs per task, from the cluster's resource scheduling; 0 for none.
-        check_workers: Ask the workers first whether they can compute; None asks unless the master is local.
-    """
+    """Compute shards on the executors of a Spark session, classic or Connect."""
 
     def __init__(self, df: DataFrame, gpus_per_task: int = 0, check_workers: bool | None = None) -> None:
         self._frame = df
@@ -73,14 +67,7 @@ class SparkEngine(Engine["DataFrame"]):
         layout: Layout,
         progress: Listener | None,
     ) -> Examined[DataFrame]:
-        """Check the ids by aggregation on the executors.
-
-        Args:
-            table: The opened table.
-            policy: The policy of the run.
-            layout: The places of the run.
-            progress: Called at the start, and with the rows at the end.
-        """
+        """Check the ids by aggregation on the executors."""
         meter = Meter("ids", None, progress)
         found = examine(table, policy, layout)
         meter.add(found.total)
@@ -96,33 +83,15 @@ class SparkEngine(Engine["DataFrame"]):
         return canary_sets(source.first, source.wanted, len(numbers(source, policy)))
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[Done]:
-        """Let the executors take the shards through the phase.
-
-        Args:
-            work: The shards.
-            phase: "reserve" charges only; "release" charges, computes, stages and commits.
-            meter: Counts finished rows.
-        """
+        """Let the executors take the shards through the phase."""
         return compute(work, phase, meter, gpu_profile(self._frame.sparkSession, self._gpus))
 
     def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
-        """Let the executors show the staged rows to the gates.
-
-        Args:
-            staged: The staged run.
-            candidate: The run as gates see it.
-            seen: Called now and then with the rows that gates have seen since.
-        """
+        """Let the executors show the staged rows to the gates."""
         return judge(self._frame.sparkSession, staged, candidate, seen)
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
-        """Let the executors write the parts.
-
-        Args:
-            writer: The version.
-            shards: The shards, in order.
-            each: Called now and then with the rows that were written since.
-        """
+        """Let the executors write the parts."""
         if writer.inside.remote:
             write_to_store(self._frame.sparkSession, writer, shards, each)
         else:

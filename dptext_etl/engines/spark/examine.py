@@ -26,17 +26,7 @@ HINT = "check that the frame itself can be computed; Spark's own log says more"
 
 
 def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFrame]:
-    """Project a frame to the columns of a policy and check their roles.
-
-    Args:
-        frame: The raw table.
-        policy: The policy of the run.
-        layout: The places of the run.
-
-    Raises:
-        InputError: Columns are missing, not named in the policy (strict_columns), of a wrong type, repeated, or have
-            names that we use.
-    """
+    """Project a frame to the columns of a policy and check their roles."""
     require_free_names(frame, policy)
     schema = polars_schema(frame, wanted_columns(policy))
     roles = Roles.of(policy, schema, layout)
@@ -45,17 +35,7 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
 
 
 def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined[DataFrame]:
-    """Check ids and subjects of a frame; in an incremental run, leave out rows that are published already.
-
-    Args:
-        table: The opened table.
-        policy: The policy of the run.
-        layout: The places of the run.
-
-    Raises:
-        InputError: There are no rows, or ids are null or repeated, or subjects are null but caps are per subject.
-        PolicyError: The run does not fit the table in the sink.
-    """
+    """Check ids and subjects of a frame; in an incremental run, leave out rows that are published already."""
     return Examined.of(
         table,
         policy,
@@ -66,12 +46,7 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined
 
 
 def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
-    """Return those of the given ids that the frame uses, in published rows as well.
-
-    Args:
-        source: The checked frame.
-        ids: Candidates with the name and type of the id column.
-    """
+    """Return those of the given ids that the frame uses, in published rows as well."""
     from pyspark.sql import functions as F  # noqa: N812
 
     frame, name = source.table.frame, ids.name

@@ -72,16 +72,7 @@ def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
 
 
 def show(order: GateOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
-    """Show a staged shard to every gate.
-
-    Args:
-        order: The run.
-        place: Place of the shard in the order of the run.
-        shard: The shard; the hash of its file is checked.
-
-    Returns:
-        What the gates have seen of it, in one pack, packs of digests, and packs of cells to look up.
-    """
+    """Show a staged shard to every gate."""
     with order.staging.opened() as shelf:
         gates, states = patient(partial(_fed, order, shard, Staging(shelf)))
     yield Pack(STATES, place, pickle.dumps(states))

@@ -41,11 +41,7 @@ class IdCounts(NamedTuple):
 
 
 def count_ids(frame: DataFrame) -> IdCounts:
-    """Count ids in one job: 16 bytes per row travel between executors, and counts alone come back.
-
-    Args:
-        frame: Two columns: ids, and whether the subject is missing.
-    """
+    """Count ids in one job: 16 bytes per row travel between executors, and counts alone come back."""
     packs = collected(met(frame.toDF("id", "subject").mapInArrow(task(), SCHEMA)))
     rows, null_ids, null_subjects = np.sum(
         [(0, 0, 0), *(json.loads(pack.cells) for pack in packs if pack.name == _GAPS)], axis=0

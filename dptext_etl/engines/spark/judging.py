@@ -44,14 +44,7 @@ _HINT = "nothing was published, and no gate has fired; the executors' logs say m
 def judge(
     spark: SparkSession, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]
 ) -> tuple[Verdict, ...]:
-    """Judge a staged run by every gate (see `Engine.judge`).
-
-    Args:
-        spark: The session.
-        staged: The staged run.
-        candidate: The run as gates see it.
-        seen: Called now and then with the rows that gates have seen since.
-    """
+    """Judge a staged run by every gate (see `Engine.judge`)."""
     order = _order(spark, staged)
     candidate = replace(candidate, counted=order.rows)
     with seam("evaluating the gates", GateError, _HINT):

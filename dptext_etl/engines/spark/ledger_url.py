@@ -20,11 +20,7 @@ def is_file(url: str) -> bool:
 
 
 def require_reach(spark: Any, url: str) -> None:
-    """Refuse a ledger that a session's workers do not share.
-
-    Raises:
-        LedgerError: The ledger is a SQLite file but workers run on several machines, or a reference is not set.
-    """
+    """Refuse a ledger that a session's workers do not share."""
     if is_file(resolved(url)) and not is_local(spark):
         raise LedgerError(
             "a SQLite ledger is a file of one machine, and this session's workers are not known to run on it",
@@ -44,18 +40,7 @@ def for_workers(spec: LedgerSpec) -> LedgerSpec:
 
 
 def opened(spark: Any, spec: LedgerSpec) -> tuple[LedgerSpec, str]:
-    """Open or make the ledger on the driver, so that workers find it.
-
-    Args:
-        spark: The session.
-        spec: The ledger's URL, path or "env:NAME", and the key of its ids.
-
-    Returns:
-        The ledger for workers, and the ledger's own name.
-
-    Raises:
-        LedgerError: The ledger is a SQLite file but workers run on several machines, or the ledger cannot be opened.
-    """
+    """Open or make the ledger on the driver, so that workers find it."""
     require_reach(spark, spec.url)
     with Ledger.open(spec.url, spec.id_key) as ledger:
         return for_workers(spec), ledger.ledger_id

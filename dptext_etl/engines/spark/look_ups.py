@@ -55,12 +55,7 @@ class LookUps:
 
     @classmethod
     def of(cls, gates: dict[str, Gate], ledger: LedgerSpec) -> LookUps:
-        """Say what gates look up.
-
-        Args:
-            gates: The gates, by name; their ledger is open.
-            ledger: The ledger, as workers find it.
-        """
+        """Say what gates look up."""
         every = {
             f"{name}:{what}": cells.lookup for name, gate in gates.items() for what, cells in gate.lookups().items()
         }
@@ -69,12 +64,7 @@ class LookUps:
 
 
 def cells_of(gates: dict[str, Gate], bits: int) -> Iterator[Pack]:
-    """Pack the cells that gates hold, by range of their hashed ids.
-
-    Args:
-        gates: The gates, by name; they have forgotten the cells afterwards.
-        bits: By how many leading bits the index is cut into ranges.
-    """
+    """Pack the cells that gates hold, by range of their hashed ids."""
     for name, gate in gates.items():
         for what, held in gate.lookups().items():
             for cells in held.drain():
@@ -82,13 +72,7 @@ def cells_of(gates: dict[str, Gate], bits: int) -> Iterator[Pack]:
 
 
 def looked_up(packs: DataFrame, order: LookUps, tasks: int) -> DataFrame:
-    """Let executors compare the cells in a frame of packs with the ledger, and count digests on the way.
-
-    Args:
-        packs: Packs, with the columns of `cells.SCHEMA`.
-        order: What is looked up.
-        tasks: Among how many tasks the packs are spread.
-    """
+    """Let executors compare the cells in a frame of packs with the ledger, and count digests on the way."""
     placed = met(packs, tasks, **{CELLS: partial(_answered, order, _locate)})
     return met(placed, tasks, **{PLACED: partial(_answered, order, _compare)})
 

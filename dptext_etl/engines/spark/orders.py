@@ -29,30 +29,12 @@ _REFUSED = "refused"
 
 
 def over_shards(spark: SparkSession, shards: Iterable[StagedShard], do: Do) -> DataFrame:
-    """Do something with each staged shard on an executor.
-
-    Args:
-        spark: The session.
-        shards: The shards.
-        do: What to do; it is sent to the executors.
-
-    Returns:
-        The packs that `do` makes, lazily.
-    """
+    """Do something with each staged shard on an executor."""
     return over_texts(spark, [json.dumps(shard.as_dict()) for shard in shards], partial(_with_shard, do))
 
 
 def over_texts(spark: SparkSession, records: list[str], do: DoText) -> DataFrame:
-    """Do something with each text of ours on an executor, one per task.
-
-    Args:
-        spark: The session.
-        records: The texts: names, counts and hashes.
-        do: What to do; it is sent to the executors.
-
-    Returns:
-        The packs that `do` makes, lazily.
-    """
+    """Do something with each text of ours on an executor, one per task."""
     from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
     schema = StructType([StructField("place", IntegerType()), StructField("shard", StringType())])
@@ -66,11 +48,7 @@ def over_texts(spark: SparkSession, records: list[str], do: DoText) -> DataFrame
 
 
 def refuse(packs: Iterable[Pack]) -> None:
-    """Raise what an executor refused with its type and message.
-
-    Raises:
-        DPTextError: There is a refusal among the packs.
-    """
+    """Raise what an executor refused with its type and message."""
     for pack in packs:
         if pack.name == _REFUSED:
             name, message, hint = json.loads(pack.cells)
@@ -102,11 +80,7 @@ def _done(do: DoText, batches: Iterator[pa.RecordBatch]) -> Iterator[Pack]:
 
 
 def refusal(failure: DPTextError) -> Pack:
-    """Write a refusal of ours as a pack, which `refuse` reads.
-
-    Raises:
-        DPTextError: This is no refusal, so another attempt may succeed.
-    """
+    """Write a refusal of ours as a pack, which `refuse` reads."""
     if type(failure) is DPTextError:
         raise failure
     return Pack(_REFUSED, -1, json.dumps([type(failure).__name__, failure.message, failure.hint]).encode())

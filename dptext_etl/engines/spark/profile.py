@@ -10,15 +10,7 @@ from dptext_etl.errors import PolicyError, seam
 
 
 def gpu_profile(spark: Any, gpus: int) -> Any:
-    """Return the resource profile that gives every task `gpus` GPUs, or None for 0.
-
-    Args:
-        spark: The session, classic or Connect.
-        gpus: GPUs per task, at least 0.
-
-    Raises:
-        PolicyError: The master is local and schedules no GPUs, or this Spark has no profiles, or the number is wrong.
-    """
+    """Return the resource profile that gives every task `gpus` GPUs, or None for 0."""
     if not gpus:
         return None
     if isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 0:

@@ -41,9 +41,6 @@ def session() -> Iterator[SparkSession]:
     """Start a session for the block, or use the running one and leave it open.
 
     Without a configuration the session is local and uses all cores of this machine.
-
-    Raises:
-        PolicyError: pyspark or Java is missing, or Spark does not start.
     """
     require_spark()
     from pyspark.sql import SparkSession
@@ -67,11 +64,7 @@ def session() -> Iterator[SparkSession]:
 
 
 def require_spark() -> None:
-    """Refuse to start without pyspark or Java, with a clear message.
-
-    Raises:
-        PolicyError: pyspark is not installed, or there is no Java for a session on this machine.
-    """
+    """Refuse to start without pyspark or Java, with a clear message."""
     if find_spec("pyspark") is None:
         raise PolicyError("the Spark engine needs pyspark, which is not installed", extras.install("spark"))
     if "SPARK_REMOTE" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ:

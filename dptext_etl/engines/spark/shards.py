@@ -33,12 +33,7 @@ _DEVIATIONS = 4
 
 
 def numbers(source: Examined[DataFrame], policy: Policy) -> range:
-    """Return the numbers of the shards of a source.
-
-    Args:
-        source: The checked source.
-        policy: The policy of the run.
-    """
+    """Return the numbers of the shards of a source."""
     first, rows, most = source.first, source.wanted, policy.shard_rows
     if not rows:
         return range(first, first)
@@ -54,18 +49,7 @@ def named(name: str) -> Column:
 
 
 def planted(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy: Policy) -> DataFrame:
-    """Add the canary rows of all shards to a frame, and bring the rows of a shard together in the order of their ids.
-
-    Args:
-        frame: The wanted columns.
-        plans: The sets of canary rows.
-        shards: The numbers of the shards.
-        policy: The run's policy.
-
-    Returns:
-        The rows with the columns `CANARY` and `SHARD`. The wanted columns have names that Spark does not parse,
-        whatever dots they hold; `wanted_columns` maps them.
-    """
+    """Add the canary rows of all shards to a frame, and group the rows of a shard in the order of their ids."""
     from pyspark.sql import functions as F  # noqa: N812
 
     first, count = shards[0], len(shards)
@@ -103,13 +87,7 @@ def _canaries(frame: DataFrame, sets: Mapping[int, Sequence[CanaryPlan]], policy
 
 
 def local_frame(spark: SparkSession, rows: pl.DataFrame, schema: StructType) -> DataFrame:
-    """Make a frame of rows that the driver holds; from Spark 4.0 on, no Python worker takes part in reading them.
-
-    Args:
-        spark: The session.
-        rows: The rows.
-        schema: Their names and types in Spark.
-    """
+    """Make a frame of rows that the driver holds; from Spark 4.0 on, no Python worker takes part in reading them."""
     import pyspark
 
     if pyspark.__version__ < "4":
@@ -120,17 +98,7 @@ def local_frame(spark: SparkSession, rows: pl.DataFrame, schema: StructType) -> 
 def pieces(
     batches: Iterable[pa.RecordBatch], names: tuple[str, ...], most: int, step: int
 ) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Cut the rows of a task, which come shard by shard, into numbered frames that are computed together.
-
-    Args:
-        batches: Rows from `planted`.
-        names: The wanted columns.
-        most: Largest number of rows per frame; only a shard that one subject fills is cut further.
-        step: Number of shards of the run, which is the distance between the numbers of the cuts of one shard.
-
-    Yields:
-        Numbers, and frames in one chunk without `SHARD`.
-    """
+    """Cut the rows of a task, which come shard by shard, into numbered frames that are computed together."""
     held: list[pl.DataFrame] = []
     count, shard, number = 0, -1, -1
     for batch in batches:
@@ -157,11 +125,7 @@ def _whole(frames: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def require_free_names(frame: DataFrame, policy: Policy) -> None:
-    """Refuse a frame that has columns with our names, or two columns with one name.
-
-    Raises:
-        InputError: The frame has such columns.
-    """
+    """Refuse a frame that has columns with our names, or two columns with one name."""
     for name in (CANARY, SHARD):
         if name in frame.columns:
             raise InputError(f"the column {name} is ours", "rename it in the source")

@@ -41,11 +41,7 @@ class Location(BaseModel):
     uri: str | None = None
 
     def find(self) -> Artifact:
-        """Find the artifact on this machine and verify its hash.
-
-        Raises:
-            ArtifactError: The artifact is in none of the places, or has another hash in all of them.
-        """
+        """Find the artifact on this machine and verify its hash."""
         failure: ArtifactError | None = None
         for path in self._places():
             try:
@@ -93,19 +89,7 @@ def is_local(spark: Any) -> bool:
 
 
 def ship(spark: Any, artifacts: Mapping[str, Artifact], to: str | None = None) -> dict[str, Location]:
-    """Make artifacts reachable for the session's workers.
-
-    Args:
-        spark: The session, classic or Connect.
-        artifacts: The artifacts by role.
-        to: Folder or object-store URI for them; None adds them to the session's files unless the master is local.
-
-    Returns:
-        Locations by role.
-
-    Raises:
-        ArtifactError: An artifact changed, or cannot be written there.
-    """
+    """Make artifacts reachable for the session's workers."""
     return {role: _shipped(spark, artifact.verify(), to) for role, artifact in artifacts.items()}
 
 
@@ -135,16 +119,7 @@ def _uploaded(artifact: Artifact, to: str, name: str) -> str:
 
 
 def add_to_session(spark: Any, artifact: Artifact, name: str) -> None:
-    """Add an artifact to the files that Spark gives every worker of a session, under a name of its own.
-
-    Args:
-        spark: The session, classic or Connect.
-        artifact: The artifact.
-        name: Unique file name, which workers look for.
-
-    Raises:
-        ArtifactError: Spark refuses the file.
-    """
+    """Add an artifact to the files that Spark gives every worker of a session, under a name of its own."""
     held = cache_directory() / name  # it stays there, because Spark serves some files from their first path
     with seam("adding an artifact to the Spark session", ArtifactError, _HINT):
         if not held.is_file():

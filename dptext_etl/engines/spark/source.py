@@ -24,16 +24,7 @@ _TEXT_FORMATS = {
 
 
 def read_source(spark: SparkSession, policy: Policy, partition: str | None = None) -> DataFrame:
-    """Read a policy's source: Parquet, CSV or NDJSON.
-
-    Args:
-        spark: The session; its executors see the files under the same paths, object stores included.
-        policy: The policy.
-        partition: Name of the partition, if the policy has a place for one.
-
-    Raises:
-        InputError: There are no files, or their columns do not fit.
-    """
+    """Read a policy's source: Parquet, CSV or NDJSON."""
     layout = Layout.of(policy, partition)
     files = Files.find(layout)
     if files.version is not None:
@@ -49,17 +40,7 @@ def read_source(spark: SparkSession, policy: Policy, partition: str | None = Non
 
 
 def read_text(spark: SparkSession, paths: list[str], file_format: str, schema: pl.Schema) -> DataFrame:
-    """Read CSV or NDJSON files with the types that Polars finds in them.
-
-    Args:
-        spark: The session.
-        paths: Paths of the files.
-        file_format: "csv" or "ndjson".
-        schema: Types of the columns.
-
-    Raises:
-        InputError: The files cannot be opened.
-    """
+    """Read CSV or NDJSON files with the types that Polars finds in them."""
     reader = spark.read.options(**_TEXT_FORMATS[file_format])
     if file_format == "csv":  # "" is an empty text, nothing at all is null; by default Spark makes both null
         reader = reader.option("nullValue", secrets.token_hex(16))

@@ -54,14 +54,7 @@ class StoreOrder:
 def write_to_store(
     spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]
 ) -> None:
-    """Let executors draft the parts, and move them later (see `Engine.write`).
-
-    Args:
-        spark: The session.
-        writer: The version.
-        shards: The shards, in order.
-        each: Called now and then with the rows that were written since.
-    """
+    """Let executors draft the parts, and move them later (see `Engine.write`)."""
     shards = list(shards)
     if not shards:
         return
@@ -73,13 +66,7 @@ def write_to_store(
 
 
 def draft(order: StoreOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
-    """Draft the part of a shard among the files of staging, unless no one waits for it any more.
-
-    Args:
-        order: The version.
-        place: Place of the shard among those that are drafted.
-        shard: The shard.
-    """
+    """Draft the part of a shard among the files of staging, unless no one waits for it any more."""
     if order.board.stopped:
         return
     with order.staging.opened() as shelf:
@@ -102,16 +89,7 @@ def _moved(
 
 
 def move(order: StoreOrder, place: int, part: str) -> Iterator[Pack]:
-    """Move a part from the store of staging to that of the sink, and look at what the sink holds then.
-
-    Args:
-        order: The version.
-        place: Place of the part in the version.
-        part: Its name among the files of staging, the name of its object, and its hash, in JSON.
-
-    Raises:
-        InputError: The part is gone or has changed, or the sink does not hold what was written.
-    """
+    """Move a part from the store of staging to that of the sink, and look at what the sink holds then."""
     if order.board.stopped:
         return
     name, target, digest = json.loads(part)

@@ -115,11 +115,7 @@ def refused_first(record: str) -> tuple[bool, str]:
 
 
 def read(record: str) -> Done:
-    """Read a record of a task.
-
-    Raises:
-        DPTextError: A task refused; the error has the same type and message.
-    """
+    """Read a record of a task."""
     facts = json.loads(record)
     if "refused" in facts:
         name, message, hint = facts["refused"]
@@ -167,11 +163,6 @@ def _shards(order: Order, shelf: Shelf, memory: Shelf) -> Shards:
 
 @lru_cache(maxsize=8)
 def policies(written: str, carried: tuple[str, ...]) -> tuple[Policy, list[ColumnPolicy]]:
-    """Read policies once per worker process; verify artifacts and resolve references.
-
-    Args:
-        written: The run's policy, as `written` writes it.
-        carried: The policies of its text columns, each in the JSON of `Carried`.
-    """
+    """Read policies once per worker process; verify artifacts and resolve references."""
     columns = [Carried.model_validate_json(column).column_policy() for column in carried]
     return Policy.parse(json.loads(written)), columns

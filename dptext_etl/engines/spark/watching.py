@@ -12,16 +12,7 @@ from dptext_etl.errors import DPTextError, InputError
 
 @contextmanager
 def watched(board: Board, report: Callable[[int], object], *, idle: bool = False) -> Iterator[None]:
-    """Put up a board for the block, and report the rows that tasks finish, from a thread of its own.
-
-    Args:
-        board: The board.
-        report: Called with the number of rows that were finished since the last call.
-        idle: Call it with 0, too, while nothing is finished.
-
-    Raises:
-        DPTextError: What `report` raised, when the block is over.
-    """
+    """Put up a board for the block, and report the rows that tasks finish, from a thread of its own."""
     over, failures = Event(), list[DPTextError]()
 
     def watch() -> None:

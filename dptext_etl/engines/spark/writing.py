@@ -30,12 +30,6 @@ def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], ea
     """Write staged shards as parts of a version (see `Engine.write`).
 
     An attempt drafts a part under a name of its own. The driver takes the one that Spark counts; the others go.
-
-    Args:
-        spark: The session.
-        writer: The version.
-        shards: The shards, in order.
-        each: Called now and then with the rows that were written since.
     """
     shards = list(shards)
     if not shards:
@@ -51,17 +45,7 @@ def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], ea
 
 
 def written(frame: DataFrame, board: Board, each: Callable[[int], object], wanted: int) -> list[Pack]:
-    """Let executors do what a frame says, and return a pack for every part.
-
-    Args:
-        frame: Packs, one for each part; they are made when they are collected.
-        board: The notice board of the tasks.
-        each: Called now and then with the rows that were written since.
-        wanted: Number of parts.
-
-    Raises:
-        InputError: A task refused, or parts are missing.
-    """
+    """Let executors do what a frame says, and return a pack for every part."""
     with watched(board, each, idle=True), seam("writing a version on Spark", InputError, AGAIN):
         packs = [Pack(row[0], row[1], bytes(row[2])) for row in frame.collect()]
     refuse(packs)
@@ -88,13 +72,7 @@ class PartOrder:
 
 
 def draft(order: PartOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
-    """Draft the part of a shard, unless no one waits for it any more.
-
-    Args:
-        order: The run.
-        place: Place of the shard in the order of the version.
-        shard: The shard.
-    """
+    """Draft the part of a shard, unless no one waits for it any more."""
     if order.board.stopped:
         return
     path = order.folder / f"{place:05d}-{secrets.token_hex(8)}"

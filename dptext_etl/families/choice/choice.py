@@ -49,20 +49,11 @@ class ChoiceMechanism(ChoiceParameters):
 
     @cached_property
     def sentence_model(self) -> Encoder:
-        """Load the model that the corpus names.
-
-        Raises:
-            PolicyError: Its library is not installed.
-            ArtifactError: The model cannot be loaded.
-        """
+        """Load the model that the corpus names."""
         return SentenceModel(str(self.opened.description["encoder"]["name"]))
 
     def probe(self) -> None:
-        """Encode a public text, where a model does it.
-
-        Raises:
-            PolicyError: The model fails on it.
-        """
+        """Encode a public text, where a model does it."""
         if self.has_model:
             sentences.probe(self.sentence_model)
 
@@ -126,11 +117,7 @@ class ChoiceMechanism(ChoiceParameters):
         return None if near is None else [int(number) for number in near]
 
     def transition(self, text: str) -> tuple[list[str], list[Fraction]]:
-        """Return the exact output distribution of one draw: all texts of the corpus, and their probabilities.
-
-        Args:
-            text: A text, or a part of one.
-        """
+        """Return the exact output distribution of one draw: all texts of the corpus, and their probabilities."""
         chances = [Fraction(1, self.size)] * self.size
         near, (inside, outside) = self.near_to(text), self.weights
         if near is not None:

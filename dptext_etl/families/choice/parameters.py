@@ -69,22 +69,11 @@ class ChoiceParameters(InKernel):
 
     @cached_property
     def opened(self) -> Corpus:
-        """Return the corpus, found on this machine.
-
-        Raises:
-            ArtifactError: There is no such corpus, or its file is none.
-        """
+        """Return the corpus, found on this machine."""
         return Corpus.open(self.corpus)
 
     def fetched(self, options: Mapping[str, str]) -> Self:
-        """Return this mechanism with the corpus on this machine, if it is named by a URL.
-
-        Args:
-            options: Options of the object store, as a policy writes them.
-
-        Raises:
-            ArtifactError: The store has no such corpus, or cannot be read.
-        """
+        """Return this mechanism with the corpus on this machine, if it is named by a URL."""
         if not is_remote(self.corpus):
             return self
         return self.model_copy(update={"corpus": str(fetched(self.corpus, options))})

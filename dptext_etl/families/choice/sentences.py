@@ -52,15 +52,7 @@ def cut(text: str, parts: int, n_max: int) -> list[str]:
 
 
 def encoded(model: Encoder, texts: pa.Array, parts: int, n_max: int, size: int) -> Encoded:
-    """Encode every part of every text; a null is as an empty text.
-
-    Args:
-        model: The loaded model.
-        texts: Strings, shape (rows,).
-        parts: Parts of a text.
-        n_max: Words of a text that are read.
-        size: Numbers of a vector.
-    """
+    """Encode every part of every text; a null is as an empty text."""
     vectors, failed = np.zeros((len(texts) * parts, size), np.int8), np.zeros(len(texts), np.uint32)
     for row, text in enumerate(texts.to_pylist()):
         for part, piece in enumerate(cut(text or "", parts, n_max)):
@@ -74,11 +66,7 @@ def encoded(model: Encoder, texts: pa.Array, parts: int, n_max: int, size: int) 
 
 
 def probe(model: Encoder) -> None:
-    """Encode a public text.
-
-    Raises:
-        PolicyError: The model fails on it.
-    """
+    """Encode a public text."""
     try:
         works = bool(model.encode([SHORT])[0].any())
     except Exception:  # noqa: BLE001

@@ -13,14 +13,7 @@ from dptext_etl.mechanism import PAD
 
 
 def of_lists(path: Path) -> Certificate:
-    """Compute the certificate of lists (`families.lists.listed`).
-
-    Args:
-        path: The stored lists.
-
-    Raises:
-        ArtifactError: The lists cannot be read.
-    """
+    """Compute the certificate of lists (`families.lists.listed`)."""
     stored, said = read_table(path)
     inputs = word_list(stored["inputs"])
     if "list_offsets" in stored:

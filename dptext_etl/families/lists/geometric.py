@@ -74,12 +74,7 @@ class GeometricDistribution:
 
 
 def rates_of(epsilons: Sequence[Epsilons], distance: Fraction) -> list[Fraction]:
-    """Return the rate per place of draws, exactly, by their epsilons over the largest distance of two places.
-
-    Args:
-        epsilons: Epsilons of the draws in whole millionths, text by text.
-        distance: The largest distance.
-    """
+    """Return the rate per place of draws, exactly, by their epsilons over the largest distance of two places."""
     parts = np.rint(np.concatenate([np.zeros(0), *epsilons]) * MICRO).astype(np.int64).tolist()
     return [part / (MICRO * distance) for part in parts]
 

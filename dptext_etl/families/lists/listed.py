@@ -120,16 +120,7 @@ class ListMechanism(MappedMechanism):
         sampler: WordSampler,
         purpose: int,
     ) -> Order:
-        """Move words along their lists by discrete Laplace steps, each of its own rate; shape (n,).
-
-        Args:
-            words: Numbers of the words, shape (n,).
-            lists: Number of each word's list.
-            rates: Rate per place of each step.
-            slots: Their places in the streams.
-            sampler: What moves them.
-            purpose: Purpose number of the stream (plus 256 per pass).
-        """
+        """Move words along their lists by discrete Laplace steps, each of its own rate; shape (n,)."""
         chosen = np.empty_like(words)
         for number, (order, place) in enumerate(zip(self._orders, self.places_of_words, strict=True)):
             at = np.flatnonzero(lists == number)
@@ -155,22 +146,14 @@ class ListMechanism(MappedMechanism):
         return [(number, int(at[0])) for number, at in found if len(at)]
 
     def distance(self, word: str, other: str) -> int:
-        """Return the largest distance of two words over the lists, in places.
-
-        Raises:
-            PolicyError: A word is not on every list.
-        """
+        """Return the largest distance of two words over the lists, in places."""
         one, another = self._at(word), self._at(other)
         if min(len(one), len(another)) < len(self._orders):
             raise PolicyError("distances are those of words on the lists", "take two of input_words()")
         return max(abs(place - there) for (_, place), (_, there) in zip(one, another, strict=True))
 
     def distances_from(self, word: str) -> dict[str, float]:
-        """Return the largest distance of every word from one over the lists, in places.
-
-        Raises:
-            PolicyError: The word is not on every list, or the lists hold different words.
-        """
+        """Return the largest distance of every word from one over the lists, in places."""
         size = len(self._mapped.input_words())
         if word not in self._ids or any(len(order) != size for order in self._orders):
             raise PolicyError("distances are those of words on the lists", "take one of input_words()")
@@ -189,9 +172,6 @@ class ListMechanism(MappedMechanism):
         """Return the output distribution of one word, which is the mean over the lists and sums to 1.
 
         It is exact if the probabilities of places are rational (see the `PlaceDistribution` for the others).
-
-        Raises:
-            PolicyError: `word` is not a single word, or is an unknown word that vanishes before words are counted.
         """
         at = self._at(word)
         if not at and self.unknown == "first" and _kernel.split(word) == [(word, True)]:
@@ -209,11 +189,7 @@ class ListMechanism(MappedMechanism):
         return outputs, [chance / len(at) for chance in chances]
 
     def survival(self, word: str) -> Fraction:
-        """Return (an upper bound of) the probability that `word` comes back as itself, in closed form.
-
-        Raises:
-            PolicyError: As `transition`.
-        """
+        """Return (an upper bound of) the probability that `word` comes back as itself, in closed form."""
         at = self._at(word)
         if not at:
             return super().survival(word)
@@ -222,11 +198,7 @@ class ListMechanism(MappedMechanism):
         ) / len(at)
 
     def collision(self, word: str) -> float:
-        """Return an upper bound of the probability that two draws agree; for a mixture it is the mean over the lists.
-
-        Raises:
-            PolicyError: As `transition`.
-        """
+        """Return an upper bound of the probability that two draws agree; for a mixture, the mean over the lists."""
         at = self._at(word)
         if not at:
             return super().collision(word)

@@ -42,11 +42,6 @@ class TemDistribution:
         """Return the weights of exp(-epsilon * min(d, gamma) / 2) on a list.
 
         Specification: docs/spec/privacy.md#integer-sampler, range gamma.
-
-        Args:
-            epsilon: Epsilon per place, above 0.
-            gamma: Distance from which all places have the same weight, at least 1.
-            places: Words on the list, at least 2.
         """
         distances = np.minimum(np.arange(places), gamma)
         weights = integer_weights(-distances, epsilon * gamma, low=-gamma, high=0.0)
@@ -89,14 +84,7 @@ class TemDistribution:
         return min(1.0, float(np.dot(weights, weights) / weights.sum() ** 2) * (1 + 1e-9))
 
     def realised(self, lists: Sequence[Order]) -> dict[str, Any]:
-        """Return the loss of the integers on lists of one vocabulary, as plain data.
-
-        Returns:
-            "epsilon_table": largest log ratio of any output between any two words, unknown ones included.
-            "epsilon_table_is": "exact"; or "bound" if the exact value of a mixture takes too long, and the value of one
-            list replaces it. "epsilon_metric": largest log ratio per place; distances beyond the reach count as the
-            reach.
-        """
+        """Return the loss of the integers on lists of one vocabulary, as plain data."""
         bound, steepest = self.loss(len(lists[0]))
         mixture = bound if len(lists) == 1 else self.mixture_loss(lists)
         return {
@@ -111,13 +99,6 @@ class TemDistribution:
         For places i < i' at distance D, the worst output is at or before i. Its ratio is the product of two ratios: of
         the weights at distances d and d + D, for the worst d up to i, and of the sums of weights. The reversed list has
         the same distributions, so pairs i > i' add nothing.
-
-        Args:
-            places: Length of the list.
-
-        Returns:
-            The largest log ratio, where the unknown word, whose outputs are uniform, is one more input; and the largest
-            value of log ratio / min(D, reach), which is the metric parameter of the integers.
         """
         logs = np.log(np.array([*self.near, self.outside], dtype=np.float64))
         totals = np.log(self.totals(places).astype(np.float64))
@@ -140,9 +121,6 @@ class TemDistribution:
 
         The computation covers every pair of inputs and every output. Words that are near an output in some list are
         compared one by one; all others differ only in their sums of weights.
-
-        Args:
-            lists: Permutations of the same words.
         """
         places = len(lists[0])
         if places * len(lists) * (2 * self.reach - 1) > _PAIRS:

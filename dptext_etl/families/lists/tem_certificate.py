@@ -22,12 +22,7 @@ _CELLS = 2**22
 
 
 def of_one_list(weights: Sequence[int], places: int) -> float:
-    """Return the worst log ratio of any output of one list, an unknown word's uniform chances included.
-
-    Args:
-        weights: By distance; the last is that of all places from there on.
-        places: Length of the list.
-    """
+    """Return the worst log ratio of any output of one list, an unknown word's uniform chances included."""
     reach, logs = len(weights) - 1, np.log(np.array(weights, np.float64))
     rows = -np.log(_totals(weights, places))
     most = np.full(places, -math.log(places))
@@ -49,12 +44,7 @@ def of_one_list(weights: Sequence[int], places: int) -> float:
 
 
 def of_mixture(weights: Sequence[int], lists: Sequence[Order]) -> float | None:
-    """Return the worst log ratio of any output of a uniform mixture over lists of one vocabulary; None if too large.
-
-    Args:
-        weights: By distance, as for one list.
-        lists: Permutations of the same words.
-    """
+    """Return the worst log ratio of any output of a uniform mixture over lists of one vocabulary; None if too large."""
     places = len(lists[0])
     if places * places > DENSE:
         return None

@@ -15,15 +15,7 @@ from dptext_etl.sampling import worst_log_ratio
 
 
 def of_table(path: Path, *, sets_are_disclosed: bool) -> Certificate:
-    """Compute the certificate of a table (`families.table.table`).
-
-    Args:
-        path: The stored table.
-        sets_are_disclosed: True if the guarantee compares only words of one output set.
-
-    Raises:
-        ArtifactError: The table cannot be read.
-    """
+    """Compute the certificate of a table (`families.table.table`)."""
     stored, _ = read_table(path)
     inputs, kept = word_list(stored["inputs"]), set(word_list(stored["kept"]))
     apart = not sets_are_disclosed and len(stored["set_offsets"]) > 2

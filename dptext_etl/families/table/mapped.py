@@ -46,12 +46,7 @@ class MappedMechanism(WordMechanism, InKernel):
 
     @abstractmethod
     def build(self, path: Path, description: dict[str, Any]) -> None:
-        """Write the file.
-
-        Args:
-            path: Path of the new file.
-            description: Description of the inputs; `build` adds the facts that `epsilon_table` and others read.
-        """
+        """Write the file."""
 
     @cached_property
     def table(self) -> Artifact:
@@ -106,11 +101,7 @@ class MappedMechanism(WordMechanism, InKernel):
         return Released(out.field("text"), out.field("positions"))
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
-        """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1.
-
-        Raises:
-            PolicyError: `word` is not a single word, or the mechanism keeps unknown words in clear.
-        """
+        """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1."""
         outputs, weights = self._mapped.row(word, self._input_policy_json)
         total = sum(weights)
         return outputs, [Fraction(weight, total) for weight in weights]

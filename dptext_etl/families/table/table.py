@@ -53,14 +53,7 @@ class TableParts:
         weights: Sequence[npt.NDArray[np.uint64]],
         kept: Iterable[str] = (),
     ) -> Self:
-        """Make a table in which every word stays in its set: inputs are outputs, and sets are disjoint.
-
-        Args:
-            words: All words in public order.
-            sets: Members of each set, as indices of words.
-            weights: Integer weights of each set, shape (members, members), in the order of its members.
-            kept: Words that are released in clear, in lower case.
-        """
+        """Make a table in which every word stays in its set: inputs are outputs, and sets are disjoint."""
         order = np.concatenate(sets)
         input_set = np.empty(len(words), dtype=np.uint32)
         input_set[order] = np.repeat(np.arange(len(sets)), [len(members) for members in sets])

@@ -26,12 +26,7 @@ _CELLS = 2**22
 
 
 def of_distances(law: PairWeights, words: tuple[str, str]) -> Certificate:
-    """Compute the certificate of a law by distance; words outside the vocabulary, drawn uniformly, are inputs, too.
-
-    Args:
-        law: Its weights.
-        words: Two words that are far apart, for the trials.
-    """
+    """Compute the certificate of a law by distance; words outside the vocabulary, drawn uniformly, are inputs, too."""
     if not _as_the_formula_says(law):
         return Certificate("weights that are not those of the formula", math.inf, exact=True, words=words)
     inputs, outputs = len(law.inputs), len(law.outputs)

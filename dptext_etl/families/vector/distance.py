@@ -99,11 +99,6 @@ class PairWeights:
 
         The weights of a word are computed once for all its occurrences. Every occurrence has a draw of its own, with
         its own record's key and its own position.
-
-        Args:
-            draws: Draws of a batch.
-            order: Those whose words are in `inputs`, ordered by word (`Draws.by_word`).
-            chosen: One place for each of `draws`.
         """
         words = draws.words[order]
         starts = np.flatnonzero(words[1:] != words[:-1]) + 1
@@ -210,12 +205,6 @@ def rounding_within_slack(epsilon: float, diameter: float, step: float, m: int) 
     (1 - exp(-epsilon d)) / m: in the bound of one sum of weights by the other, the term of the word itself is never
     attained. The distance of two words on a grid is 0 or at least one step. The rounding errors of two weights and two
     sums must be smaller.
-
-    Args:
-        epsilon: Epsilon per unit of distance.
-        diameter: Largest distance.
-        step: One grid step, in the same unit.
-        m: Number of words; all of them are inputs and outputs.
     """
     half = epsilon * diameter / 2
     if half > _FAR:

@@ -190,11 +190,7 @@ class DistanceMechanism(VectorMechanism):
         return frozenset(self.pair_weights.outputs.words) - {PAD}
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
-        """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1.
-
-        Raises:
-            PolicyError: `word` is not a single word that takes a draw.
-        """
+        """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1."""
         number, outputs = self.number_of(word), list(self.pair_weights.outputs.words)
         if number == UNKNOWN:
             return outputs, [Fraction(1, len(outputs))] * len(outputs)
@@ -207,11 +203,7 @@ class DistanceMechanism(VectorMechanism):
         return [*outputs, self.words.words[number]], [*((1 - shown) * chance for chance in chances), shown]
 
     def survival(self, word: str) -> Fraction:
-        """Return the exact probability that `word` comes back as itself.
-
-        Raises:
-            PolicyError: As `transition`.
-        """
+        """Return the exact probability that `word` comes back as itself."""
         number = self.number_of(word)
         if number == UNKNOWN:
             return Fraction(0)
@@ -222,11 +214,7 @@ class DistanceMechanism(VectorMechanism):
         return Fraction(int(weights[at[0]]), int(weights.sum()))
 
     def collision(self, word: str) -> float:
-        """Return the probability that two independent draws of `word` agree, rounded up.
-
-        Raises:
-            PolicyError: As `transition`.
-        """
+        """Return the probability that two independent draws of `word` agree, rounded up."""
         number = self.number_of(word)
         if number == UNKNOWN or self.shows_words:
             return super().collision(word)

@@ -26,10 +26,6 @@ def least_tail(dimensions: int, distance: float) -> float:
     It is a sum from below over the values t of T: P[t <= T < t'] P[R >= distance / t]. The first factor takes the
     smaller end of a monotone density. The second is the regularized upper incomplete gamma function, which grows with
     t.
-
-    Args:
-        dimensions: k, at least 1.
-        distance: At least 0, in units of noise of rate 1.
     """
     if dimensions == 1:
         return 0.5 * math.exp(-distance) * (1 - _LOSS)

@@ -21,13 +21,6 @@ def radial_survivals(words: WordVectors, number: int, rate: float, trials: int, 
     """Count in how many of `trials` a word stays the nearest one under noise of density exp(-rate |eta|).
 
     Only the nearest other words are compared, which can only increase the count.
-
-    Args:
-        words: The vocabulary.
-        number: Id of the word.
-        rate: Rate per grid step of the vectors.
-        trials: Number of independent draws of noise.
-        slack: Largest distance by which rounding moves a vector, in grid steps.
     """
     squared = words.squared_distances([number], slice(None))[0]
     near = np.argsort(squared, kind="stable")[: _NEAR + 1]
@@ -39,14 +32,7 @@ def radial_survivals(words: WordVectors, number: int, rate: float, trials: int, 
 
 
 def radial_collisions(words: WordVectors, numbers: Sequence[int], rate: float, pairs: int) -> int:
-    """Count how many of `pairs` of independent draws give the same word, taking `numbers` in turn.
-
-    Args:
-        words: The vocabulary.
-        numbers: Ids of the input words.
-        rate: Rate per grid step of the vectors.
-        pairs: Number of pairs of draws.
-    """
+    """Count how many of `pairs` of independent draws give the same word, taking `numbers` in turn."""
     random = np.random.default_rng()
     vectors = words.vectors.astype(np.float32)
     half = (vectors.astype(np.float64) ** 2).sum(axis=1).astype(np.float32) / 2

@@ -82,10 +82,6 @@ class VectorMechanism(WordMechanism):
         """Return the mechanism whose draw costs at most `epsilon` between any two words: epsilon / diameter.
 
         Paper 004 compares mechanisms at such an epsilon; nothing else here divides by the diameter.
-
-        Args:
-            epsilon: Epsilon of one draw, over the largest distance.
-            parameters: All other parameters.
         """
         probe = cls(**{"epsilon": epsilon, **parameters})
         shared = epsilon / probe.diameter
@@ -172,11 +168,7 @@ class VectorMechanism(WordMechanism):
         """Draw an output for every word, and return its id in the vocabulary, shape (n,)."""
 
     def number_of(self, word: str) -> int:
-        """Return the id of one word, read as in a text; `UNKNOWN` outside the vocabulary.
-
-        Raises:
-            PolicyError: `word` is not a single word, or takes no draw.
-        """
+        """Return the id of one word, read as in a text; `UNKNOWN` outside the vocabulary."""
         if word == PAD and self.hides_length:
             return len(self.words) - 1
         policy = {name: value for name, value in self.input_policy().items() if name != "length"}

@@ -26,11 +26,7 @@ class Link(NamedTuple):
 
 
 class Chains:
-    """Follow the events of a journal in the order of their numbers.
-
-    Args:
-        ledger_id: The name of the ledger.
-    """
+    """Follow the events of a journal in the order of their numbers."""
 
     def __init__(self, ledger_id: str) -> None:
         self._genesis = genesis(ledger_id)
@@ -85,11 +81,7 @@ class Chains:
         self._links[entry.seq] = Link(lane, entry.hash, {**after, lane: entry.seq})
 
     def ends(self, stored: Mapping[str, str]) -> Iterator[str]:
-        """Compare the ends of the lanes with the heads that the ledger remembers.
-
-        Args:
-            stored: The heads, as the table `meta` holds them.
-        """
+        """Compare the ends of the lanes with the heads that the ledger remembers."""
         heads = {name(lane): f"{seq}:{self._links[seq].hash.hex()}" for lane, seq in self._heads.items()}
         for which in sorted({*heads, *stored}):
             if heads.get(which) != stored.get(which):

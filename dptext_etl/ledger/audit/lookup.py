@@ -21,13 +21,7 @@ NOWHERE = -1
 
 
 class Lookup:
-    """Look up the records of one release.
-
-    Args:
-        book: An open ledger.
-        ref: The release.
-        chain: The hash that names the post-processings in their order; None for what the mechanism released.
-    """
+    """Look up the records of one release."""
 
     def __init__(self, book: Book, ref: ReleaseRef, chain: str | None = None) -> None:
         self._book = book
@@ -40,21 +34,12 @@ class Lookup:
             return sum(run.size for run in self._book.records.index(self.ref.id, self.ref.nonce).runs())
 
     def keyed(self, ids: pa.Array, canary: Mask | None = None) -> Bytes:
-        """Hash record ids as the index has them, shape (records, 16); their first bits say where in it they stand.
-
-        Args:
-            ids: Canonical record ids, strings, no nulls.
-            canary: Marks canary rows, shape (records,).
-        """
+        """Hash record ids as the index has them, shape (records, 16); their first bits say where in it they stand."""
         found = record_ids(self._book.id_key, ids, canary).keyed
         return np.stack([found.hi, found.lo], axis=1).astype(">u8").view(np.uint8)
 
     def places(self, keyed: Bytes) -> I64:
-        """Find where records were reserved, shape (records,); `NOWHERE` for those that the release has never seen.
-
-        Args:
-            keyed: Hashed ids from `keyed`, in any order, repeated or not.
-        """
+        """Find where records were reserved, shape (records,); `NOWHERE` for those that the release has never seen."""
         records = keyed_ids(keyed)
         order = records.order()
         with self._book.store.snapshot():
@@ -67,9 +52,6 @@ class Lookup:
         """Return which records are committed, shape (records,), digests of their texts, (records, 32), and positions.
 
         With a chain: which of them it rewrote, and the digests of the results.
-
-        Args:
-            places: Places from `places`, in any order, repeated or not.
         """
         known, where = np.unique(places, return_inverse=True)
         stand = known != NOWHERE

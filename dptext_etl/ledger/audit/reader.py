@@ -37,11 +37,7 @@ from dptext_etl.policy import Cap
 
 
 class Reader:
-    """Read one open ledger. No method changes it, and each sees one consistent state.
-
-    Args:
-        book: An open ledger.
-    """
+    """Read one open ledger. No method changes it, and each sees one consistent state."""
 
     def __init__(self, book: Book) -> None:
         self._book = book
@@ -70,13 +66,7 @@ class Reader:
         self._book.store.close()
 
     def committed(self, ref: ReleaseRef, ids: pa.Array, *, canary: Mask | None = None) -> Committed:
-        """Look up what was committed for some records; replays and gates need it.
-
-        Args:
-            ref: The release.
-            ids: Canonical record ids, strings, no nulls.
-            canary: Marks canary rows, shape (records,).
-        """
+        """Look up what was committed for some records; replays and gates need it."""
         records = record_ids(self._book.id_key, ids, canary).keyed
         with self._book.store.snapshot():
             held = self._book.records.held(ref, records, records.order())
@@ -88,14 +78,7 @@ class Reader:
         return Committed(mask, binaries(digests, mask), binaries(identities, mask))
 
     def posted(self, ref: ReleaseRef, chain: str, ids: pa.Array, *, canary: Mask | None = None) -> Posted:
-        """Look up what a chain of post-processing made of some records.
-
-        Args:
-            ref: The release.
-            chain: The hash that names the post-processings in their order.
-            ids: Canonical record ids, strings, no nulls.
-            canary: Marks canary rows, shape (records,).
-        """
+        """Look up what a chain of post-processing made of some records."""
         records = record_ids(self._book.id_key, ids, canary).keyed
         with self._book.store.snapshot():
             held = self._book.records.held(ref, records, records.order())
@@ -107,12 +90,7 @@ class Reader:
         return Posted(mask, binaries(digests, mask))
 
     def lookup(self, ref: ReleaseRef, chain: str | None = None) -> Lookup:
-        """Look up what `committed` or `posted` says, in steps that several processes can share out.
-
-        Args:
-            ref: The release.
-            chain: The hash that names the post-processings in their order; None for what the mechanism released.
-        """
+        """Look up what `committed` or `posted` says, in steps that several processes can share out."""
         return Lookup(self._book, ref, chain)
 
     def known(self, ref: ReleaseRef, ids: pa.Array) -> Mask:
@@ -130,70 +108,33 @@ class Reader:
             return self._book.records.count(ref)
 
     def remaining(self, scope: Scope, subjects: pa.Array | None = None) -> Remaining:
-        """Return what units may still lose in a scope: quantiles over all units, and amounts of given units.
-
-        Args:
-            scope: The scope.
-            subjects: Canonical ids of the units to list (of records where the unit is the record), no nulls.
-        """
+        """Return what units may still lose in a scope: quantiles over all units, and amounts of given units."""
         with self._book.store.snapshot():
             self._book.forget_dead_runs()
             return remaining(self._book, scope, subjects)
 
     def used(self, scope: Scope, units: pa.Array) -> dict[str, I64]:
-        """Return what some units have used in a scope, by component of its cap; pure epsilon where there is no cap.
-
-        Args:
-            scope: The scope.
-            units: Canonical ids of subjects (of records where the unit is the record), no nulls.
-
-        Returns:
-            Amounts in the steps of each component (`guarantee.steps`), int64, shape (units,); `column.INFINITE` where
-            no bound is known.
-        """
+        """Return what some units have used in a scope, by component of its cap; pure epsilon where there is no cap."""
         with self._book.store.snapshot():
             return used(self._book, scope, units)
 
     def pinned_forms(self, scope: Scope, columns: Sequence[str]) -> dict[str, IdForm]:
-        """Return the pinned forms of the ids of a table, by role: "record" and "subject", as far as known.
-
-        Args:
-            scope: Where its spends add up.
-            columns: The names of its text columns.
-        """
+        """Return the pinned forms of the ids of a table, by role: "record" and "subject", as far as known."""
         with self._book.store.snapshot():
             return self._book.forms.pinned(scope, columns)
 
     def require_forms(self, scope: Scope, columns: Sequence[str], forms: IdForms) -> None:
-        """Refuse ids of another form than the pinned one; `reserve` does the same and pins.
-
-        Args:
-            scope: Where the spends of the table add up.
-            columns: The names of its text columns.
-            forms: The forms of its ids.
-
-        Raises:
-            LedgerError: A form differs from the pinned one.
-        """
+        """Refuse ids of another form than the pinned one; `reserve` does the same and pins."""
         with self._book.store.snapshot():
             self._book.forms.require(scope, columns, forms, pin=False)
 
     def cap_change(self, scope: Scope, cap: Cap | None) -> CapChange | None:
-        """Return what a policy with this cap would change, or None if it changes nothing that is pinned.
-
-        Args:
-            scope: The scope that the policy charges.
-            cap: The cap of the policy.
-        """
+        """Return what a policy with this cap would change, or None if it changes nothing that is pinned."""
         with self._book.store.snapshot():
             return cap_change(scope, self._book.scopes.find(scope), cap)
 
     def uncounted(self, scope: Scope) -> list[str]:
-        """Return the scopes whose charges a first cap of a scope would not count, in words.
-
-        Args:
-            scope: The scope; there are none where its cap holds for the dataset already.
-        """
+        """Return the scopes whose charges a first cap of a scope would not count, in words."""
         with self._book.store.snapshot():
             return self._book.scopes.uncounted(scope)
 
@@ -221,13 +162,7 @@ class Reader:
             return views.retired(self._book, ref)
 
     def of_subjects(self, dataset: str, subjects: pa.Array, ids: pa.Array) -> Mask:
-        """Return which records were ever charged to some subjects, in any release of a dataset, shape (records,).
-
-        Args:
-            dataset: Its name.
-            subjects: Canonical subject ids, strings, no nulls.
-            ids: Canonical record ids, strings, no nulls.
-        """
+        """Return which records were ever charged to some subjects, in any release of a dataset, shape (records,)."""
         hashed = self._book.id_key.subjects(subjects, np.zeros(len(subjects), np.bool_))
         records = self._book.id_key.records(ids, np.zeros(len(ids), np.bool_)).hashed
         with self._book.store.snapshot():
@@ -235,12 +170,7 @@ class Reader:
         return np.fromiter((row.tobytes() in theirs for row in records), np.bool_, len(records))
 
     def forgotten(self, dataset: str, ids: pa.Array) -> Mask:
-        """Return which records of a dataset are forgotten, shape (records,).
-
-        Args:
-            dataset: Its name.
-            ids: Canonical record ids, strings, no nulls.
-        """
+        """Return which records of a dataset are forgotten, shape (records,)."""
         records = self._book.id_key.records(ids, np.zeros(len(ids), np.bool_)).keyed
         with self._book.store.snapshot():
             return are_forgotten(self._book, dataset, records)
@@ -269,18 +199,7 @@ class Reader:
             return self._book.journal.anchor()
 
     def backup(self, to: str | Path) -> Anchor:
-        """Copy the ledger as it is at one moment, while others may write. The id key is not copied.
-
-        Args:
-            to: A place without a ledger: "sqlite:///PATH", a path, "postgresql://…", or "env:NAME". The copy may be of
-                another kind than the ledger.
-
-        Returns:
-            The head of the journal of the copy.
-
-        Raises:
-            LedgerError: Something is there already, or it cannot be written.
-        """
+        """Copy the ledger as it is at one moment, while others may write. The id key is not copied."""
         return copy(self._book.store, str(to))
 
     def holds(self, anchor: Anchor) -> bool:
@@ -291,33 +210,17 @@ class Reader:
             return self._book.journal.holds(anchor)
 
     def sharing(self, dataset: str, groups: Iterable[str] = ()) -> tuple[set[str], set[str]]:
-        """Return the datasets and groups that share a scope with a dataset, directly or by way of others.
-
-        Args:
-            dataset: Its name; it is among them.
-            groups: Groups that it belongs to, next to those that the ledger knows.
-        """
+        """Return the datasets and groups that share a scope with a dataset, directly or by way of others."""
         with self._book.store.snapshot():
             return self._book.freezes.sharing(dataset, groups)
 
     def losses(self, dataset: str, since: int = 0) -> int:
-        """Count how often charges of a dataset were found to be missing; keep it next to an anchor, for `settled`.
-
-        Args:
-            dataset: Its name.
-            since: Count in the events after this number.
-        """
+        """Count how often charges of a dataset were found to be missing; keep it next to an anchor, for `settled`."""
         with self._book.store.snapshot():
             return self._book.freezes.losses(dataset, since)
 
     def settled(self, dataset: str, missing: Anchor, losses: int | None = None) -> bool:
-        """Return whether the loss of an anchor was settled: the dataset was frozen for it and thawed since.
-
-        Args:
-            dataset: Its name.
-            missing: The anchor.
-            losses: What `losses` said when the anchor was taken; then any loss that was settled since covers it.
-        """
+        """Return whether the loss of an anchor was settled: the dataset was frozen for it and thawed since."""
         with self._book.store.snapshot():
             return self._book.freezes.settled(dataset, missing, losses)
 

@@ -23,14 +23,7 @@ Charges = tuple[KeyedIds, I64, Values]
 
 
 def recount_index(book: Book, derived: Derived, release: int, nonce: int) -> None:
-    """Compare the record index of a release with its batches, and find records or identities that stand twice.
-
-    Args:
-        book: The ledger.
-        derived: What the journal states; problems are added to it.
-        release: The number of the release.
-        nonce: The nonce of the release.
-    """
+    """Compare the record index of a release with its batches, and find records or identities that stand twice."""
     batches = [seq for seq, item in derived.batches.items() if (item.release, item.nonce) == (release, nonce)]
     index = book.records.index(release, nonce)
     what = f"the record index of {derived.name(release)}"

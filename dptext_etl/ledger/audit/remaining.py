@@ -55,13 +55,7 @@ class Remaining:
 
 
 def remaining(book: Book, scope: Scope, subjects: pa.Array | None) -> Remaining:
-    """Sum up the balances of a scope (see `Ledger.remaining`).
-
-    Args:
-        book: The ledger.
-        scope: The scope.
-        subjects: Canonical ids of the units to list, or None.
-    """
+    """Sum up the balances of a scope (see `Ledger.remaining`)."""
     pinned = _found(book, scope)
     names = components(pinned) or (_UNCAPPED,)
     limits = dict(zip(names, pinned.limits, strict=False))
@@ -111,13 +105,7 @@ def _spent(book: Book, item: Taken, names: tuple[str, ...]) -> Part:
 
 
 def used(book: Book, scope: Scope, units: pa.Array) -> dict[str, I64]:
-    """Return what some units have used, by component (see `Ledger.used`).
-
-    Args:
-        book: The ledger.
-        scope: The scope.
-        units: Canonical ids of the units, no nulls.
-    """
+    """Return what some units have used, by component (see `Ledger.used`)."""
     pinned = _found(book, scope)
     names = components(pinned) or (_UNCAPPED,)
     nobody = np.zeros(len(units), np.bool_)

@@ -30,18 +30,7 @@ ACCEPTED = "units/"
 def require_same_units(
     book: Book, scope: Scope, batch: BatchIds, seen: Mapping[ReleaseRef, Held], foresight: Foresight
 ) -> None:
-    """Refuse known records of a dataset that arrive under another unit than they were charged to.
-
-    Args:
-        book: The ledger.
-        scope: Where the batch is charged.
-        batch: The batch.
-        seen: What the releases of the batch hold of its records.
-        foresight: What earlier lookups found.
-
-    Raises:
-        LedgerError: There are such records.
-    """
+    """Refuse known records of a dataset that arrive under another unit than they were charged to."""
     found = book.store.row("select value from meta where name=?", (f"{ACCEPTED}{scope.dataset}",))
     since = int(found[0]) if found is not None else 0
     fresh, moved = ~batch.canary, np.zeros(batch.size, np.bool_)
@@ -89,22 +78,7 @@ def _per_subject(book: Book, scope: Scope) -> bool:
 
 
 def accept_units(book: Book, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:
-    """Let the records that a dataset holds arrive under other units, and its columns of ids be named anew.
-
-    Args:
-        book: The ledger.
-        dataset: Its name.
-        lost: The most that a unit was charged under another name, by component of the caps: every cap of the dataset is
-            lowered by it, which is the same as charging it to everybody.
-        reason: Why, in plain words.
-
-    Returns:
-        The caps that hold now, in millionths, by scope.
-
-    Raises:
-        LedgerError: The ledger holds no record of the dataset, the dataset is frozen, or a component of one of its caps
-            is not stated.
-    """
+    """Let the records that a dataset holds arrive under other units, and its columns of ids be named anew."""
     refuse_frozen(book.store, dataset)
     names = book.store.rows(
         "select distinct scope.name from scope join member on member.scope = scope.id where dataset=?", (dataset,)

@@ -19,11 +19,6 @@ def balances(store: Store, cache: PartCache, pinned: Pinned) -> SortedRuns:
     """Return the balances of a capped scope: per unit, the sums that the cap limits, in the steps of their components.
 
     Sums of delta once stood in millionths; such runs are read in finer steps.
-
-    Args:
-        store: The store of the ledger.
-        cache: Parts of runs that were read before.
-        pinned: The scope with its cap.
     """
     names, space = components(pinned), f"balance/{pinned.id}"
     if "delta" not in names:
@@ -44,18 +39,6 @@ def admit(  # noqa: PLR0917  (the balances, the cap, who asks for what)
     """Judge the records of a batch in row order.
 
     A record fits if its amount, added to what its unit has used, stays within the cap.
-
-    Args:
-        runs: The balances before the batch.
-        limits: The cap, per component, in its steps.
-        units: The unit whose budget each record takes from, shape (records,).
-        order: The places of the records in ascending order of unit.
-        amounts: What each record takes, shape (components, records).
-        asking: Which records to judge; the others take nothing.
-        recall: What an earlier call for the same units and amounts found.
-
-    Returns:
-        Which of the asking records fit, shape (records,).
     """
     bound = np.array(limits, np.int64)[:, None]
     fits: Mask = asking & (amounts <= bound).all(axis=0)
@@ -94,11 +77,5 @@ def _walk(fits: Mask, rows: npt.NDArray[np.intp], amounts: Values, used: Values,
 
 
 def charged(units: KeyedIds, amounts: Values, *, ordered: bool = False) -> Part:
-    """Add up what a batch adds to the balances, per unit.
-
-    Args:
-        units: The unit of each row, shape (rows,).
-        amounts: What each row takes, shape (components, rows).
-        ordered: Whether the rows stand in ascending order of unit.
-    """
+    """Add up what a batch adds to the balances, per unit."""
     return fold(units, amounts, Fold.SUM, ordered=ordered)

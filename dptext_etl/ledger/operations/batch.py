@@ -75,11 +75,7 @@ class Ready:
     def require_of(
         self, unit: Unit, ids: pa.Array, subjects: pa.Array | None, charges: Sequence[Charge], canary: Mask | None
     ) -> None:
-        """Refuse another batch than that which this was made of; arrays must be the very same ones.
-
-        Raises:
-            InputError: It is another one.
-        """
+        """Refuse another batch than that which this was made of; arrays must be the very same ones."""
         same = self.ids is ids and self.subjects is subjects and self.unit == unit
         same &= len(charges) == len(self.charges) and all(map(operator.is_, charges, self.charges))
         if not (same and np.array_equal(_mask(canary, len(ids)), self.batch.canary)):
@@ -87,18 +83,7 @@ class Ready:
 
 
 def identify(id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None, canary: Mask | None) -> BatchIds:
-    """Hash the ids of a batch.
-
-    Args:
-        id_key: The id key of the ledger.
-        unit: Who has the budget, "subject" or "record".
-        ids: Canonical record ids, strings, no nulls, each once.
-        subjects: Canonical subject ids, null for canary rows only; not read where the unit is the record.
-        canary: Marks canary rows, shape (records,), or None.
-
-    Raises:
-        InputError: Record ids are null or repeated, a record has no subject, or lengths differ.
-    """
+    """Hash the ids of a batch."""
     marked = _mask(canary, len(ids))
     found = id_key.records(ids, marked)
     order = found.distinct_order()
@@ -112,22 +97,12 @@ def identify(id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None
 
 
 def record_ids(id_key: IdKey, ids: pa.Array, canary: Mask | None) -> RecordIds:
-    """Hash record ids.
-
-    Args:
-        id_key: The id key of the ledger.
-        ids: Canonical record ids, strings, no nulls.
-        canary: Marks canary rows, shape (records,), or None.
-    """
+    """Hash record ids."""
     return id_key.records(ids, _mask(canary, len(ids)))
 
 
 def column(charge: Charge, size: int) -> ColumnCharge:
-    """Read a charge.
-
-    Raises:
-        InputError: Lengths differ, or an amount is negative or no whole number of millionths.
-    """
+    """Read a charge."""
     idem_keys = matrix(charge.idem_keys, "idem keys")
     if len(idem_keys) != size:
         raise InputError(f"{size} records and {len(idem_keys)} idem keys: one per record")
@@ -139,16 +114,7 @@ def column(charge: Charge, size: int) -> ColumnCharge:
 
 
 def whole(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64:
-    """Read amounts as int64, shape (size,). Infinity becomes `column.INFINITE`.
-
-    Args:
-        values: One amount for all records, or one per record.
-        size: The number of records.
-        name: The name of the amount, for errors.
-
-    Raises:
-        InputError: As `column`.
-    """
+    """Read amounts as int64, shape (size,). Infinity becomes `column.INFINITE`."""
     array: npt.NDArray[Any] = np.asarray(to_numpy(values) if isinstance(values, pa.Array) else values)
     if array.dtype.kind == "f":
         finite = np.where(np.isposinf(array), 0, array)

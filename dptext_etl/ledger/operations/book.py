@@ -52,15 +52,7 @@ class Book:
 
     @classmethod
     def of(cls, store: Store, id_key: str | None) -> Self:
-        """Open the ledger in a store.
-
-        Args:
-            store: The database.
-            id_key: Reference to the id key, or None for the file next to the ledger.
-
-        Raises:
-            LedgerError: The store holds no finished ledger.
-        """
+        """Open the ledger in a store."""
         found = store.row("select value from meta where name='ledger_id'")
         if found is None:
             raise LedgerError(f"{store.name} is an unfinished ledger", "delete the file: it holds no charge")

@@ -43,13 +43,7 @@ class CapChange:
 
 
 def cap_change(scope: Scope, pinned: Pinned | None, cap: Cap | None) -> CapChange | None:
-    """Return what a policy would change, or None if it asks for the pinned cap, for the first cap, or for none.
-
-    Args:
-        scope: The scope.
-        pinned: The scope as the ledger holds it, or None.
-        cap: The cap of the policy, or None.
-    """
+    """Return what a policy would change, or None if it asks for the pinned cap, for the first cap, or for none."""
     if pinned is None or pinned.measure is None or cap is None:
         return None
     asked = limits(cap)

@@ -18,12 +18,7 @@ _STRENGTH = list(GuaranteeClass)
 
 
 def weakened(pinned: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return what a claim promises less than the pinned one, in words; empty if it promises as much or more.
-
-    Args:
-        pinned: The facts of the release as the ledger holds them.
-        now: The facts as they would be pinned today.
-    """
+    """Return what a claim promises less than the pinned one, in words; empty if it promises as much or more."""
     found = [name for name in PINNED if pinned.get(name) != now.get(name)]
     if bool(pinned.get("expost")) != bool(now.get("expost")):
         found.append("what commits are charged")

@@ -86,11 +86,7 @@ def read(  # noqa: PLR0917
     canary: Mask | None,
     spent: npt.ArrayLike | None,
 ) -> Outputs:
-    """Read the results of a batch (see `Ledger.commit`).
-
-    Raises:
-        InputError: Ids are null or repeated, lengths differ, or an amount is negative or no whole number.
-    """
+    """Read the results of a batch (see `Ledger.commit`)."""
     found = record_ids(id_key, ids, canary)
     size, order = found.size, found.distinct_order()
     identities, staged = keyed_ids(matrix(idem_keys, "idem keys")), matrix(digests, "digests")
@@ -102,16 +98,7 @@ def read(  # noqa: PLR0917
 
 
 def examine(book: Book, ref: ReleaseRef, outputs: Outputs) -> Examined:
-    """Compare results with what was reserved and committed, and encode them. Call it inside a snapshot.
-
-    Args:
-        book: The ledger.
-        ref: The release.
-        outputs: The results of the batch.
-
-    Raises:
-        LedgerError: A record was not reserved with this identity, or took more positions than were reserved.
-    """
+    """Compare results with what was reserved and committed, and encode them. Call it inside a snapshot."""
     book.releases.require_usable(ref)
     records, order, identities, digests, positions, _ = outputs
     held = book.records.held(ref, records, order, book.records.recollect(ref, records, order))
@@ -130,20 +117,7 @@ def examine(book: Book, ref: ReleaseRef, outputs: Outputs) -> Examined:
 
 
 def commit(book: Book, job: str, ready: ToCommit) -> U8:
-    """Commit a batch. Call it inside a transaction.
-
-    Args:
-        book: The ledger.
-        job: The name of the caller.
-        ready: The batch.
-
-    Returns:
-        A `CommitOutcome` per record, shape (records,).
-
-    Raises:
-        LedgerError: The release may not be committed to, or a record was forgotten since it was reserved.
-        NotAloneError: Another writer moved some of the records meanwhile.
-    """
+    """Commit a batch. Call it inside a transaction."""
     ref, outputs, examined = ready
     book.releases.require_usable(ref)
     refuse_forgotten(book, ref.dataset, outputs.records)

@@ -20,30 +20,13 @@ FORGOTTEN = "forgotten/"
 
 
 def forget(book: Book, dataset: str, records: Bytes, subjects: Bytes) -> int:
-    """Note records as forgotten, and return how many were not noted before. Call it inside a transaction.
-
-    Args:
-        book: The ledger.
-        dataset: Its name.
-        records: Hashed record ids, shape (records, 32).
-        subjects: Hashed subject ids, shape (subjects, 32): all records that were ever charged to them are forgotten.
-    """
+    """Note records as forgotten, and return how many were not noted before. Call it inside a transaction."""
     wanted = _set(records) | _set(charged_to(book, dataset, subjects))
     return _note(book, Event.FORGET, dataset, wanted - _set(forgotten(book, dataset)))
 
 
 def readmit(book: Book, dataset: str, records: Bytes, reason: str) -> int:
-    """Admit forgotten records again, and return how many there are. Call it inside a transaction.
-
-    Args:
-        book: The ledger.
-        dataset: Its name.
-        records: Hashed record ids, shape (records, 32).
-        reason: Why, in plain words.
-
-    Raises:
-        LedgerError: One of them is not forgotten.
-    """
+    """Admit forgotten records again, and return how many there are. Call it inside a transaction."""
     wanted = _set(records)
     missing = len(wanted - _set(forgotten(book, dataset)))
     if missing:
@@ -75,11 +58,7 @@ def are_forgotten(book: Book, dataset: str, records: KeyedIds) -> Mask:
 
 
 def refuse_forgotten(book: Book, dataset: str, records: KeyedIds) -> None:
-    """Refuse to go on with records that were forgotten since they were reserved.
-
-    Raises:
-        LedgerError: There are such records.
-    """
+    """Refuse to go on with records that were forgotten since they were reserved."""
     count = int(are_forgotten(book, dataset, records).sum())
     if count:
         msg = f"{count} of {records.size} records were forgotten since they were reserved; none of them is released"
@@ -87,13 +66,7 @@ def refuse_forgotten(book: Book, dataset: str, records: KeyedIds) -> None:
 
 
 def charged_to(book: Book, dataset: str, subjects: Bytes) -> Bytes:
-    """Return the hashed ids of all records that were ever charged to some subjects, in any release of a dataset.
-
-    Args:
-        book: The ledger.
-        dataset: Its name.
-        subjects: Hashed subject ids, shape (subjects, 32).
-    """
+    """Return the hashed ids of all records that were ever charged to some subjects, in any release of a dataset."""
     wanted, found = _set(subjects), [np.zeros((0, WIDTH), np.uint8)]
     asked = "select seq from batch join release on release.id = batch.release where dataset=? order by seq"
     for (seq,) in book.store.rows(asked, (dataset,)) if wanted else ():

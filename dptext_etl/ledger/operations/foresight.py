@@ -45,11 +45,7 @@ class Foresight:
         self._run: SortedRun | None = None
 
     def recall(self, *what: object) -> Recall:
-        """Return what lookups found before, for the same ids in the same place.
-
-        Args:
-            what: Names the place, and the ids where they are not those of the whole batch.
-        """
+        """Return what lookups found before, for the same ids in the same place."""
         name = b"\0".join(part if isinstance(part, bytes) else str(part).encode() for part in what)
         return self._recalls.setdefault(name, Recall())
 
@@ -67,37 +63,19 @@ class Foresight:
         self._sealed[column] = sealed
 
     def prepare_charge(self, rows: Index, taken: Values, part: Part) -> None:
-        """Keep what the batch adds to the balances.
-
-        Args:
-            rows: The rows that take from the cap, in ascending order of their units.
-            taken: What each takes, shape (components, rows).
-            part: The same, added up per unit.
-        """
+        """Keep what the batch adds to the balances."""
         if len(rows):
             self._charge = (rows, taken, part)
 
     def send(self, segments: Segments, balances: SortedRuns | None) -> None:
-        """Store what is ready, within the transaction.
-
-        Args:
-            segments: The sealed batches.
-            balances: The balances of the scope, or None where there is no cap.
-        """
+        """Store what is ready, within the transaction."""
         for column, sealed in self._sealed.items():
             self._sent[column] = segments.send(sealed.blobs)
         if self._charge is not None and balances is not None:
             self._run = balances.send(self._charge[2])
 
     def charge(self, balances: SortedRuns, rows: Index, taken: Values, added: Callable[[], Part]) -> None:
-        """Add a batch to the balances, now that it is this writer's turn.
-
-        Args:
-            balances: The balances of the scope.
-            rows: The rows that take from the cap, in ascending order of their units.
-            taken: What each takes, shape (components, rows).
-            added: Adds it up per unit, if what is ready does not fit.
-        """
+        """Add a batch to the balances, now that it is this writer's turn."""
         run, self._run = self._run, None
         if run is not None and self._charge is not None:
             if np.array_equal(self._charge[0], rows) and np.array_equal(self._charge[1], taken):
@@ -109,14 +87,7 @@ class Foresight:
     def take(
         self, segments: Segments, column: str, rows: Index, seal: Callable[[], Sealed]
     ) -> tuple[Sealed, Callable[[int], None]]:
-        """Return the rows of a column, encoded, and what stores them under the number of their event.
-
-        Args:
-            segments: The sealed batches.
-            column: The column.
-            rows: The rows that are new, now that it is this writer's turn.
-            seal: Encodes them, if what is ready does not fit.
-        """
+        """Return the rows of a column, encoded, and what stores them under the number of their event."""
         ready, sent = self._sealed.get(column), self._sent.pop(column, None)
         if ready is not None and sent is not None and np.array_equal(ready.rows, rows):
             return ready, lambda seq: segments.adopt(sent, seq)

@@ -30,24 +30,14 @@ _ORDER = "bring the fields into the pinned order: dptext runs do so by themselve
 
 
 class Forms:
-    """The pinned forms of one ledger.
-
-    Args:
-        store: The store of the ledger.
-        journal: Its journal.
-    """
+    """The pinned forms of one ledger."""
 
     def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
         self._journal = journal
 
     def pinned(self, scope: Scope, columns: Sequence[str]) -> dict[str, IdForm]:
-        """Return what is pinned of the ids of a table: "record" and "subject", as far as known.
-
-        Args:
-            scope: Where its spends add up.
-            columns: The names of its text columns.
-        """
+        """Return what is pinned of the ids of a table: "record" and "subject", as far as known."""
         found: dict[str, IdForm] = {}
         for place in _places(scope, columns):
             form = self._find(place)
@@ -56,17 +46,7 @@ class Forms:
         return found
 
     def require(self, scope: Scope, columns: Sequence[str], forms: IdForms | None, *, pin: bool = True) -> None:
-        """Refuse ids of another form than the pinned one, and pin what is not pinned yet.
-
-        Args:
-            scope: The scope that is charged.
-            columns: The names of the text columns that are charged.
-            forms: The forms of the ids of the batch, or None if the caller does not know them.
-            pin: Pin; otherwise only compare.
-
-        Raises:
-            LedgerError: A form differs from the pinned one, or a form is pinned and none is given.
-        """
+        """Refuse ids of another form than the pinned one, and pin what is not pinned yet."""
         for place in _places(scope, columns):
             before = self._find(place)
             now = None if forms is None else getattr(forms, place[-1])
@@ -98,12 +78,7 @@ class Forms:
                 raise LedgerError(msg, f"{hint}name: `dptext ledger accept-units {scope.dataset}`")
 
     def forget(self, dataset: str, scopes: Sequence[str]) -> None:
-        """Forget what is pinned of the units of a dataset, after the journal says that it may change.
-
-        Args:
-            dataset: Its name.
-            scopes: The names of its scopes.
-        """
+        """Forget what is pinned of the units of a dataset, after the journal says that it may change."""
         for place in places_of_units(dataset, scopes):
             self._store.execute("delete from meta where name=?", (name(place),))
 

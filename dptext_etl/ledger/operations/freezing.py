@@ -43,14 +43,7 @@ class Loss(NamedTuple):
 
 
 class Freezes:
-    """The frozen datasets of one ledger.
-
-    Args:
-        store: The store of the ledger.
-        journal: Its journal.
-        releases: Its releases.
-        scopes: Its scopes.
-    """
+    """The frozen datasets of one ledger."""
 
     def __init__(self, store: Store, journal: Journal, releases: Releases, scopes: Scopes) -> None:
         self._store = store
@@ -59,14 +52,7 @@ class Freezes:
         self._scopes = scopes
 
     def freeze(self, dataset: str, reason: str, loss: Loss | None) -> None:
-        """Freeze a dataset, unless it is frozen, and revoke release names that are in use elsewhere.
-
-        Args:
-            dataset: Its name.
-            reason: Why, in plain words.
-            loss: What may have been forgotten: all that shares a scope with the dataset freezes, too. None if nothing
-                was: then the dataset freezes alone.
-        """
+        """Freeze a dataset, unless it is frozen, and revoke release names that are in use elsewhere."""
         datasets, groups = {dataset}, set[str]()
         if loss is not None:
             for release in loss.in_use:
@@ -119,33 +105,14 @@ class Freezes:
         return len(self._missed(dataset, since))
 
     def settled(self, dataset: str, missing: Anchor, losses: int | None) -> bool:
-        """Return whether the loss of an anchor was settled: the dataset was frozen for it and thawed since.
-
-        Args:
-            dataset: Its name.
-            missing: The anchor.
-            losses: What `losses` said when the anchor was taken, if that is known. If the dataset was frozen for a loss
-                since, the anchor was lost with it, the one that anchor showed it.
-        """
+        """Return whether the loss of an anchor was settled: the dataset was frozen for it and thawed since."""
         if self._store.row("select 1 from frozen where dataset=?", (dataset,)) is not None:
             return False
         missed = self._missed(dataset)
         return str(missing) in missed or (losses is not None and len(missed) > losses)
 
     def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, Micro]]:
-        """Settle a loss: for a dataset, and for all that froze with it.
-
-        Args:
-            dataset: A frozen dataset.
-            lost: The most that a unit may have been charged since the copy was made, in all these datasets together, by
-                component of the caps (eps_pure; or rho; or eps_approx and delta).
-
-        Returns:
-            The caps that hold now, in millionths, by scope.
-
-        Raises:
-            LedgerError: The dataset is not frozen, an amount is none, or a component of one of its caps is not stated.
-        """
+        """Settle a loss: for a dataset, and for all that froze with it."""
         lost = checked_losses(lost)
         frozen = self._frozen()
         if dataset not in frozen:
@@ -164,15 +131,7 @@ class Freezes:
         return lowered
 
     def lower(self, datasets: set[str], lost: Mapping[str, float]) -> dict[str, dict[str, Micro]]:
-        """Lower every cap of some datasets, each once, and return the caps that hold now, in millionths, by scope.
-
-        Args:
-            datasets: Their names.
-            lost: By how much, by component of the caps.
-
-        Raises:
-            LedgerError: A component of one of the caps is not stated.
-        """
+        """Lower every cap of some datasets, each once, and return the caps that hold now, in millionths, by scope."""
         rows = self._store.rows("select scope, dataset from member order by scope, dataset")
         first = {scope: name for scope, name in reversed(rows) if name in datasets}
         lowered = {}
@@ -193,11 +152,7 @@ class Freezes:
 
 
 def checked_losses(lost: Mapping[str, float]) -> dict[str, float]:
-    """Return amounts that may have been lost, by component.
-
-    Raises:
-        LedgerError: One is no number of 0 or more.
-    """
+    """Return amounts that may have been lost, by component."""
     for amount in lost.values():
         if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 <= amount <= _MOST:
             raise LedgerError(f"a loss is a number from 0 to {_MOST:,}", "for example {'eps_pure': 40.0}")
@@ -205,11 +160,7 @@ def checked_losses(lost: Mapping[str, float]) -> dict[str, float]:
 
 
 def refuse_frozen_group(store: Store, group: str | None) -> None:
-    """Refuse to charge a group that froze with a dataset: some of its charges may be forgotten. None is no group.
-
-    Raises:
-        LedgerError: The group is frozen; the message names a dataset to thaw.
-    """
+    """Refuse to charge a group that froze with a dataset: some of its charges may be forgotten. None is no group."""
     for dataset, body in store.rows("select dataset, body from frozen join event on event.seq = frozen.seq"):
         facts = json.loads(body)
         if group in facts.get("groups", ()):

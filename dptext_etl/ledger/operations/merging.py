@@ -22,11 +22,6 @@ def merge_beside(store: Store, runs: SortedRuns, turn: str) -> None:
     """Merge the crowded runs of one map, each size class in one transaction, until none is crowded.
 
     Another writer that merges the same size class already goes on with it. Call it outside of a transaction.
-
-    Args:
-        store: The store of the ledger.
-        runs: The map.
-        turn: What a writer holds that changes the map (see `Store.turn`).
     """
     done = True
     while done:
@@ -38,13 +33,7 @@ def merge_beside(store: Store, runs: SortedRuns, turn: str) -> None:
 
 
 def merge_after(book: Book, scope: Scope, refs: Iterable[ReleaseRef]) -> None:
-    """Merge what many writes left behind. The charge is durable: what fails here is left to a later one.
-
-    Args:
-        book: The ledger.
-        scope: The scope that was charged.
-        refs: The releases that were.
-    """
+    """Merge what many writes left behind. The charge is durable: what fails here is left to a later one."""
     with suppress(LedgerError):
         pinned = book.scopes.find(scope)
         if pinned is not None and pinned.measure is not None:

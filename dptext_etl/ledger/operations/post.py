@@ -30,24 +30,7 @@ def post(  # noqa: PLR0917
     order: Index,
     digests: Bytes,
 ) -> U8:
-    """Record the results of a batch. Call it inside a transaction.
-
-    Args:
-        book: The ledger.
-        job: The name of the caller.
-        ref: The release.
-        chain: The hash that names the post-processings in their order, 64 hex digits.
-        steps: What is said of each: `name`, `cfg`, `model_hash`, `training_provenance`.
-        records: Hashed record ids.
-        order: The places of the records in ascending order of id.
-        digests: Digests of the results, shape (records, 32).
-
-    Returns:
-        A `CommitOutcome` per record, shape (records,); nothing is recorded of rows that DIVERGED.
-
-    Raises:
-        LedgerError: A record is not committed, or a post-processing did not learn from public texts or other records.
-    """
+    """Record the results of a batch. Call it inside a transaction."""
     book.releases.require_usable(ref)
     if not steps or any(step.get("training_provenance") not in PROVENANCES for step in steps):
         allowed = " or ".join(map(repr, PROVENANCES))

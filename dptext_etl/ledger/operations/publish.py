@@ -13,19 +13,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def publish(book: Book, refs: list[ReleaseRef], version: str, manifest: str, rows: int) -> None:
-    """Record a publication of one or several columns. Call it inside a transaction.
-
-    Args:
-        book: The ledger.
-        refs: The releases that it publishes, at least one.
-        version: The name of the version.
-        manifest: SHA-256 of the manifest, 64 hex digits.
-        rows: The number of published rows.
-
-    Raises:
-        LedgerError: A release may not be published, there are fewer commits than rows, or the version is recorded with
-            another manifest.
-    """
+    """Record a publication of one or several columns. Call it inside a transaction."""
     if not refs or not _DIGEST.fullmatch(manifest):
         raise LedgerError("a publication needs at least one release and the SHA-256 of its manifest, 64 hex digits")
     new = [ref for ref in refs if not _recorded(book, ref, version, manifest, rows)]
@@ -48,17 +36,6 @@ def retire(book: Book, refs: list[ReleaseRef], place: str, version: str, manifes
 
     It is allowed under a revoked name and in a frozen dataset: nothing is released that was not published before. Call
     it inside a transaction.
-
-    Args:
-        book: The ledger.
-        refs: The releases that it publishes, at least one.
-        place: What the names of the place's versions begin with: a partition and "/", or nothing.
-        version: The name of the version.
-        manifest: SHA-256 of the manifest, 64 hex digits.
-        rows: The number of rows that stay published.
-
-    Raises:
-        LedgerError: Nothing was published there, or fewer rows than would stay.
     """
     if not refs or not _DIGEST.fullmatch(manifest):
         raise LedgerError("a publication needs at least one release and the SHA-256 of its manifest, 64 hex digits")

@@ -33,16 +33,6 @@ def settle(book: Book, job: str, ref: ReleaseRef, places: Places, spent: I64) ->
     """Give back what committed rows did not use. Call it inside the transaction that commits them.
 
     Scopes without a pure cap keep the worst case.
-
-    Args:
-        book: The ledger.
-        job: The name of the caller.
-        ref: The release of the rows.
-        places: The rows that are committed now.
-        spent: The pure epsilon that each row used, in millionths, shape (rows,).
-
-    Raises:
-        LedgerError: The release is not refundable, or a row used more than was reserved.
     """
     book.releases.require_refundable(ref)
     for batch, mine in places.groups():

@@ -41,12 +41,7 @@ def _written(amount: float) -> float | str:
 
 
 class Releases:
-    """The releases of one ledger.
-
-    Args:
-        store: The store of the ledger.
-        journal: Its journal.
-    """
+    """The releases of one ledger."""
 
     def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
@@ -55,17 +50,7 @@ class Releases:
     def register(
         self, names: Mapping[str, str], facts: Mapping[str, Any], *, publishable: bool, nonce: int = 0
     ) -> ReleaseRef:
-        """Pin a release name, or find it pinned to the same configuration and a claim that is no stronger than today's.
-
-        Args:
-            names: dataset, column, release, cfg, id_type and mechanism.
-            facts: The claim, as `stated` writes it, with configuration and artifact hashes.
-            publishable: Whether the release may leave the boundary.
-            nonce: Counts deliberate extra releases.
-
-        Raises:
-            LedgerError: The name is revoked or pinned to something else, or the column has ids of another type.
-        """
+        """Pin a release name, or find it pinned to the same configuration and to no stronger claim."""
         dataset, column, release = names["dataset"], names["column"], names["release"]
         where = f"release {release!r} of {dataset}.{column}"
         refuse_frozen(self._store, dataset)
@@ -102,11 +87,7 @@ class Releases:
         return int(number)
 
     def require_usable(self, ref: ReleaseRef) -> None:
-        """Refuse a release that is revoked, or that this ledger does not know.
-
-        Raises:
-            LedgerError: It is.
-        """
+        """Refuse a release that is revoked, or that this ledger does not know."""
         found = self._store.row("select dataset, col, release, cfg from release where id=?", (ref.id,))
         if found != (ref.dataset, ref.column, ref.release, ref.cfg):
             raise LedgerError(f"{ref} is not registered in this ledger", "call Ledger.register first")
@@ -114,22 +95,14 @@ class Releases:
         self._refuse_revoked(ref.dataset, ref.release)
 
     def require_publishable(self, ref: ReleaseRef) -> None:
-        """Refuse to publish a release that is revoked, has no theorem, or was declared a benchmark.
-
-        Raises:
-            LedgerError: It is one of these.
-        """
+        """Refuse to publish a release that is revoked, has no theorem, or was declared a benchmark."""
         self.require_usable(ref)
         found = self._store.rows("select publishable, facts from release where id=?", (ref.id,))[0]
         if not found[0] or json.loads(found[1])["class"] == GuaranteeClass.NONE:
             raise LedgerError(f"{ref} is not publishable", "faithful mechanisms are for benchmarks on public data")
 
     def require_refundable(self, ref: ReleaseRef) -> None:
-        """Refuse to charge what was used where the release is not refundable.
-
-        Raises:
-            LedgerError: It is not.
-        """
+        """Refuse to charge what was used where the release is not refundable."""
         found = self._store.rows("select facts from release where id=?", (ref.id,))[0]
         if not json.loads(found[0]).get("expost", False):
             hint = "leave `spent` out; the worst case stays charged, because the number of steps may tell of a text"
@@ -142,11 +115,7 @@ class Releases:
         return bound if isinstance(bound, int) else None
 
     def require_known(self, dataset: str, release: str) -> None:
-        """Refuse a release name that this ledger does not know: it would be a slip of the pen.
-
-        Raises:
-            LedgerError: The name is not registered here.
-        """
+        """Refuse a release name that this ledger does not know: it would be a slip of the pen."""
         if self._store.row("select 1 from release where dataset=? and release=?", (dataset, release)) is None:
             msg = f"release {release!r} of {dataset} is not registered in this ledger"
             raise LedgerError(msg, "`dptext ledger show` lists the releases")
@@ -157,13 +126,7 @@ class Releases:
             self.revoke_name(dataset, release, reason)
 
     def revoke_name(self, dataset: str, release: str, reason: str) -> None:
-        """Revoke a release name, whether or not this ledger knows it.
-
-        Args:
-            dataset: Name of the dataset.
-            release: The release name.
-            reason: Why, in plain words.
-        """
+        """Revoke a release name, whether or not this ledger knows it."""
         if self._revoked(dataset, release):
             return
         seq = self._journal.append(Event.BURN, dataset=dataset, release=release, reason=reason)
@@ -180,11 +143,7 @@ class Releases:
 
 
 def refuse_frozen(store: Store, dataset: str) -> None:
-    """Refuse a frozen dataset (see `ledger.operations.freezing`).
-
-    Raises:
-        LedgerError: The dataset is frozen; the message gives the reason.
-    """
+    """Refuse a frozen dataset (see `ledger.operations.freezing`)."""
     found = store.row("select body from event join frozen on frozen.seq = event.seq where dataset=?", (dataset,))
     if found is not None:
         reason = json.loads(found[0])["reason"]

@@ -78,23 +78,7 @@ class Seen(NamedTuple):
 
 
 def reserve(request: Request, columns: list[ColumnCharge], foresight: Foresight, *, refuse: bool) -> U8:
-    """Judge a batch and charge what is new and fits. Call it inside a transaction.
-
-    Args:
-        request: The request.
-        columns: What the batch takes, one entry per text column.
-        foresight: What was made ready of the request.
-        refuse: Raise if a record is over the cap, and charge nothing of the batch.
-
-    Returns:
-        An `Outcome` per record, shape (records,). A record is charged in all its columns or in none.
-
-    Raises:
-        BudgetError: A record is over the cap and `refuse` is set; nothing is charged.
-        LedgerError: A record was charged to another unit before, a spend is infinite on the capped measure, or the
-            group of the scope is frozen.
-        InputError: A release would hold more records than its delta was stated for.
-    """
+    """Judge a batch and charge what is new and fits. Call it inside a transaction."""
     book, releases = request.book, [column.ref for column in columns]
     runs = None if request.pinned.measure is None else balances(book.store, book.cache, request.pinned)
     foresight.send(book.segments, runs)
@@ -125,15 +109,7 @@ def reserve(request: Request, columns: list[ColumnCharge], foresight: Foresight,
 
 
 def foresee(book: Book, job: str, scope: Scope, batch: BatchIds, columns: list[ColumnCharge]) -> Foresight:
-    """Make a reservation ready where other writers may go on meanwhile; what is refused, is refused later.
-
-    Args:
-        book: The ledger.
-        job: The name of the caller.
-        scope: Where the spends add up.
-        batch: The records.
-        columns: What the batch takes, one entry per text column.
-    """
+    """Make a reservation ready where other writers may go on meanwhile; what is refused, is refused later."""
     if book.store.lanes:
         with suppress(DPTextError), book.store.snapshot():
             book.forget_dead_runs()
@@ -169,17 +145,7 @@ def _charged(request: Request, judged: Judged) -> Part:
 
 
 def judge(request: Request, columns: list[ColumnCharge], foresight: Foresight) -> Judged:
-    """Return what the ledger answers to a batch now; it writes nothing.
-
-    Args:
-        request: The request.
-        columns: What the batch takes, one entry per text column.
-        foresight: What earlier lookups found.
-
-    Raises:
-        LedgerError: A release is revoked or unknown, a record was charged to another unit before, a spend is infinite
-            on the capped measure, or the group of the scope is frozen.
-    """
+    """Return what the ledger answers to a batch now; it writes nothing."""
     book, batch, pinned = request.book, request.batch, request.pinned
     seen = [_look(request, column, foresight) for column in columns]
     refuse_frozen_group(book.store, request.scope.group)
@@ -213,11 +179,7 @@ def _compared(seen: list[Seen], size: int) -> U8:
 
 
 def _totals(seen: list[Seen], pinned: Pinned, asking: Mask) -> Values:
-    """Add up what each record takes from the cap over its columns; no amount counts for more than the limit plus 1.
-
-    Raises:
-        LedgerError: A spend is infinite on the capped measure (docs/spec/privacy.md#infinite-components).
-    """
+    """Add up what each record takes from the cap over its columns; no amount counts for more than the limit plus 1."""
     totals = np.zeros((len(pinned.limits), len(asking)), np.int64)
     for item in seen:
         taken = item.fresh & asking

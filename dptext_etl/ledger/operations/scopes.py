@@ -34,11 +34,7 @@ class Pinned(NamedTuple):
 
 
 def limits(cap: Cap) -> tuple[int, ...]:
-    """Convert a cap to the steps of its components (`guarantee.steps`), rounded down, one number per component.
-
-    Raises:
-        LedgerError: The cap is too large.
-    """
+    """Convert a cap to the steps of its components (`guarantee.steps`), rounded down, one number per component."""
     amounts = {"pure": (cap.epsilon,), "zcdp": (cap.rho,), "approx": (cap.epsilon, cap.delta)}[cap.measure]
     named = zip(MEASURES[cap.measure], amounts, strict=True)
     whole = tuple(math.floor(Fraction(repr(float(amount or 0))) * steps(name)) for name, amount in named)
@@ -48,23 +44,14 @@ def limits(cap: Cap) -> tuple[int, ...]:
 
 
 class Scopes:
-    """The scopes of one ledger.
-
-    Args:
-        store: The store of the ledger.
-        journal: Its journal.
-    """
+    """The scopes of one ledger."""
 
     def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
         self._journal = journal
 
     def find(self, scope: Scope) -> Pinned | None:
-        """Return a scope, or None if no one has used it.
-
-        Raises:
-            LedgerError: The ledger holds the scope with another unit.
-        """
+        """Return a scope, or None if no one has used it."""
         found = self._store.row(
             "select id, unit, measure, limits from scope where name=? and period=?", (scope.name, scope.period)
         )
@@ -85,12 +72,7 @@ class Scopes:
         return _pinned(self._store.rows("select id, unit, measure, limits from scope where id=?", (number,))[0])
 
     def ensure(self, scope: Scope) -> Pinned:
-        """Return a scope with its dataset as a member; make the scope if need be.
-
-        Raises:
-            LedgerError: The ledger holds the scope with another unit, or the dataset belongs to another group in this
-                period.
-        """
+        """Return a scope with its dataset as a member; make the scope if need be."""
         pinned = self.find(scope)
         self._refuse_second(scope)
         if pinned is None:
@@ -126,11 +108,7 @@ class Scopes:
             raise LedgerError(msg, "a dataset stays in its group for a period: another would start balances at zero")
 
     def require_capped(self, scope: Scope, pinned: Pinned) -> None:
-        """Refuse a charge without a cap where the dataset has one: leaving the cap out must not lift it.
-
-        Raises:
-            LedgerError: The dataset has a cap in another scope.
-        """
+        """Refuse a charge without a cap where the dataset has one: leaving the cap out must not lift it."""
         if pinned.measure is not None:
             return
         found = self._store.row(
@@ -143,11 +121,7 @@ class Scopes:
             raise LedgerError(msg, "keep [cap] in the policy")
 
     def refuse_all_time(self, scope: Scope) -> None:
-        """Refuse the period "all" where named periods have caps: a cap of all time would not count their charges.
-
-        Raises:
-            LedgerError: The dataset, or its group, has a cap in another period.
-        """
+        """Refuse the period "all" where named periods have caps: a cap of all time would not count their charges."""
         if scope.period != ALL:
             return
         found = self._store.row(
@@ -160,11 +134,7 @@ class Scopes:
             raise LedgerError(msg, f'name the period in the policy: [cap] period = "{found[0]}"')
 
     def uncounted(self, scope: Scope) -> list[str]:
-        """Return the scopes whose charges a first cap of this scope would not count, in words.
-
-        Args:
-            scope: The scope; there are none where its cap holds for the dataset already.
-        """
+        """Return the scopes whose charges a first cap of this scope would not count, in words."""
         pinned, name = self.find(scope), scope.name
         if pinned is not None and pinned.measure is not None:
             member = self._store.row("select 1 from member where scope=? and dataset=?", (pinned.id, scope.dataset))
@@ -190,18 +160,6 @@ class Scopes:
         lowering: bool,
     ) -> Pinned:
         """Pin a cap, or change it: to a higher one only with `raising`, to a lower one only with `lowering`.
-
-        Args:
-            scope: The scope.
-            pinned: The scope as the ledger holds it.
-            cap: The new cap.
-            uncounted: What `uncounted` said before the dataset had this scope.
-            raising: Allow a higher cap, a first cap in a dataset that was thawed, and one that does not count charges
-                in other scopes.
-            lowering: Allow a lower cap; only `raising` brings the old one back.
-
-        Raises:
-            LedgerError: The measure differs from the pinned one, or `raising` or `lowering` would be needed.
 
         Specification: docs/spec/privacy.md#periods.
         """
@@ -240,13 +198,7 @@ class Scopes:
                 raise LedgerError(msg, hint + "Ledger.set_cap(scope, cap, raising=True)")
 
     def lower(self, pinned: Pinned, limits: list[int], dataset: str) -> str:
-        """Lower the limits of a capped scope, and return the scope in words.
-
-        Args:
-            pinned: The scope as the ledger holds it.
-            limits: The new limits, per component, in its steps.
-            dataset: The dataset that is thawed.
-        """
+        """Lower the limits of a capped scope, and return the scope in words."""
         name, period = self._store.rows("select name, period from scope where id=?", (pinned.id,))[0]
         self._pin(pinned._replace(limits=tuple(limits)), name, period, dataset)
         return f"{name}, period {period}"

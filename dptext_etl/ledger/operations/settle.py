@@ -30,13 +30,7 @@ class Reserved(NamedTuple):
 
 
 def expire(book: Book, job: str, reason: str | None) -> int:
-    """Turn the open reservations of a job into permanent charges, and return their number of records.
-
-    Args:
-        book: The ledger's book.
-        job: Name of the job.
-        reason: Words for the journal, or None.
-    """
+    """Turn the open reservations of a job into permanent charges, and return their number of records."""
     moved = 0
     for batch in _batches(book, job):
         rows = np.flatnonzero(batch.states == State.RESERVED)
@@ -47,16 +41,7 @@ def expire(book: Book, job: str, reason: str | None) -> int:
 
 
 def abort(book: Book, job: str, reason: str | None) -> int:
-    """Give back the open reservations of a job that never computed, and return their number of records.
-
-    Args:
-        book: The ledger's book.
-        job: Name of the job.
-        reason: Words for the journal, or None.
-
-    Raises:
-        LedgerError: The job has committed records, or another job relies on its reservations.
-    """
+    """Give back the open reservations of a job that never computed, and return their number of records."""
     batches = _batches(book, job)
     if any((batch.states == State.COMMITTED).any() for batch in batches):
         raise LedgerError("the job has committed records: its computation has started", "expire it: charges stay")
@@ -73,11 +58,7 @@ def abort(book: Book, job: str, reason: str | None) -> int:
 
 
 def rebuild(book: Book, pinned: Pinned) -> None:
-    """Add up what was charged in a scope before it had a cap.
-
-    Raises:
-        LedgerError: A charge is infinite on the measure of the cap.
-    """
+    """Add up what was charged in a scope before it had a cap."""
     runs = balances(book.store, book.cache, pinned)
     for (seq,) in book.store.rows("select seq from batch where scope=? order by seq", (pinned.id,)):
         runs.insert(_amounts(book, seq, pinned, book.records.states(seq) != State.ABORTED, 1))

@@ -13,11 +13,7 @@ LIMIT_BYTES = 256 << 20
 
 
 class PartCache:
-    """Pieces of parts, by run, part and piece.
-
-    Args:
-        limit: The most bytes that are held.
-    """
+    """Pieces of parts, by run, part and piece."""
 
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
         self._limit = limit
@@ -25,24 +21,11 @@ class PartCache:
         self.bytes = 0
 
     def get(self, run: int, part: int, piece: int) -> npt.NDArray[np.int64] | None:
-        """Return a piece, or None if the cache does not hold it.
-
-        Args:
-            run: The id of the run.
-            part: The number of the part.
-            piece: 0 for the keys, 1 for the rest.
-        """
+        """Return a piece, or None if the cache does not hold it."""
         return self._held.get(run, {}).get((part, piece))
 
     def put(self, run: int, part: int, piece: int, data: npt.NDArray[np.int64]) -> None:
-        """Hold a piece if there is room. Only piece 0 is searched in; other pieces get half of the room.
-
-        Args:
-            run: The id of the run.
-            part: The number of the part.
-            piece: 0 for the keys, 1 for the rest.
-            data: The piece.
-        """
+        """Hold a piece if there is room. Only piece 0 is searched in; other pieces get half of the room."""
         if self.bytes + data.nbytes <= (self._limit if piece == 0 else self._limit // 2):
             self._held.setdefault(run, {})[part, piece] = data
             self.bytes += data.nbytes

@@ -21,12 +21,7 @@ _SIZES = ((1 << 8, "<u1"), (1 << 16, "<u2"), (1 << 32, "<u4"))
 
 
 def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, bytes | None]:
-    """Return the rule of a column, and its blob if it needs one.
-
-    Args:
-        column: Whole numbers below 2^63, shape (rows,), or bytes, shape (rows, width).
-        known: Columns of the same batch that were encoded before, by name.
-    """
+    """Return the rule of a column, and its blob if it needs one."""
     return _bytes(column, known) if column.ndim == 2 else _numbers(column.astype(np.int64, copy=False), known)
 
 
@@ -68,17 +63,7 @@ def _factor(values: npt.NDArray[np.int64], other: Column) -> int | None:
 
 
 def decode(rule: Rule, data: bytes | None, rows: int, known: Mapping[str, Column]) -> Column:
-    """Return the column that `encode` wrote.
-
-    Args:
-        rule: The rule of the column.
-        data: The blob, or None where the rule needs none.
-        rows: The number of rows.
-        known: Columns of the same batch that were decoded before, by name.
-
-    Raises:
-        LedgerError: The blob is missing, or its number of rows differs from the event.
-    """
+    """Return the column that `encode` wrote."""
     if "same" in rule:
         return known[rule["same"]]
     if "bytes" in rule or "raw" in rule:

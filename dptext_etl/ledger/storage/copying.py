@@ -29,18 +29,7 @@ _ELSEWHERE = "name a file that does not exist"
 
 
 def copy(source: Store, to: str) -> Anchor:
-    """Copy a ledger to a place where there is none.
-
-    Args:
-        source: An open ledger.
-        to: "sqlite:///PATH", a path, "postgresql://…", or "env:NAME".
-
-    Returns:
-        The head of the journal of the copy.
-
-    Raises:
-        LedgerError: Something is there, or it cannot be written. No part of a copy is left.
-    """
+    """Copy a ledger to a place where there is none."""
     to = resolved(to)
     if to.startswith(POSTGRES):
         if there_is(to):

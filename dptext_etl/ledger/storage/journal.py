@@ -65,13 +65,7 @@ def link(before: bytes, body: str) -> bytes:
 
 
 def link_lanes(start: bytes, seen: Iterable[bytes], body: str) -> bytes:
-    """Return the hash of an event in a ledger of several lanes.
-
-    Args:
-        start: The genesis hash.
-        seen: The hashes of the events that it names, in the order of their lanes.
-        body: Its body.
-    """
+    """Return the hash of an event in a ledger of several lanes."""
     return hashlib.sha256(b"".join((_TAG_OF_LANES, start, *seen, body.encode()))).digest()
 
 
@@ -81,13 +75,7 @@ def over(hashes: list[bytes]) -> bytes:
 
 
 class Journal:
-    """Append events to one store, within its transactions, and read them.
-
-    Args:
-        store: The store of the ledger.
-        ledger_id: The name of the ledger.
-        writer: A random name of this process; every event holds it.
-    """
+    """Append events to one store, within its transactions, and read them."""
 
     def __init__(self, store: Store, ledger_id: str, writer: str) -> None:
         self._store = store
@@ -118,11 +106,7 @@ class Journal:
         return (None if seq else self._genesis) if found is None else found[0]
 
     def append(self, kind: Event, **facts: Any) -> int:
-        """Append one event to the lane of the running transaction, and return its number.
-
-        Raises:
-            NotAloneError: The event may not be written in parallel with others.
-        """
+        """Append one event to the lane of the running transaction, and return its number."""
         if kind not in BESIDE:
             self._store.require_alone()
         lane, heads = self._store.lane, self.heads()

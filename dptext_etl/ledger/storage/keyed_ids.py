@@ -71,15 +71,7 @@ def joined(ids: Iterable[KeyedIds]) -> KeyedIds:
 
 
 def matrix(array: pa.Array | pa.ChunkedArray, what: str) -> Bytes:
-    """View fixed-size binaries as bytes, shape (rows, 32), without a copy.
-
-    Args:
-        array: Fixed-size binaries (32), no nulls.
-        what: The name of the column, for errors.
-
-    Raises:
-        InputError: The array has another type, or nulls.
-    """
+    """View fixed-size binaries as bytes, shape (rows, 32), without a copy."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if array.type != pa.binary(WIDTH):
@@ -92,12 +84,7 @@ def matrix(array: pa.Array | pa.ChunkedArray, what: str) -> Bytes:
 
 
 def binaries(rows: Bytes, mask: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Wrap bytes as fixed-size binaries, without a copy.
-
-    Args:
-        rows: Bytes, shape (rows, width).
-        mask: Where the result is not null, shape (rows,); None for everywhere.
-    """
+    """Wrap bytes as fixed-size binaries, without a copy."""
     data = pa.py_buffer(np.ascontiguousarray(rows))
     valid = None if mask is None else to_arrow(mask).buffers()[1]
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(rows.shape[1]), len(rows), [valid, data])

@@ -37,14 +37,7 @@ class Part(NamedTuple):
 
 
 def fold(ids: KeyedIds, values: Values, how: Fold, *, ordered: bool = False) -> Part:
-    """Sort entries and fold those with the same id.
-
-    Args:
-        ids: Ids in any order, repeated or not.
-        values: Their numbers, shape (values, ids).
-        how: How two entries of one id become one.
-        ordered: Whether the ids stand in ascending order already.
-    """
+    """Sort entries and fold those with the same id."""
     if not ordered:
         order = ids.order()
         ids, values = ids.take(order), values[:, order]
@@ -98,9 +91,6 @@ class Sieve:
 
     Few keys of a run pass the table unless they are looked for. So a run of about as many keys is gone through once,
     in order, and bisection is left for what passes.
-
-    Args:
-        wanted: The keys, in ascending order.
     """
 
     def __init__(self, wanted: U64) -> None:
@@ -110,13 +100,7 @@ class Sieve:
         self._table: npt.NDArray[np.bool_] | None = None
 
     def matches(self, keys: U64, begin: int, end: int) -> tuple[Index, Index] | None:
-        """Return what `matches` does, for the wanted keys from `begin` to `end`.
-
-        Args:
-            keys: Sorted keys of a run.
-            begin: Where the wanted keys begin.
-            end: Where they end.
-        """
+        """Return what `matches` does, for the wanted keys from `begin` to `end`."""
         wanted = self._wanted[begin:end]
         if self._repeated or len(keys) > BISECTED * len(wanted):
             return matches(keys, wanted)

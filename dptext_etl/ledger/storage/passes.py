@@ -48,16 +48,7 @@ class Pass(NamedTuple):
     at: int
 
     def over(self, batches: Iterable[int], key: str, names: Sequence[str]) -> Iterator[Taken]:
-        """Iterate over the rows of batches that this pass takes.
-
-        Args:
-            batches: The numbers of the batches.
-            key: The column that holds the id.
-            names: Other columns to read.
-
-        Raises:
-            LedgerError: A batch cannot be read.
-        """
+        """Iterate over the rows of batches that this pass takes."""
         for batch in batches:
             columns = self.segments.read(batch, self.journal.facts(batch), [key, *names])
             ids = keyed_ids(columns[key])
@@ -72,27 +63,14 @@ class Pass(NamedTuple):
 
 
 def passes(segments: Segments, journal: Journal, rows: int) -> Iterator[Pass]:
-    """Iterate over the passes that so many rows need.
-
-    Args:
-        segments: The sealed batches.
-        journal: The events of the batches.
-        rows: The number of rows.
-    """
+    """Iterate over the passes that so many rows need."""
     bits = max(0, (rows - 1).bit_length() - (PASS_ROWS - 1).bit_length()) if rows else 0
     for at in range(1 << bits):
         yield Pass(segments, journal, bits, at)
 
 
 def distinct_units(segments: Segments, journal: Journal, batches: Sequence[int], rows: int) -> int:
-    """Count the distinct units of batches, without canary rows.
-
-    Args:
-        segments: The sealed batches.
-        journal: The events of the batches.
-        batches: The numbers of the batches.
-        rows: The number of their rows.
-    """
+    """Count the distinct units of batches, without canary rows."""
     counted = 0
     for each in passes(segments, journal, rows):
         found = [item.ids.take(item.columns["canary"] == 0) for item in each.over(batches, "unit", ["canary"])]

@@ -35,19 +35,7 @@ _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 class PostgresStore(Store):
-    """Open one connection to a ledger in PostgreSQL. Threads take turns; a forked process opens its own connection.
-
-    Args:
-        url: "postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME"; leave out whatever libpq knows.
-        create: Make a new ledger if there is none.
-        read_only: Never write.
-        timeout: Seconds to wait for another writer, and for the server.
-        migrate: Bring a ledger of an older schema to the schema of this version.
-
-    Raises:
-        LedgerError: There is no server, database or ledger, the schema is newer, access is denied, or psycopg is not
-            installed.
-    """
+    """Open one connection to a ledger in PostgreSQL. Threads take turns; a forked process opens its own connection."""
 
     key_file = None
     makes: ClassVar[int] = VERSION
@@ -258,11 +246,7 @@ class PostgresStore(Store):
 
 
 def there_is(url: str) -> bool:
-    """Return whether a ledger exists at a URL. Makes none.
-
-    Raises:
-        LedgerError: The server cannot be reached.
-    """
+    """Return whether a ledger exists at a URL. Makes none."""
     try:
         PostgresStore(url, create=False, read_only=True).close()
     except MissingLedgerError:

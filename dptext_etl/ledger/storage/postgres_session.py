@@ -58,11 +58,7 @@ END_STOPPED = (
 
 
 def options(timeout: float) -> dict[str, Any]:
-    """Return the options of a connection.
-
-    Args:
-        timeout: Seconds to wait for the server.
-    """
+    """Return the options of a connection."""
     return {
         "autocommit": True,
         "client_encoding": "UTF8",  # also of a database without an encoding, which initdb makes in the locale C
@@ -77,11 +73,7 @@ def options(timeout: float) -> dict[str, Any]:
 
 
 def settings(timeout: float) -> list[bytes]:
-    """Return what every session asks of the server, whatever its defaults.
-
-    Args:
-        timeout: Seconds to wait for a lock of any kind.
-    """
+    """Return what every session asks of the server, whatever its defaults."""
     asked = {"synchronous_commit": "on", "lock_timeout": written(timeout), "tcp_user_timeout": "30s"}
     asked |= {"plan_cache_mode": "force_generic_plan"}  # a plan for given values is made with copies of all blobs
     asked |= {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
@@ -89,31 +81,17 @@ def settings(timeout: float) -> list[bytes]:
 
 
 def limits(rows: int) -> tuple[str, str]:
-    """Return the values of `LIMITS`.
-
-    Args:
-        rows: Records of the batch.
-    """
+    """Return the values of `LIMITS`."""
     return (written(HOLD + HOLD_PER_MILLION * rows / 1_000_000), written(STATEMENT))
 
 
 def turn_of_ledger(schema: str, *, beside: bool) -> tuple[str, tuple[int, str]]:
-    """Return the statement that waits for the lock of a ledger, and its values.
-
-    Args:
-        schema: The schema of the ledger.
-        beside: Hold it together with the writers in other lanes.
-    """
+    """Return the statement that waits for the lock of a ledger, and its values."""
     return f"select pg_advisory_xact_lock{'_shared' if beside else ''}(?, hashtext(?))", (APPLICATION, schema)
 
 
 def key(schema: str, name: str) -> tuple[int, int]:
-    """Return the key of a lock within a ledger. Two names with one key wait for each other without need.
-
-    Args:
-        schema: The schema of the ledger.
-        name: What is locked.
-    """
+    """Return the key of a lock within a ledger. Two names with one key wait for each other without need."""
     return APPLICATION + 1, crc32(f"{schema}/{name}".encode()) - (1 << 31)
 
 

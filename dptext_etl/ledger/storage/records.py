@@ -67,14 +67,7 @@ class Held(NamedTuple):
 
 
 class Records:
-    """The record index of a ledger, the states of reserved rows, and their digests.
-
-    Args:
-        store: The store of the ledger.
-        journal: Its journal.
-        segments: Its sealed batches.
-        cache: Parts of runs that were read before.
-    """
+    """The record index of a ledger, the states of reserved rows, and their digests."""
 
     def __init__(self, store: Store, journal: Journal, segments: Segments, cache: PartCache) -> None:
         self._store = store
@@ -96,14 +89,7 @@ class Records:
         return f"states/{ref.id}/{ref.nonce}"
 
     def held(self, ref: ReleaseRef, records: KeyedIds, order: Index, recall: Recall | None = None) -> Held:
-        """Look up records.
-
-        Args:
-            ref: The release.
-            records: Keyed ids in any order.
-            order: The places of the records in ascending order of id.
-            recall: What an earlier lookup of the same records found.
-        """
+        """Look up records."""
         found, values = self.index(ref.id, ref.nonce).find(records.take(order), recall)
         known, stored = np.empty_like(found), np.empty_like(values)
         known[order], stored[:, order] = found, values
@@ -118,13 +104,7 @@ class Records:
         self._recent.append((ref, recall))
 
     def recollect(self, ref: ReleaseRef, records: KeyedIds, order: Index) -> Recall:
-        """Return what was looked up of these records when they were reserved; it is remembered no longer.
-
-        Args:
-            ref: The release.
-            records: Keyed ids in any order.
-            order: The places of the records in ascending order of id.
-        """
+        """Return what was looked up of these records when they were reserved; it is remembered no longer."""
         wanted = records.take(order)
         found = next((kept for kept in self._recent if kept[0] == ref and kept[1].asked_for(wanted)), None)
         if found is None:
@@ -133,15 +113,7 @@ class Records:
         return found[1]
 
     def reserve(self, ref: ReleaseRef, batch: int, records: KeyedIds, order: Index, idem_keys: KeyedIds) -> None:
-        """Add the rows of a new batch to the index.
-
-        Args:
-            ref: The release.
-            batch: The number of the batch.
-            records: Keyed ids in row order.
-            order: The places of the records in ascending order of id.
-            idem_keys: The identities of the texts, in row order.
-        """
+        """Add the rows of a new batch to the index."""
         place = (np.int64(batch) << np.int64(32)) | order.astype(np.int64)
         identity = idem_keys.take(order)
         values = np.stack([identity.hi.view(np.int64), identity.lo.view(np.int64), place])

@@ -59,15 +59,7 @@ LAYOUTS: Mapping[str, Layout] = {
 
 
 def seal(layout: Layout, columns: Mapping[str, Column]) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Encode a batch.
-
-    Args:
-        layout: The names and widths of its columns.
-        columns: Its columns, shape (rows,) or (rows, width).
-
-    Returns:
-        What the event states about the batch (rows, Merkle root, rules), and the blobs by column.
-    """
+    """Encode a batch."""
     rules: dict[str, Rule] = {}
     blobs: dict[str, bytes] = {}
     known: dict[str, Column] = {}
@@ -94,11 +86,7 @@ _FORMATS = {1: "<u1", 4: "<u4", 8: "<i8", WIDTH: f"V{WIDTH}"}
 
 
 class Segments:
-    """Write and read the sealed batches of one store.
-
-    Args:
-        store: The store of the ledger.
-    """
+    """Write and read the sealed batches of one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -125,17 +113,7 @@ class Segments:
     def read(
         self, seq: int, facts: Mapping[str, Any], names: Sequence[str], *, sealed: bool = False
     ) -> dict[str, Column]:
-        """Return some columns of a batch, amounts in the steps of today, or as they were sealed.
-
-        Args:
-            seq: The number of its event.
-            facts: The body of that event.
-            names: The columns wanted.
-            sealed: Return what was sealed, in its own steps: the Merkle root is over that.
-
-        Raises:
-            LedgerError: A blob is missing or has another length.
-        """
+        """Return some columns of a batch, amounts in the steps of today, or as they were sealed."""
         columns: dict[str, Column] = {}
         for name in names:
             self._read(seq, facts, name, columns)

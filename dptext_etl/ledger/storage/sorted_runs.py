@@ -96,17 +96,7 @@ class Recall:
 
 
 class SortedRuns:
-    """The map of one space, such as the balances of a scope.
-
-    Args:
-        store: The store; every call happens inside one of its transactions or snapshots.
-        cache: Parts that were read before. Runs never change, so they stay true.
-        space: The name of the map.
-        values: How many numbers an id has.
-        fold: How two entries of one id become one.
-        older: Another space whose runs belong to the map, and by what each of their numbers is multiplied: they were
-            counted in larger steps. They are read so, and merging them rewrites them.
-    """
+    """The map of one space, such as the balances of a scope."""
 
     def __init__(  # noqa: PLR0917  (where it is, and what it holds)
         self,
@@ -185,16 +175,7 @@ class SortedRuns:
             self.withdraw(run)
 
     def find(self, wanted: KeyedIds, recall: Recall | None = None) -> tuple[Mask, Values]:
-        """Look up sorted ids.
-
-        Args:
-            wanted: The ids.
-            recall: What an earlier call for the same ids found; this call adds to it.
-
-        Returns:
-            Which of them have an entry, shape (ids,), and their folded values, 0 where there is none, shape (values,
-            ids). Both are read-only.
-        """
+        """Look up sorted ids."""
         recall = Recall() if recall is None else recall
         runs = self.look(wanted, recall)
         live = frozenset(run.id for run in runs)
@@ -214,12 +195,7 @@ class SortedRuns:
         return found, values
 
     def look(self, wanted: KeyedIds, recall: Recall) -> list[SortedRun]:
-        """Look up sorted ids in the runs that a recall does not know, and return all runs.
-
-        Args:
-            wanted: The ids.
-            recall: What earlier calls for the same ids found; this call adds to it.
-        """
+        """Look up sorted ids in the runs that a recall does not know, and return all runs."""
         sieve, runs = recall.ask(self, wanted), self.runs()
         for run in runs:
             if run.id not in recall.hits:

@@ -27,18 +27,7 @@ WAL_BYTES = 256 << 20
 
 
 class SqliteStore(Store):
-    """Open one connection to a ledger file. Threads take turns; a forked process opens its own connection.
-
-    Args:
-        path: The file.
-        create: Make a new ledger if there is none.
-        read_only: Never write; the file must exist.
-        timeout: Seconds to wait for another writer.
-        migrate: Bring a ledger of an older schema to the schema of this version.
-
-    Raises:
-        LedgerError: There is no ledger, the file is of another kind, its schema is newer, or access is denied.
-    """
+    """Open one connection to a ledger file. Threads take turns; a forked process opens its own connection."""
 
     def __init__(
         self, path: Path, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
@@ -154,14 +143,7 @@ class SqliteStore(Store):
         return self.rows(_COLUMNS)
 
     def copy_pages(self, target: SqliteStore) -> None:
-        """Make another file a copy of this one, as it is at one moment; others may write meanwhile.
-
-        Args:
-            target: A new file.
-
-        Raises:
-            LedgerError: There is no room, or a disk fails.
-        """
+        """Make another file a copy of this one, as it is at one moment; others may write meanwhile."""
         with self._lock, self._translated(), target._lock:
             self._run("select 1", ())  # after a fork: a connection of its own
             self._connection.backup(target._connection)

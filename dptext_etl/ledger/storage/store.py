@@ -49,10 +49,6 @@ class Store(ABC):
         read_only: Whether the store refuses to write.
         makes: The version of the ledgers that this kind of store makes, and to which it brings older ones.
         lane: The lane of the journal that the running transaction writes to; 0 where it is alone.
-
-    Args:
-        read_only: Never write.
-        timeout: Seconds to wait for another writer.
     """
 
     makes: ClassVar[int] = TABLES
@@ -76,15 +72,7 @@ class Store(ABC):
         return False
 
     def write(self, rows: int, work: Callable[[], T]) -> T:
-        """Do something in one transaction: next to other writers if that is possible, else alone.
-
-        Args:
-            rows: As `transaction`.
-            work: What is done. It is done again, alone, if it turns out to change what others rely on.
-
-        Raises:
-            LedgerError: As `transaction`.
-        """
+        """Do something in one transaction: next to other writers if that is possible, else alone."""
         if self.lanes:
             with suppress(NotAloneError), self.transaction(rows, beside=True):
                 return work()
@@ -92,37 +80,23 @@ class Store(ABC):
             return work()
 
     def require_alone(self) -> None:
-        """Refuse to change what writers in other lanes rely on.
-
-        Raises:
-            NotAloneError: There are other writers.
-        """
+        """Refuse to change what writers in other lanes rely on."""
         if self.lane:
             raise NotAloneError
 
-    def turn(self, *names: str) -> None:  # noqa: B027  (a store of one lane has nobody to wait for)
+    def turn(self, *names: str) -> None:  # noqa: B027  (a store of one lane waits for no one)
         """Wait until no other writer holds one of these names, and hold them until the transaction ends.
 
         Anyone who takes several turns takes scopes and releases first, then states. A writer that is alone holds all.
         """
 
-    def take(self, name: str) -> bool:  # noqa: ARG002  (a store of one lane has nobody to ask)
+    def take(self, name: str) -> bool:  # noqa: ARG002  (a store of one lane asks no one)
         """Hold a name until the transaction ends if no other writer does; return whether this one holds it."""
         return True
 
     @contextmanager
     def transaction(self, rows: int = 0, *, beside: bool = False) -> Iterator[None]:
-        """Write everything in the block durably, or nothing; no one else writes meanwhile.
-
-        Args:
-            rows: Records that are computed with in the block. A server lets a writer be silent for so much longer
-                before it ends the transaction for the sake of the others.
-            beside: Let others write meanwhile, in other lanes; what they may not touch is held by `turn`.
-
-        Raises:
-            LedgerError: The ledger is locked, read-only, damaged or out of reach, or the disk is full; nothing was
-                written.
-        """
+        """Write everything in the block durably, or nothing; no one else writes meanwhile."""
         with self._lock, self._translated():
             if self._depth:
                 yield
@@ -215,9 +189,6 @@ class Store(ABC):
         """Refuse a schema that this version of the library does not write.
 
         A ledger without lanes is written as it is, one writer at a time, so that older versions can go on with it.
-
-        Raises:
-            LedgerError: The schema is newer, or its tables are older and `migrate` is False.
         """
         if self.version > VERSION:
             msg = f"{self.name} has ledger schema {self.version}; this version of dptext-etl knows {VERSION}"
@@ -237,19 +208,7 @@ class Store(ABC):
 def open_store(
     url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
 ) -> Store:
-    """Open the database that a ledger URL names.
-
-    Args:
-        url: "sqlite:///PATH", a path, "postgresql://USER@HOST/DATABASE", or "env:NAME", the variable that holds one of
-            these.
-        create: Make a new ledger if there is none.
-        read_only: Never write.
-        timeout: Seconds to wait for another writer.
-        migrate: Bring a ledger of an older schema to the schema of this version.
-
-    Raises:
-        LedgerError: The URL is of another kind, or the store refuses.
-    """
+    """Open the database that a ledger URL names."""
     url = resolved(url)
     if url.startswith(POSTGRES):
         from dptext_etl.ledger.storage.postgres import PostgresStore
@@ -261,11 +220,7 @@ def open_store(
 
 
 def resolved(url: str) -> str:
-    """Return the URL behind "env:NAME"; any other text is the URL.
-
-    Raises:
-        LedgerError: The variable is not set in this process.
-    """
+    """Return the URL behind "env:NAME"; any other text is the URL."""
     if not url.startswith(REFERENCE):
         return url
     name = url.removeprefix(REFERENCE)
@@ -282,11 +237,7 @@ def newest(url: str) -> int:
 
 
 def there_is(url: str) -> bool:
-    """Return whether a ledger exists at a URL. Makes none.
-
-    Raises:
-        LedgerError: The URL is of another kind, or the server cannot be reached.
-    """
+    """Return whether a ledger exists at a URL. Makes none."""
     url = resolved(url)
     if url.startswith(POSTGRES):
         from dptext_etl.ledger.storage import postgres
@@ -296,11 +247,7 @@ def there_is(url: str) -> bool:
 
 
 def location(url: str) -> Path:
-    """Return the file that a ledger URL names.
-
-    Raises:
-        LedgerError: The URL names no file.
-    """
+    """Return the file that a ledger URL names."""
     if url.startswith(PREFIX):
         url = url.removeprefix(PREFIX)
     elif "://" in url or not url:

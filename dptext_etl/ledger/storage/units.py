@@ -31,13 +31,7 @@ def stated(columns: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
 
 
 def converted(name: str, column: npt.NDArray[Any], facts: Mapping[str, Any]) -> npt.NDArray[Any]:
-    """Return a sealed column in the steps of today.
-
-    Args:
-        name: Its name.
-        column: Its values.
-        facts: The body of its event.
-    """
+    """Return a sealed column in the steps of today."""
     if name != "delta" or "units" in facts:
         return column
     return np.where(column == INFINITE, INFINITE, np.minimum(column, _MOST) * _TIMES)

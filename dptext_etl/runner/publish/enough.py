@@ -13,16 +13,7 @@ from dptext_etl.policy import Policy
 
 
 def require_enough(policy: Policy, rows: Mapping[str, int], kept: int = 0) -> None:
-    """Refuse a version that would hold fewer rows than `min_released` says.
-
-    Args:
-        policy: The policy of the run.
-        rows: What became of the rows of the run: `released` and `quarantined`.
-        kept: Published rows that the version keeps, in an incremental run.
-
-    Raises:
-        BudgetError: The share is smaller; nothing is published and what was published stays.
-    """
+    """Refuse a version that would hold fewer rows than `min_released` says."""
     released, left_out = rows["released"] + kept, rows["quarantined"]
     if not left_out or released >= Fraction(repr(policy.min_released)) * (released + left_out):
         return

@@ -74,19 +74,6 @@ def forget(
 
     Remove the rows from the source first, because the next run would publish them again. If a call was killed, the same
     call completes it.
-
-    Args:
-        policy: The policy, or the path of its file.
-        partition: Name of the partition, if the policy has a place for one.
-        subjects: Canonical ids of subjects, as in `dptext ledger remaining --subject`; the ledger knows their records.
-        records: Canonical ids of records.
-        missing: Remove every published record that the source no longer holds.
-        checkpoint: Called after every step, for tests.
-
-    Raises:
-        InputError: Nothing is published, or the source still holds the rows, or files differ from the manifest.
-        PolicyError: No one is named, or subjects are named but the unit is the record.
-        LedgerError: The ledger does not know the published table.
     """
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
@@ -124,11 +111,7 @@ def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *,
 
 
 def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef]:
-    """Return the published releases, if the ledger knows this manifest.
-
-    Raises:
-        LedgerError: The ledger does not know it.
-    """
+    """Return the published releases, if the ledger knows this manifest."""
     refs = [ref for column in policy.column_policies() if (ref := ledger.find(column)) is not None]
     known = [{*ledger.published(ref).values(), *ledger.retired(ref)} for ref in refs]
     if (manifest.dataset, manifest.release) != (policy.dataset, policy.release) or len(refs) < len(policy.columns):

@@ -32,17 +32,7 @@ Judge = Callable[[StagedRun, Candidate, Callable[[int], object]], tuple[Verdict,
 
 
 def judge_here(staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
-    """Judge a staged run in this process; the hashes of its files are compared meanwhile.
-
-    Args:
-        staged: The staged run.
-        candidate: The run as gates see it.
-        seen: Called with the rows of every batch that all gates have seen.
-
-    Raises:
-        InputError: A staged file is gone or has changed.
-        GateError: A gate could not be evaluated.
-    """
+    """Judge a staged run in this process; the hashes of its files are compared meanwhile."""
     staging = Staging(staged.layout.shelf)
     with ThreadPoolExecutor(threads(), thread_name_prefix="dptext-hash") as beside:
         compared = [beside.submit(staging.require, shard) for shard in staged.shards]
@@ -66,21 +56,7 @@ def check(
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> tuple[Verdict, ...]:
-    """Evaluate all gates over a staged run; if one fires, revoke the release name and take texts out of staging.
-
-    Args:
-        staged: The staged run.
-        judge: Reads the staged files: in this process, or where an engine computes.
-        progress: Called with counts, rate and the time that is left.
-        checkpoint: Called after every step, for tests.
-
-    Returns:
-        One verdict per gate, the copy reports last; none if the run has nothing new to publish.
-
-    Raises:
-        GateError: A gate could not be evaluated; no gate fired and nothing is revoked.
-        LedgerError: The ledger cannot be read, or the release is revoked already.
-    """
+    """Evaluate all gates over a staged run; if one fires, revoke the release name and take texts out of staging."""
     if not staged.shards:
         return ()
     with staged.profile.stage("gates"):

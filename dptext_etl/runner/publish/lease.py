@@ -25,15 +25,7 @@ SECONDS = 120.0
 
 
 class Lease:
-    """The right to publish to a sink, or to work in a staging folder.
-
-    Args:
-        store: The sink or the folder.
-        what: What another run would be doing there, for the error.
-
-    Raises:
-        PolicyError: Another run holds it.
-    """
+    """The right to publish to a sink, or to work in a staging folder."""
 
     def __init__(self, store: Objects, what: str = "is publishing to this sink") -> None:
         self._store = store
@@ -52,11 +44,7 @@ class Lease:
         return self
 
     def renew(self) -> None:
-        """Hold it for longer, if half of the time is gone.
-
-        Raises:
-            PolicyError: The time ran out, and another run has taken it.
-        """
+        """Hold it for longer, if half of the time is gone."""
         with self._one:
             held = self._until - time.time() >= SECONDS / 2 or self._write(self._tag)
         if not held:
@@ -81,11 +69,7 @@ class Lease:
 
 @contextmanager
 def kept_alive(lease: Lease) -> Iterator[None]:
-    """Renew a lease while the block runs, from a thread of its own.
-
-    Raises:
-        PolicyError: Another run has taken it meanwhile; said when the block is over.
-    """
+    """Renew a lease while the block runs, from a thread of its own."""
     over, lost = Event(), list[DPTextError]()
 
     def renew() -> None:

@@ -92,11 +92,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `text` wrote.
-
-        Raises:
-            ValueError, KeyError, TypeError: The text is no manifest.
-        """
+        """Read what `text` wrote."""
         facts = json.loads(text)
         if facts.pop("format") != FORMAT:
             msg = "another format"
@@ -106,11 +102,7 @@ class Manifest:
 
     @classmethod
     def read(cls, layout: Layout) -> Self | None:
-        """Return the manifest of a sink, or None if nothing was published there.
-
-        Raises:
-            InputError: The manifest cannot be read.
-        """
+        """Return the manifest of a sink, or None if nothing was published there."""
         with seam(
             "reading the manifest of the sink",
             InputError,
@@ -123,16 +115,7 @@ class Manifest:
             return cls.parse(text)
 
     def write(self, layout: Layout, before: Manifest | None) -> None:
-        """Replace the manifest of a sink in one step. Readers see the old one or the new one.
-
-        Args:
-            layout: The places of the run.
-            before: The manifest that the run began with; an object store refuses to replace any other.
-
-        Raises:
-            InputError: There is no room or no access; the old manifest stays.
-            PolicyError: Another run has published there meanwhile.
-        """
+        """Replace the manifest of a sink in one step. Readers see the old one or the new one."""
         if layout.remote_sink:
             self._swap(layout.objects, before)
             return
@@ -175,18 +158,7 @@ def draft(
     computed: Places,
     source: dict[str, str] | None = None,
 ) -> Manifest:
-    """Put together the manifest of a version.
-
-    Args:
-        policy: The policy of the run.
-        layout: The places of the run.
-        schema: The columns and types of the published table.
-        gates: Names of the gates that passed.
-        parts: The files of the version.
-        version: Number of the version, from 1.
-        computed: Where and in what the models of each column computed.
-        source: Which version of a table the rows are from.
-    """
+    """Put together the manifest of a version."""
     names = {name: str(dtype) for name, dtype in schema.items()}
     places = {name: {"computed": found} for name, found in computed.items()}
     columns = [{**claim, **places.get(claim["name"], {})} for claim in claims(policy)]

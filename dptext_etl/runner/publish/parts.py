@@ -49,12 +49,6 @@ class Writer:
     by one rename. An object store gets its objects one by one, under names that no other version has: no manifest names
     them yet, so no reader sees them.
 
-    Args:
-        layout: The places of the run.
-        staging: The staged shards.
-        version: Number of the version.
-        most: The most rows of a part that `add` writes, and the most bytes of its strings.
-
     Attributes:
         version: Number of the version.
     """
@@ -121,9 +115,6 @@ class Writer:
 
         Shards of this process end where raw texts fill them, so parts are cut anew: where one ends follows from
         published rows alone (docs/spec/privacy.md#structure). A shard of Spark is a part.
-
-        Yields:
-            The rows of every part, when it is written.
         """
         first = len(self._written)
         parts = self._cut(shards)
@@ -151,9 +142,6 @@ class Writer:
         """Make a folder where other machines draft parts, for the block; drafts that no one takes go with it.
 
         It is next to the drafts of this process, so that an attempt that outlives the block leaves nothing in them.
-
-        Raises:
-            InputError: There is no room or no access.
         """
         folder = self._drafts.with_name(f"{self._drafts.name}{_ELSEWHERE}").absolute()
         with seam("writing a version", InputError, _AGAIN):
@@ -164,30 +152,14 @@ class Writer:
             shutil.rmtree(folder, ignore_errors=True)
 
     def take(self, path: Path, rows: int, digest: str) -> None:
-        """Take a part that `write_part` drafted elsewhere as the next one.
-
-        Args:
-            path: Its file, in the folder of `elsewhere`.
-            rows: Its rows.
-            digest: SHA-256 of the file, 64 hex digits.
-
-        Raises:
-            InputError: It is gone.
-        """
+        """Take a part that `write_part` drafted elsewhere as the next one."""
         name = self._next()
         with seam("taking a part", InputError, _AGAIN):
             path.rename(self._drafts / name)
         self._written.append((name, rows, digest))
 
     def take_object(self, source: str, rows: int, digest: str, size: int) -> None:
-        """Take a part that lies in the store of staging as the next one; `moved_by` says who moves it.
-
-        Args:
-            source: Name of its file among those of staging.
-            rows: Its rows.
-            digest: SHA-256 of the file, 64 hex digits.
-            size: Its bytes.
-        """
+        """Take a part that lies in the store of staging as the next one; `moved_by` says who moves it."""
         name = self._next()
         self._objects[name] = source, size
         self._written.append((name, rows, digest))
@@ -203,11 +175,7 @@ class Writer:
         return f"part-{number:05d}.{self.format}"
 
     def finish(self, each: Callable[[], object] = lambda: None) -> None:
-        """Put the version where the manifest will point. Call it when the ledger has recorded the publication.
-
-        Args:
-            each: Called before each object, to hold on to the sink.
-        """
+        """Put the version where the manifest will point. Call it when the ledger has recorded the publication."""
         if self._layout.remote_sink:
             self._upload(self.parts, each)
             return
@@ -241,11 +209,7 @@ class Writer:
         return restored
 
     def _upload(self, parts: tuple[Part, ...], each: Callable[[], object]) -> int:
-        """Write the objects that are missing or hold other bytes, look at what the store holds then, and count them.
-
-        Raises:
-            InputError: The store does not hold what was written.
-        """
+        """Write the objects that are missing or hold other bytes, look at what the store holds then, and count them."""
         if self._moved is not None:
             both = zip(parts, self._written, strict=True)
             return self._moved([(self._objects[name][0], part.path, part.sha256) for part, (name, _, _) in both], each)
@@ -269,31 +233,12 @@ class Writer:
 
 
 def write_part(staging: Staging, shard: StagedShard, path: Path, file_format: str) -> tuple[int, str]:
-    """Write a staged shard without its canary rows as one part, on an executor.
-
-    Args:
-        staging: The folder of staged shards.
-        shard: The shard; the hash of its file is checked.
-        path: The file to write.
-        file_format: "parquet", "csv" or "ndjson".
-
-    Returns:
-        Rows, and the SHA-256 of the file.
-
-    Raises:
-        InputError: The staged file is gone or has changed, or there is no room.
-    """
+    """Write a staged shard without its canary rows as one part, on an executor."""
     return _written(_published(staging, shard), path, file_format)
 
 
 def write_here(writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
-    """Write staged shards as parts in this process, side by side where it has cores for that.
-
-    Args:
-        writer: The version.
-        shards: The shards, in order.
-        each: Called after every part with its rows.
-    """
+    """Write staged shards as parts in this process, side by side where it has cores for that."""
     for rows in writer.add(shards, min(threads(), _WIDTH)):
         each(rows)
 

@@ -64,21 +64,7 @@ def publish(
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> Published:
-    """Publish a staged run if all its gates passed and its policy says so.
-
-    Args:
-        staged: The staged run.
-        verdicts: The verdicts of `check`.
-        write: Writes the parts: in this process, or where an engine computes.
-        progress: Called with counts, rate and the time that is left.
-        checkpoint: Called after every step, for tests.
-
-    Raises:
-        GateError: A gate failed, or none was evaluated; nothing is published.
-        BudgetError: So many rows are over the cap that fewer than `min_released` would be published.
-        LedgerError: The release is revoked or not publishable, or a staged record was forgotten meanwhile.
-        InputError: There is no room or access, or staged files are gone; readers still see the version before.
-    """
+    """Publish a staged run if all its gates passed and its policy says so."""
     layout, policy = staged.layout, staged.policy
     if staged.shards:
         require(verdicts)
@@ -196,11 +182,7 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
 
 
 def _refuse_forgotten(staged: StagedRun, book: Ledger) -> None:
-    """Refuse to publish records that were forgotten since they were staged (docs/spec/privacy.md#forgotten).
-
-    Raises:
-        LedgerError: There are such records.
-    """
+    """Refuse to publish records that were forgotten since they were staged (docs/spec/privacy.md#forgotten)."""
     dataset, column = staged.policy.dataset, staged.policy.id
     if not book.forgets(dataset):
         return

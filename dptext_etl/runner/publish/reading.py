@@ -15,11 +15,7 @@ from dptext_etl.runner.source.incremental import scan_parts
 
 
 def published_manifest(layout: Layout) -> Manifest:
-    """Return the manifest of a sink.
-
-    Raises:
-        InputError: Nothing is published there.
-    """
+    """Return the manifest of a sink."""
     manifest = Manifest.read(layout)
     if manifest is None:
         raise InputError(f"nothing is published at {layout.sink}", "`dptext run POLICY` publishes")
@@ -27,11 +23,7 @@ def published_manifest(layout: Layout) -> Manifest:
 
 
 def require_whole(layout: Layout, manifest: Manifest) -> None:
-    """Refuse files that are not those of the manifest, byte for byte.
-
-    Raises:
-        InputError: A file is gone or has changed.
-    """
+    """Refuse files that are not those of the manifest, byte for byte."""
     changed = [part.path for part in manifest.parts if _digest(layout, part.path) != part.sha256]
     if changed:
         msg = f"{len(changed)} of {len(manifest.parts)} published files are not those of their manifest: {changed[0]}"
@@ -39,11 +31,7 @@ def require_whole(layout: Layout, manifest: Manifest) -> None:
 
 
 def whole(layout: Layout, manifest: Manifest) -> bool:
-    """Return whether all files of a manifest are there, byte for byte.
-
-    Raises:
-        InputError: A file cannot be read.
-    """
+    """Return whether all files of a manifest are there, byte for byte."""
     return all(_digest(layout, part.path) == part.sha256 for part in manifest.parts)
 
 
@@ -58,21 +46,7 @@ def _digest(layout: Layout, path: str) -> str | None:
 
 
 def scan_published(sink: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True) -> pl.LazyFrame:
-    """Scan the current version of a published table, and check first that its files are those of its manifest.
-
-    Args:
-        sink: Folder or object-store URL.
-        storage_options: Options for object stores; values may be "env:NAME".
-        verify: Read every file once and compare its hash. Without it, a file that was edited, cut or
-            swapped after its gates is read like any other. Neither compares the manifest with the ledger: `dptext
-            check` does.
-
-    Returns:
-        A lazy frame in row order. It keeps to the version that it found, also when another is published meanwhile.
-
-    Raises:
-        InputError: Nothing is published there, or a file is not the one that was published.
-    """
+    """Scan the current version of a published table, and check first that its files are those of its manifest."""
     layout = Layout.of_sink(sink, dict(storage_options or {}))
     return scan(layout, current(layout, verify=verify))
 

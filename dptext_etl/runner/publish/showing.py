@@ -30,11 +30,7 @@ _BUSY = ("another run is publishing to this sink", "wait for it, or stop it; the
 
 
 def require_sink(layout: Layout) -> None:
-    """Refuse a sink that could not be published to, before anything is spent.
-
-    Raises:
-        InputError: Access is denied, or the place holds what no run wrote.
-    """
+    """Refuse a sink that could not be published to, before anything is spent."""
     if layout.remote_sink:
         layout.objects.get(MANIFEST)
         return
@@ -46,15 +42,7 @@ def require_sink(layout: Layout) -> None:
 
 @contextmanager
 def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
-    """Let one release at a time publish to a sink, and move an older layout.
-
-    Yields:
-        What to call now and then while objects are written: the lease of an object store runs out.
-
-    Raises:
-        PolicyError: Another run publishes there.
-        InputError: Access is denied, or the place holds what no run wrote.
-    """
+    """Let one release at a time publish to a sink, and move an older layout."""
     if layout.remote_sink:
         with Lease(layout.objects) as lease:
             yield lease.renew
@@ -69,11 +57,7 @@ def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
 
 
 def show(layout: Layout, manifest: Manifest) -> None:
-    """Point readers of a folder at the files of a manifest, in one step; object stores are read by manifest.
-
-    Raises:
-        InputError: There is no room or no access; readers still see what they saw.
-    """
+    """Point readers of a folder at the files of a manifest, in one step; object stores are read by manifest."""
     if layout.remote_sink:
         return
     sink = layout.local
@@ -130,11 +114,7 @@ def _dismiss(folder: Path) -> None:
 
 
 def _refuse_foreign(sink: LocalSink) -> None:
-    """Refuse to take the place of files that no run wrote.
-
-    Raises:
-        InputError: There are such files.
-    """
+    """Refuse to take the place of files that no run wrote."""
     with seam(f"looking at the sink {sink.path}", InputError, _AGAIN):
         if not sink.copied:
             foreign = int(sink.path.exists() and not sink.path.is_dir())

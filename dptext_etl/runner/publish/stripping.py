@@ -19,15 +19,7 @@ _AGAIN = "remove the staging folder by hand: it may hold raw text"
 
 
 def strip(staging: Staging, policy: Policy) -> None:
-    """Remove the staged texts of all records except canary rows, and all bytes that were kept for replays.
-
-    Args:
-        staging: The staging folder of the run; its release name is revoked.
-        policy: The policy of the run.
-
-    Raises:
-        InputError: The files cannot be removed, so texts may still be there.
-    """
+    """Remove the staged texts of all records except canary rows, and all bytes that were kept for replays."""
     clear, texts = {policy.id, *policy.keep, CANARY}, {item.name for item in policy.columns}
     shelf = staging.shelf
     with seam("removing staged texts", InputError, _AGAIN):

@@ -18,14 +18,6 @@ def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 
 
     Call it alone at the sink: then a version that is not older than the current one was left by a publication that was
     killed or refused. No reader was pointed at it.
-
-    Args:
-        layout: The places of the table.
-        manifest: Its manifest; None if nothing is published.
-        newest: How many versions stay, the current one among them; None keeps all that readers saw.
-
-    Raises:
-        InputError: The sink cannot be read.
     """
     with seam("looking at the versions", InputError, "is the sink readable?"):
         if layout.remote_sink:
@@ -41,11 +33,7 @@ def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 
 
 
 def delete(layout: Layout, versions: Iterable[str]) -> None:
-    """Delete the files of versions. Copies that a store keeps of deleted objects are out of reach.
-
-    Raises:
-        InputError: Access is denied.
-    """
+    """Delete the files of versions. Copies that a store keeps of deleted objects are out of reach."""
     with seam("deleting older versions", InputError, "call this again: it goes on from here"):
         for version in versions:
             if not layout.remote_sink:

@@ -55,17 +55,7 @@ class Attempt:
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None, *, accept_lower_cap: bool = False) -> Attempt:
-        """Find the places and the key of a run.
-
-        Args:
-            policy: The policy of the run.
-            partition: Name of the partition, or None.
-            accept_lower_cap: Lower the pinned cap to that of the policy.
-
-        Raises:
-            PolicyError: The run cannot have these places, or a post-processing may have learned from its records.
-            KeyReferenceError: There is no such key, or a key from documents would be used for publication.
-        """
+        """Find the places and the key of a run."""
         require_provenance(policy)
         columns = policy.column_policies()
         layout, secret = Layout.of(policy, partition), _usable_secret(policy, columns[0])
@@ -78,12 +68,7 @@ class Attempt:
 
     @contextmanager
     def alone(self) -> Iterator[Staging]:
-        """Make the folders of the run and lock them for this process.
-
-        Raises:
-            InputError: Access is denied.
-            PolicyError: Another process runs this release.
-        """
+        """Make the folders of the run and lock them for this process."""
         staging = Staging(self.layout.shelf)
         staging.prepare()
         require_sink(self.layout)
@@ -93,12 +78,7 @@ class Attempt:
             yield staging
 
     def register(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
-        """Pin the cap and the releases of the text columns.
-
-        Raises:
-            LedgerError: The cap is not the pinned one, the name is revoked or pinned to something else, or the ledger
-                is not the one of earlier runs.
-        """
+        """Pin the cap and the releases of the text columns."""
         require_same_ledger(ledger, self.layout, self.policy)
         if self.policy.cap is not None:
             ledger.agree_on_cap(Scope.of(self.policy), self.policy.cap, lowering=self.accept_lower_cap)
@@ -118,29 +98,13 @@ def shards_of(  # noqa: PLR0917
     checkpoint: Checkpoint,
     profile: Profile | None = None,
 ) -> Shards:
-    """Put together what computes the shards of an attempt, in this process or on another machine.
-
-    Args:
-        policy: The policy of the run.
-        columns: The policies of its text columns.
-        refs: The pinned release of each text column, by column name.
-        ledger: The ledger that is charged.
-        job: The name of the attempt in the ledger.
-        staging: The staging folder.
-        memory: The place that all releases and partitions share (`Layout.memory`).
-        checkpoint: Called after every step.
-        profile: Counts what the stages take; None for one of its own.
-    """
+    """Put together what computes the shards of an attempt, in this process or on another machine."""
     charged = [Column(item, refs[item.column or ""], item.release_key()) for item in columns]
     return Shards(policy, charged, ledger, job, staging, memory, checkpoint, profile or Profile())
 
 
 def refuse_over_cap(over: int, give_back: Callable[[], object]) -> None:
-    """Give everything back and stop, if a run that refuses records over the cap has some.
-
-    Raises:
-        BudgetError: There are such records.
-    """
+    """Give everything back and stop, if a run that refuses records over the cap has some."""
     if over:
         give_back()
         msg = f'{over} records would exceed the cap, and on_cap is "refuse"; nothing was computed or charged'
@@ -149,11 +113,7 @@ def refuse_over_cap(over: int, give_back: Callable[[], object]) -> None:
 
 
 def refuse_other_rows(wanted: int, seen: int) -> None:
-    """Refuse a source that changed between its checks and its use.
-
-    Raises:
-        InputError: The number of rows differs.
-    """
+    """Refuse a source that changed between its checks and its use."""
     if seen != wanted:
         then = "more" if seen > wanted else str(seen)
         msg = f"the source changed while it was read: {wanted} rows were checked, then there were {then}"
@@ -161,14 +121,7 @@ def refuse_other_rows(wanted: int, seen: int) -> None:
 
 
 def row_counts(total: int, wanted: int, said: Mapping[str, int], staged: list[StagedShard]) -> dict[str, int]:
-    """Count the rows of a run by what became of them.
-
-    Args:
-        total: Rows of the source.
-        wanted: Rows that the run took.
-        said: Records by the answer of the ledger (`Outcome`).
-        staged: The staged shards.
-    """
+    """Count the rows of a run by what became of them."""
     gone = said.get(Outcome.FORGOTTEN.name, 0)
     return {
         "read": total,

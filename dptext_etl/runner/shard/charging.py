@@ -89,13 +89,7 @@ def views_of(frame: pl.DataFrame, column: str) -> pa.Array:
 
 
 def charge(frame: pl.DataFrame, columns: list[Column], policy: Policy) -> Charged:
-    """Count draws and make the identities of texts. Nothing is drawn.
-
-    Args:
-        frame: The shard with its canary rows.
-        columns: Its text columns.
-        policy: The policy of the run.
-    """
+    """Count draws and make the identities of texts. Nothing is drawn."""
     ids = canonical_ids(frame[policy.id].to_arrow())
     delta = gate_delta(policy)
     charges = []

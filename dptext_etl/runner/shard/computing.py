@@ -52,16 +52,7 @@ def compute(  # noqa: PLR0917
     kept: Mapping[str, Kept | None],
     profile: Profile,
 ) -> Computed:
-    """Release the texts of a charged shard.
-
-    Args:
-        planted: The raw shard with its canary rows.
-        ids: Canonical record ids, shape (rows,).
-        columns: The text columns.
-        policy: The policy of the run.
-        kept: By text column, rows that are released already; they are not computed again.
-        profile: Counts what the reports of the shard take.
-    """
+    """Release the texts of a charged shard."""
     released = {}
     for column in columns:
         held = kept.get(column.name)
@@ -101,13 +92,6 @@ def recomputed(
     """Release the canary rows once more, in reverse order and without other rows, and count those that agree.
 
     Of the others it counts those that got the release of a canary row of another text.
-
-    Args:
-        planted: The raw shard with its canary rows.
-        out: The releases, in the same order.
-        ids: Canonical record ids, shape (rows,).
-        column: The text column.
-        held: Rows that were not computed here.
     """
     canary = canary_marks(planted)
     places = np.flatnonzero(canary if held is None else canary & held.missing(len(canary)))[::-1]
@@ -137,15 +121,7 @@ def _places(column: Column, held: Kept | None, new: npt.NDArray[np.bool_]) -> li
 def copies_of(
     planted: pl.DataFrame, out: pl.DataFrame, column: Column, draws: pl.Series | pa.Array, policy: Policy
 ) -> dict[str, Any]:
-    """Count the texts that came back unchanged, without canary rows; the counts stay inside the boundary.
-
-    Args:
-        planted: The raw shard with its canary rows.
-        out: Their releases, or what was made of them, in the same order.
-        column: The text column.
-        draws: Number of draws for each.
-        policy: The policy of the run, which says whether all rows count or a sample.
-    """
+    """Count the texts that came back unchanged, without canary rows; the counts stay inside the boundary."""
     columns = {"raw": planted[column.name], "released": out[column.name], "draws": pl.Series(draws)}
     places = np.flatnonzero(~canary_marks(planted))
     counted = to_arrow(places if counts_all(policy) else sample(places))

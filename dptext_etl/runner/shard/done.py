@@ -33,19 +33,7 @@ class Done:
 
     @classmethod
     def of(cls, shards: Shards, planted: pl.DataFrame, index: int, phase: Phase) -> Done:
-        """Take a shard through a phase.
-
-        Args:
-            shards: What the shards of the run share.
-            planted: The raw shard with its canary rows.
-            index: Number of the shard.
-            phase: What to do.
-
-        Raises:
-            InputError: Texts changed, or there is no room to stage.
-            LedgerError: A record was computed again and gave other bytes than were committed.
-            BudgetError: With on_cap = "refuse", a record is over the cap that was not there before.
-        """
+        """Take a shard through a phase."""
         rows = int((~planted[CANARY]).sum())
         if phase == "reserve":
             return cls(rows, dict(shards.reserve(planted, index).answers), None)

@@ -36,15 +36,7 @@ def canary_sets(first: int, rows: int, least: int) -> range:
 
 
 def by_shard(plans: Sequence[CanaryPlan], shards: range) -> dict[int, list[CanaryPlan]]:
-    """Deal sets of canary rows to shards, in order.
-
-    Args:
-        plans: The sets.
-        shards: The numbers of the shards.
-
-    Returns:
-        By the number of a shard, its sets.
-    """
+    """Deal sets of canary rows to shards, in order."""
     sets: dict[int, list[CanaryPlan]] = {number: [] for number in shards}
     for at, plan in enumerate(plans):
         sets[shards[at * len(shards) // len(plans)]].append(plan)
@@ -54,19 +46,7 @@ def by_shard(plans: Sequence[CanaryPlan], shards: range) -> dict[int, list[Canar
 def plan_canaries(  # noqa: PLR0917
     policy: Policy, dtype: pl.DataType, present: Present, secret: Secret, sets: range, partition: str | None
 ) -> list[CanaryPlan]:
-    """Plan all canary rows with one look at the ids of the source; look again if a candidate is in use.
-
-    Args:
-        policy: The policy of the run.
-        dtype: Type of the record ids.
-        present: Looks up candidates in the source.
-        secret: The noise secret.
-        sets: Numbers of the sets.
-        partition: Name of the partition, or None.
-
-    Returns:
-        One plan per set. The same source, policy and key give the same plans.
-    """
+    """Plan all canary rows with one look at the ids of the source; look again if a candidate is in use."""
     in_use: dict[str, bool] = {}
     while True:
         asked: list[pl.Series] = []
@@ -89,12 +69,7 @@ def plan_canaries(  # noqa: PLR0917
 
 
 def prepare(policy: Policy, secret: Secret) -> None:
-    """Find the words of canary rows, so that planning them later need not; what is wrong shows itself then.
-
-    Args:
-        policy: The policy of the run.
-        secret: The noise secret.
-    """
+    """Find the words of canary rows, so that planning them later need not; what is wrong shows itself then."""
     with suppress(DPTextError):
         canaries.words_of(policy, secret)
 

@@ -16,17 +16,7 @@ from dptext_etl.runner.shard.replaying import Kept
 
 
 def before(columns: Sequence[Column], ledger: Ledger, charged: Charged, canary: npt.NDArray[np.bool_]) -> None:
-    """Probe the models of columns for which a shard has new records; replayed records need no model.
-
-    Args:
-        columns: The text columns.
-        ledger: The ledger.
-        charged: The charges of the shard.
-        canary: True for canary rows, shape (rows,).
-
-    Raises:
-        PolicyError: A model fails on public texts.
-    """
+    """Probe the models of columns for which a shard has new records; replayed records need no model."""
     for column in columns:
         mechanism, chain = column.policy.mechanism, column.policy.chain
         if not mechanism.reproducible and not ledger.committed(column.ref, charged.ids, canary=canary).mask.all():
@@ -37,16 +27,7 @@ def before(columns: Sequence[Column], ledger: Ledger, charged: Charged, canary: 
 
 
 def after(columns: Sequence[Column], held: Mapping[str, Kept | None], rows: int) -> None:
-    """Probe the models of columns that were computed.
-
-    Args:
-        columns: The text columns.
-        held: Kept bytes by column, or None.
-        rows: Rows of the shard.
-
-    Raises:
-        PolicyError: A model fails on public texts, so its output is not staged.
-    """
+    """Probe the models of columns that were computed."""
     for column in columns:
         kept = held.get(column.name)
         if kept is None or kept.missing(rows).any():

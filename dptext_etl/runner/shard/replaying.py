@@ -54,13 +54,7 @@ class Kept:
         return new
 
     def completed(self, texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Released:
-        """Release the rows that are not kept, and return all rows in order.
-
-        Args:
-            texts: The raw texts, shape (rows,).
-            ids: Canonical record ids, shape (rows,).
-            policy: The policy of the column.
-        """
+        """Release the rows that are not kept, and return all rows in order."""
         new, rows = self.missing(len(texts)), self.rows
         failed: pa.Array | None = None
         if new.any():
@@ -76,16 +70,7 @@ class Kept:
 def kept(
     staging: Staging, index: int, id_column: str, column: ColumnPolicy, ids: pa.Array, *, committed: Committed
 ) -> Kept | None:
-    """Find the bytes of committed rows in what was staged; None where the mechanism gives the same bytes again.
-
-    Args:
-        staging: The staging folder of the run.
-        index: Number of the shard; files of near shards are read first.
-        id_column: Column of the record ids.
-        column: The policy of the text column.
-        ids: Canonical record ids of the shard, shape (rows,).
-        committed: What the release holds about them.
-    """
+    """Find the bytes of committed rows in what was staged; None where the mechanism gives the same bytes again."""
     if column.mechanism.reproducible or not committed.mask.any():
         return None
     name = column.column or ""

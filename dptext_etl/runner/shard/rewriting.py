@@ -41,22 +41,7 @@ _OTHER = "the first result is the one that is published: bring back the kept fil
 
 
 def rewritten(shards: Shards, reserved: Reserved, staged: StagedShard, index: int, inputs: str) -> StagedShard:
-    """Post-process the columns of a committed shard that ask for it.
-
-    Args:
-        shards: What the shards of the run share.
-        reserved: The charged rows of the shard.
-        staged: What was staged and committed.
-        index: Number of the shard.
-        inputs: Hash of what it was computed from.
-
-    Returns:
-        The shard with what was made of it; the same shard if no column asks for it.
-
-    Raises:
-        LedgerError: A text was rewritten again and became another one than was recorded.
-        PolicyError: A model fails on public texts.
-    """
+    """Post-process the columns of a committed shard that ask for it."""
     chains = {item.name: item.policy.chain for item in shards.columns if item.policy.chain is not None}
     if not chains:
         return staged

@@ -125,16 +125,7 @@ class Shards:
     computed: bool = False
 
     def reserve(self, planted: pl.DataFrame, index: int) -> Reserved:
-        """Reserve the worst case of a shard.
-
-        Args:
-            planted: The raw shard with its canary rows.
-            index: Number of the shard.
-
-        Raises:
-            InputError: The release holds other texts for these record ids (docs/spec/privacy.md#one-text-per-release).
-            PolicyError: A model fails on public texts; the shard is not charged.
-        """
+        """Reserve the worst case of a shard."""
         with self.profile.stage("reserve"), seam("counting draws", DPTextError, _DEFECT):
             charged = charge(planted, self.columns, self.policy)
             canary = canary_marks(planted)
@@ -157,21 +148,7 @@ class Shards:
         return Reserved(planted, charged, result.outcome, ReserveResult(result.outcome[~canary]).counts)
 
     def release(self, planted: pl.DataFrame, index: int) -> tuple[StagedShard, Mapping[str, int]]:
-        """Stage and commit a raw shard. What an earlier attempt finished is not done again.
-
-        Args:
-            planted: The raw shard with its canary rows.
-            index: Number of the shard.
-
-        Returns:
-            What was staged, and the answers of the ledger.
-
-        Raises:
-            InputError: Texts changed, or there is no room to stage.
-            LedgerError: A record was computed again and gave other bytes than were committed.
-            BudgetError: With on_cap = "refuse", a record is over the cap that was not there before.
-            PolicyError: A model fails on public texts.
-        """
+        """Stage and commit a raw shard. What an earlier attempt finished is not done again."""
         reserved = self.reserve(planted, index)
         answers = reserved.answers
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())

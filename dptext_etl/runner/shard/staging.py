@@ -32,11 +32,6 @@ _AGAIN = "run the same policy again: it goes on from what is committed"
 class Staging:
     """The staging folder of one release and partition.
 
-    Args:
-        shelf: The files of the folder, or the folder itself; it is made if need be, readable by its owner alone.
-        tag: Part of the names of the files that are written here (lower-case letters and digits), where several
-            attempts may write the same shard.
-
     Attributes:
         shelf: The files of the folder.
         folder: The folder; where the files lie in an object store, one of this process.
@@ -48,11 +43,7 @@ class Staging:
         self._tag = tag
 
     def prepare(self) -> None:
-        """Make the folder.
-
-        Raises:
-            InputError: Access is denied.
-        """
+        """Make the folder."""
         self.shelf.prepare()
 
     def path(self, shard: StagedShard) -> Path:
@@ -69,19 +60,7 @@ class Staging:
         *,
         keeps: bool = False,
     ) -> StagedShard:
-        """Write a shard, its draw counts, and then its record. All of them are durable when this returns.
-
-        Args:
-            index: Number of the shard.
-            frame: Its rows, canary rows included.
-            draws: Draw counts, one column per text column.
-            inputs: Hash of what it was computed from.
-            facts: What was counted.
-            keeps: Whether the rows are set aside after publication (`set_aside`).
-
-        Raises:
-            InputError: The disk is full; the shard is not staged.
-        """
+        """Write a shard, its draw counts, and then its record. All of them are durable when this returns."""
         path = self._path(index, self._tag)
         self.shelf.remove(_record(path), _post(path))
         rows = partial(frame.write_parquet, compression=_KEPT_LONG if keeps else _SOON_REMOVED)
@@ -102,11 +81,7 @@ class Staging:
         return _post(self.path(shard))
 
     def outcome(self, shard: StagedShard) -> pl.DataFrame:
-        """Read a shard as it is to be published, canary rows included, and check its hash.
-
-        Raises:
-            InputError: The file is gone or has changed.
-        """
+        """Read a shard as it is to be published, canary rows included, and check its hash."""
         if not shard.post:
             return self.read(shard)
         self.require(shard)
@@ -135,11 +110,7 @@ class Staging:
             return False
 
     def _holds(self, file: Path, digest: str) -> bool:
-        """Return whether a file holds these bytes; one that was fetched before others wrote it is fetched again.
-
-        Raises:
-            OSError: It is gone.
-        """
+        """Return whether a file holds these bytes; one that was fetched before others wrote it is fetched again."""
         if sha256(self.shelf.here(file)) == digest:
             return True
         return self.shelf.remote and sha256(self.shelf.here(file, fresh=True)) == digest
@@ -152,30 +123,18 @@ class Staging:
             return False
 
     def draws(self, shard: StagedShard) -> pl.DataFrame:
-        """Return the draw counts of a shard, one column per text column.
-
-        Raises:
-            InputError: The file is gone.
-        """
+        """Return the draw counts of a shard, one column per text column."""
         with seam("reading what was staged", hint=_AGAIN):
             return pl.read_ipc(self.shelf.here(_draws(self.path(shard))))
 
     def read(self, shard: StagedShard) -> pl.DataFrame:
-        """Read a staged shard and check its hash.
-
-        Raises:
-            InputError: The file is gone or has changed.
-        """
+        """Read a staged shard and check its hash."""
         self.require(shard)
         with seam("reading what was staged", hint=_AGAIN):
             return pl.read_parquet(self.path(shard))
 
     def require(self, shard: StagedShard) -> None:
-        """Refuse a staged file that is gone or has changed.
-
-        Raises:
-            InputError: It is gone or has changed.
-        """
+        """Refuse a staged file that is gone or has changed."""
         files = {self.path(shard): shard.sha256}
         if shard.post:
             files[self.post(shard)] = shard.post["sha256"]
@@ -191,11 +150,7 @@ class Staging:
         return pl.Schema({name: dtype for name, dtype in found.items() if name != CANARY})
 
     def columns(self, shard: StagedShard) -> pl.Schema:
-        """Return the columns and types of a staged shard, the mark of canary rows included.
-
-        Raises:
-            OSError: The file is gone.
-        """
+        """Return the columns and types of a staged shard, the mark of canary rows included."""
         return self.shelf.schema(self.path(shard))
 
     def quarantine(self, index: int, ids: pl.DataFrame) -> None:
@@ -217,11 +172,7 @@ class Staging:
         self.shelf.remove(*reversed(_files(path)))
 
     def keep_only(self, shards: Collection[StagedShard]) -> None:
-        """Remove the files of all other shards and attempts, drafts and quarantine lists included.
-
-        Raises:
-            PolicyError: Another run has taken the folder meanwhile.
-        """
+        """Remove the files of all other shards and attempts, drafts and quarantine lists included."""
         self.shelf.hold()
         files = {file for shard in shards for file in _files(self.path(shard))}
         lists = {f"quarantine-{shard.index:05d}" for shard in shards}
@@ -230,11 +181,7 @@ class Staging:
         self.shelf.remove(*(path for path in there if path not in files and path.stem not in lists))
 
     def clear(self) -> None:
-        """Remove staged shards; quarantine lists stay.
-
-        Raises:
-            PolicyError: Another run has taken the folder meanwhile.
-        """
+        """Remove staged shards; quarantine lists stay."""
         self.shelf.hold()
         self.shelf.remove(*_records_first(self.shelf.found("shard-*")))
 

@@ -30,15 +30,6 @@ class Turns:
     side_by_side = False
 
     def take(self, step: Step | None, index: int, work: Callable[[], Result]) -> Result:
-        """Do some work when it is its turn, and return its result.
-
-        Args:
-            step: The step of the shard, or None for what may come at any time.
-            index: Number of the shard.
-            work: What to do.
-
-        Raises:
-            StoppedError: A shard before this one has failed; nothing was done.
-        """
+        """Do some work when it is its turn, and return its result."""
         del step, index
         return work()

@@ -14,13 +14,7 @@ from dptext_etl.policy import Policy
 
 
 def in_pinned_order(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType], policy: Policy) -> pl.LazyFrame:
-    """Return a frame whose composite ids have their fields in the pinned order; other columns stay.
-
-    Args:
-        frame: The raw table.
-        schema: The types of its columns.
-        policy: The policy of the run.
-    """
+    """Return a frame whose composite ids have their fields in the pinned order; other columns stay."""
     orders = pinned_orders({name: form_of(schema[name]) for name in composites(schema, policy)}, policy)
     return frame.with_columns(pl.col(name).cast(_ordered(schema[name], form)) for name, form in orders.items())
 
@@ -32,12 +26,7 @@ def composites(schema: Mapping[str, pl.DataType], policy: Policy) -> list[str]:
 
 
 def pinned_orders(found: Mapping[str, IdForm], policy: Policy) -> dict[str, IdForm]:
-    """Return the pinned forms of columns whose ids only need their fields in another order.
-
-    Args:
-        found: The forms of columns of ids, as they are.
-        policy: The policy of the run.
-    """
+    """Return the pinned forms of columns whose ids only need their fields in another order."""
     if not found or not there_is(policy.ledger.url):
         return {}
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:

@@ -28,12 +28,7 @@ Sizes = npt.NDArray[np.int64]
 
 
 class Cutter:
-    """Say where shards begin in rows that come batch by batch. A single row that is too large is a shard of its own.
-
-    Args:
-        rows: The most rows of a shard.
-        size: The most bytes of a shard.
-    """
+    """Say where shards begin in rows that come batch by batch. A single row that is too large is a shard of its own."""
 
     def __init__(self, rows: int, size: int) -> None:
         self._most = (rows, size)
@@ -75,15 +70,7 @@ def size_of(schema: pl.Schema) -> pl.Expr:
 
 
 def count(frame: pl.LazyFrame, policy: Policy) -> int:
-    """Count the shards of a source; only the lengths of its texts are held in memory.
-
-    Args:
-        frame: The rows that the run takes.
-        policy: The policy of the run.
-
-    Raises:
-        InputError: The source cannot be read to its end.
-    """
+    """Count the shards of a source; only the lengths of its texts are held in memory."""
     cutter, found, rows = Cutter(*bounds(policy)), 0, 0
     for batch in batches(frame.select(size_of(frame.collect_schema())), COUNT_ROWS):
         rows += batch.height
@@ -92,18 +79,7 @@ def count(frame: pl.LazyFrame, policy: Policy) -> int:
 
 
 def counted(frame: pl.LazyFrame, policy: Policy) -> tuple[int, pl.LazyFrame]:
-    """Count the shards of a source, and keep its rows in memory where they are few, so that they are read once.
-
-    Args:
-        frame: The rows that the run takes.
-        policy: The policy of the run.
-
-    Returns:
-        The number of shards, and the rows.
-
-    Raises:
-        InputError: The source cannot be read to its end.
-    """
+    """Count the shards of a source, and keep its rows in memory where they are few, so that they are read once."""
     sizes, held, size = size_of(frame.collect_schema()), list[pl.DataFrame](), 0
     for batch in batches(frame, READ_ROWS):
         size += int(batch.select(sizes)["size"].to_numpy().sum())
@@ -116,18 +92,7 @@ def counted(frame: pl.LazyFrame, policy: Policy) -> tuple[int, pl.LazyFrame]:
 
 
 def shards(frame: pl.LazyFrame, policy: Policy) -> Iterator[pl.DataFrame]:
-    """Read a source shard by shard, in order.
-
-    Args:
-        frame: The rows that the run takes.
-        policy: The policy of the run.
-
-    Yields:
-        The rows of one shard.
-
-    Raises:
-        InputError: The source cannot be read to its end.
-    """
+    """Read a source shard by shard, in order."""
     return pieces(frame, *bounds(policy))
 
 
@@ -141,11 +106,7 @@ def bounds(policy: Policy) -> tuple[int, int]:
 
 
 def pieces(frame: pl.LazyFrame, rows: int, size: int) -> Iterator[pl.DataFrame]:
-    """Read rows in order, in pieces that are bounded by rows and bytes (see `cut`).
-
-    Raises:
-        InputError: The source cannot be read to its end.
-    """
+    """Read rows in order, in pieces that are bounded by rows and bytes (see `cut`)."""
     return cut(batches(frame, min(rows, READ_ROWS)), rows, size)
 
 
@@ -153,14 +114,6 @@ def cut(frames: Iterable[pl.DataFrame], rows: int, size: int) -> Iterator[pl.Dat
     """Cut rows that come frame by frame into pieces that are bounded by rows and bytes.
 
     Where a piece ends follows from the rows alone, not from how they are divided into frames.
-
-    Args:
-        frames: The rows, in order.
-        rows: The most rows of a piece.
-        size: The most bytes of the strings of a piece.
-
-    Yields:
-        The rows of one piece.
     """
     cutter = Cutter(rows, size)
     held: list[pl.DataFrame] = []

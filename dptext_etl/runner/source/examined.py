@@ -51,19 +51,7 @@ class Examined(Generic[Rows]):
         check: Callable[[], int],
         without: Callable[[Manifest], tuple[Rows, int]],
     ) -> Examined[Rows]:
-        """Examine a table with what an engine brings.
-
-        Args:
-            table: The opened source.
-            policy: The policy of the run.
-            layout: The places of the run.
-            check: Checks ids and subjects, and returns the number of rows.
-            without: Returns the rows whose ids the parts of a manifest do not hold, and how many they are.
-
-        Raises:
-            InputError: Ids are bad, or rows cannot be read.
-            PolicyError: The sink holds something that the run does not fit.
-        """
+        """Examine a table with what an engine brings."""
         manifest = Manifest.read(layout)
         adds = continues(policy, layout, manifest)
         total = check()
@@ -77,14 +65,7 @@ class Examined(Generic[Rows]):
 def examine(
     table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None = None
 ) -> Examined[pl.LazyFrame]:
-    """Examine the files of a source in this process (see `Examined.of`).
-
-    Args:
-        table: The opened table.
-        policy: The policy of the run.
-        layout: The places of the run.
-        progress: Called with counts and rate.
-    """
+    """Examine the files of a source in this process (see `Examined.of`)."""
     return Examined.of(
         table,
         policy,

@@ -27,22 +27,7 @@ def init(
     subject: str | None = None,
     texts: Sequence[str] = (),
 ) -> str:
-    """Write a policy that works for a file, from the names and types of its columns; no cell is read.
-
-    Args:
-        path: Parquet, CSV or NDJSON file, folder, glob or URL, as seen from the place where the policy will be saved.
-        dataset: Name of the dataset; the name of the file if None.
-        key: Reference to the noise key.
-        id: Column of record ids; None guesses it by its name.
-        subject: Column of the person behind a record; None guesses it.
-        texts: Text columns; none guesses them.
-
-    Returns:
-        TOML. Comments explain every line and name every guess.
-
-    Raises:
-        InputError: The file cannot be read, lacks a column that was named, or none is named like texts or ids.
-    """
+    """Write a policy that works for a file, from the names and types of its columns; no cell is read."""
     source = str(path)
     found = guess(source, id, subject, texts)
     sections = (

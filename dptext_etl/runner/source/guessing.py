@@ -55,17 +55,7 @@ class Guess:
 
 
 def guess(source: str, id: str | None = None, subject: str | None = None, texts: Sequence[str] = ()) -> Guess:  # noqa: A002
-    """Guess the roles of the columns of a table.
-
-    Args:
-        source: The table.
-        id: Column of record ids; None guesses.
-        subject: Column of the person behind a record; None guesses.
-        texts: Text columns; none guesses.
-
-    Raises:
-        InputError: The table cannot be read, lacks a column that was named, or no name and type look like texts or ids.
-    """
+    """Guess the roles of the columns of a table."""
     files = Files.find(Layout.of_source(source))
     schema = schema_of(files.scan())
     _require(source, schema, [name for name in (id, subject) if name is not None], texts)

@@ -25,13 +25,7 @@ def columns_of(paths: Sequence[str]) -> dict[str, dict[str, str | None]]:
 
 
 def with_columns(frame: pl.LazyFrame, paths: Sequence[str], names: Iterable[str]) -> pl.LazyFrame:
-    """Add columns of folder names to a scan that holds its file paths, as text, and drop the paths.
-
-    Args:
-        frame: A scan with the column `PATHS`.
-        paths: Its files.
-        names: The columns wanted; `columns_of` knows them.
-    """
+    """Add columns of folder names to a scan that holds its file paths, as text, and drop the paths."""
     found = columns_of(paths)
     made = (
         pl.col(PATHS).replace_strict(list(found[name]), list(found[name].values()), return_dtype=pl.String).alias(name)

@@ -27,16 +27,7 @@ _VERIFIED = 100_000
 
 
 def check(table: Table[pl.LazyFrame], policy: Policy, listener: Listener | None = None) -> int:
-    """Check the ids and subjects of a whole source in bounded memory, and return the number of its rows.
-
-    Args:
-        table: The opened source.
-        policy: The policy of the run.
-        listener: Called with counts and rate.
-
-    Raises:
-        InputError: There are no rows, ids are null or repeated, or subjects are null where caps are per subject.
-    """
+    """Check the ids and subjects of a whole source in bounded memory, and return the number of its rows."""
     with seam("reading the ids of the source", InputError, READ_HINT):
         subject = (
             pl.lit(0) if policy.subject is None or policy.unit == "record" else pl.col(policy.subject).null_count()
@@ -51,17 +42,7 @@ def check(table: Table[pl.LazyFrame], policy: Policy, listener: Listener | None 
 
 
 def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) -> None:
-    """Refuse a source without rows, ids or subjects, or with more rows than the delta of a column was stated for.
-
-    Args:
-        policy: The policy of the run.
-        rows: Rows of the source.
-        null_ids: Rows without a record id.
-        null_subjects: Rows without a subject, where caps are per subject.
-
-    Raises:
-        InputError: There are no rows or too many, or some ids or subjects are null.
-    """
+    """Refuse a source without rows, ids or subjects, or with more rows than the delta of a column was stated for."""
     for item in policy.column_policies():
         refuse_more_records(rows, item.mechanism.n_rec_stated, f"column {item.column!r}")
     if not rows:
@@ -76,11 +57,7 @@ def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) ->
 
 
 def refuse_repeated(policy: Policy, twice: int) -> None:
-    """Refuse a source with ids that occur more than once.
-
-    Raises:
-        InputError: There are such ids.
-    """
+    """Refuse a source with ids that occur more than once."""
     if twice:
         msg = f"{twice} record ids occur more than once in column {policy.id!r}; a record is released once"
         raise InputError(msg, "name a column that is unique per row; nothing was spent or published")

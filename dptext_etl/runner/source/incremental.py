@@ -16,16 +16,7 @@ from dptext_etl.runner.source.table import Files
 
 
 def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool:
-    """Return whether an incremental run adds to what a manifest lists.
-
-    Args:
-        policy: The policy of the run.
-        layout: The places of the run.
-        manifest: The manifest of the sink, or None.
-
-    Raises:
-        PolicyError: The sink holds another dataset, or parts that new parts would not fit.
-    """
+    """Return whether an incremental run adds to what a manifest lists."""
     if manifest is None:
         return False
     if manifest.dataset != policy.dataset or manifest.partition != layout.partition:
@@ -49,20 +40,7 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
 
 
 def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> tuple[pl.LazyFrame, int]:
-    """Drop the rows whose ids are published; the order stays. Memory is one bit per row of the source, and constant.
-
-    Args:
-        frame: The source, projected to the columns of the policy.
-        policy: The policy of the run.
-        layout: The places of the run.
-        manifest: The manifest of the sink.
-
-    Returns:
-        The other rows, lazily, and how many they are.
-
-    Raises:
-        InputError: The source or a published part cannot be read, or there is no room for digests of their ids.
-    """
+    """Drop the rows whose ids are published; the order stays. Memory is one bit per row of the source, and constant."""
     with seam("reading the ids that are published", hint="are the published parts all there?"):
         dtype = frame.collect_schema()[policy.id]
         published = scan_parts(manifest, layout, as_written=(policy.id,)).select(pl.col(policy.id).cast(dtype))
@@ -73,14 +51,6 @@ def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:
     """Refuse an incremental source from which records have gone that are still published.
 
     A source that holds none of the published records is taken for one of new rows only.
-
-    Args:
-        policy: The policy of the run.
-        manifest: The manifest of the sink.
-        there: Published records that the source still holds.
-
-    Raises:
-        InputError: Some are gone.
     """
     gone = manifest.rows - there
     if policy.deletions == "refuse" and there and gone > 0:
@@ -92,13 +62,7 @@ def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:
 
 
 def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = ()) -> pl.LazyFrame:
-    """Scan the parts that a manifest lists, in order.
-
-    Args:
-        manifest: The manifest.
-        layout: The places of the run.
-        as_written: Columns that an untyped format (CSV) must read as strings.
-    """
+    """Scan the parts that a manifest lists, in order."""
     paths = tuple(layout.part(part.path) for part in manifest.parts)
     return Files(paths, manifest.file_format, layout.storage).scan(tuple(as_written))
 

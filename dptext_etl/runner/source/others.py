@@ -24,20 +24,7 @@ _PLACE = "__dptext_place"
 
 
 def others(frame: pl.LazyFrame, known: pl.LazyFrame, name: str, scratch: Path) -> tuple[pl.LazyFrame, int]:
-    """Leave out the rows whose ids are known; the order stays.
-
-    Args:
-        frame: The rows.
-        known: The known ids, in one column of the same type.
-        name: The column of ids of both.
-        scratch: Folder where digests go that do not fit into memory.
-
-    Returns:
-        The other rows, lazily, and how many they are.
-
-    Raises:
-        InputError: One of them cannot be read, or there is no room for digests.
-    """
+    """Leave out the rows whose ids are known; the order stays."""
     with closing(Buckets(BYTES + 8, scratch)) as asked, closing(Buckets(BYTES, scratch)) as there:
         for digests in _digests(known, name):
             there.add(digests)

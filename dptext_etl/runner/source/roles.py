@@ -40,11 +40,7 @@ class Table(Generic[Rows]):
 
 
 def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
-    """Find, scan and check the source of a policy.
-
-    Raises:
-        InputError: There is no such file, a column is missing, unnamed (strict_columns), or of a wrong type.
-    """
+    """Find, scan and check the source of a policy."""
     files = Files.find(layout)
     texts = tuple(item.name for item in policy.columns)
     files.refuse_drift(wanted_columns(policy))
@@ -61,17 +57,7 @@ def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
 def table_of(
     rows: pl.LazyFrame, policy: Policy, layout: Layout, origin: dict[str, str] | None = None
 ) -> Table[pl.LazyFrame]:
-    """Project a lazy frame to the columns of a policy, and check their roles.
-
-    Args:
-        rows: The raw table; every evaluation must give the same rows in the same order.
-        policy: The policy of the run.
-        layout: The places of the run.
-        origin: Which version of which kind of table is read; None for plain files and frames.
-
-    Raises:
-        InputError: A column is missing, unnamed (strict_columns), or of a wrong type.
-    """
+    """Project a lazy frame to the columns of a policy, and check their roles."""
     found, texts = schema_of(rows), {item.name for item in policy.columns}
     roles = Roles.of(policy, found, layout)
     chosen = (_plain(name, found[name]) if name in texts else pl.col(name) for name in wanted_columns(policy))
@@ -94,17 +80,7 @@ class Roles:
 
     @classmethod
     def of(cls, policy: Policy, found: pl.Schema, layout: Layout) -> Roles:
-        """Check that the columns of a table can play the roles that a policy gives them.
-
-        Args:
-            policy: The policy.
-            found: The columns of the table and their types.
-            layout: The places of the run: the format of the sink decides what it can hold.
-
-        Raises:
-            InputError: A column is missing, unnamed (strict_columns), or of a type that its role or the sink cannot
-                hold.
-        """
+        """Check that the columns of a table can play the roles that a policy gives them."""
         wanted = wanted_columns(policy)
         dropped = tuple(f"column {place}" for place, name in enumerate(found, start=1) if name not in wanted)
         _check_names(policy, found, dropped)

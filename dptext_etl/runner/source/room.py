@@ -18,18 +18,7 @@ BATCH_ROWS = 1 << 18
 def require_room(
     ledger: Ledger, refs: Mapping[str, ReleaseRef], policy: Policy, frame: pl.LazyFrame, wanted: int
 ) -> None:
-    """Refuse a run after which a release would hold more records than its delta was stated for.
-
-    Args:
-        ledger: The ledger of the run.
-        refs: The pinned release of each text column.
-        policy: The policy of the run.
-        frame: The rows that the run takes.
-        wanted: Their number.
-
-    Raises:
-        InputError: There are more records, over all partitions of the release.
-    """
+    """Refuse a run after which a release would hold more records than its delta was stated for."""
     for item in policy.column_policies():
         ref, bound = refs[item.column or ""], item.mechanism.n_rec_stated
         if bound is None:

@@ -43,11 +43,7 @@ class Files:
 
     @classmethod
     def find(cls, layout: Layout) -> Files:
-        """Find the files of the source of a run.
-
-        Raises:
-            InputError: There are no files, or their formats are unknown or mixed.
-        """
+        """Find the files of the source of a run."""
         return cls.at(layout.source, layout.storage)
 
     @classmethod
@@ -75,19 +71,7 @@ class Files:
     def scan(
         self, text_like: tuple[str, ...] = (), *, all_text: bool = False, paths_as: str | None = None
     ) -> pl.LazyFrame:
-        """Scan the files.
-
-        Args:
-            text_like: Columns that an untyped format (CSV) must read as strings: ids and texts.
-            all_text: Read every column of an untyped format as strings.
-            paths_as: Name of a column to add that holds the path of each row's file.
-
-        Returns:
-            A lazy frame in row order of the files.
-
-        Raises:
-            InputError: The files cannot be opened.
-        """
+        """Scan the files."""
         if self.version is not None:
             return table_formats.scan(
                 self.paths[0], cast("table_formats.Kind", self.format), self.version, self.storage
@@ -118,12 +102,6 @@ class Files:
         """Refuse files whose columns differ, and name the file and the column.
 
         Objects of a store, and lines of NDJSON, are compared when they are read.
-
-        Args:
-            columns: The columns that a run reads.
-
-        Raises:
-            InputError: A column is missing in a file, has another type, or is there next to those of the first.
         """
         if self.format not in {"parquet", "csv"} or len(self.paths) < 2:
             return
@@ -149,21 +127,13 @@ def _said(name: str, said: str, found: pl.Schema) -> str:
 
 
 def schema_of(frame: pl.LazyFrame) -> pl.Schema:
-    """Return the schema of a scan.
-
-    Raises:
-        InputError: The files cannot be read.
-    """
+    """Return the schema of a scan."""
     with seam("reading the source", InputError, READ_HINT):
         return frame.collect_schema()
 
 
 def batches(frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
-    """Read a scan in order, in frames of exactly `rows` rows (the last may be shorter), a few at a time in memory.
-
-    Raises:
-        InputError: The files cannot be read to their end.
-    """
+    """Read a scan in order, in frames of exactly `rows` rows (the last may be shorter), a few at a time in memory."""
     held: list[pl.DataFrame] = []
     count = 0
     with seam("reading the source", InputError, READ_HINT):

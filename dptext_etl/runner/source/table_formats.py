@@ -39,15 +39,7 @@ def kind_of(source: str, storage: dict[str, Any]) -> Kind | None:
 
 
 def refuse_objects(source: str, storage: dict[str, Any]) -> None:
-    """Refuse objects below a folder that is a table of Delta Lake: some of them may hold rows that were deleted.
-
-    Args:
-        source: An object or a glob from the policy.
-        storage: Options for object stores.
-
-    Raises:
-        InputError: The objects belong to such a table.
-    """
+    """Refuse objects below a folder that is a table of Delta Lake: some of them may hold rows that were deleted."""
     folder = re.split(r"[*?\[]", source, maxsplit=1)[0].rpartition("/")[0]
     if folder.count("/") > 1 and _has_log(folder, storage):
         msg = f"the objects of {source} belong to a table of Delta Lake, which also keeps files of deleted rows"
@@ -64,15 +56,7 @@ def _has_log(folder: str, storage: dict[str, Any]) -> bool:
 
 
 def refuse_parts(source: str, files: Iterable[str]) -> None:
-    """Refuse files that belong to a table of such a format: some of them may hold rows that were deleted.
-
-    Args:
-        source: The source in the policy.
-        files: The files that were found for it.
-
-    Raises:
-        InputError: A folder above a file is such a table.
-    """
+    """Refuse files that belong to a table of such a format: some of them may hold rows that were deleted."""
     for folder in sorted({parent for file in files for parent in Path(file).absolute().parents}):
         if (folder / DELTA_LOG).is_dir():
             msg = f"the files of {source} belong to a table of Delta Lake, which also keeps files of deleted rows"
@@ -83,16 +67,7 @@ def refuse_parts(source: str, files: Iterable[str]) -> None:
 
 
 def version_of(source: str, kind: Kind, storage: dict[str, Any]) -> str:
-    """Return the current version of a table.
-
-    Args:
-        source: Path or URL of the table.
-        kind: "delta" or "iceberg".
-        storage: Options for object stores, resolved.
-
-    Raises:
-        InputError: The library is not installed, or the table cannot be read.
-    """
+    """Return the current version of a table."""
     _require(kind)
     with seam(f"opening the source ({_NAMES[kind]})", InputError, _HINT):
         if kind == "delta":
@@ -108,17 +83,7 @@ def version_of(source: str, kind: Kind, storage: dict[str, Any]) -> str:
 
 
 def scan(source: str, kind: Kind, version: str, storage: dict[str, Any]) -> pl.LazyFrame:
-    """Scan one version of a table without its deleted rows.
-
-    Args:
-        source: Folder, URL or metadata file of the table.
-        kind: Format of the table.
-        version: The version to read (`version_of`).
-        storage: Options for object stores.
-
-    Raises:
-        InputError: The library is not installed, or the table cannot be read.
-    """
+    """Scan one version of a table without its deleted rows."""
     _require(kind)
     with seam(f"opening the source ({_NAMES[kind]})", InputError, _HINT):
         if kind == "delta":

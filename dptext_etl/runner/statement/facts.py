@@ -27,19 +27,7 @@ FORMAT = "dptext-statement/1"
 def facts(
     sink: str | None = None, policy: Policy | None = None, partition: str | None = None, *, public: bool = False
 ) -> dict[str, Any]:
-    """Return what there is to say of the current version of a published table.
-
-    Args:
-        sink: Folder or object-store URL of the published table; None takes the policy's.
-        policy: The policy that it was published under. Without it no ledger is read: what was charged, caps and what is
-            left of them are missing.
-        partition: The partition, if the policy cuts its tables.
-        public: Leave out amounts that depend on texts (what was charged, and what is left of caps) and local folders.
-
-    Raises:
-        InputError: Nothing is published there, or neither sink nor policy is given.
-        LedgerError: The ledger cannot be read.
-    """
+    """Return what there is to say of the current version of a published table."""
     if sink is None and policy is None:
         raise InputError("neither a published table nor a policy is given", "name one of them")
     if sink is None:

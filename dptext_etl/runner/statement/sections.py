@@ -168,13 +168,7 @@ def _whole(found: dict[str, Any]) -> Section:
 
 
 def meaning_of(epsilon: float | str, delta: float | str = 0, *, disclosed: bool = False) -> str:
-    """Say what an epsilon means: by how much odds move, and what a guess can become.
-
-    Args:
-        epsilon: The bound; "inf" if there is none.
-        delta: Its delta.
-        disclosed: Whether facts of a text are released exactly; the bound then compares texts that agree on them.
-    """
+    """Say what an epsilon means: by how much odds move, and what a guess can become."""
     if isinstance(epsilon, str):
         return "No bound on the odds holds."
     if epsilon >= VACUOUS:

@@ -49,14 +49,7 @@ def page(found: dict[str, Any]) -> str:
 
 
 def write(found: dict[str, Any], folder: Path) -> tuple[Path, Path]:
-    """Write both forms into a folder, which is made if it is missing.
-
-    Returns:
-        The paths of the Markdown file and of the page.
-
-    Raises:
-        InputError: The folder cannot be written.
-    """
+    """Write both forms into a folder, which is made if it is missing."""
     paths = folder / "statement.md", folder / "statement.html"
     with seam("writing the statement", InputError, "give a folder that can be written: --out FOLDER"):
         folder.mkdir(parents=True, exist_ok=True)

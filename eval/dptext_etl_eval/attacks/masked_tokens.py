@@ -76,11 +76,7 @@ class MaskedTokens(Attack):
 
 
 class Predictor:
-    """Predict masked words by a masked language model.
-
-    Args:
-        name: Name of a model of dptext-etl-models, a folder, or a name on the hub.
-    """
+    """Predict masked words by a masked language model."""
 
     def __init__(self, name: str) -> None:
         from dptext_etl_models.inference import language_model

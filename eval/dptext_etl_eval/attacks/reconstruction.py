@@ -83,12 +83,7 @@ class Reconstruction(Attack):
 
 
 class Channel:
-    """What an attacker knows of a mechanism: how likely words behind a released word are.
-
-    Args:
-        mechanism: The mechanism.
-        model: The language model, for the numbers of words.
-    """
+    """What an attacker knows of a mechanism: how likely words behind a released word are."""
 
     def __init__(self, mechanism: WordMechanism, model: Ngrams) -> None:
         self._mechanism, self._model = mechanism, model
@@ -135,12 +130,7 @@ class Channel:
 
 
 def read(model: Ngrams, text: Sequence[Candidates]) -> list[str]:
-    """Return the words that explain a text best, position by position, by a beam search.
-
-    Args:
-        model: The language model.
-        text: Candidates of every position.
-    """
+    """Return the words that explain a text best, position by position, by a beam search."""
     before: npt.NDArray[np.int64] = np.array([[START, START]])
     scores: Reals = np.zeros(1)
     steps: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []

@@ -27,14 +27,7 @@ def of_one_draw(mechanism: ChoiceMechanism) -> ChoiceMechanism:
 def trials_of_choice(
     mechanism: ChoiceMechanism, draws: int, alarm: float, secrets: tuple[Any, Any]
 ) -> Iterator[tuple[ChoiceMechanism, Counts]]:
-    """Yield trials of one draw: the mechanism, at its epsilon or a small one, and the counts.
-
-    Args:
-        mechanism: The mechanism, of one draw.
-        draws: Records per input and trial.
-        alarm: Probability with which all trials together may refute a true claim.
-        secrets: Two noise keys: of the counted draws, and of the pilot.
-    """
+    """Yield trials of one draw: the mechanism, at its epsilon or a small one, and the counts."""
     reach = bound.largest(draws, alarm / MOST_TRIALS)
     levels = [mechanism]
     if mechanism.epsilon > reach / 2:
@@ -56,16 +49,7 @@ def of_choice(  # noqa: PLR0917
     secrets: tuple[_kernel.Secret, _kernel.Secret],
     progress: Callable[[str], object],
 ) -> Audit:
-    """Audit one draw of a mechanism that draws whole public texts.
-
-    Args:
-        mechanism: The mechanism.
-        begun: What the audit says of it already.
-        draws: Records per input and trial.
-        alarms: Error probabilities, each over all trials: of refuting a true claim, and of the lower bounds.
-        secrets: Two noise keys: of the counted draws, and of the pilot.
-        progress: Called with a sentence about the present step.
-    """
+    """Audit one draw of a mechanism that draws whole public texts."""
     alarm, error = alarms
     progress("the exact certificate")
     single, done = of_one_draw(mechanism), []

@@ -28,13 +28,7 @@ PASSES = "two passes"
 
 
 def limit_of(mechanism: Mechanism, trial: str, otherwise: float) -> float:
-    """Return the claimed bound of a trial's loss.
-
-    Args:
-        mechanism: The mechanism that releases.
-        trial: Name of the trial.
-        otherwise: The bound where every draw has the same epsilon, and of texts of one draw.
-    """
+    """Return the claimed bound of a trial's loss."""
     allocation = mechanism.allocation if isinstance(mechanism, Allocated) else None
     if allocation is None or trial not in (POSITIONS, OF_TWO):
         return otherwise

@@ -68,15 +68,7 @@ def audit_model(
     secrets: tuple[_kernel.Secret, _kernel.Secret],
     progress: Callable[[str], object],
 ) -> Audit:
-    """Audit one step of a mechanism with a model, as `audit_mechanism` does.
-
-    Args:
-        mechanism: The mechanism.
-        draws: Number of records to release per input and trial.
-        confidence: Joint confidence of all lower bounds, between 0 and 1.
-        secrets: Two noise keys.
-        progress: Called with a sentence about the present step.
-    """
+    """Audit one step of a mechanism with a model, as `audit_mechanism` does."""
     begun = Audit("", mechanism.name, mechanism.epsilon)
     progress("the exact certificate")
     step = step_of(mechanism, draws)
@@ -106,12 +98,7 @@ def audit_model(
 
 
 def step_of(mechanism: Mechanism, draws: int) -> Step | None:
-    """Return the step of a mechanism that can be audited; None if it has no model of a known kind.
-
-    Args:
-        mechanism: Any mechanism.
-        draws: Requested number of records per input and trial.
-    """
+    """Return the step of a mechanism that can be audited; None if it has no model of a known kind."""
     if isinstance(mechanism, (MaskedMechanism, GenerativeMechanism)):
         held = min(draws, max(_LEAST, _WEIGHTS // mechanism.outputs))
         note = "" if held == draws else f"{held:,} draws, because each is among {mechanism.outputs:,} outputs"
@@ -127,14 +114,7 @@ def step_of(mechanism: Mechanism, draws: int) -> Step | None:
 def trials_of_step(
     mechanism: ModelMechanism, step: Step, alarm: float, secrets: tuple[Any, Any]
 ) -> Iterator[tuple[ModelMechanism, float, Counts]]:
-    """Yield trials: the mechanism at its epsilon, the claimed upper bound of the loss, and the counts.
-
-    Args:
-        mechanism: The audited mechanism.
-        step: Its step.
-        alarm: Probability with which all trials together may refute a true claim.
-        secrets: Two noise keys: of the counted draws, and of the pilot.
-    """
+    """Yield trials: the mechanism at its epsilon, the claimed upper bound of the loss, and the counts."""
     reach = bound.largest(step.draws, alarm / (2 * _TRIALS * 2))
     most = whole(mechanism) or 2 * getattr(mechanism, "draws_per_position", 1) * step.claim  # of a text of two steps
     levels = [mechanism]

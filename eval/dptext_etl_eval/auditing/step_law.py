@@ -55,11 +55,6 @@ def of_latents(mechanism: LatentMechanism, size: int, words: tuple[str, str]) ->
 
     Discrete Laplace noise: the rate times the largest distance in grid steps. Gaussian noise: the least epsilon at
     which the divergence of two densities at the largest distance, integrated, is the declared delta.
-
-    Args:
-        mechanism: The mechanism.
-        size: Number of coordinates of a vector.
-        words: Names of the two inputs that the certificate compares.
     """
     scale, value, count = mechanism.scale(size), mechanism.norm == "value", mechanism.sentences
     if scale.rate is not None:

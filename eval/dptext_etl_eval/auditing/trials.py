@@ -82,27 +82,13 @@ class Counts:
 
 
 def trials(mechanism: WordMechanism, pairs: Sequence[Pair], draws: int, secrets: tuple[Any, Any]) -> Iterator[Counts]:
-    """Count the events of every pair of inputs, both ways, and for the first pair those of repeated draws.
-
-    Args:
-        mechanism: The mechanism.
-        pairs: Inputs that its guarantee compares: texts of one or two words, or without any.
-        draws: Records per input.
-        secrets: Two noise keys: of the counted draws, and of the pilot.
-    """
+    """Count the events of every pair of inputs, both ways, and for the first pair those of repeated draws."""
     single = _of_one_word(mechanism, 1)
     return trials_of(Subject(single, _of_one_word(mechanism, 2), watched(single)), pairs, draws, secrets)
 
 
 def trials_of(subject: Subject, pairs: Sequence[Pair], draws: int, secrets: tuple[Any, Any]) -> Iterator[Counts]:
-    """Count as `trials` does, for any subject that releases.
-
-    Args:
-        subject: The subject that releases.
-        pairs: Inputs that its guarantee compares; for a text of two words, `subject.double` releases both.
-        draws: Records per input.
-        secrets: Two noise keys: of the counted draws, and of the pilot.
-    """
+    """Count as `trials` does, for any subject that releases."""
     for number, (word, other) in enumerate(pairs):
         two = subject.double is not None and " " in (word or "")
         single = subject.double if two and subject.double is not None else subject.single

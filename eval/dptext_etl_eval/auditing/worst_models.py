@@ -36,12 +36,7 @@ def _extremes(outputs: int) -> Scores:
 
 
 class WorstScorer:
-    """Score masked words: `word` gives the first output the highest score, every other word the lowest.
-
-    Args:
-        outputs: Size of the output set.
-        word: A public word.
-    """
+    """Score masked words: `word` gives the first output the highest score, every other word the lowest."""
 
     def __init__(self, outputs: int, word: str) -> None:
         self.outputs, self.word = outputs, word
@@ -81,11 +76,7 @@ class WorstSession:
 
 
 class WorstGenerator:
-    """Score answers: a step whose letter is "a" gives the first output the highest score, any other the lowest.
-
-    Args:
-        outputs: Size of the output set; no output ends an answer.
-    """
+    """Score answers: a step whose letter is "a" gives the first output the highest score, any other the lowest."""
 
     def __init__(self, outputs: int) -> None:
         self.outputs, self.ends = outputs, frozenset([outputs])
@@ -104,14 +95,7 @@ class WorstGenerator:
         return max(1, min(4096, _CELLS // self.outputs))
 
     def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> WorstBatch:  # noqa: ARG002
-        """Start a batch; rows beyond the prompts are dummies.
-
-        Args:
-            prompts: Letters of each prompt.
-            bucket: Unused; all prompts have one length.
-            rows: Rows of the batch.
-            longest: Unused; no row ends by itself.
-        """
+        """Start a batch; rows beyond the prompts are dummies."""
         return WorstBatch(self.extremes, [*prompts, *[[0]] * (rows - len(prompts))])
 
     def text(self, outputs: Sequence[int]) -> str:
@@ -137,13 +121,7 @@ class WorstBatch:
 
 
 class WorstLatents:
-    """Encode texts as corners of the clip, and decode noisy vectors as their position between two corners.
-
-    Args:
-        deviation: Standard deviation of the noise on one coordinate; positions are written in parts of it.
-        along: Text at the other corner: "b" is opposite to "a" in every coordinate, "c" in every second one, where
-            noise that coordinates share would cancel.
-    """
+    """Encode texts as corners of the clip, and decode noisy vectors as their position between two corners."""
 
     rows, size = 512, COORDINATES
 

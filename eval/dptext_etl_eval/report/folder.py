@@ -18,18 +18,7 @@ WRITABLE = "give a folder that can be written: --out FOLDER"
 
 
 def write(found: Sequence[Evidence], folder: Path) -> tuple[Path, Path]:
-    """Write the page and the JSON file of some columns.
-
-    Args:
-        found: What was measured, by column.
-        folder: Folder for both, made if it is missing; both files have mode 0600.
-
-    Returns:
-        The paths of the page and of the JSON file.
-
-    Raises:
-        InputError: The folder cannot be written.
-    """
+    """Write the page and the JSON file of some columns."""
     facts = json.dumps({"columns": [_finite(item.as_dict()) for item in found]}, indent=1, ensure_ascii=False)
     with seam("writing the report", InputError, WRITABLE):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-//! One text per record: an id that stands beside several texts of a column is refused.
+//! One text per record: an id that belongs to several texts of a column is refused.
 //!
 //! Whoever draws one text under many ids, or many texts under one id, has more than one release of a record.
 
@@ -7,7 +7,7 @@ use std::collections::hash_map::{Entry, HashMap};
 use crate::columns::strings::Strings;
 use crate::errors::{Error, Result};
 
-/// Refuses a column in which an id stands beside several texts; a row that is repeated as it is passes.
+/// Refuses a column in which an id belongs to several texts; a row that is repeated as it is passes.
 pub fn require(texts: &Strings, ids: &Strings) -> Result<()> {
     let mut first = HashMap::with_capacity(ids.len());
     for row in 0..ids.len() {
@@ -18,7 +18,7 @@ pub fn require(texts: &Strings, ids: &Strings) -> Result<()> {
             Entry::Occupied(place) if texts.get(*place.get())? == texts.get(row)? => {}
             Entry::Occupied(_) => {
                 return Err(Error::input(
-                    "a record id of a batch stands beside several texts; each record has one text",
+                    "a record id of a batch belongs to several texts; each record has one text",
                 )
                 .hint("give ids that are unique: is it the id column, and are text and id swapped?"))
             }

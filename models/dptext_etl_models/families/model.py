@@ -38,11 +38,7 @@ class ModelMechanism(Mechanism):
     revision: str | None = None
 
     def with_model(self, stand_in: Any) -> Self:
-        """Return the same mechanism, which computes with another model: for audits, whose claims hold for any.
-
-        Args:
-            stand_in: What its family takes for a loaded model.
-        """
+        """Return the same mechanism, which computes with another model: for audits, whose claims hold for any."""
         again = self.model_copy()
         again.__dict__[self.model_place] = stand_in
         return again
@@ -54,19 +50,11 @@ class ModelMechanism(Mechanism):
 
     @cached_property
     def model_files(self) -> dict[str, Artifact]:
-        """Return the model's files by role, such as "model/config.json"; find them by name unless a worker got them.
-
-        Raises:
-            PolicyError: The model was not found, or cannot be read without running its code.
-        """
+        """Return the model's files by role, such as "model/config.json"; find them by name unless a worker got them."""
         return language_model.placed_files(self.__dict__) or self.find_files()
 
     def find_files(self) -> dict[str, Artifact]:
-        """Find the files by the name of the model.
-
-        Raises:
-            PolicyError: The model was not found, or cannot be read without running its code.
-        """
+        """Find the files by the name of the model."""
         try:
             return language_model.model_files(self.model, self.revision)
         except PolicyError as exc:

@@ -13,17 +13,7 @@ if TYPE_CHECKING:
 
 
 def model_at_hand(kind: type[Mechanism], given: Mapping[str, Any], small: str | None, source: str) -> dict[str, Any]:
-    """Return the parameter `model` for a preview: the usual model or the small one that ships; nothing if given.
-
-    Args:
-        kind: The mechanism's class; the default of its field `model` is the usual model.
-        given: The given parameters.
-        small: Name of a model of dptext-etl-models that fits the mechanism, or None.
-        source: Instruction how to get a model, as an imperative.
-
-    Raises:
-        PolicyError: torch or transformers is not installed, or no model is on this machine.
-    """
+    """Return the parameter `model` for a preview: the usual model or the small one that ships; nothing if given."""
     language_model.need_transformers()
     if "model" in given:
         return {}

@@ -40,18 +40,7 @@ flan-t5-large. To privatize SST-2, calibrate on other text.
 
 
 def default_clip(name: str, files: Mapping[str, Artifact]) -> Clip | None:
-    """Return the known range of a model, from its folder's `dptext_clip.json` or otherwise from a paper.
-
-    Args:
-        name: The model's name or folder in the mechanism.
-        files: The model's files by role.
-
-    Returns:
-        (low, high), or None if no range is known.
-
-    Raises:
-        ArtifactError: `dptext calibrate` did not write the folder's file, or wrote it for other weights.
-    """
+    """Return the known range of a model, from its folder's `dptext_clip.json` or otherwise from a paper."""
     own = files.get(ROLE + CLIP_FILE)
     if own is None:
         return PAPERS.get(Path(name).name.lower())
@@ -64,24 +53,12 @@ def default_clip(name: str, files: Mapping[str, Artifact]) -> Clip | None:
 
 
 def read_clip(path: str | Path) -> Clip:
-    """Read the range of a file that `dptext calibrate` wrote.
-
-    Raises:
-        ArtifactError: The file is missing or has another format.
-    """
+    """Read the range of a file that `dptext calibrate` wrote."""
     return _range(_read(Path(path)), Path(path))
 
 
 def write_clip(path: Path, low: float, high: float, files: Mapping[str, Artifact], facts: Mapping[str, Any]) -> None:
-    """Write a range and its origin; equal contents give equal bytes.
-
-    Args:
-        path: The file.
-        low: Lower end.
-        high: Upper end, above `low`.
-        files: Files of the model that was scored.
-        facts: Method, corpus and counts as plain data.
-    """
+    """Write a range and its origin; equal contents give equal bytes."""
     content = {**facts, "format": FORMAT, "low": low, "high": high, "model": weights(files)}
     path.write_text(json.dumps(json.loads(canon(content)), indent=1, sort_keys=True) + "\n", encoding="utf-8")
 

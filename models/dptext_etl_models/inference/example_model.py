@@ -27,11 +27,7 @@ _PROVENANCE = "random weights from a fixed seed; no text was used"
 
 
 def example_model(kind: str) -> dict[str, Artifact]:
-    """Return the files of the tiny model of a kind by file name; build them if this machine does not have them.
-
-    Args:
-        kind: "masked" (RoBERTa), "causal" (GPT-2), "seq2seq" (T5) or "bart".
-    """
+    """Return the files of the tiny model of a kind by file name; build them if this machine does not have them."""
     made: list[Path] = []
     with tempfile.TemporaryDirectory(prefix="dptext-example-") as folder:
 

@@ -60,20 +60,7 @@ _LOCK = Lock()
 
 
 def model_files(model: str, revision: str | None = None) -> dict[str, Artifact]:
-    """Find a model's files and hash them.
-
-    Args:
-        model: A folder, the name of a model in dptext-etl-models, the name of a tiny random model for tests and
-            documentation such as "example-masked", or a name on the Hugging Face hub.
-        revision: The hub's commit, tag or branch; only for hub names.
-
-    Returns:
-        Artifacts by role, such as "model/config.json".
-
-    Raises:
-        PolicyError: The model was not found (offline, it does not exist, or it is one of ours that is not installed),
-            or its folder has no safetensors weights or no tokenizer.
-    """
+    """Find a model's files and hash them."""
     if model.startswith(PREFIX) and model.removeprefix(PREFIX) in KINDS:
         return {ROLE + name: item for name, item in example_model(model.removeprefix(PREFIX)).items()}
     folder = Path(model)
@@ -114,11 +101,7 @@ def identity(files: Mapping[str, Artifact]) -> tuple[tuple[str, str], ...]:
 
 
 def tokenizer(files: Mapping[str, Artifact]) -> Any:
-    """Return the model's fast tokenizer (transformers), which takes special tokens in a text as ordinary text.
-
-    Raises:
-        PolicyError: The model has no tokenizer that can be read without running its code.
-    """
+    """Return the model's fast tokenizer (transformers), which takes special tokens in a text as ordinary text."""
 
     def read(folder: Path) -> Any:
         from transformers import AutoTokenizer
@@ -135,54 +118,22 @@ def tokenizer(files: Mapping[str, Artifact]) -> Any:
 
 
 def masked_model(files: Mapping[str, Artifact], device: str = "cpu", dtype: str = "float32") -> Any:
-    """Load a masked language model (RoBERTa, BERT, ModernBERT, DeBERTa …) for scoring.
-
-    Args:
-        files: The model's files, by role.
-        device: "cpu" or "cuda".
-        dtype: "float32", "bfloat16" or "float16".
-    """
+    """Load a masked language model (RoBERTa, BERT, ModernBERT, DeBERTa …) for scoring."""
     return model("AutoModelForMaskedLM", files, device, dtype)
 
 
 def causal_model(files: Mapping[str, Artifact], device: str = "cpu", dtype: str = "float32") -> Any:
-    """Load a causal language model (GPT-2 …) for scoring.
-
-    Args:
-        files: The model's files, by role.
-        device: "cpu" or "cuda".
-        dtype: "float32", "bfloat16" or "float16".
-    """
+    """Load a causal language model (GPT-2 …) for scoring."""
     return model("AutoModelForCausalLM", files, device, dtype)
 
 
 def sequence_model(files: Mapping[str, Artifact], device: str = "cpu", dtype: str = "float32") -> Any:
-    """Load an encoder-decoder (T5, BART …) for scoring.
-
-    Args:
-        files: The model's files, by role.
-        device: "cpu" or "cuda".
-        dtype: "float32", "bfloat16" or "float16".
-    """
+    """Load an encoder-decoder (T5, BART …) for scoring."""
     return model("AutoModelForSeq2SeqLM", files, device, dtype)
 
 
 def model(kind: str, files: Mapping[str, Artifact], device: str = "cpu", dtype: str = "float32") -> Any:
-    """Load a model once per process for the hashes of its files, a device and a number type.
-
-    Args:
-        kind: Name of the class of transformers that reads it.
-        files: The model's files, by role.
-        device: "cpu" or "cuda".
-        dtype: "float32", "bfloat16" or "float16".
-
-    Returns:
-        The model in evaluation mode without gradients. It uses torch's scaled dot product attention if its
-        architecture has it.
-
-    Raises:
-        PolicyError: transformers cannot read the files.
-    """
+    """Load a model once per process for the hashes of its files, a device and a number type."""
 
     def read(folder: Path) -> Any:
         import torch
@@ -206,16 +157,7 @@ def model(kind: str, files: Mapping[str, Artifact], device: str = "cpu", dtype: 
 
 
 def opened(files: Mapping[str, Artifact], read: Callable[[Path], Any], *, tokens_only: bool = False) -> Any:
-    """Give `read` a folder in which the model's files have the names that libraries expect.
-
-    Args:
-        files: The model's files, by role.
-        read: Reads the folder and returns the model; the folder is deleted afterwards.
-        tokens_only: Leave out the weights.
-
-    Raises:
-        PolicyError: `read` fails; its message is dropped.
-    """
+    """Give `read` a folder in which the model's files have the names that libraries expect."""
     if not tokens_only:
         limit_threads()
     with tempfile.TemporaryDirectory(prefix="dptext-model-") as name:
@@ -235,18 +177,7 @@ def once(
     *,
     tokens_only: bool = False,
 ) -> Any:
-    """Read a model that the process has not read yet, and drop the oldest of its kind if there are too many.
-
-    Args:
-        kind: Name of what `read` returns.
-        settings: What else it depends on next to the files.
-        files: The model's files, by role.
-        read: Reads a folder and returns the model (`opened`).
-        tokens_only: Leave out the weights.
-
-    Raises:
-        PolicyError: torch or transformers is missing, or `read` fails.
-    """
+    """Read a model that the process has not read yet, and drop the oldest of its kind if there are too many."""
     need_transformers()
     key = (kind, *settings, identity(files))
     with _LOCK:
@@ -259,11 +190,7 @@ def once(
 
 
 def need_transformers() -> None:
-    """Refuse to continue if the libraries that run models are not installed.
-
-    Raises:
-        PolicyError: torch or transformers is missing.
-    """
+    """Refuse to continue if the libraries that run models are not installed."""
     for library in ("torch", "transformers"):
         if importlib.util.find_spec(library) is None:
             raise PolicyError(f"language models need {library}, which is not installed", extras.install("models"))

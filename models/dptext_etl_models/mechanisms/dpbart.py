@@ -59,11 +59,7 @@ class DPBart(LatentMechanism):
     clip: Clip = 0.1
 
     def find_files(self) -> dict[str, Artifact]:
-        """Find the model's files, and the list of kept columns if the variant needs it.
-
-        Raises:
-            PolicyError: The model was not found, or has no such list.
-        """
+        """Find the model's files, and the list of kept columns if the variant needs it."""
         files = super().find_files()
         if self.variant != "clv":
             folder = next(iter(files.values())).path.parent
@@ -87,12 +83,7 @@ class DPBart(LatentMechanism):
 
     @cached_property
     def kept(self) -> Kept | None:
-        """Return the columns that are used; None for all.
-
-        Raises:
-            ArtifactError: The list was made for other weights.
-            PolicyError: The model was not trained under noise, and the variant is "pr_plus".
-        """
+        """Return the columns that are used; None for all."""
         if self.variant == "clv":
             return None
         files = self.model_files

@@ -39,12 +39,7 @@ class Base:
 
     @classmethod
     def load(cls, name: str, revision: str | None = None) -> Base:
-        """Load a model by folder, by the name of a model that ships, or by hub name.
-
-        Raises:
-            PolicyError: The model was not found, has its weights in several files, or is no model like BART.
-            ArtifactError: The model's list of kept columns belongs to other weights.
-        """
+        """Load a model by folder, by the name of a model that ships, or by hub name."""
         files = language_model.model_files(name, revision)
         weights = files.get(_WEIGHTS)
         if weights is None:

@@ -79,11 +79,7 @@ class Estimate:
 
 
 def kind_of(files: Mapping[str, Artifact]) -> Kind:
-    """Read the kind of a model from its configuration.
-
-    Raises:
-        PolicyError: The model is neither a masked language model, nor a causal one, nor an encoder-decoder.
-    """
+    """Read the kind of a model from its configuration."""
     found = json.loads(files[language_model.ROLE + language_model.CONFIG].path.read_bytes())
     names = " ".join(found.get("architectures") or ())
     if found.get("is_encoder_decoder"):
@@ -104,19 +100,7 @@ def estimate(
     deviations: float = SPREAD,
     progress: Callable[[int, int], None] | None = None,
 ) -> Estimate:
-    """Score public texts and return the mean and spread of the scores.
-
-    Args:
-        files: The model's files by role.
-        texts: Public texts.
-        kind: Kind of model; None reads it from the configuration.
-        template: Prompt of a causal model or an encoder-decoder, with "{text}" in it; None takes the mechanism's.
-        deviations: Upper end of the range, in standard deviations above the mean.
-        progress: Called with the number of texts done and the number of all texts.
-
-    Raises:
-        InputError: No text has anything to score.
-    """
+    """Score public texts and return the mean and spread of the scores."""
     read: Kind = kind or kind_of(files)
     batches = _masked(files, texts) if read == "masked" else _answers(files, texts, read, template or TEMPLATES[read])
     moments = Moments()
@@ -142,24 +126,7 @@ def calibrate(
     deviations: float = SPREAD,
     progress: Callable[[int, int], None] | None = None,
 ) -> Estimate:
-    """Estimate a model's range from texts spread evenly over a public corpus, and write it to the file `out`.
-
-    Args:
-        files: The model's files by role.
-        corpus: Public corpus.
-        out: File to write, `dptext_clip.json` by convention.
-        texts: Number of texts to score, at least 1.
-        kind: Kind of model; None reads it from the configuration.
-        template: Prompt of a causal model or an encoder-decoder, with "{text}" in it; None takes the mechanism's.
-        deviations: Upper end of the range, in standard deviations above the mean.
-        progress: Called with the number of texts done and the number of all texts.
-
-    Returns:
-        The estimate.
-
-    Raises:
-        InputError: No text has anything to score.
-    """
+    """Estimate a model's range from texts spread evenly over a public corpus, and write it to the file `out`."""
     found = estimate(
         files, spread(corpus, texts), kind=kind, template=template, deviations=deviations, progress=progress
     )

@@ -34,13 +34,7 @@ class Sizes(NamedTuple):
 
 
 def copying_bart(entries: int, sizes: Sizes, before: int = 0) -> Any:
-    """Return the model, whose weights follow from the state of torch's generator.
-
-    Args:
-        entries: Entries of the tokenizer.
-        sizes: The sizes.
-        before: Tokens that stand in the encoder's row before the first one to copy.
-    """
+    """Return the model, whose weights follow from the state of torch's generator."""
     from transformers import BartConfig, BartForConditionalGeneration
 
     std = 0.7 / math.sqrt(sizes.width)

@@ -43,11 +43,7 @@ class Corpus:
 
     @classmethod
     def parse(cls, given: str, column: str = COLUMN) -> Self:
-        """Read "PATH" or "PATH=SHARE".
-
-        Raises:
-            PolicyError: The share is not a positive number.
-        """
+        """Read "PATH" or "PATH=SHARE"."""
         path, separator, share = given.rpartition("=")
         if not separator:
             return cls(Path(given), column=column)
@@ -73,11 +69,7 @@ class Corpus:
         return int(self._open().metadata.num_rows)
 
     def texts(self) -> Iterator[str]:
-        """Yield the texts in the file's order without nulls, reading a few thousand rows at a time.
-
-        Raises:
-            InputError: The file is not a Parquet file, or has no such column of text.
-        """
+        """Yield the texts in the file's order without nulls, reading a few thousand rows at a time."""
         file = self._open()
         for batch in file.iter_batches(batch_size=4096, columns=[self.column]):
             for text in batch.column(0).to_pylist():

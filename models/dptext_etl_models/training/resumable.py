@@ -107,14 +107,7 @@ class Checkpoint:
     identity: str
 
     def save(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, step: int, seconds: float) -> None:
-        """Write the state; the file is replaced atomically.
-
-        Args:
-            model: Model whose trainable weights are saved.
-            optimiser: Optimizer whose moments are saved.
-            step: Steps done.
-            seconds: Seconds used so far.
-        """
+        """Write the state; the file is replaced atomically."""
         tensors: dict[str, Tensor] = {}
         steps: dict[str, float] = {}
         for key, weight in model.named_parameters():
@@ -164,14 +157,7 @@ class Reports:
     saved: Callable[[int], None] | None = None
 
     def tell(self, step: int, schedule: Schedule, loss: float, seconds: float) -> None:
-        """Log the progress and call the listener.
-
-        Args:
-            step: Steps done, at least 1.
-            schedule: Schedule of the training.
-            loss: Mean loss over the steps since the last report.
-            seconds: Seconds used so far.
-        """
+        """Log the progress and call the listener."""
         share = schedule.share(step, seconds)
         progress = TrainingProgress(self.name, step, schedule.steps, loss, seconds, seconds * (1 - share) / share)
         log.info("%s", progress)
@@ -186,18 +172,7 @@ def run(
     checkpoint: Checkpoint,
     reports: Reports,
 ) -> int:
-    """Train until the schedule's end, starting from the checkpoint if there is one.
-
-    Args:
-        model: Model that is trained in place.
-        loss_at: Returns the loss of a step from the step's number alone.
-        schedule: Duration and learning rate.
-        checkpoint: Place of the state; its folder is created.
-        reports: Receiver of the progress.
-
-    Returns:
-        Number of steps done.
-    """
+    """Train until the schedule's end, starting from the checkpoint if there is one."""
     checkpoint.path.parent.mkdir(parents=True, exist_ok=True)
     optimiser = torch.optim.AdamW(model.parameters(), lr=schedule.rate, betas=(0.9, 0.98), weight_decay=schedule.decay)
     step, before = checkpoint.restore(model, optimiser)

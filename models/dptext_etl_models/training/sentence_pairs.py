@@ -32,15 +32,7 @@ class SentencePairs:
 
     @classmethod
     def read(cls, path: Path, columns: tuple[str, str] = ("text", "paraphrase")) -> Self:
-        """Read a Parquet, CSV, TSV or NDJSON file; leave out rows with a null or an empty text.
-
-        Args:
-            path: The file.
-            columns: Names of the columns of texts and of paraphrases.
-
-        Raises:
-            InputError: The file is missing, of another kind, or has no such columns or no pairs to train on.
-        """
+        """Read a Parquet, CSV, TSV or NDJSON file; leave out rows with a null or an empty text."""
         import polars as pl
 
         readers: dict[str, Callable[[Path], pl.LazyFrame]] = {

@@ -20,35 +20,13 @@ _CHUNK = 20_000
 
 
 def token_rows(read: Callable[[Sequence[str]], npt.NDArray[np.integer]], texts: Iterable[str], length: int) -> Rows:
-    """Encode texts, some thousands at a time.
-
-    Args:
-        read: Cuts and pads texts to rows of ids, as a release does (`inference.latent`).
-        texts: Public texts.
-        length: Tokens per row.
-
-    Returns:
-        Token ids, shape (texts, length).
-    """
+    """Encode texts, some thousands at a time."""
     found = [np.asarray(read(chunk), dtype=np.int32) for chunk in _chunks(texts)]
     return np.concatenate(found) if found else np.zeros((0, length), dtype=np.int32)
 
 
 def public_texts(corpora: Sequence[Corpus], words: int, count: int, seed: int) -> list[str]:
-    """Draw short texts from corpora by their shares; leave out texts that are held out for evaluation.
-
-    Args:
-        corpora: Public corpora.
-        words: Largest number of words of a text.
-        count: Number of texts wanted.
-        seed: Seed of all choices.
-
-    Returns:
-        About `count` texts, corpus after corpus.
-
-    Raises:
-        InputError: The corpora hold no text.
-    """
+    """Draw short texts from corpora by their shares; leave out texts that are held out for evaluation."""
     total = sum(corpus.share for corpus in corpora)
     found: list[str] = []
     for number, corpus in enumerate(corpora):
@@ -60,17 +38,7 @@ def public_texts(corpora: Sequence[Corpus], words: int, count: int, seed: int) -
 
 
 def short_texts(texts: Sequence[str], words: int, count: int, seed: int) -> list[str]:
-    """Draw short public texts: a whole text if it is short, otherwise one of its sentences or some words in a row.
-
-    Args:
-        texts: Public texts of any length; long ones are drawn more often.
-        words: Largest number of words of a short text.
-        count: Number of texts wanted.
-        seed: Seed of all choices.
-
-    Returns:
-        At most `count` texts; draws that hold only punctuation are left out. Every second text has no punctuation.
-    """
+    """Draw short public texts: a whole text if it is short, otherwise one of its sentences or some words in a row."""
     if not texts:
         return []
     draw = np.random.default_rng(seed)
@@ -87,17 +55,7 @@ def bare(text: str) -> str:
 
 
 def batch(rows: Rows, size: int, seed: int, step: int) -> Rows:
-    """Draw the rows of a step with replacement.
-
-    Args:
-        rows: All rows, shape (rows, length).
-        size: Rows per batch.
-        seed: Seed of the training.
-        step: Number of the step, from 0.
-
-    Returns:
-        Rows of the step, shape (size, length).
-    """
+    """Draw the rows of a step with replacement."""
     draw = np.random.default_rng((seed, step))
     return rows[draw.integers(0, len(rows), size=size)]
 
@@ -111,14 +69,7 @@ def stacked(rows: Sequence[Sequence[int]], padding: int) -> npt.NDArray[np.int64
 
 
 def random_rows(shape: tuple[int, int], ids: range, marks: tuple[int, int], draw: np.random.Generator) -> Rows:
-    """Draw rows of uniform ids and uniform lengths; they teach the model to copy tokens that it never saw.
-
-    Args:
-        shape: Number of rows, and tokens per row.
-        ids: Ids to draw from.
-        marks: Id that ends a row, and id that pads it.
-        draw: Random generator.
-    """
+    """Draw rows of uniform ids and uniform lengths; they teach the model to copy tokens that it never saw."""
     count, length = shape
     rows = draw.integers(ids.start, ids.stop, size=shape, dtype=np.int32)
     ends = draw.integers(1, length, size=(count, 1))

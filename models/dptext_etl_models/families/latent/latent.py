@@ -50,12 +50,7 @@ _BOUND = b"dptext/latent/v1\0"
 
 
 def latent_keys(record_keys: pa.Array, latents: npt.NDArray[np.floating]) -> pa.Array:
-    """Return keys that follow from a record's key and from its latent, bit for bit (docs/spec/stream.md#latent-key).
-
-    Args:
-        record_keys: Fixed-size binary of 32 bytes, shape (rows,).
-        latents: As the encoder gave them, shape (rows, size).
-    """
+    """Return keys that follow from a record's key and from its latent, bit for bit (docs/spec/stream.md#latent-key)."""
     written = np.nan_to_num(np.asarray(latents, "<f8"), nan=0.0, posinf=0.0, neginf=0.0) + 0.0
     keys = [
         hmac.digest(key, _BOUND + row.tobytes(), "sha256")
@@ -124,13 +119,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         return self.release_with(self.latent_model, texts, keys.of(texts))
 
     def release_with(self, model: LatentModel, texts: pa.Array, record_keys: pa.Array) -> Released:
-        """Release with a given model and given record keys, for tests; everything else calls `release`.
-
-        Args:
-            model: Model that encodes and decodes.
-            texts: Strings of any Arrow layout, nulls allowed.
-            record_keys: Fixed-size binary of 32 bytes, one per text.
-        """
+        """Release with a given model and given record keys, for tests; everything else calls `release`."""
         written: list[str | None] = [None] * len(texts)
         failed = np.zeros(len(texts), np.uint32)
         decode, progress = decoding(model), Progress(len(texts) - texts.null_count)
@@ -143,11 +132,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         return Released(pa.array(written, pa.large_string()), self.positions(texts), failed=pa.array(failed))
 
     def probe(self) -> None:
-        """Encode and decode public texts, a short one and one that is cut.
-
-        Raises:
-            PolicyError: The model fails on them.
-        """
+        """Encode and decode public texts, a short one and one that is cut."""
         self.probe_with(self.latent_model)
 
     def probe_with(self, model: LatentModel) -> None:
@@ -162,9 +147,6 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         texts from it as often as wanted, for nothing. Where keys and latents are the same, so is the noise. Where the
         same text has another latent (numbers of half the length, another device or library), it is another release
         with noise of its own, at full cost: two of them differ by noise, and never by a function of the raw text alone.
-
-        Raises:
-            PolicyError: The configuration does not say that vectors leave.
         """
         if self.releases != "latents":
             raise PolicyError(
@@ -268,9 +250,6 @@ class LatentMechanism(LatentNoise, ModelMechanism):
 
         A mechanism with other `num_beams`, or with a decoder that was trained further on public text, may decode
         latents of this one.
-
-        Raises:
-            PolicyError: The latents have another size than this model's.
         """
         model, size = self.latent_model, getattr(noisy.type, "list_size", None)
         if size != model.size * self.sentences:

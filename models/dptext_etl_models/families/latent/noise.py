@@ -191,11 +191,6 @@ class LatentNoise(Allocated):
         """Return the size of the noise of a sentence that takes a part of a budget.
 
         Of Gaussian noise the squares of mu add up, so a part is one of them; of Laplace noise it is one of epsilon.
-
-        Args:
-            size: Numbers of its latent.
-            part: Its part, in millionths.
-            whole: The whole budget of the pass, in millionths.
         """
         return self._scale_of(size, whole / MICRO, Fraction(whole, part))
 

@@ -21,18 +21,7 @@ Place = tuple[str, str]
 
 
 def antonyms_among(path: str | Path, outputs: Sequence[str]) -> Callable[[str], Sequence[int]]:
-    """Return a function that finds the antonyms of a word among outputs.
-
-    Args:
-        path: Archive of WordNet's files in NLTK's format: wordnet.zip.
-        outputs: Texts of the outputs.
-
-    Returns:
-        A function from a word to the indices of the outputs that are its antonyms.
-
-    Raises:
-        ArtifactError: The file is missing or is not such an archive.
-    """
+    """Return a function that finds the antonyms of a word among outputs."""
     with seam("reading WordNet", ArtifactError, "give the path of NLTK's wordnet.zip"):
         opposites = _opposites(Path(path))
     numbers: dict[str, list[int]] = {}

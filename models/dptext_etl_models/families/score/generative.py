@@ -82,12 +82,7 @@ class GenerativeMechanism(ScoreMechanism):
 
     @classmethod
     def from_temperature(cls, temperature: float, **parameters: Any) -> Self:
-        """Return the mechanism that samples at the papers' temperature T: epsilon = 2 (high - low) / T.
-
-        Args:
-            temperature: Divisor of the clipped scores, above 0.
-            parameters: All other parameters.
-        """
+        """Return the mechanism that samples at the papers' temperature T: epsilon = 2 (high - low) / T."""
         low, high = cls(epsilon=1.0, **parameters).clip_range
         return cls(epsilon=2 * (high - low) / temperature, **parameters)
 
@@ -178,15 +173,7 @@ class GenerativeMechanism(ScoreMechanism):
         sampler: Sampler = scoring,
         listener: Listener | None = None,
     ) -> Released:
-        """Release with a given scorer and given record keys, for tests; everything else calls `release`.
-
-        Args:
-            generator: Scorer of tokens.
-            texts: Strings of any Arrow layout.
-            record_keys: Fixed-size binary of 32 bytes, one per text.
-            sampler: Sampler of outputs.
-            listener: Called with the number of texts done and the number of all texts.
-        """
+        """Release with a given scorer and given record keys, for tests; everything else calls `release`."""
         present = texts.is_valid().to_numpy(zero_copy_only=False)
         prompts = generator.prompts(_filled(texts))
         if self.mode == "strict":
@@ -219,11 +206,7 @@ class GenerativeMechanism(ScoreMechanism):
         return Released(text, positions, steps, pa.array(failed, pa.uint32()))
 
     def probe(self) -> None:
-        """Score two steps of the answer to a short public text, and of that to one that fills the longest prompt.
-
-        Raises:
-            PolicyError: The model fails on them.
-        """
+        """Score two steps of the answer to a short public text, and of that to one that fills the longest prompt."""
         self.probe_with(self.generator)
 
     def probe_with(self, generator: Generator) -> None:

@@ -11,24 +11,12 @@ from dptext_etl_models.inference.masked.steps import Script
 
 
 def marked(script: Script, words: Sequence[str], most: int) -> Marked:
-    """Mark the words of a text: a draw that adds a word, or pads the text, has none.
-
-    Args:
-        script: The positions of the text.
-        words: Its words.
-        most: Largest number of draws of a text with these disclosures.
-    """
+    """Mark the words of a text: a draw that adds a word, or pads the text, has none."""
     return Marked(words, [item.word if item.word >= 0 else None for item in script.items if item.drawn], most)
 
 
 def marked_again(script: Script, drawn: Sequence[str], most: int) -> Marked:
-    """Mark what was drawn as a text with the same positions; kept words stay, and padding has no word.
-
-    Args:
-        script: The positions of the text.
-        drawn: Words that were drawn, in the order of the draws.
-        most: Largest number of draws of a text with these disclosures.
-    """
+    """Mark what was drawn as a text with the same positions; kept words stay, and padding has no word."""
     outputs, words = iter(drawn), list[str]()
     places: list[int | None] = []
     for item in script.items:
@@ -41,12 +29,6 @@ def marked_again(script: Script, drawn: Sequence[str], most: int) -> Marked:
 
 
 def marked_along(text: str, steps: int, n_max: int) -> Marked:
-    """Mark a text whose answer is drawn step by step: a step stands for the word as far along the text as itself.
-
-    Args:
-        text: The text.
-        steps: Largest number of draws.
-        n_max: Largest number of words to read.
-    """
+    """Mark a text whose answer is drawn step by step: a step stands for the word as far along the text as itself."""
     words = [segment for segment, is_word in _kernel.split(text) if is_word][:n_max]
     return Marked(words, along(len(words), steps), steps)

@@ -150,15 +150,7 @@ class MaskedMechanism(MaskedOutputs):
     def release_with(
         self, scorer: Scorer, sampler: Sampler, texts: pa.Array, record_keys: pa.Array, progress: Progress | None = None
     ) -> Released:
-        """Release with another scorer or sampler, for tests; everything else calls `release`.
-
-        Args:
-            scorer: Scorer of positions.
-            sampler: Sampler of outputs.
-            texts: Strings, nulls allowed.
-            record_keys: Fixed-size binary of 32 bytes, one per text.
-            progress: Called after every batch.
-        """
+        """Release with another scorer or sampler, for tests; everything else calls `release`."""
         encoded = self._reader.encode(texts, self._input_policy_json, record_keys)
         offsets = pa.array(encoded[1]).to_numpy().astype(np.int64)
         counts = np.diff(offsets)
@@ -207,11 +199,7 @@ class MaskedMechanism(MaskedOutputs):
         return draw_in_passes(self.allocation, of_words, work.keys, work.sampler, once=once, words=of_drawn)
 
     def probe(self) -> None:
-        """Score masks of a short public text, and of one that fills the window.
-
-        Raises:
-            PolicyError: The model fails on them.
-        """
+        """Score masks of a short public text, and of one that fills the window."""
         self.probe_with(self.scorer())
 
     def probe_with(self, scorer: Scorer) -> None:
@@ -230,13 +218,7 @@ class MaskedMechanism(MaskedOutputs):
         return self.block or 1
 
     def scripts(self, reads: Sequence[Read], counts: npt.NDArray[np.int64], keys: pa.Array) -> list[Script]:  # noqa: ARG002
-        """Return the script of each text.
-
-        Args:
-            reads: The words of the texts.
-            counts: Positions of each text, shape (texts,).
-            keys: Record keys, fixed-size binary of 32 bytes, one per text.
-        """
+        """Return the script of each text."""
         if not self.hides_length:
             return [Script.plain(read.words, read.kept) for read in reads]
         return [
@@ -267,11 +249,7 @@ class MaskedMechanism(MaskedOutputs):
         return ()
 
     def scorer(self) -> Scorer:
-        """Return the model as a scorer on this machine's device, built once per process; or what was put in its place.
-
-        Raises:
-            PolicyError: The model cannot be loaded, or is not a masked language model.
-        """
+        """Return the model as a scorer on this machine's device, built once per process, or its substitute."""
         if self.model_place in self.__dict__:
             given: Scorer = self.__dict__[self.model_place]
             return given

@@ -102,13 +102,7 @@ class PlusMinusMechanism(MaskedMechanism):
         return replace(cost, eps_approx=micro(likely * exact(self.epsilon)), delta=fine(self.delta))
 
     def scripts(self, reads: Sequence[Read], counts: npt.NDArray[np.int64], keys: pa.Array) -> list[Script]:
-        """Return the script of each text; for "plusminus" it follows a plan from a stream of its own.
-
-        Args:
-            reads: The words of the texts.
-            counts: Words of each text that take part, shape (texts,).
-            keys: Record keys, fixed-size binary of 32 bytes, one per text.
-        """
+        """Return the script of each text; for "plusminus" it follows a plan from a stream of its own."""
         if self.variant == "plain":
             return super().scripts(reads, counts, keys)
         drawn = draw_plans(keys, counts, self.deletion, self.addition)

@@ -56,11 +56,7 @@ class ScoreMechanism(Allocated, ModelMechanism):
 
     @cached_property
     def clip_range(self) -> Clip:
-        """Return the public range that scores are clipped to.
-
-        Raises:
-            PolicyError: No range is given, and none is known for this model.
-        """
+        """Return the public range that scores are clipped to."""
         if isinstance(self.clip, tuple):
             return self.clip
         if self.clip is None and self.model.startswith(PREFIX):
@@ -119,14 +115,7 @@ class ScoreMechanism(Allocated, ModelMechanism):
         return {"draw": one | facts | after}
 
     def spend_of(self, draws: int, guarantee: Guarantee, *, positions: int, beside: Fraction = Fraction(0)) -> Spend:
-        """Return the cost of a number of adaptive draws.
-
-        Args:
-            draws: Largest number of draws of the exponential mechanism, at least 0.
-            guarantee: The claim.
-            positions: Number of positions that the charge counts.
-            beside: Pure epsilon of other draws (a noisy length).
-        """
+        """Return the cost of a number of adaptive draws."""
         if self.allocation is not None:
             arguments = guarantee, self.allocation, draws, self.outputs
             return spend_of_allocation(*arguments, positions=positions, beside=beside)

@@ -33,18 +33,7 @@ class _Outputs(NamedTuple):
 
 
 class ModelGenerator:
-    """Score next tokens with a language model.
-
-    Args:
-        model: A causal model or an encoder-decoder of transformers, in evaluation mode.
-        prompts: Encoder of texts to token ids, and decoder.
-        columns: Token ids that can be drawn, in increasing order; only these columns of the model's head are scored.
-        ends: Those of them that end a text.
-        longest: Largest number of tokens of an output.
-
-    Raises:
-        PolicyError: The model's scores do not fit its configuration.
-    """
+    """Score next tokens with a language model."""
 
     def __init__(
         self, model: Any, prompts: Prompts, columns: npt.NDArray[np.int64], ends: frozenset[int], longest: int
@@ -82,14 +71,7 @@ class ModelGenerator:
         return min(_CUDA_ROWS, 1 << (fitting.bit_length() - 1))
 
     def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> Batch:
-        """Start a batch (see `steps.Generator.begin`); dummy rows continue a prompt of one token.
-
-        Args:
-            prompts: Token ids of each prompt, at most `rows` prompts, each shorter than the bucket.
-            bucket: Padded length of every prompt, in tokens.
-            rows: Rows of the batch.
-            longest: Largest number of tokens that a row draws.
-        """
+        """Start a batch (see `steps.Generator.begin`); dummy rows continue a prompt of one token."""
         import torch
 
         started = [*prompts, *[self._dummy] * (rows - len(prompts))]

@@ -26,18 +26,7 @@ _WORD = re.compile(r"\S+")
 
 
 class Prompts:
-    """Encode texts with a template to token ids, and decode drawn tokens.
-
-    Args:
-        tokenizer: A fast tokenizer of transformers.
-        template: Prompt that holds `FIELD` once.
-        limit: Largest number of tokens of a prompt.
-        n_max: Largest number of words of a text; all words after them are cut first.
-        continued: True if the model continues the prompt, so that no end token follows it.
-
-    Raises:
-        PolicyError: The template alone takes nearly all of the limit.
-    """
+    """Encode texts with a template to token ids, and decode drawn tokens."""
 
     def __init__(self, tokenizer: Any, template: str, limit: int, n_max: int, *, continued: bool) -> None:
         from tokenizers import Tokenizer

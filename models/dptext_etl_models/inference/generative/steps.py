@@ -68,33 +68,14 @@ class Generator(Protocol):
         """Return the number of rows of a batch of that bucket."""
 
     def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> Batch:
-        """Start a batch; rows beyond the prompts are dummies.
-
-        Args:
-            prompts: Token ids of each prompt, at most `rows` prompts, each shorter than the bucket.
-            bucket: Padded length of every prompt, in tokens.
-            rows: Rows of the batch.
-            longest: Largest number of tokens that a row draws.
-        """
+        """Start a batch; rows beyond the prompts are dummies."""
 
     def text(self, outputs: Sequence[int]) -> str:
         """Return the released text of a sequence of outputs, the end included if it was drawn."""
 
 
 class Generation:
-    """Draw the tokens of a column of texts.
-
-    Args:
-        generator: Scorer of tokens.
-        sampler: Sampler of outputs.
-        keys: Record keys, fixed-size binary of 32 bytes, one per text.
-        longest: Largest number of draws of each text, uint32; texts with 0 are skipped.
-        most: Largest number of draws of any text, which every batch reserves.
-        epsilon: Epsilon per draw.
-        clip: Public range of the scores.
-        epsilons: Epsilon of each draw of each text, as many as `longest` says, if not all take `epsilon`.
-        purpose: Purpose number of the stream (plus 256 per pass).
-    """
+    """Draw the tokens of a column of texts."""
 
     def __init__(
         self,
@@ -128,12 +109,7 @@ class Generation:
         return drawn
 
     def run(self, prompts: Sequence[Prompt], listener: Listener | None = None) -> None:
-        """Draw all texts to their ends.
-
-        Args:
-            prompts: One per text.
-            listener: Revealed how far it is.
-        """
+        """Draw all texts to their ends."""
         report = _Report(int((~self._ended).sum()), listener)
         for bucket, members in self._buckets(prompts):
             self._rows[bucket] = self._generator.rows(bucket)
@@ -222,16 +198,7 @@ class Generation:
 
 
 def scores_of(batch: Batch, rows: int, outputs: int) -> Any:
-    """Return the scores of a batch, shape (rows, outputs).
-
-    Args:
-        batch: The batch.
-        rows: Its number of rows.
-        outputs: Size of the output set.
-
-    Raises:
-        ValueError: The scores have another shape.
-    """
+    """Return the scores of a batch, shape (rows, outputs)."""
     scores = batch.scores()
     if tuple(scores.shape) != (rows, outputs):
         raise ValueError("scores have another shape than the output set")
@@ -239,13 +206,7 @@ def scores_of(batch: Batch, rows: int, outputs: int) -> Any:
 
 
 def probe_scores(generator: Generator, prompts: Sequence[Prompt], most: int) -> list[bool]:
-    """Say of public prompts whether two steps of their answers can be scored: the first in a whole batch, others alone.
-
-    Args:
-        generator: What scores.
-        prompts: One per public text.
-        most: Most draws of any text.
-    """
+    """Return whether two steps of answers to public prompts can be scored: in a batch, then alone."""
     found = []
     for number, prompt in enumerate(prompts):
         bucket = generator.bucket(len(prompt or ()))

@@ -53,11 +53,7 @@ class Sizes:
 
 
 class Autoencoder(nn.Module):
-    """Two LSTMs of one layer and one embedding.
-
-    Args:
-        sizes: Sizes of the layers.
-    """
+    """Two LSTMs of one layer and one embedding."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -83,15 +79,7 @@ class Autoencoder(nn.Module):
         return self.scores(out[:, 0]), state
 
     def forward(self, latents: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the scores with which the decoder writes known texts (teacher forcing), for training.
-
-        Args:
-            latents: Shape (rows, 2 * hidden), clipped or noisy as the training needs.
-            targets: Target ids (`AutoencoderModel.targets`), shape (rows, l): words, end, padding.
-
-        Returns:
-            Scores, shape (rows, l, vocabulary); ignore positions whose target is `PAD`.
-        """
+        """Return the scores with which the decoder writes known texts (teacher forcing), for training."""
         start = targets.new_full((len(targets), 1), START)
         out, _ = self.decoder(self.embedding(torch.cat([start, targets[:, :-1]], 1)), self.state(latents))
         return self.scores(out)
@@ -103,11 +91,7 @@ def clipped(latents: torch.Tensor, bound: float) -> torch.Tensor:
 
 
 def word_tokenizer(words: Iterable[str]) -> Any:
-    """Return a tokenizer (tokenizers) over a public list of words, in order; special ids come first.
-
-    Args:
-        words: Lower-case words and punctuation marks; repetitions and special names are skipped.
-    """
+    """Return a tokenizer (tokenizers) over a public list of words, in order; special ids come first."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
     numbers = {name: number for number, name in enumerate(SPECIAL)}
@@ -120,14 +104,7 @@ def word_tokenizer(words: Iterable[str]) -> Any:
 
 
 def save(folder: Path, model: Autoencoder, tokenizer: Any, **facts: Any) -> None:
-    """Write an autoencoder as a folder of public files.
-
-    Args:
-        folder: The folder; it is created if needed.
-        model: The model on any device.
-        tokenizer: Tokenizer of `word_tokenizer`.
-        facts: More entries of config.json: provenance, figures.
-    """
+    """Write an autoencoder as a folder of public files."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_bytes(canon({"format": KIND, **asdict(model.sizes), **facts}))
     weights = {name: value.detach().float().cpu().numpy() for name, value in model.state_dict().items()}
@@ -136,11 +113,7 @@ def save(folder: Path, model: Autoencoder, tokenizer: Any, **facts: Any) -> None
 
 
 def load(folder: Path, device: str = "cpu") -> tuple[Autoencoder, Any]:
-    """Read a folder of `save`: the model in evaluation mode without gradients, and its tokenizer.
-
-    Raises:
-        ValueError: The folder has another format, or weights of other sizes.
-    """
+    """Read a folder of `save`: the model in evaluation mode without gradients, and its tokenizer."""
     from safetensors.torch import load_file
     from tokenizers import Tokenizer
 
@@ -169,13 +142,7 @@ def random_autoencoder(folder: Path, words: Iterable[str]) -> None:
 
 
 class AutoencoderModel:
-    """Encode and decode texts with an LSTM autoencoder, for latent mechanisms.
-
-    Args:
-        model: The loaded model.
-        tokenizer: Its tokenizer.
-        beams: Beams of the search that decodes; 1 is greedy search.
-    """
+    """Encode and decode texts with an LSTM autoencoder, for latent mechanisms."""
 
     def __init__(self, model: Autoencoder, tokenizer: Any, *, beams: int = 1) -> None:
         self.model, self.beams, self.length = model, beams, model.sizes.length

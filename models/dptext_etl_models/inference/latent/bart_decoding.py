@@ -18,14 +18,7 @@ KIND = "bart"
 
 
 class BartDecoding:
-    """Hold the beams of a batch (`beams.Decoder`).
-
-    Args:
-        model: A `BartForConditionalGeneration` in evaluation mode.
-        states: All vectors that the decoder attends to, shape (rows, l, d).
-        beams: Largest number of copies of a row.
-        steps: Largest number of ids.
-    """
+    """Hold the beams of a batch (`beams.Decoder`)."""
 
     def __init__(self, model: Any, states: torch.Tensor, beams: int, steps: int) -> None:
         self._model, self._decoder = model, model.get_decoder()

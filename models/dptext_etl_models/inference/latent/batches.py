@@ -26,14 +26,7 @@ EVERY = 30.0
 
 
 class Batches(Generic[Item, Made]):
-    """Compute over batches of constant shape.
-
-    Args:
-        compute: Takes exactly `rows` items and returns as many results, each a function of its own item.
-        rows: Rows per batch; the number is halved permanently if memory runs out.
-        filler: Constant item that fills batches.
-        failed: Constant result of an item on which `compute` fails.
-    """
+    """Compute over batches of constant shape."""
 
     def __init__(
         self, compute: Callable[[Sequence[Item]], Sequence[Made]], *, rows: int, filler: Item, failed: Made
@@ -77,11 +70,7 @@ class Batches(Generic[Item, Made]):
 
 
 class Progress:
-    """Log now and then how many records are done, and the time for the rest.
-
-    Args:
-        total: Number of all records.
-    """
+    """Log now and then how many records are done, and the time for the rest."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done = total, 0

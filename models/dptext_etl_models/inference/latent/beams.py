@@ -26,12 +26,7 @@ class Decoder(Protocol):
         """Continue with `beams` equal copies of every row, next to each other."""
 
     def following(self, ids: torch.Tensor, origins: torch.Tensor) -> torch.Tensor:
-        """Return scores after one more id, shape (rows * beams, ids).
-
-        Args:
-            ids: Id that each beam takes, shape (rows * beams,).
-            origins: Beam of the step before that each beam continues, shape (rows * beams,).
-        """
+        """Return scores after one more id, shape (rows * beams, ids)."""
 
 
 class Search(NamedTuple):
@@ -52,15 +47,7 @@ class Search(NamedTuple):
 
 @torch.inference_mode()
 def beam_search(decoder: Decoder, search: Search) -> torch.Tensor:
-    """Return the likeliest output of every row by mean log-probability, among finished and cut outputs.
-
-    Args:
-        decoder: A decoder at its start.
-        search: Parameters; one beam is greedy search.
-
-    Returns:
-        Ids, int64, shape (rows, steps); the id of the end fills the rest of a row.
-    """
+    """Return the likeliest output of every row by mean log-probability, among finished and cut outputs."""
     logits = decoder.first()
     rows, ids = logits.shape
     beams, wide = min(search.beams, ids // 2), 2 * min(search.beams, ids // 2)

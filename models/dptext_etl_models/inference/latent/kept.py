@@ -44,21 +44,7 @@ class Kept:
 
 
 def write_kept(folder: Path, columns: Sequence[int], width: int, stage: int, **more: Any) -> Path:
-    """Write the file next to the weights that were trained with these columns.
-
-    Args:
-        folder: Folder with model.safetensors.
-        columns: Column indices, strictly increasing, below `width`.
-        width: d of the model.
-        stage: Number of pruning stages.
-        more: `noise`, and entries of `facts`.
-
-    Returns:
-        The file's path.
-
-    Raises:
-        ArtifactError: The folder has no weights, or the columns are not such a list.
-    """
+    """Write the file next to the weights that were trained with these columns."""
     written = {
         "format": KIND,
         "kept": [int(column) for column in columns],
@@ -74,15 +60,7 @@ def write_kept(folder: Path, columns: Sequence[int], width: int, stage: int, **m
 
 
 def read_kept(path: Path, weights: str | None = None) -> Kept:
-    """Read the file.
-
-    Args:
-        path: The file.
-        weights: SHA-256 of the model.safetensors that it must belong to; None allows any.
-
-    Raises:
-        ArtifactError: The file is missing, malformed, or belongs to other weights.
-    """
+    """Read the file."""
     try:
         written = json.loads(path.read_bytes())
         columns = tuple(written["kept"])

@@ -48,15 +48,7 @@ class Ids(NamedTuple):
 
 
 class SequenceModel:
-    """Encode and decode texts with an encoder-decoder of transformers.
-
-    Args:
-        model: The loaded model in evaluation mode.
-        tokenizer: Its fast tokenizer.
-        length: l, ids per text.
-        beams: Beams of the search that decodes.
-        kept: Columns of a vector that are used, strictly increasing; None uses all. The decoder sees 0 in all others.
-    """
+    """Encode and decode texts with an encoder-decoder of transformers."""
 
     def __init__(
         self, model: Any, tokenizer: Any, *, length: int, beams: int = 10, kept: Sequence[int] | None = None

@@ -29,13 +29,7 @@ class _Layer(NamedTuple):
 
 
 class Encoder:
-    """Compute hidden states at masks.
-
-    Args:
-        embeddings: The model's embeddings with their norm.
-        layers: Its layers, the first one first.
-        heads: Number of attention heads.
-    """
+    """Compute hidden states at masks."""
 
     def __init__(self, embeddings: Any, layers: list[_Layer], heads: int) -> None:
         self._embeddings, self._layers, self._heads = embeddings, layers, heads
@@ -57,17 +51,7 @@ class Encoder:
         return cls(base.embeddings, found, heads.pop()) if known and len(heads) == 1 else None
 
     def __call__(self, ids: Any, real: Any, places: Any, extra: dict[str, Any]) -> Any:
-        """Compute hidden states.
-
-        Args:
-            ids: Token ids, shape (rows, length).
-            real: True for tokens, False for padding, shape (rows, length).
-            places: Rows, shape (rows, 1), and columns, shape (rows, masks), of the masks.
-            extra: Further arguments of the embeddings.
-
-        Returns:
-            Hidden states at masks, shape (rows, masks, width).
-        """
+        """Compute hidden states."""
         hidden = self._embeddings(input_ids=ids, **extra)
         seen = real[:, None, None, :]
         *layers, last = self._layers

@@ -84,14 +84,7 @@ class Rows(NamedTuple):
 
 
 class Layout:
-    """Hold the tokens of texts, and of their words as released so far.
-
-    Args:
-        scripts: The texts.
-        pieces: Token ids of every word of every text, in order.
-        frame: The tokens around the copies.
-        longest: Largest number of tokens of one output.
-    """
+    """Hold the tokens of texts, and of their words as released so far."""
 
     def __init__(self, scripts: Sequence[Script], pieces: Sequence[Pieces], frame: Frame, longest: int) -> None:
         self.frame = frame
@@ -222,11 +215,6 @@ class Layout:
         """Return tokens, number of real tokens per row, and segment numbers, shape (count, length).
 
         The rows after the given ones are dummies that hold only the frame.
-
-        Args:
-            rows: At most `count` rows.
-            count: Rows of the batch.
-            length: Padded length of a row, in tokens.
         """
         frame = self.frame
         tokens = np.full((count, length), frame.pad, np.int64)
@@ -248,13 +236,7 @@ class Layout:
         return tokens, totals, types
 
     def columns(self, rows: Rows, asked: Asked, masks: int) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-        """Return the positions of each row's masks, shape (n, masks), and True for those inside the window.
-
-        Args:
-            rows: n rows.
-            asked: The draws that they score.
-            masks: Padded number of masks per row.
-        """
+        """Return the positions of each row's masks, shape (n, masks), and True for those inside the window."""
         draws = asked.first[:, None] + np.arange(masks)
         real = draws < asked.last[:, None]
         items = self.item_of_draw[np.minimum(draws, asked.last[:, None] - 1)]
@@ -266,14 +248,7 @@ class Layout:
     def released(
         self, blocks: Sequence[Block], chosen: Sequence[Choices], pieces: Sequence[Pieces], single: Numbers | None
     ) -> None:
-        """Append the outputs of complete blocks, and the kept words after them.
-
-        Args:
-            blocks: Complete blocks, at most one per text.
-            chosen: Their outputs.
-            pieces: Token ids of every output.
-            single: The single token id of every output, if each has only one; otherwise None.
-        """
+        """Append the outputs of complete blocks, and the kept words after them."""
         if single is not None and not self._keeps and all(last - first == 1 for _, first, last in blocks):
             records = np.array([block.record for block in blocks], np.int64)
             self.tokens[self._begin[records] + self._done[records]] = single[np.concatenate(chosen)]

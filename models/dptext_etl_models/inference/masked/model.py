@@ -32,13 +32,7 @@ _HOOKING = threading.Lock()
 
 
 class MaskedModel:
-    """Score masks with a masked language model whose head is cut to the tokens that can be drawn.
-
-    Args:
-        model: A masked language model of transformers, in evaluation mode.
-        tokens: Token ids that can be drawn, in the order of the columns of `forward`.
-        window: Largest number of tokens of a row; the model may allow fewer.
-    """
+    """Score masks with a masked language model whose head is cut to the tokens that can be drawn."""
 
     def __init__(self, model: Any, tokens: Numbers, window: int) -> None:
         self._model, self._base = model, model.base_model
@@ -76,15 +70,6 @@ class MaskedModel:
         """Score masks.
 
         Libraries compute differently if no token of a batch is padding, so every row has at least one.
-
-        Args:
-            tokens: Token ids, shape (rows, length).
-            totals: Number of real tokens of each row, below length.
-            types: Segment numbers, shape (rows, length).
-            columns: Positions of each row's masks, shape (rows, masks).
-
-        Returns:
-            Scores of the tokens that can be drawn, shape (rows, masks, tokens), on the model's device.
         """
         import torch
 

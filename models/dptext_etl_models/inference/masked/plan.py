@@ -26,17 +26,7 @@ PLAN = 3
 def draw_plans(
     keys: pa.Array, counts: npt.NDArray[np.int64], deletion: float, addition: float
 ) -> list[npt.NDArray[np.bool_]]:
-    """Draw the plans of some texts.
-
-    Args:
-        keys: Record keys, fixed-size binary of 32 bytes, one per text.
-        counts: Number of words of each text that take part, shape (texts,).
-        deletion: Probability that a word is deleted; exactly the fraction that its decimal says.
-        addition: Probability that another word follows.
-
-    Returns:
-        One array per text, shape (words, 2): deleted, followed.
-    """
+    """Draw the plans of some texts."""
     records = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     words = np.arange(len(records), dtype=np.uint64) - np.repeat(starts[:-1], counts).astype(np.uint64)
@@ -48,13 +38,7 @@ def draw_plans(
 
 
 def planned(words: Sequence[str], kept: Sequence[bool], plan: npt.NDArray[np.bool_]) -> Script:
-    """Return the script of a text under a plan: remaining words and added words take one draw each.
-
-    Args:
-        words: Words of the text.
-        kept: True for each word that is released in clear and takes no part in the plan.
-        plan: Deleted and followed, shape (words that take part, 2).
-    """
+    """Return the script of a text under a plan: remaining words and added words take one draw each."""
     items: list[Item] = []
     of_words = iter(plan.tolist())
     for number, keep in enumerate(kept):

@@ -46,16 +46,7 @@ _WORDS = "roberta.embeddings.word_embeddings.weight"
 
 
 def masked_model(files: Mapping[str, Artifact], device: str, dtype: str) -> Any:
-    """Load a masked language model for scoring, once per process.
-
-    Args:
-        files: The model's files, by role.
-        device: "cpu" or "cuda"; models on a GPU are read by transformers.
-        dtype: "float32", "bfloat16" or "float16".
-
-    Raises:
-        PolicyError: transformers, which reads what is not read here, cannot read the files either.
-    """
+    """Load a masked language model for scoring, once per process."""
     found = None
     if device == "cpu":
         found = language_model.once("roberta", (dtype,), files, lambda folder: read(folder, getattr(torch, dtype)))
@@ -63,12 +54,7 @@ def masked_model(files: Mapping[str, Artifact], device: str, dtype: str) -> Any:
 
 
 def read(folder: Path, dtype: torch.dtype) -> Roberta | None:
-    """Read a folder; return None if it holds anything but a masked model that is known here.
-
-    Args:
-        folder: The model's folder.
-        dtype: The number type of its weights in memory.
-    """
+    """Read a folder; return None if it holds anything but a masked model that is known here."""
     from safetensors.torch import load_file
 
     try:
@@ -97,11 +83,7 @@ def _known(given: Any) -> bool:
 
 
 class Roberta(nn.Module):
-    """A masked model with the parts and names of transformers' `RobertaForMaskedLM`.
-
-    Args:
-        config: Its configuration.
-    """
+    """A masked model with the parts and names of transformers' `RobertaForMaskedLM`."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()

@@ -87,15 +87,7 @@ class Adjustment(NamedTuple):
 
 
 class MaskedScorer:
-    """Score positions with a masked language model.
-
-    Args:
-        model: The model with the columns of `lexicon.tokens`.
-        frame: The tokens that the tokenizer puts around a pair of texts.
-        lexicon: Words and outputs.
-        clip: Public range of the model's scores.
-        adjustment: Adjustment of scores, or None.
-    """
+    """Score positions with a masked language model."""
 
     def __init__(
         self, model: MaskedModel, frame: Frame, lexicon: Lexicon, clip: Clip, adjustment: Adjustment | None = None
@@ -148,13 +140,7 @@ class MaskedScorer:
         return min(_AT_A_TIME, int(torch.get_num_threads()))
 
     def batch(self, layout: Layout, asked: Asked, shape: Shape) -> Batch:
-        """Fill a batch with some rows of one shape.
-
-        Args:
-            layout: The texts.
-            asked: The draws to score, at most as many as a batch of that shape has rows.
-            shape: Padded tokens and masks of a row.
-        """
+        """Fill a batch with some rows of one shape."""
         rows, count = layout.rows(asked), self.rows(shape)
         columns = np.zeros((count, shape.masks), np.int64)
         columns[: len(asked.first)], real = layout.columns(rows, asked, shape.masks)
@@ -175,17 +161,7 @@ class MaskedScorer:
             return flat.float() if flat.device.type == "cpu" and flat.dtype.itemsize < 4 else flat
 
     def scores(self, batch: Batch, made: Any, layout: Layout, words: Sequence[str]) -> tuple[Numbers, Any]:
-        """Return draws and their scores, adjusted.
-
-        Args:
-            batch: The batch.
-            made: What `forward` made of it.
-            layout: The texts.
-            words: The words of the layout's texts by index, for the similarity or the antonyms of a word.
-
-        Returns:
-            The draws whose masks are inside the window, and their scores, shape (draws, outputs).
-        """
+        """Return draws and their scores, adjusted."""
         import torch
 
         draws = (batch.asked.first[:, None] + np.arange(batch.shape.masks))[batch.real]

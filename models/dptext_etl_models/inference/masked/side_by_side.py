@@ -16,11 +16,7 @@ _SETTING = Lock()
 
 
 class SideBySide:
-    """Do some pieces of work at a time.
-
-    Args:
-        width: Pieces at a time; 1 does each at once, in the thread that asks, with all of torch's threads.
-    """
+    """Do some pieces of work at a time."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -33,7 +29,7 @@ class SideBySide:
         done: Future[Any] = Future()
         try:
             done.set_result(work(*given))
-        except Exception as exc:  # noqa: BLE001  (whoever asks for the result gets it)
+        except Exception as exc:  # noqa: BLE001  (the caller of the result gets it)
             done.set_exception(exc)
         return done
 

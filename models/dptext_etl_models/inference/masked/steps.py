@@ -76,13 +76,7 @@ class Script:
 
     @classmethod
     def plain(cls, words: Sequence[str], kept: Sequence[bool] | None = None, padding: int = 0) -> Script:
-        """Make the script that draws every word that is not kept, and then the padding.
-
-        Args:
-            words: Words of the text.
-            kept: True for each word that is released in clear; None keeps none.
-            padding: Draws after the end of the text, at least 0.
-        """
+        """Make the script that draws every word that is not kept, and then the padding."""
         told = kept or [False] * len(words)
         items = [Item(number, not keep, number + 1) for number, keep in enumerate(told)]
         return cls(words, items + [Item(PADDED, True, len(words))] * padding)
@@ -174,19 +168,6 @@ def draw(
 
     Where the scorer fails on texts as a whole, they are drawn again in halves, down to the text that it fails on: that
     one alone is uniform. A draw takes the same integers of its record's stream no matter what is scored next to it.
-
-    Args:
-        scorer: Scorer of positions.
-        sampler: Sampler of outputs.
-        scripts: The texts.
-        keys: Record keys, fixed-size binary of 32 bytes, one per text.
-        parameters: Parameters of one draw.
-        block: Number of positions that are drawn together; 1 draws one after the other.
-        epsilons: Epsilon of each draw of each text, if not all take that of the parameters.
-        progress: Called after every batch.
-
-    Returns:
-        One per text.
     """
     report = _Report(sum(script.draws for script in scripts), progress)
     drawn: list[Drawn] = []

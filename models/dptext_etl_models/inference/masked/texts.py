@@ -15,28 +15,14 @@ from dptext_etl_models.inference.masked.steps import INSERTED, Script
 
 
 def write_strict(script: Script, chosen: Choices, outputs: Sequence[str]) -> str:
-    """Join drawn outputs and kept words by single blanks; the padding of a hidden length gives nothing.
-
-    Args:
-        script: The positions of the text.
-        chosen: Indices of the drawn outputs, in the order of the draws.
-        outputs: The text of each output.
-    """
+    """Join drawn outputs and kept words by single blanks; the padding of a hidden length gives nothing."""
     drawn = iter(chosen.tolist())
     written = (outputs[next(drawn)] if item.drawn else script.words[item.word] for item in script.items)
     return " ".join(word for word in written if word != PAD)
 
 
 def write_faithful(text: str, n_max: int, script: Script, chosen: Choices, outputs: Sequence[str]) -> str:
-    """Put drawn outputs in the places of words, with a capital letter if the word had one (as the paper's code does).
-
-    Args:
-        text: The text.
-        n_max: Largest number of words that were read.
-        script: The positions of the text.
-        chosen: Indices of the drawn outputs, in the order of the draws.
-        outputs: The text of each output.
-    """
+    """Put drawn outputs in the places of words, capitalized if the word was (as the paper's code does)."""
     drawn, places, last = iter(chosen.tolist()), dict[int, list[str]](), 0
     for item in script.items:
         if not item.drawn:

@@ -27,10 +27,6 @@ _IDLE = {
 class Tokens:
     """A tokenizer with the names that transformers gives to its parts.
 
-    Args:
-        backend: The tokenizer of the library `tokenizers`.
-        special: Special tokens by name, such as "mask_token".
-
     Attributes:
         backend_tokenizer: The tokenizer of the library `tokenizers`; a special token that a text spells is ordinary.
         all_special_ids: Ids of the special tokens.
@@ -52,24 +48,13 @@ class Tokens:
 
 
 def tokenizer(files: Mapping[str, Artifact]) -> Any:
-    """Return a model's tokenizer, read once per process, by transformers where its settings are not known here.
-
-    Args:
-        files: The model's files, by role.
-
-    Raises:
-        PolicyError: The model has no tokenizer that can be read without running its code.
-    """
+    """Return a model's tokenizer, read once per process, by transformers where its settings are not known here."""
     found = language_model.once("tokens", (), files, read, tokens_only=True)
     return language_model.tokenizer(files) if found is None else found
 
 
 def read(folder: Path) -> Tokens | None:
-    """Read a folder; return None if its tokenizer is more than the one file.
-
-    Args:
-        folder: The model's folder.
-    """
+    """Read a folder; return None if its tokenizer is more than the one file."""
     from tokenizers import Tokenizer
 
     beside = {"special_tokens_map.json", "added_tokens.json", "spiece.model", "spm.model", "vocab.json", "vocab.txt"}

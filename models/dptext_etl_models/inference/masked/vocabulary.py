@@ -26,9 +26,6 @@ _VOCABULARIES: dict[tuple[tuple[str, str], ...], MaskedVocabulary] = {}
 class MaskedVocabulary:
     """Encode words with a tokenizer.
 
-    Args:
-        tokenizer: A fast tokenizer of transformers, or `dptext_etl_models.inference.masked.tokens.Tokens`.
-
     Attributes:
         mask: Token id of the mask.
         size: Number of token ids of the tokenizer.
@@ -98,14 +95,7 @@ class MaskedVocabulary:
         ]
 
     def frame(self, window: int) -> Frame:
-        """Find the tokens that the tokenizer puts around a pair of texts.
-
-        Args:
-            window: Largest number of tokens of a row.
-
-        Raises:
-            PolicyError: The tokenizer has no padding, or only the frame fits into the window.
-        """
+        """Find the tokens that the tokenizer puts around a pair of texts."""
         both = self._backend.encode("a", "a")
         sides = both.sequence_ids
         first = [place for place, side in enumerate(sides) if side == 0]

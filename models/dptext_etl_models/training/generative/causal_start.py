@@ -32,12 +32,7 @@ _SHARP = 0.25  # factor of the last numbers, which are otherwise too sure of the
 
 
 def causal(entries: int, settings: Settings) -> Any:
-    """Return a GPT-2 of width `WIDTH` that continues a text as it went on where the present word stood before.
-
-    Args:
-        entries: Number of tokens.
-        settings: Layers, places and width of the feed-forward layers.
-    """
+    """Return a GPT-2 of width `WIDTH` that continues a text as it went on where the present word stood before."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(

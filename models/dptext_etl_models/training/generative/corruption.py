@@ -54,12 +54,7 @@ class Recipe:
 
 
 class Corruption:
-    """Make pairs of a spoilt text and its original.
-
-    Args:
-        tokenizer: A tokenizer of `training.vocabulary`; its whole words are what words are replaced by.
-        recipe: How often what happens.
-    """
+    """Make pairs of a spoilt text and its original."""
 
     def __init__(self, tokenizer: Tokenizer, recipe: Recipe) -> None:
         self._recipe = recipe
@@ -69,12 +64,7 @@ class Corruption:
         self._frequent = frozenset(WordVectors.load(limit=FREQUENT).words)
 
     def pair(self, text: str, rng: np.random.Generator) -> tuple[str, str]:
-        """Return what the model reads, and what it shall write.
-
-        Args:
-            text: A public text.
-            rng: Source of all choices.
-        """
+        """Return what the model reads, and what it shall write."""
         kind = rng.random()
         if kind < self._recipe.random:
             made = self._invented(len(text.split()), rng)
@@ -113,11 +103,7 @@ class Corruption:
 
 @lru_cache(maxsize=2)
 def neighbours(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the nearest of the given words of each that has a vector, the word itself left out.
-
-    Args:
-        words: Words, as a tuple.
-    """
+    """Return the nearest of the given words of each that has a vector, the word itself left out."""
     vectors = WordVectors.load()
     known = [word for word in words if word in vectors.index]
     if len(known) <= NEAR:

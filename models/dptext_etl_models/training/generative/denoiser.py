@@ -37,13 +37,7 @@ _NEAR_LENGTH = 8  # texts of a step are drawn from this many steps' worth of tex
 
 
 def tokenizer_in(folder: Path, texts: Sequence[str], settings: Settings) -> Any:
-    """Return the tokenizer that an earlier training left in the folder, or make one and save it there.
-
-    Args:
-        folder: Folder of the model.
-        texts: Public texts.
-        settings: Size of the vocabulary.
-    """
+    """Return the tokenizer that an earlier training left in the folder, or make one and save it there."""
     from tokenizers import decoders, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -63,13 +57,7 @@ def tokenizer_in(folder: Path, texts: Sequence[str], settings: Settings) -> Any:
 
 
 class Pairs:
-    """Make batches of prompts with spoilt texts and the tokens to write; batch i depends on texts, settings, i alone.
-
-    Args:
-        tokenizer: The model's tokenizer.
-        texts: Public texts.
-        settings: Sizes, and how texts are spoilt.
-    """
+    """Make batches of prompts with noisy texts and target tokens; batch i depends on texts, settings and i alone."""
 
     def __init__(self, tokenizer: Any, texts: Sequence[str], settings: Settings) -> None:
         self._texts = sorted((clean(text) for text in texts), key=lambda text: (text.count(" "), text))
@@ -99,13 +87,7 @@ class Pairs:
 
 
 def loss(model: Any, rows: Sequence[tuple[list[int], list[int]]], kind: Kind) -> Tensor:
-    """Return the mean cross-entropy of the answers' tokens; the head runs at these alone.
-
-    Args:
-        model: A model of `new_model`.
-        rows: Prompts and answers.
-        kind: Kind of the model.
-    """
+    """Return the mean cross-entropy of the answers' tokens; the head runs at these alone."""
     if kind == "seq2seq":
         read, labels = _rows([prompt for prompt, _ in rows], PADDING), _rows([answer for _, answer in rows], NOTHING)
         written = _rows([[END, *answer[:-1]] for _, answer in rows], PADDING)
@@ -128,20 +110,7 @@ def train(
     every: int = 250,
     listener: Callable[[resumable.TrainingProgress], None] | None = None,
 ) -> int:
-    """Train a model and write it to `folder`; resume a training that was stopped.
-
-    Args:
-        tokenizer: Tokenizer of `tokenizer_in`.
-        texts: Public texts.
-        settings: Sizes and schedule of the training.
-        folder: Output folder; the model is written after every checkpoint.
-        facts: Facts about the corpus, written next to the model.
-        every: Steps between checkpoints.
-        listener: Called with the progress.
-
-    Returns:
-        Number of steps done.
-    """
+    """Train a model and write it to `folder`; resume a training that was stopped."""
     model, pairs = new_model(tokenizer, settings), Pairs(tokenizer, texts, settings)
 
     def loss_at(step: int) -> Tensor:
@@ -160,15 +129,7 @@ def train(
 
 
 def write(model: Any, tokenizer: Any, settings: Settings, folder: Path, facts: Mapping[str, Any]) -> None:
-    """Write the model in its present state, in half precision, with its tokenizer and the facts of its training.
-
-    Args:
-        model: The model; a copy is written.
-        tokenizer: The model's tokenizer.
-        settings: Settings of the training.
-        folder: Output folder.
-        facts: Facts about the corpus and the training.
-    """
+    """Write the model in its present state, in half precision, with its tokenizer and the facts of its training."""
     import copy
 
     copy.deepcopy(model).half().save_pretrained(folder)

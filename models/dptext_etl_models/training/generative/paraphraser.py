@@ -70,15 +70,7 @@ class Settings:
 
 
 class Examples:
-    """Turn pairs into rows of tokens: prompt, paraphrase, end.
-
-    Args:
-        pairs: Pairs of a text and its paraphrase.
-        prompts: Encoder of texts to prompts.
-        answers: Encoder of paraphrases to tokens.
-        end: Token id that ends an answer.
-        longest: Largest number of tokens of a paraphrase, the end included.
-    """
+    """Turn pairs into rows of tokens: prompt, paraphrase, end."""
 
     def __init__(self, pairs: Sequence[Pair], prompts: Prompts, answers: Prompts, end: int, longest: int) -> None:
         read = zip(
@@ -104,13 +96,7 @@ class Examples:
         return ids, labels, attended
 
     def at(self, step: int, rows: int, seed: int) -> list[int]:
-        """Return the indices of a step's pairs; every epoch has an order of its own.
-
-        Args:
-            step: Number of the step, from 0.
-            rows: Pairs per batch.
-            seed: Seed of the orders.
-        """
+        """Return the indices of a step's pairs; every epoch has an order of its own."""
         per_epoch = math.ceil(len(self._rows) / rows)
         epoch, place = divmod(step, per_epoch)
         chosen: list[int] = _order(seed, epoch, len(self._rows))[place * rows : (place + 1) * rows].tolist()
@@ -132,25 +118,7 @@ def train(
     listener: Listener | None = None,
     every: int = 500,
 ) -> dict[str, Any]:
-    """Fine-tune, or resume from the checkpoint in `out`; write a folder that `dp_paraphrase` takes as its model.
-
-    Args:
-        base: Files of the causal model to start from, by role.
-        pairs: Public pairs.
-        out: Output folder for `config.json`, `model.safetensors`, the tokenizer, `training.json` and
-            `dptext_clip.json`; it holds `checkpoint/` until the last step.
-        settings: Prompt, sizes and schedule of the training.
-        clip: Estimate the public range of the scores from the pairs.
-        listener: Called with the progress.
-        every: Steps between checkpoints.
-
-    Returns:
-        Facts: settings, base, pairs, steps, mean loss per token of held-out pairs before and after.
-
-    Raises:
-        InputError: No pair fits into `longest` tokens.
-        PolicyError: The model is not a causal model, or names no end token.
-    """
+    """Fine-tune, or resume from the checkpoint in `out`; write a folder that `dp_paraphrase` takes as its model."""
     import torch
     from transformers.utils import logging as library
 

@@ -36,22 +36,7 @@ def made(
     seed: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> SentencePairs:
-    """Return pairs of a privatized public text and the text, those of an earlier attempt if they are there.
-
-    Args:
-        mechanism: The mechanism that privatizes.
-        corpora: Public texts.
-        path: File of the pairs.
-        identity: Hash of everything that decides about them; those of another one are made anew.
-        words: Largest number of words of a text.
-        count: Number of pairs to train on.
-        seed: Seed of the choice of texts.
-        progress: Called with the number of texts done and the number of all texts.
-
-    Raises:
-        InputError: The corpora hold no text, or none is left after it is privatized.
-        PolicyError: The mechanism's model fails on public texts.
-    """
+    """Return pairs of a privatized public text and the text, those of an earlier attempt if they are there."""
     import pyarrow.parquet as pq
 
     if path.is_file():

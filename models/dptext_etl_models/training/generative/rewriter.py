@@ -87,15 +87,7 @@ class InDomain:
 
 
 class Examples(paraphraser.Examples):
-    """Turn pairs into what an encoder reads and a decoder writes.
-
-    Args:
-        pairs: Pairs of a privatized text and the text.
-        prompts: Encoder of texts to prompts.
-        answers: Encoder of texts to tokens.
-        marks: Token ids that start the decoder, end an answer, and pad a row.
-        longest: Largest number of tokens of an answer, the end included.
-    """
+    """Turn pairs into what an encoder reads and a decoder writes."""
 
     def __init__(
         self,
@@ -129,27 +121,7 @@ def train(
     drawn: Callable[[int, int], None] | None = None,
     every: int = 500,
 ) -> dict[str, Any]:
-    """Fine-tune a rewriter for a mechanism, or resume from the checkpoint in `out`.
-
-    Args:
-        mechanism: The mechanism whose released texts it will write anew.
-        base: Files of the encoder-decoder to start from, by role.
-        corpora: Public texts.
-        out: Output folder for `config.json`, `model.safetensors`, the tokenizer and `training.json`; it holds
-            `checkpoint/` until the last step.
-        settings: Prompt, sizes and schedule of the training.
-        also: Further texts of the data's own field; None stops at T.
-        listener: Called with the progress of the training.
-        drawn: Called with the number of texts that are privatized and the number of all texts.
-        every: Steps between checkpoints.
-
-    Returns:
-        Facts: provenance, mechanism, base, corpora, settings, and of each stage its pairs, steps and losses.
-
-    Raises:
-        InputError: The corpora hold no text, or no text fits into `longest` tokens.
-        PolicyError: The model is not an encoder-decoder, or names no start or end.
-    """
+    """Fine-tune a rewriter for a mechanism, or resume from the checkpoint in `out`."""
     import torch
     from transformers.utils import logging as library
 

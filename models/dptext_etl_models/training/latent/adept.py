@@ -67,19 +67,7 @@ def train(
     every: int = 1000,
     listener: resumable.Listener | None = None,
 ) -> int:
-    """Train an autoencoder and write it after every checkpoint; resume a training that was stopped.
-
-    Args:
-        texts: Public texts.
-        settings: Sizes and schedule of the training.
-        folder: Output folder for config.json, model.safetensors, tokenizer.json, training.json and the checkpoints.
-        facts: Facts about the corpus, written into config.json.
-        every: Steps between checkpoints.
-        listener: Called with the progress.
-
-    Returns:
-        Number of steps done.
-    """
+    """Train an autoencoder and write it after every checkpoint; resume a training that was stopped."""
     tokenizer = autoencoder.word_tokenizer(common_words(texts, settings.vocabulary - len(autoencoder.SPECIAL)))
     torch.manual_seed(settings.seed)
     sizes = Sizes(tokenizer.get_vocab_size(), settings.embedding, settings.hidden, settings.length)
@@ -105,13 +93,7 @@ def train(
 
 
 def loss(model: Autoencoder, rows: np.ndarray[Any, np.dtype[np.int32]], clip: float) -> Tensor:
-    """Return the mean cross-entropy of writing the rows from their clipped latents.
-
-    Args:
-        model: The model that is trained.
-        rows: Target token ids, shape (rows, length): words, then an end, then padding.
-        clip: C, the bound on the latent's Euclidean norm.
-    """
+    """Return the mean cross-entropy of writing the rows from their clipped latents."""
     targets = torch.from_numpy(rows.astype(np.int64))
     latents = autoencoder.clipped(model.encode(in_front(targets)), clip)
     start = torch.full((len(targets), 1), autoencoder.START)

@@ -64,11 +64,7 @@ SMALL = Settings(epochs=3, steps=500, rate=1e-3, warmup=50, constant=False)
 
 
 def sigma(settings: Settings, columns: int) -> float:
-    """Return the standard deviation of the noise on every coordinate: 2 C sqrt(n) / mu, n = length x columns.
-
-    Raises:
-        PolicyError: Gaussian noise cannot keep this epsilon and delta.
-    """
+    """Return the standard deviation of the noise on every coordinate: 2 C sqrt(n) / mu, n = length x columns."""
     if not (0 < settings.epsilon < math.inf and 0 < settings.delta < 1):
         raise PolicyError(f"epsilon {settings.epsilon} and delta {settings.delta} are no budget; both are above 0")
     return 2 * settings.clip * math.sqrt(settings.length * columns) / largest_mu(settings.epsilon, settings.delta)
@@ -84,20 +80,7 @@ def train(
     every: int = 500,
     listener: resumable.Listener | None = None,
 ) -> int:
-    """Train a pruned model under noise and write it with the same kept columns; resume a training that was stopped.
-
-    Args:
-        base: Model that is trained in place. If no column was pruned, all are kept.
-        texts: Public texts.
-        settings: Budget, sizes and schedule of the training.
-        folder: Output folder for the model, `dptext_kept.json` and the checkpoints.
-        facts: Facts about the corpus, written next to the model.
-        every: Steps between checkpoints.
-        listener: Called with the progress.
-
-    Returns:
-        Number of steps done.
-    """
+    """Train a pruned model under noise and write it with the same kept columns; resume a training that was stopped."""
     rows = base.rows(texts, settings.length)
     width = base.model.config.d_model
     columns = list(range(width)) if base.kept is None else list(base.kept.columns)

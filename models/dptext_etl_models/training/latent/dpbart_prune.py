@@ -65,13 +65,7 @@ def importance(model: Any) -> npt.NDArray[np.float64]:
 
 
 def prune(kept: Sequence[int], scores: npt.NDArray[np.float64], quantile: float) -> list[int]:
-    """Return the columns of `kept` whose score is not below the quantile of the scores of `kept`.
-
-    Args:
-        kept: Remaining columns in increasing order.
-        scores: Importance of every column, shape (width,).
-        quantile: Between 0 and 1; the quantile is interpolated linearly.
-    """
+    """Return the columns of `kept` whose score is not below the quantile of the scores of `kept`."""
     left = scores[list(kept)]
     threshold = np.quantile(left, quantile)
     return [column for column, score in zip(kept, left.tolist(), strict=True) if score >= threshold]
@@ -87,20 +81,7 @@ def train(
     every: int = 500,
     listener: resumable.Listener | None = None,
 ) -> list[list[int]]:
-    """Prune and train in stages, and write the model with its kept columns; resume a training that was stopped.
-
-    Args:
-        base: Model that is trained in place.
-        texts: Public texts.
-        settings: Stages, sizes and schedule of the training.
-        folder: Output folder for the model, `dptext_kept.json` and the checkpoints.
-        facts: Facts about the corpus, written next to the model.
-        every: Steps between checkpoints.
-        listener: Called with the progress.
-
-    Returns:
-        Columns kept at every stage; a release uses those of the last stage but one.
-    """
+    """Prune and train in stages, and write the model with its kept columns; resume a training that was stopped."""
     rows = base.rows(texts, settings.length)
     identity = resumable.identity(asdict(settings), rows, base.sha256)
     history = _Stages(folder / resumable.FOLDER / _STAGES, identity, list(range(base.model.config.d_model)))

@@ -60,15 +60,7 @@ def encode(model: Any, rows: Tensor) -> Tensor:
 def loss(
     model: Any, rows: npt.NDArray[np.int32], path: Path, noise: torch.Generator | None = None, smoothing: float = 0.0
 ) -> Tensor:
-    """Return the mean cross-entropy of rebuilding every token of the rows, with the end and without padding.
-
-    Args:
-        model: A BART model with a head (`BartForConditionalGeneration`).
-        rows: Token ids, shape (rows, length).
-        path: Transformation of the latents.
-        noise: Generator of the noise; None takes torch's default.
-        smoothing: Label smoothing, from 0 to 1.
-    """
+    """Return the mean cross-entropy of rebuilding every token of the rows, with the end and without padding."""
     config = model.config
     tokens = torch.from_numpy(rows.astype(np.int64))
     latents = path.apply(encode(model, tokens), noise)

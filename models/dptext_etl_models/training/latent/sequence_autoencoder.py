@@ -71,16 +71,7 @@ class Settings:
 
 
 def train_tokenizer(texts: Iterable[str], size: int) -> Any:
-    """Train a byte-level BPE tokenizer that lower-cases; it encodes any text without unknown tokens.
-
-    Args:
-        texts: Public texts.
-        size: Number of tokens.
-
-    Returns:
-        A tokenizer of transformers. It ends every row with `</s>` and puts nothing at the start, since every position
-        of the latent costs noise.
-    """
+    """Train a byte-level BPE tokenizer that lower-cases; it encodes any text without unknown tokens."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -101,13 +92,7 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Any:
 
 
 def tokenizer_in(folder: Path, texts: Sequence[str], size: int) -> Any:
-    """Return the tokenizer that an earlier training left in the folder, or train one and save it there.
-
-    Args:
-        folder: Folder of the model.
-        texts: Public texts.
-        size: Number of tokens.
-    """
+    """Return the tokenizer that an earlier training left in the folder, or train one and save it there."""
     from transformers import PreTrainedTokenizerFast
 
     if (folder / "tokenizer.json").exists():
@@ -147,20 +132,7 @@ def train(
     every: int = 500,
     listener: resumable.Listener | None = None,
 ) -> int:
-    """Train a model and write it to `folder`; resume a training that was stopped.
-
-    Args:
-        tokenizer: Tokenizer of `train_tokenizer`.
-        texts: Public texts; they are cut after `settings.length` tokens.
-        settings: Sizes and schedule of the training.
-        folder: Output folder; the model (config.json, model.safetensors, tokenizer) is written after every checkpoint.
-        facts: Facts about the corpus, written next to the model.
-        every: Steps between checkpoints.
-        listener: Called with the progress.
-
-    Returns:
-        Number of steps done.
-    """
+    """Train a model and write it to `folder`; resume a training that was stopped."""
     model = new_model(tokenizer, settings)
     read = SequenceModel(model, tokenizer, length=settings.length)
     rows = token_rows(lambda some: read.ids(some).ids.numpy(), texts, settings.length)
@@ -185,15 +157,7 @@ def train(
 
 
 def write(model: Any, tokenizer: Any, settings: Settings, folder: Path, facts: Mapping[str, Any]) -> None:
-    """Write the model in its present state, in half precision, with its tokenizer and the facts of its training.
-
-    Args:
-        model: The model; a copy is scaled so that its latents have the size of `settings.clip`.
-        tokenizer: The model's tokenizer.
-        settings: Settings of the training.
-        folder: Output folder.
-        facts: Facts about the corpus and the training.
-    """
+    """Write the model in its present state, in half precision, with its tokenizer and the facts of its training."""
     scaled = copy.deepcopy(model)
     scale_latents(scaled, settings.clip)
     scaled.half().save_pretrained(folder)

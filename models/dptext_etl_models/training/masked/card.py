@@ -24,17 +24,7 @@ other words. 7 deviations were best on held-out texts."""
 
 
 def finish(out: Path, held: Held, *, licence: str | None = None, pieces: int = 300) -> dict[str, Any]:
-    """Evaluate a trained model, estimate the range of its scores on held-out texts, and write its card.
-
-    Args:
-        out: Folder of the model.
-        held: The corpora of the training.
-        licence: Paragraph for the card about the terms of the corpora's licenses.
-        pieces: Sequences of sentences to evaluate per corpus.
-
-    Returns:
-        Facts: `out`, `steps`, `bytes`, `held_out` (shares of words found, by setting), `clip`.
-    """
+    """Evaluate a trained model, estimate the range of its scores on held-out texts, and write its card."""
     facts = json.loads((out / FACTS).read_text(encoding="utf-8"))
     (out / CLIP_FILE).unlink(missing_ok=True)
     files = language_model.model_files(str(out))

@@ -64,14 +64,7 @@ class Found:
 
 
 def choose(base: Base, texts: Sequence[str], *, length: int = 20, deviations: float = DEVIATIONS) -> Found:
-    """Choose C as |mean| + `deviations` standard deviations of all values, those at padding included.
-
-    Args:
-        base: The model; if it was pruned, only the kept columns count.
-        texts: Public texts.
-        length: Tokens per row.
-        deviations: Distance from the mean in standard deviations.
-    """
+    """Choose C as |mean| + `deviations` standard deviations of all values, those at padding included."""
     rows = base.rows(texts, length)
     model, kept = base.model.eval(), None if base.kept is None else base.kept.columns
     batches = [torch.from_numpy(rows[start : start + _ROWS]).long() for start in range(0, len(rows), _ROWS)]

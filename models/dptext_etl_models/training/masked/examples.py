@@ -111,13 +111,7 @@ def drawable(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
 
 
 def segment(texts: Sequence[str], tokenizer: Tokenizer, whole: npt.NDArray[np.bool_]) -> list[Words]:
-    """Tokenize texts and find their words.
-
-    Args:
-        texts: Clean texts.
-        tokenizer: A tokenizer of `training.vocabulary`.
-        whole: True for each id that is a whole word.
-    """
+    """Tokenize texts and find their words."""
     found = []
     for encoded in tokenizer.encode_batch(list(texts), add_special_tokens=False):
         ids = np.array(encoded.ids, dtype=np.int64)
@@ -131,13 +125,7 @@ def segment(texts: Sequence[str], tokenizer: Tokenizer, whole: npt.NDArray[np.bo
 
 
 def masking(text: Words, chosen: Ids, exchanged: Mapping[int, int] | None = None) -> Example:
-    """Replace each chosen word by one mask; return ids and labels.
-
-    Args:
-        text: The words.
-        chosen: Indices of the words to mask.
-        exchanged: Random ids by the index of the word that they replace.
-    """
+    """Replace each chosen word by one mask; return ids and labels."""
     hidden = set(chosen.tolist())
     exchanged = exchanged or {}
     pieces = text.ids.tolist()
@@ -179,16 +167,7 @@ def padded(examples: Sequence[Example]) -> Masked:
 
 
 class Examples:
-    """Make batches from public texts; batch number i depends on the texts, the settings and i alone.
-
-    Args:
-        corpora: Texts and share of each corpus; shares are measured in words.
-        tokenizer: A tokenizer of `training.vocabulary`.
-        recipe: Shares of masks and pairs, and lengths.
-        tokens: Largest number of ids in a batch, padding included.
-        seed: Seed of all choices.
-        pool: Batches that are made together, so that a batch holds examples of similar length.
-    """
+    """Make batches from public texts; batch number i depends on the texts, the settings and i alone."""
 
     def __init__(
         self,

@@ -65,17 +65,7 @@ class Score:
 def figures(
     folder: Path, examined: Mapping[str, Sequence[str]], unigrams: Sequence[str], pieces: int = _PIECES
 ) -> dict[str, dict[str, Score]]:
-    """Evaluate the model in a folder.
-
-    Args:
-        folder: Folder that `masked_lm.train` wrote.
-        examined: Held-out texts by the name of their corpus.
-        unigrams: The most frequent words of the training, most frequent first.
-        pieces: Sequences of sentences to evaluate per corpus.
-
-    Returns:
-        Scores by corpus and setting; "all" sums up all corpora.
-    """
+    """Evaluate the model in a folder."""
     import torch
     from tokenizers import Tokenizer
     from transformers import AutoModelForMaskedLM

@@ -90,11 +90,7 @@ class Held:
 
 
 def read(corpora: Sequence[Corpus], examined: Sequence[Corpus] = ()) -> Held:
-    """Read the corpora into memory; hold out two texts in a hundred, and all texts of the corpora `examined`.
-
-    Raises:
-        InputError: A file cannot be read, or a corpus has no texts.
-    """
+    """Read the corpora into memory; hold out two texts in a hundred, and all texts of the corpora `examined`."""
     train, kept = [], {}
     for corpus in corpora:
         texts: tuple[list[str], list[str]] = ([], [])
@@ -125,23 +121,7 @@ def frequencies(held: Held) -> Counter[str]:
 def train(
     held: Held, out: Path, settings: Settings, *, listener: Listener | None = None, every: int = 500, told: int = 50
 ) -> dict[str, Any]:
-    """Train, or resume from the checkpoint in `out`; write the model in half precision.
-
-    Args:
-        held: Texts from `read`.
-        out: Output folder for `config.json`, `model.safetensors`, the tokenizer and `training.json`; it holds
-            `checkpoint/` until the training ends.
-        settings: Sizes and schedule of the training.
-        listener: Called with the progress.
-        every: Steps between checkpoints; the model is written with each of them.
-        told: Steps between reports.
-
-    Returns:
-        Facts: settings, corpora, steps.
-
-    Raises:
-        PolicyError: The folder holds a training with other settings or corpora.
-    """
+    """Train, or resume from the checkpoint in `out`; write the model in half precision."""
     import torch
 
     from dptext_etl_models.training.resumable import Checkpoint, Reports, Schedule, identity, run

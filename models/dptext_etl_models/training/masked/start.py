@@ -28,14 +28,7 @@ _RARE = 0.5  # count of an entry that never occurs
 
 
 def started(config: RobertaConfig, tokenizer: Tokenizer, counts: Counter[str], seed: int) -> RobertaForMaskedLM:
-    """Make the initial model; the state of torch's generators does not change.
-
-    Args:
-        config: Shape of the model.
-        tokenizer: Tokenizer with the entries of the model.
-        counts: Frequencies of the words.
-        seed: Seed of the random weights.
-    """
+    """Make the initial model; the state of torch's generators does not change."""
     import torch
     from transformers import RobertaForMaskedLM
 
@@ -82,13 +75,7 @@ def _sinusoids(weight: torch.Tensor, first: int, size: float) -> None:
 
 
 def write_vectors(weight: torch.Tensor, tokenizer: Tokenizer, length: float) -> None:
-    """Write centered word vectors of equal length into the embeddings of the words that have a vector.
-
-    Args:
-        weight: Embeddings, shape (entries, width); coordinates beyond those of a vector stay.
-        tokenizer: Tokenizer with these entries.
-        length: Euclidean length of the vectors.
-    """
+    """Write centered word vectors of equal length into the embeddings of the words that have a vector."""
     import torch
 
     vectors, entries = WordVectors.load(), tokenizer.get_vocab()

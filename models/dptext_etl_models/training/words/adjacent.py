@@ -57,20 +57,7 @@ def read(
     most: int = 120_000,
     seed: int = 0,
 ) -> Pairs:
-    """Read pairs from public files.
-
-    Args:
-        articles: Files whose texts are cut into sentences; each sentence makes a pair with the next.
-        turns: Files with one turn per row, in order; each makes pairs with the next two of its group.
-        vectors: Word vectors; words without one are left out, and texts with fewer than three known words.
-        column: The column of texts.
-        group: The column that says which turns belong together.
-        most: Pairs of one file, at most; of more, a random part is taken.
-        seed: Of that choice.
-
-    Raises:
-        InputError: A file cannot be read, or there are fewer than `FEWEST` pairs.
-    """
+    """Read pairs from public files."""
     finder = WordEncoder(vectors.words, np.zeros((len(vectors), 1), np.int16))
     random = np.random.default_rng(seed)
     train: list[Pair] = []

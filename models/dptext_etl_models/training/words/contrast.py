@@ -48,14 +48,7 @@ class Settings:
 def fit(
     vectors: WordVectors, pairs: Sequence[Pair], settings: Settings, progress: Callable[[str], None] = lambda _: None
 ) -> Reals:
-    """Return learned vectors of length 1, shape (words, dimensions).
-
-    Args:
-        vectors: The vectors to begin with.
-        pairs: Numbers of the words of texts that stand side by side.
-        settings: Numbers.
-        progress: Is revealed the loss now and then.
-    """
+    """Return learned vectors of length 1, shape (words, dimensions)."""
     import torch
 
     batch = min(settings.batch, len(pairs))
@@ -89,13 +82,7 @@ def fit(
 
 
 def partners_found(vectors: npt.NDArray[Any], weights: Reals, pairs: Sequence[Pair]) -> float:
-    """Return the share of texts that are nearest to their own partner, of all partners among up to 500 pairs.
-
-    Args:
-        vectors: Vectors of words, of any lengths, shape (words, dimensions).
-        weights: Weight of every word, shape (words,).
-        pairs: Pairs that were held out, one at least.
-    """
+    """Return the share of texts that are nearest to their own partner, of all partners among up to 500 pairs."""
     some, table = pairs[:_CHOICES], _unit(vectors.astype(np.float64))
     first, second = (np.stack([weights[pair[side]] @ table[pair[side]] for pair in some]) for side in (0, 1))
     common = np.concatenate([first, second]).mean(axis=0)

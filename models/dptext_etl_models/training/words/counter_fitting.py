@@ -48,13 +48,7 @@ class Settings:
 
 
 def fit(vectors: WordVectors, pairs: Thesaurus, settings: Settings) -> Reals:
-    """Return moved vectors of length 1, shape (words, dimensions).
-
-    Args:
-        vectors: The vectors to begin with.
-        pairs: Synonyms and antonyms, by place in the vocabulary.
-        settings: Weights and numbers.
-    """
+    """Return moved vectors of length 1, shape (words, dimensions)."""
     start = _unit(vectors.vectors.astype(np.float64))
     near = min(settings.near, len(vectors) - 1)
     nearest = vectors.nearest(slice(None), near, "cosine")

@@ -22,14 +22,7 @@ FORMATS = ("dptext-neighbour-lists/1", "dptext-sets/1", "dptext-span/1")
 
 
 def derive(out: Path) -> list[Path]:
-    """Build the entries that mechanisms with default parameters use.
-
-    Args:
-        out: An empty or missing folder.
-
-    Returns:
-        Folders of the entries, with the layout of the artifact cache.
-    """
+    """Build the entries that mechanisms with default parameters use."""
     from dptext_etl.embeddings.vectors import SYNONYMS
     from dptext_etl.mechanisms.custext import CusText
     from dptext_etl.mechanisms.diffractor import Diffractor

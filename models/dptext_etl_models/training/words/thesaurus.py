@@ -38,14 +38,6 @@ def read(folder: Path, words: Sequence[str], senses: int = 2) -> Thesaurus:
 
     Synonyms share a synset, or stand in two synsets of adjectives that WordNet calls similar. Antonyms are those of
     WordNet, and words of synsets that are similar to theirs: "excellent" is similar to "good", whose antonym is "bad".
-
-    Args:
-        folder: Folder of the tables.
-        words: Vocabulary in lower case.
-        senses: Number of first senses of a word that count; later ones are rare.
-
-    Raises:
-        InputError: A table is missing or has other columns.
     """
     with seam("reading WordNet's tables", InputError, f"give a folder of {', '.join(TABLES)} as Parquet files"):
         sense, lexical, between = (pl.read_parquet(folder / f"{name}.parquet") for name in TABLES)

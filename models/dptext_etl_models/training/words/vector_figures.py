@@ -22,12 +22,7 @@ _K = 20
 
 
 def figures(path: Path, data: Path) -> str:
-    """Return the figures of the grid at `path` as Markdown.
-
-    Args:
-        path: A grid file.
-        data: Folder of `word_lists`, `word_vectors` and labeled data sets; missing ones are left out.
-    """
+    """Return the figures of the grid at `path` as Markdown."""
     vectors = WordVectors.load(path)
     n, d = vectors.vectors.shape
     lines = [
@@ -41,13 +36,7 @@ def figures(path: Path, data: Path) -> str:
 
 
 def correlation(vectors: WordVectors, path: Path, column: int) -> tuple[float, int]:
-    """Return the Spearman correlation of cosines with human judgments, and the number of pairs of known words.
-
-    Args:
-        vectors: The word vectors.
-        path: Gzipped, tab-separated table with a header: two words first, the judgment in `column`.
-        column: Index of the judgment's column, from 0.
-    """
+    """Return the Spearman correlation of cosines with human judgments, and the number of pairs of known words."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t") for line in file][1:]
     known = [row for row in rows if row[0] in vectors.index and row[1] in vectors.index]
@@ -57,13 +46,7 @@ def correlation(vectors: WordVectors, path: Path, column: int) -> tuple[float, i
 
 
 def overlap(vectors: WordVectors, other: WordVectors, k: int = _K) -> tuple[float, int]:
-    """Return the share of k nearest words by cosine on which two sets agree, and the number of words in both sets.
-
-    Args:
-        vectors: One set of word vectors.
-        other: Another set.
-        k: Number of neighbors per word, at least 1.
-    """
+    """Return the share of k nearest words by cosine on which two sets agree, and the number of words in both sets."""
     common = [word for word in vectors.words if word in other.index]
     first, second = (held.take(common).nearest(slice(None), k, "cosine") for held in (vectors, other))
     shared = [len(set(one) & set(two)) for one, two in zip(first.tolist(), second.tolist(), strict=True)]
@@ -71,13 +54,7 @@ def overlap(vectors: WordVectors, other: WordVectors, k: int = _K) -> tuple[floa
 
 
 def recall(vectors: WordVectors, path: Path, k: int = _K) -> tuple[float, int]:
-    """Return the share of published neighbors found among the k nearest by cosine, and the number of lists.
-
-    Args:
-        vectors: The word vectors.
-        path: Gzipped JSON that maps words to neighbors; neighbors without a vector do not count.
-        k: Number of nearest words, at least 1.
-    """
+    """Return the share of published neighbors found among the k nearest by cosine, and the number of lists."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         lists: dict[str, list[str]] = json.load(file)
     index = vectors.index

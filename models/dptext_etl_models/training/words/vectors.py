@@ -62,16 +62,7 @@ class Settings:
 
 
 def train(texts: Iterable[str], settings: Settings) -> tuple[tuple[str, ...], npt.NDArray[np.int8], float]:
-    """Train word vectors.
-
-    Args:
-        texts: Public texts.
-        settings: Sizes and weights.
-
-    Returns:
-        Words, most frequent first; their vectors on a grid, of nearly equal length, shape (words, dimensions); the
-        scale that gives them length 1.
-    """
+    """Train word vectors."""
     forms, tokens = read_words(texts)
     lowered: dict[str, int] = {}
     kind_of_form = np.array([lowered.setdefault(form.lower(), len(lowered)) for form in forms], dtype=np.int32)

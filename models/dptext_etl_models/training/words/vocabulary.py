@@ -38,18 +38,7 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
 
 
 def build(counts: Counter[str], size: int, pieces: int) -> Tokenizer:
-    """Make a tokenizer with `size` entries.
-
-    Args:
-        counts: Frequency of every word; of two equal ones, the earlier in the alphabet goes first.
-        size: Number of entries: special ones, single characters and punctuation, pieces; the rest are whole words.
-        pieces: Number of pieces of two or more characters that spell unknown words; they are trained on the words that
-            get no entry.
-
-    Returns:
-        A `tokenizers.Tokenizer` with the pair template of RoBERTa; words have no "##" and more than one character
-        (apart from single characters).
-    """
+    """Make a tokenizer with `size` entries."""
     characters = _characters(counts)
     base = [*SPECIAL, *characters, *(PIECE + mark for mark in characters if mark.isalnum() or mark == "'")]
     ranked = sorted((word for word in counts if len(word) > 1), key=lambda word: (-counts[word], word))
