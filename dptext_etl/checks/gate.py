@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from dptext_etl.checks.candidate import Candidate, Stage
-    from dptext_etl.checks.looked_up import Cellwise
+    from dptext_etl.checks.ledger_comparison import Cellwise
     from dptext_etl.checks.repeats import Repeats
     from dptext_etl.policy import Policy
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import polars as pl
 
-from dptext_etl.checks.beside import CATEGORIES
 from dptext_etl.checks.manifest import PublishedManifest
 from dptext_etl.checks.sink import MANIFEST
+from dptext_etl.checks.table_metadata import CATEGORIES
 from dptext_etl.errors import DPTextError
 from dptext_etl.objects import Objects
 from dptext_etl.policy import Policy

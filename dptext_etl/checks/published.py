@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dptext_etl.checks import staged_rows
-from dptext_etl.checks.beside import shown
 from dptext_etl.checks.candidate import Candidate, Stage, as_released
 from dptext_etl.checks.catalog import judges
 from dptext_etl.checks.gate import Gate
@@ -25,6 +24,7 @@ from dptext_etl.checks.judging import search
 from dptext_etl.checks.kept_types import published_types, without_published
 from dptext_etl.checks.manifest import HINT, PublishedManifest, fetched
 from dptext_etl.checks.sink import LocalSink
+from dptext_etl.checks.table_metadata import shown
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger

@@ -17,7 +17,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner import StagedRun
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.reload import from_json, to_json
-from dptext_etl.runner.shelf import Shelf
+from dptext_etl.runner.staging_files import Shelf
 
 _RUN = "run.handover"
 _VERDICTS = "verdicts.handover"

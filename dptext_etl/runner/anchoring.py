@@ -1,7 +1,7 @@
 """Notice that a ledger was lost or restored: staging remembers the head of the ledger that it last worked with.
 
 The staging folder lies inside the boundary and apart from the ledger, so what a run left there shows the difference
-(docs/spec/privacy.md#lost-ledger). Next to it, the folder of heads (`dptext_etl.ledger.heads`) reveals what others
+(docs/spec/privacy.md#lost-ledger). Next to it, the folder of heads (`dptext_etl.ledger.head_files`) reveals what others
 charged: datasets that share a cap, SQL functions, other machines.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 import secrets
 from threading import Lock
 
-from dptext_etl.ledger import Ledger, Scope, heads
-from dptext_etl.ledger.heads import Heads, Memory, folder_of, keep, read
+from dptext_etl.ledger import Ledger, Scope, head_files
+from dptext_etl.ledger.head_files import Heads, Memory, folder_of, keep, read
 from dptext_etl.policy import Policy
 from dptext_etl.runner import durable
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.shelf import Shelf
+from dptext_etl.runner.staging_files import Shelf
 
 FILE = "ledger.json"
 """One file for all releases and partitions of a dataset: the next partition must miss a lost ledger, too."""
@@ -41,7 +41,7 @@ def remember(ledger: Ledger, memory: Shelf, policy: Policy, job: str = "run") ->
         _remember_apart(ledger, memory, scope, policy.release, job)
     else:
         keep(ledger, memory.folder / FILE, scope, policy.release)
-    heads.remember(ledger, scope, policy.release, named)
+    head_files.remember(ledger, scope, policy.release, named)
 
 
 def take_in(ledger: Ledger, memory: Shelf, policy: Policy, job: str) -> None:

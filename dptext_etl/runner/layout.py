@@ -13,7 +13,7 @@ from dptext_etl.checks.sink import MANIFEST, LocalSink
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.place import Place
-from dptext_etl.runner.shelf import Shelf
+from dptext_etl.runner.staging_files import Shelf
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson"}
 """The format of a file, by its suffix."""

@@ -11,8 +11,8 @@ from typing import Self
 from urllib.parse import quote, unquote
 
 from dptext_etl.objects import Objects
-from dptext_etl.runner import scratch
-from dptext_etl.runner.shelf import Shelf, StoreShelf
+from dptext_etl.runner import temporary_folders
+from dptext_etl.runner.staging_files import Shelf, StoreShelf
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Place:
         """The folder, or the scratch folder that stands for it in this process."""
         if not self.remote:
             return Path(self.where)
-        return scratch.of_process() / sha256(self.where.encode()).hexdigest()[:16]
+        return temporary_folders.of_process() / sha256(self.where.encode()).hexdigest()[:16]
 
     @property
     def above(self) -> Place:
@@ -78,7 +78,7 @@ class Place:
         if not self.remote:
             yield Shelf(self.folder)
             return
-        with scratch.for_block() as folder:
+        with temporary_folders.for_block() as folder:
             yield self._at(folder)
 
     def _at(self, folder: Path) -> Shelf:

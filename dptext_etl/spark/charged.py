@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl import _kernel, column
-from dptext_etl.engines.spark.carried import CarriedLedger
+from dptext_etl.engines.spark.worker_policy import CarriedLedger
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.id_forms import IdForm, arranged, normalized
 from dptext_etl.ledger import Charge, CommitOutcome, IdForms, Ledger, Outcome, ReleaseRef, ReserveResult
-from dptext_etl.ledger.heads import Heads, folder_of
-from dptext_etl.ledger.patience import patient
+from dptext_etl.ledger.head_files import Heads, folder_of
+from dptext_etl.ledger.retrying import patient
 from dptext_etl.ledger.terms import LEFT_OUT
 from dptext_etl.policy import ColumnPolicy
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dptext_etl.column import refuse_postprocess
 from dptext_etl.engines.spark.asking import require_workers
-from dptext_etl.engines.spark.carried import Carried, CarriedLedger
 from dptext_etl.engines.spark.ledger_url import opened
 from dptext_etl.engines.spark.shipping import ship
+from dptext_etl.engines.spark.worker_policy import Carried, CarriedLedger
 from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.id_forms import Normalization
 from dptext_etl.mechanism import Mechanism

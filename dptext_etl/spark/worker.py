@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from dptext_etl import column
-from dptext_etl.engines.spark.carried import Carried
+from dptext_etl.engines.spark.worker_policy import Carried
 from dptext_etl.errors import DPTextError, InputError, bare, seam
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger.patience import patient
+from dptext_etl.ledger.retrying import patient
 from dptext_etl.policy import ColumnPolicy
 from dptext_etl.spark.charged import Account
 

@@ -101,13 +101,13 @@ def test_a_process_without_the_package_names_it_and_the_command(site, tmp_path):
     """What Spark's driver sends to its workers holds the name of the package."""
     send = f"""
 from dptext_etl import ColumnPolicy
-from dptext_etl.engines.spark.carried import Carried
+from dptext_etl.engines.spark.worker_policy import Carried
 mechanism = {{"name": "{NAME}", "epsilon": 1.0}}
 policy = ColumnPolicy(dataset="d", column="c", release="1", mechanism=mechanism, key="env:DPTEXT_SECRET")
 print(Carried.of(policy, {{}}).written())
 """
     (tmp_path / "sent.json").write_text(python(site, "-c", send))
-    read = "import sys, pathlib; from dptext_etl.engines.spark.carried import Carried\n"
+    read = "import sys, pathlib; from dptext_etl.engines.spark.worker_policy import Carried\n"
     read += "Carried.model_validate_json(pathlib.Path(sys.argv[1]).read_text()).column_policy()"
     said = python(ROOT, "-c", read, str(tmp_path / "sent.json"), code=1)
     assert f"the mechanism {NAME} comes with dptext-weekday, which is not installed here" in said

@@ -11,7 +11,7 @@ from contender import EPSILON, SCOPE, STATED
 
 from dptext_etl.errors import UnavailableLedgerError
 from dptext_etl.ledger import Charge, Ledger
-from dptext_etl.ledger.patience import patient
+from dptext_etl.ledger.retrying import patient
 from dptext_etl.ledger.storage import postgres_session
 
 

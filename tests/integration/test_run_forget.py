@@ -23,7 +23,7 @@ from dptext_etl.policy import Cap
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.shelf import Shelf
+from dptext_etl.runner.staging_files import Shelf
 
 
 class StopError(Exception):

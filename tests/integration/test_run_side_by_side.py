@@ -8,7 +8,7 @@ import pytest
 
 from dptext_etl import run
 from dptext_etl.engines.local.compute import lanes
-from dptext_etl.engines.local.lanes import Lanes, turns
+from dptext_etl.engines.local.parallel_shards import Lanes, turns
 from dptext_etl.errors import InputError, LedgerError
 
 

@@ -10,8 +10,8 @@ import pytest
 from dptext_etl.checks import CANARY, judging
 from dptext_etl.checks.repeats import counted
 from dptext_etl.engines import stage
-from dptext_etl.engines.spark import cells
-from dptext_etl.engines.spark.cells import Pack, batch_of, counts_of, packed
+from dptext_etl.engines.spark import digest_counts
+from dptext_etl.engines.spark.digest_counts import Pack, batch_of, counts_of, packed
 from dptext_etl.engines.spark.engine import SparkEngine
 from dptext_etl.engines.spark.writing import PartOrder, draft
 from dptext_etl.errors import InputError
@@ -150,7 +150,7 @@ def test_digests_are_counted_across_tasks():
     packs = [pack for part in np.array_split(rows, 7) for pack in packed("gate/0:ids", part)]
     packs.sort(key=lambda pack: pack[:2])
     batches = [batch_of([Pack("states", 4, b"state")]), *(batch_of([pack]) for pack in packs)]
-    found = [Pack(*row.values()) for batch in cells._done({}, iter(batches)) for row in batch.to_pylist()]
+    found = [Pack(*row.values()) for batch in digest_counts._done({}, iter(batches)) for row in batch.to_pylist()]
     assert counts_of(found) == {"gate/0:ids": counted(rows)}
     assert found[0] == Pack("states", 4, b"state")
     assert len(found) == 2

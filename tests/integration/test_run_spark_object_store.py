@@ -14,8 +14,8 @@ from dptext_etl.engines import stage
 from dptext_etl.engines.spark.engine import SparkEngine
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.runner import check, publish, scan_published, scratch
-from dptext_etl.runner.shelf import StoreShelf
+from dptext_etl.runner import check, publish, scan_published, temporary_folders
+from dptext_etl.runner.staging_files import StoreShelf
 from dptext_etl.spark import run_frame
 
 from .object_store import remote
@@ -37,9 +37,9 @@ def place(store, tmp_path, monkeypatch):
 
     (tmp_path / "driver").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "driver"))
-    scratch._of.cache_clear()
+    temporary_folders._of.cache_clear()
     yield placed
-    scratch._of.cache_clear()
+    temporary_folders._of.cache_clear()
 
 
 def used(job):
@@ -104,7 +104,7 @@ def test_what_is_published_and_charged_is_what_a_run_over_folders_does(spark, ma
     assert folders
     assert not any(path.startswith(tempfile.gettempdir()) for path in folders)
     assert not staged_names(store)
-    assert not [path for path in scratch.of_process().rglob("*") if "shard-" in path.name]
+    assert not [path for path in temporary_folders.of_process().rglob("*") if "shard-" in path.name]
 
 
 def test_a_format_that_is_not_staged_as_it_is_published_and_nothing_changed(spark, make_job, place, store):

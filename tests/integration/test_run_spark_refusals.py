@@ -6,7 +6,7 @@ import pytest
 
 from dptext_etl import ColumnPolicy, Ledger
 from dptext_etl.engines.spark import ledger_url, profile
-from dptext_etl.engines.spark.board import FolderBoard
+from dptext_etl.engines.spark.task_messages import FolderBoard
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Mechanism

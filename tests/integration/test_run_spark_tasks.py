@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from dptext_etl import Policy
-from dptext_etl.engines.spark.carried import Carried
 from dptext_etl.engines.spark.tasks import Order, read, records, written
+from dptext_etl.engines.spark.worker_policy import Carried
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner.shard.attempt import Attempt

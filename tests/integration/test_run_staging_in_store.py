@@ -16,7 +16,7 @@ from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.families.table.table import TableMechanism
 from dptext_etl.ledger import Ledger
 from dptext_etl.mechanism import Released
-from dptext_etl.runner import check, publish, scan_published, scratch
+from dptext_etl.runner import check, publish, scan_published, temporary_folders
 from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.place import Place
 from dptext_etl.runner.publish import lease
@@ -41,13 +41,13 @@ def machine(tmp_path, monkeypatch):
         made.append(tmp_path / f"machine-{len(made)}")
         made[-1].mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(made[-1]))
-        scratch._of.cache_clear()
+        temporary_folders._of.cache_clear()
 
     another()
     yield another
     for folder in made:
         assert {oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} <= {"0o700"}
-    scratch._of.cache_clear()
+    temporary_folders._of.cache_clear()
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_the_bytes_and_the_charge_are_those_of_a_folder(place, make_job, store, 
     assert job.charged() == local.charged()
     assert summary.staging == "s3://bucket/inside/reviews/2026-11/_"
     assert not staged_names(store)
-    assert not [path for path in scratch.of_process().rglob("*") if "shard" in path.name]
+    assert not [path for path in temporary_folders.of_process().rglob("*") if "shard" in path.name]
     before = dict(store.objects)
     machine()
     second = job.run()
@@ -298,12 +298,12 @@ def test_lists_of_records_over_the_cap_and_their_retention(place, make_job, stor
 
 def test_a_folder_of_a_killed_process_goes_with_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with scratch.for_block() as living:
-        killed = tmp_path / f"{scratch.PREFIX}killed"
+    with temporary_folders.for_block() as living:
+        killed = tmp_path / f"{temporary_folders.PREFIX}killed"
         killed.mkdir()
         for folder in (living.parent, killed):
             os.utime(folder, (1, 1))
-        with scratch.for_block() as folder:
+        with temporary_folders.for_block() as folder:
             assert set(tmp_path.iterdir()) == {living.parent, folder.parent}
     assert not list(tmp_path.iterdir())
 
@@ -318,12 +318,12 @@ def test_names_that_a_url_would_change_stay(place, make_job, store, machine):
 
 
 def test_the_columns_of_a_staged_shard_are_read_from_its_end(place, make_job, store, monkeypatch):
-    from dptext_etl.runner import shelf
+    from dptext_etl.runner import staging_files
 
     staged = stage(place(make_job()).policy())
     staging, shard = Staging(staged.layout.shelf), staged.shards[0]
-    for tail in (shelf._TAIL, 16):
-        monkeypatch.setattr(shelf, "_TAIL", tail)
+    for tail in (staging_files._TAIL, 16):
+        monkeypatch.setattr(staging_files, "_TAIL", tail)
         found = staging.columns(shard)
     staging.require(shard)
     assert found == pl.read_parquet_schema(staging.path(shard))

@@ -148,7 +148,7 @@ import pyarrow as pa
 from conftest import Kit
 from dptext_etl.errors import LockedLedgerError
 from dptext_etl.ledger import Scope
-from dptext_etl.ledger.patience import patient
+from dptext_etl.ledger.retrying import patient
 from dptext_etl.policy import Cap
 place, seed, writers, scopes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(",")
 kit, mine = Kit(place), random.Random(seed)

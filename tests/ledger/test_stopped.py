@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dptext_etl.errors import LedgerError, LockedLedgerError, UnavailableLedgerError
-from dptext_etl.ledger import Outcome, patience
-from dptext_etl.ledger.patience import patient
+from dptext_etl.ledger import Outcome, retrying
+from dptext_etl.ledger.retrying import patient
 from dptext_etl.ledger.storage import postgres_session
 
 from .conftest import Kit
@@ -184,14 +184,14 @@ def answers(*errors):
 def clock(monkeypatch):
     """A clock that goes on by the pauses alone."""
     now = [0.0]
-    monkeypatch.setattr(patience.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(patience.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(retrying.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(retrying.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     return now
 
 
 def test_a_lock_is_waited_for_as_long_as_somebody_waits(clock):
     assert patient(answers(*[LockedLedgerError("locked")] * 5000)) == "answer"
-    assert clock[0] >= 5000 * patience.PAUSE
+    assert clock[0] >= 5000 * retrying.PAUSE
     with pytest.raises(LockedLedgerError):
         patient(answers(*[LockedLedgerError("locked")] * 5), lambda: clock[0] >= 5003)
 
@@ -206,4 +206,4 @@ def test_a_server_is_waited_for_for_minutes(clock):
 def test_a_refusal_is_an_answer(clock):
     with pytest.raises(LedgerError, match="revoked"):
         patient(answers(LockedLedgerError("locked"), LedgerError("revoked")))
-    assert clock[0] == patience.PAUSE
+    assert clock[0] == retrying.PAUSE

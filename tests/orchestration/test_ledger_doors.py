@@ -6,8 +6,8 @@ dg = pytest.importorskip("dagster", reason="dagster is not installed")
 
 from types import SimpleNamespace  # noqa: E402
 
-from dptext_etl.engines.spark.carried import CarriedLedger  # noqa: E402
 from dptext_etl.engines.spark.ledger_url import for_workers  # noqa: E402
+from dptext_etl.engines.spark.worker_policy import CarriedLedger  # noqa: E402
 from dptext_etl.orchestration import LedgerResource  # noqa: E402
 from dptext_etl.orchestration.component import LedgerAttributes  # noqa: E402
 from dptext_etl.orchestration.resources import deployed  # noqa: E402

@@ -7,7 +7,7 @@ import pytest
 from dptext_etl import Policy
 from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.engines.spark import tasks
-from dptext_etl.engines.spark.carried import Carried
+from dptext_etl.engines.spark.worker_policy import Carried
 from dptext_etl.policy import ColumnPolicy
 from dptext_etl.policy.column_policy import ColumnSpec
 from dptext_etl.policy.terms import Cap, DagsterSpec, LedgerSpec, Retention

@@ -11,7 +11,7 @@ from dptext_etl.policy import LedgerSpec
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
-from dptext_etl.engines.spark.carried import Carried  # noqa: E402
+from dptext_etl.engines.spark.worker_policy import Carried  # noqa: E402
 from dptext_etl.spark import register as register_as  # noqa: E402
 
 FORM = "arrow" if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1) else "pandas"

@@ -16,8 +16,8 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
-from dptext_etl.engines.spark.carried import Carried  # noqa: E402
 from dptext_etl.engines.spark.shipping import Location, ship  # noqa: E402
+from dptext_etl.engines.spark.worker_policy import Carried  # noqa: E402
 from dptext_etl.spark import register, worker  # noqa: E402
 
 from .film_queries import ARROW, EXAMPLE, FORMS, ROWS, column, failure, probe  # noqa: E402

@@ -10,8 +10,8 @@ from dptext_etl.mechanisms.custext import CusText
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
-from dptext_etl.engines.spark.carried import Carried  # noqa: E402
 from dptext_etl.engines.spark.shipping import Location, add_to_session, is_local, ship  # noqa: E402
+from dptext_etl.engines.spark.worker_policy import Carried  # noqa: E402
 from dptext_etl.spark import register  # noqa: E402
 
 from .film_queries import FORMS, ROWS, column, probe  # noqa: E402

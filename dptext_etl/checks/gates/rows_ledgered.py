@@ -16,7 +16,7 @@ from dptext_etl import _kernel
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.looked_up import ANY, Bounds, Cellwise, LookedUp
+from dptext_etl.checks.ledger_comparison import ANY, Bounds, Cellwise, LookedUp
 from dptext_etl.checks.staged_rows import with_id
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import GateError

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import polars as pl
 
-from dptext_etl.checks.beside import shown
 from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.catalog import judges
 from dptext_etl.checks.great_expectations import spark_tallies
@@ -34,6 +33,7 @@ from dptext_etl.checks.great_expectations.metrics import (
 )
 from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, written
 from dptext_etl.checks.record import ExpectationOutcome, VerdictRecord
+from dptext_etl.checks.table_metadata import shown
 from dptext_etl.errors import GateError, bare, seam
 from dptext_etl.ledger.storage.store import resolved
 from dptext_etl.policy import PolicyLike, resolve

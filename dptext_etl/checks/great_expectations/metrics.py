@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from dptext_etl.checks.beside import shown
 from dptext_etl.checks.great_expectations import released_text, spark_tallies, sql_tallies, tallies
 from dptext_etl.checks.great_expectations.tallies import Counts, Tally, known
 from dptext_etl.checks.kept_types import published_types, without_published
+from dptext_etl.checks.table_metadata import shown
 from dptext_etl.errors import GateError, seam
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")

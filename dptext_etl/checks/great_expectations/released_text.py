@@ -15,9 +15,9 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.checks.beside import CATEGORIES
 from dptext_etl.checks.great_expectations.tallies import Counts, Tally, known, registered
 from dptext_etl.checks.kept_types import changed, published_types, without_published
+from dptext_etl.checks.table_metadata import CATEGORIES
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 

@@ -63,7 +63,7 @@ def set_cap(
     charged any more once a named period has a cap.
     """
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.heads import writing
+    from dptext_etl.ledger.head_files import writing
     from dptext_etl.policy import Cap
 
     measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
@@ -114,7 +114,7 @@ def accept_units(
     columns and spelling of the next run are pinned then.
     """
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.heads import writing
+    from dptext_etl.ledger.head_files import writing
 
     amounts = dict(loss(text) for text in lost or ())
     with Ledger.open(ledger, id_key, create=False) as book:

@@ -58,7 +58,7 @@ def revoke(
 ) -> None:
     """Revoke a release name permanently, so that nothing more is released under it. Its charges stay."""
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.heads import writing
+    from dptext_etl.ledger.head_files import writing
 
     with Ledger.open(ledger, id_key, create=False) as book:
         held = [row for row in book.show() if (row["dataset"], row["release"]) == (dataset, release)]
@@ -96,7 +96,7 @@ def readmit(
     import pyarrow as pa
 
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.heads import writing
+    from dptext_etl.ledger.head_files import writing
 
     require_confirmation(f"Let {len(set(record))} forgotten records of {dataset} be released again?", yes=yes)
     ids = pa.array(sorted(set(record)), pa.large_string())
@@ -114,7 +114,7 @@ def expire(
 ) -> None:
     """Turn the open reservations of a job into permanent charges. They can still be committed, but not given back."""
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.heads import writing
+    from dptext_etl.ledger.head_files import writing
 
     with Ledger.open(ledger, id_key, create=False) as book:
         found = _job(book, job)
@@ -137,7 +137,7 @@ def abort(
     The command refuses a job with committed records, and a job on which another job relies.
     """
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.heads import writing
+    from dptext_etl.ledger.head_files import writing
 
     with Ledger.open(ledger, id_key, create=False) as book:
         found = _job(book, job)

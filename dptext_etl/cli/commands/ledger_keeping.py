@@ -100,7 +100,7 @@ def freeze(
     from contextlib import suppress
 
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.heads import FrozenError, remember
+    from dptext_etl.ledger.head_files import FrozenError, remember
 
     with Ledger.open(ledger, id_key, create=False) as book:
         book.freeze(dataset, reason, in_use=in_use or (), groups=group or (), alone=alone)
@@ -134,7 +134,7 @@ def thaw(
     Their release names are revoked, and their caps are lowered by the amounts that may have been lost.
     """
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.heads import remember
+    from dptext_etl.ledger.head_files import remember
 
     amounts = dict(loss(text) for text in lost or ())
     with Ledger.open(ledger, id_key, create=False) as book:

@@ -8,7 +8,7 @@ import polars as pl
 
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Work
-from dptext_etl.engines.local.lanes import Lanes
+from dptext_etl.engines.local.parallel_shards import Lanes
 from dptext_etl.engines.local.shards import numbers, planted
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
@@ -18,7 +18,7 @@ from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.replaying import replays
 from dptext_etl.runner.shard.shard import Shards
-from dptext_etl.runner.source.room import require_room
+from dptext_etl.runner.source.delta_limit import require_room
 from dptext_etl.side_by_side import sharing
 
 MOST = 4

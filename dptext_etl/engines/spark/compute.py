@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dptext_etl.engines.engine import Work
-from dptext_etl.engines.spark.carried import carried_columns
 from dptext_etl.engines.spark.shards import numbers, planted
 from dptext_etl.engines.spark.tasks import SCHEMA, Order, read, refused_first, task, written
 from dptext_etl.engines.spark.watching import watched
+from dptext_etl.engines.spark.worker_policy import carried_columns
 from dptext_etl.errors import DPTextError, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner.anchoring import take_in

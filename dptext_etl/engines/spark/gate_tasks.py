@@ -15,12 +15,12 @@ from dptext_etl.checks.candidate import Candidate
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.judging import feed, feed_rewritten, made
 from dptext_etl.checks.staged_rows import batches, count
-from dptext_etl.engines.spark.board import Board
-from dptext_etl.engines.spark.cells import Pack, packed
-from dptext_etl.engines.spark.look_ups import cells_of
+from dptext_etl.engines.spark.digest_counts import Pack, packed
+from dptext_etl.engines.spark.ledger_join import cells_of
+from dptext_etl.engines.spark.task_messages import Board
 from dptext_etl.engines.spark.tasks import policies
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.ledger.patience import patient
+from dptext_etl.ledger.retrying import patient
 from dptext_etl.runner.place import Place
 from dptext_etl.runner.reload import plans_of
 from dptext_etl.runner.shard.records import StagedShard

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.checks.short_digests import short_digests
-from dptext_etl.engines.spark.cells import SCHEMA, Pack, batch_of, collected, counts_of, met, packed
+from dptext_etl.engines.spark.digest_counts import SCHEMA, Pack, batch_of, collected, counts_of, met, packed
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.keys import canonical_ids
 

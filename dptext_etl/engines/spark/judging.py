@@ -15,19 +15,19 @@ import polars as pl
 from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.judging import made, search
-from dptext_etl.checks.looked_up import LookedUp
+from dptext_etl.checks.ledger_comparison import LookedUp
 from dptext_etl.checks.repeats import Counted
 from dptext_etl.checks.staged_rows import count
 from dptext_etl.device import threads
-from dptext_etl.engines.spark.board import Board
-from dptext_etl.engines.spark.carried import carried_columns
-from dptext_etl.engines.spark.cells import collected, counts_of, tasks_for
+from dptext_etl.engines.spark.digest_counts import collected, counts_of, tasks_for
 from dptext_etl.engines.spark.gate_tasks import STATES, GateOrder, keyed, show
+from dptext_etl.engines.spark.ledger_join import LookUps, found_in, looked_up
 from dptext_etl.engines.spark.ledger_url import for_workers
-from dptext_etl.engines.spark.look_ups import LookUps, found_in, looked_up
-from dptext_etl.engines.spark.orders import over_shards, refuse
+from dptext_etl.engines.spark.shard_jobs import over_shards, refuse
+from dptext_etl.engines.spark.task_messages import Board
 from dptext_etl.engines.spark.tasks import written
 from dptext_etl.engines.spark.watching import watched
+from dptext_etl.engines.spark.worker_policy import carried_columns
 from dptext_etl.errors import GateError, InputError, seam
 from dptext_etl.runner.reload import planted
 from dptext_etl.runner.shard.records import StagedShard

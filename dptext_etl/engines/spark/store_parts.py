@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dptext_etl.engines.spark.board import Board
-from dptext_etl.engines.spark.cells import Pack
-from dptext_etl.engines.spark.orders import over_shards, over_texts
+from dptext_etl.engines.spark.digest_counts import Pack
+from dptext_etl.engines.spark.shard_jobs import over_shards, over_texts
+from dptext_etl.engines.spark.task_messages import Board
 from dptext_etl.engines.spark.writing import AGAIN, written
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256

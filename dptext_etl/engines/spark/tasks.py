@@ -20,13 +20,13 @@ from functools import lru_cache, partial
 import pyarrow as pa
 
 from dptext_etl import errors
-from dptext_etl.engines.spark.board import Board
-from dptext_etl.engines.spark.carried import Carried
 from dptext_etl.engines.spark.ledger_url import for_workers
 from dptext_etl.engines.spark.shards import pieces
+from dptext_etl.engines.spark.task_messages import Board
+from dptext_etl.engines.spark.worker_policy import Carried
 from dptext_etl.errors import DPTextError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.ledger.patience import patient
+from dptext_etl.ledger.retrying import patient
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.place import Place
@@ -34,7 +34,7 @@ from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.shelf import Shelf
+from dptext_etl.runner.staging_files import Shelf
 
 SCHEMA = "record string"
 _DEFECT = "this is a defect; its message is not repeated, because it may quote a text. Nothing was published"

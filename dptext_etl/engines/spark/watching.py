@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from dptext_etl.engines.spark.board import Board
+from dptext_etl.engines.spark.task_messages import Board
 from dptext_etl.errors import DPTextError, InputError
 
 

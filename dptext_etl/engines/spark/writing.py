@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dptext_etl.engines.spark.board import Board
-from dptext_etl.engines.spark.cells import Pack
-from dptext_etl.engines.spark.orders import over_shards, refuse
+from dptext_etl.engines.spark.digest_counts import Pack
+from dptext_etl.engines.spark.shard_jobs import over_shards, refuse
+from dptext_etl.engines.spark.task_messages import Board
 from dptext_etl.engines.spark.watching import watched
 from dptext_etl.errors import InputError, seam
 from dptext_etl.runner.place import Place

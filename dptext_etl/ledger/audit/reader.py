@@ -12,7 +12,7 @@ import pyarrow as pa
 from dptext_etl.errors import DPTextError
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger.audit import views
-from dptext_etl.ledger.audit.lookup import Lookup
+from dptext_etl.ledger.audit.committed_index import Lookup
 from dptext_etl.ledger.audit.remaining import Remaining, remaining, used
 from dptext_etl.ledger.audit.verify import verify
 from dptext_etl.ledger.operations.batch import record_ids

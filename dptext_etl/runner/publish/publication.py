@@ -18,8 +18,8 @@ from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.computed import Places, together
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.publish.enough import require_enough
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft
+from dptext_etl.runner.publish.minimum_rows import require_enough
 from dptext_etl.runner.publish.parts import Writer, write_here
 from dptext_etl.runner.publish.showing import alone_at, show
 from dptext_etl.runner.shard.records import StagedShard

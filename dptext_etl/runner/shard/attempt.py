@@ -24,7 +24,7 @@ from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.replaying import replays
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.shelf import Shelf
+from dptext_etl.runner.staging_files import Shelf
 
 
 @dataclass(frozen=True)

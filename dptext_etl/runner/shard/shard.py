@@ -40,7 +40,7 @@ from dptext_etl.runner.shard.replaying import Kept, kept, replays
 from dptext_etl.runner.shard.rewriting import rewritten
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.shard.turns import StoppedError, Turns
-from dptext_etl.runner.shelf import Shelf
+from dptext_etl.runner.staging_files import Shelf
 from dptext_etl.side_by_side import both
 
 log = logging.getLogger("dptext_etl.runner")

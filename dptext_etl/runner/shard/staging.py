@@ -20,7 +20,7 @@ from dptext_etl.files import sha256
 from dptext_etl.runner import durable
 from dptext_etl.runner.computed import Places
 from dptext_etl.runner.shard.records import Facts, KeptShard, StagedShard, recorded
-from dptext_etl.runner.shelf import Shelf
+from dptext_etl.runner.staging_files import Shelf
 
 _KEPT = "kept"
 _POST = ".post"

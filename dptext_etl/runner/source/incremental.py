@@ -10,7 +10,7 @@ from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.source.others import others
+from dptext_etl.runner.source.anti_join import others
 from dptext_etl.runner.source.roles import published_columns
 from dptext_etl.runner.source.table import Files
 

@@ -11,7 +11,7 @@ import pytest
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome, Scope
-from dptext_etl.ledger.heads import Heads, folder_of, is_named, keep, read, writing
+from dptext_etl.ledger.head_files import Heads, folder_of, is_named, keep, read, writing
 from dptext_etl.policy import Cap
 
 from .conftest import Kit

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import errors
-from dptext_etl.engines.spark.cells import SCHEMA, Pack, batch_of
+from dptext_etl.engines.spark.digest_counts import SCHEMA, Pack, batch_of
 from dptext_etl.engines.spark.shards import local_frame
 from dptext_etl.errors import DPTextError, bare, seam
 from dptext_etl.runner.shard.records import StagedShard

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 
 from dptext_etl.checks.buckets import Cells
 from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.looked_up import LookedUp, batches_of, compared, located, range_bits
-from dptext_etl.engines.spark.cells import Pack, grouped, met, of_kind, packed
-from dptext_etl.engines.spark.orders import refusal
+from dptext_etl.checks.ledger_comparison import LookedUp, batches_of, compared, located, range_bits
+from dptext_etl.engines.spark.digest_counts import Pack, grouped, met, of_kind, packed
+from dptext_etl.engines.spark.shard_jobs import refusal
 from dptext_etl.errors import DPTextError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.ledger.patience import patient
+from dptext_etl.ledger.retrying import patient
 from dptext_etl.policy import LedgerSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from dptext_etl.ledger.audit.lookup import Lookup
+    from dptext_etl.ledger.audit.committed_index import Lookup
 
 CELLS, PLACED = "i", "p"
 """Kinds of packs: cells by range of their hashed ids, and cells with their places by batch of the ledger."""

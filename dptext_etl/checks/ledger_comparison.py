@@ -19,7 +19,7 @@ import pyarrow as pa
 from dptext_etl.checks.buckets import Buckets, Cells
 
 if TYPE_CHECKING:
-    from dptext_etl.ledger.audit.lookup import Lookup
+    from dptext_etl.ledger.audit.committed_index import Lookup
 
 ID_BYTES = 16
 DIGEST_BYTES = 32

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from dptext_etl.checks import buckets
-from dptext_etl.runner.source import others as module
-from dptext_etl.runner.source.others import others
+from dptext_etl.runner.source import anti_join as module
+from dptext_etl.runner.source.anti_join import others
 
 NUMBERS = np.random.default_rng(7).permutation(5_000)
 IDS = {

@@ -32,7 +32,7 @@ class CarriedLedger(_Plain):
     Attributes:
         url: The ledger's URL, or a reference to it ("env:NAME").
         id_key: Reference to the key of its ids; None takes the file next to a SQLite ledger.
-        anchors: Folder that remembers the head of the ledger (`dptext_etl.ledger.heads`); None takes the worker's own.
+        anchors: Folder that remembers the head of the ledger (`dptext_etl.ledger.head_files`); None takes the worker's.
         ledger_id: Name that the ledger got when it was made; a worker refuses a ledger of another name.
         cap: The cap of the scope, or None.
         on_cap: Treatment of rows over the cap: null, or an error.

@@ -1,0 +1,76 @@
+"""`make -C studies size`: how large the code is, and how much of it a small run executes."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = {"core": "dptext_etl", "models": "models/dptext_etl_models", "eval": "eval/dptext_etl_eval"}
+LONG = 350
+RUN = """
+import sys
+files, functions = set(), set()
+def note(frame, event, _):
+    if event == "call" and "/dptext_etl" in frame.f_code.co_filename:
+        files.add(frame.f_code.co_filename)
+        if not frame.f_code.co_name.startswith("<"):
+            functions.add(frame.f_code)
+import threading
+threading.setprofile(note)
+sys.setprofile(note)
+import polars as pl
+from dptext_etl import Policy, _kernel, run
+_kernel.Secret().write("noise.key")
+words = ["good", "room", "cold", "film", "music", "doctor", "river"]
+texts = [" ".join(words[(row + at) % 7] for at in range(9)) for row in range(300)]
+pl.DataFrame({"id": range(300), "user": [row // 3 for row in range(300)], "text": texts}).write_parquet("raw.parquet")
+mechanism = {"name": "custext", "epsilon": 2.0}
+column = {"name": "text", "mechanism": mechanism, "allow": ["cluster", "length"]}
+run(Policy.parse({
+    "dataset": "d", "release": "1", "source": "raw.parquet", "sink": "out", "id": "id", "subject": "user",
+    "key": "file:noise.key", "ledger": {"url": "sqlite:///ledger.db"}, "column": [column],
+}))
+sys.setprofile(None)
+print(len(files), len(functions))
+"""
+
+
+def main() -> None:
+    """Print the figures."""
+    for title, folder in PACKAGES.items():
+        paths = sorted((ROOT / folder).rglob("*.py"))
+        texts = [path.read_text(encoding="utf-8") for path in paths]
+        lines = sum(len(text.splitlines()) for text in texts)
+        docstrings = sum(_docstring_lines(ast.parse(text)) for text in texts)
+        longest = [path.name for path, text in zip(paths, texts, strict=True) if len(text.splitlines()) > LONG]
+        print(f"{title}: {len(paths)} files, {lines:,} lines, {docstrings:,} of docstrings; above {LONG}: {longest}")
+    from dptext_etl.mechanisms.custext import CusText
+
+    above = [kind for kind in CusText.__mro__[1:] if kind.__module__.startswith("dptext_etl")]
+    print(f"above CusText: {len(above)} classes; public attributes: {len(_public(CusText))}")
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([sys.executable, "-c", RUN], cwd=folder, capture_output=True, text=True, check=True)
+    files, functions = done.stdout.split()[-2:]
+    print(f"a run over 300 rows calls {functions} functions in {files} files")
+
+
+def _docstring_lines(tree: ast.Module) -> int:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = (node for node in ast.walk(tree) if isinstance(node, kinds) and ast.get_docstring(node))
+    return sum((node.body[0].end_lineno or 0) - node.body[0].lineno + 1 for node in nodes)
+
+
+def _public(kind: type) -> set[str]:
+    from pydantic import BaseModel
+
+    names = {name for name, _ in inspect.getmembers_static(kind) if not name.startswith("_")}
+    return (names | set(kind.model_fields)) - set(dir(BaseModel))  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    main()
