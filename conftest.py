@@ -30,6 +30,7 @@ if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).
 
 import numpy as np  # noqa: E402  (reads the number of threads)
 
+from dptext_etl.errors import DPTextError  # noqa: E402
 from tests.computing import PLACES, place_name, settle  # noqa: E402
 
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=100)
@@ -50,6 +51,15 @@ SERVERS = ("spark", "postgres")
 """Tests with one of these in their names go to one worker, so that its server is started once."""
 
 
+OTHERS = ("dptext_etl_models", "dptext_etl_eval")
+"""The packages that add to the core: `--core` hides them, and tests that need one are skipped without it."""
+
+
+def lacking():
+    """The distributions that are not installed."""
+    return [name.replace("_", "-") for name in OTHERS if importlib.util.find_spec(name) is None]
+
+
 def pytest_addoption(parser):
     group = parser.getgroup("dptext_etl")
     group.addoption("--mechanisms", help="names, separated by commas: run the contract suite for these alone")
@@ -60,8 +70,11 @@ def pytest_configure(config):
     if config.getoption("--core"):
         from dptext_etl import extensions
 
-        sys.modules.update(dptext_etl_models=None, dptext_etl_eval=None)  # as if they were not installed
-        extensions.entry_points = lambda group: ()
+        sys.modules.update(dict.fromkeys(OTHERS))  # as if they were not installed
+        found = extensions.entry_points
+        extensions.entry_points = lambda group: [
+            point for point in found(group=group) if point.value.partition(".")[0].partition(":")[0] not in OTHERS
+        ]
     if config.getoption("--mechanisms"):
         os.environ["DPTEXT_MECHANISMS"] = config.getoption("--mechanisms")
 
@@ -82,8 +95,12 @@ def skip_without_the_other_packages():
         return (yield)
     except ModuleNotFoundError as exc:
         package = (exc.name or "").partition(".")[0]
-        if package in {"dptext_etl_models", "dptext_etl_eval"}:
+        if package in OTHERS:
             pytest.skip(f"{package} is not installed")
+        raise
+    except DPTextError as exc:
+        if any(f"comes with {name}, which is not installed" in exc.message for name in lacking()):
+            pytest.skip(exc.message)
         raise
 
 

@@ -137,6 +137,7 @@ MODELS = ["adept", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm"]
 @pytest.mark.parametrize("name", MODELS)
 def test_explain_states_what_a_model_can_tell(name):
     """Offline: the usual models are not here, so a small one stands in, and that is said."""
+    pytest.importorskip("dptext_etl_models")
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
     from dptext_etl_models.inference import language_model
 
@@ -162,7 +163,9 @@ def test_explain_states_what_a_model_can_tell(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_explain_says_where_a_model_computes(name, computing):
+    pytest.importorskip("dptext_etl_models")
     """As it is set; the LSTM of adept knows float32 alone."""
+    pytest.importorskip("dptext_etl_models")
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
     dtype = "float32" if name == "adept" else computing.dtype
     assert facts("explain", name)["computing"] == {"device": computing.device, "dtype": dtype, "auto": []}
@@ -173,6 +176,7 @@ def test_explain_says_where_no_table_computes(small_vectors):
 
 
 def test_records_of_one_person_lose_less_together_under_gaussian_noise():
+    pytest.importorskip("dptext_etl_models")
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
     one, _, ten, _ = facts("explain", "dpbart", "-p", "epsilon=500")["conversions"]
     assert one["epsilon"] == pytest.approx(500)
@@ -181,6 +185,7 @@ def test_records_of_one_person_lose_less_together_under_gaussian_noise():
 
 
 def test_a_post_processing_is_explained_too():
+    pytest.importorskip("dptext_etl_models")
     pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
     found = facts("explain", "rewrite_again")
     assert tuple(found) == explain.KEYS

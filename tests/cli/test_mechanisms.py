@@ -20,6 +20,7 @@ SENTINEL = "zzqsentinelqzz"
 
 
 def test_mechanisms_lists_variants_classes_and_disclosures():
+    pytest.importorskip("dptext_etl_models")
     found = facts("mechanisms")
     assert tuple(found) == mechanisms.KEYS
     custext = next(item for item in found["mechanisms"] if item["name"] == "custext")
@@ -34,6 +35,7 @@ def test_mechanisms_lists_variants_classes_and_disclosures():
 
 def test_mechanisms_says_which_run_here_and_what_the_others_lack(monkeypatch):
     """Nothing is downloaded; a model that is not on this machine is named with the line that brings it."""
+    pytest.importorskip("dptext_etl_models")
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
     from dptext_etl_models.inference import language_model
 
@@ -55,6 +57,7 @@ def test_mechanisms_says_which_run_here_and_what_the_others_lack(monkeypatch):
 @pytest.mark.parametrize("name", ["dp_prompt", "dpbart", "dpmlm"])
 def test_a_policy_without_a_model_names_the_small_one_that_is_installed(name, monkeypatch):
     """The usual model is not here, and none is taken in silence: another model is another configuration."""
+    pytest.importorskip("dptext_etl_models")
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
     from dptext_etl_models.inference import language_model
 
@@ -77,6 +80,7 @@ def test_a_policy_without_a_model_names_the_small_one_that_is_installed(name, mo
 
 
 def test_gaussian_noise_without_a_bound_names_the_line_to_write():
+    pytest.importorskip("dptext_etl_models")
     with pytest.raises(ValueError, match=r"write n_rec = 10_000 for at most 10,000 of them"):
         load("dpbart")(epsilon=5.0)
 
@@ -136,6 +140,7 @@ def test_unknown_mechanisms_are_told_what_there_is():
 
 
 def test_mechanisms_are_listed_without_torch(tmp_path):
+    pytest.importorskip("dptext_etl_models")
     program = (
         "import sys; sys.modules['torch'] = sys.modules['transformers'] = None; from dptext_etl.cli import main; main()"
     )
@@ -147,6 +152,7 @@ def test_mechanisms_are_listed_without_torch(tmp_path):
 
 
 def test_a_parameter_that_is_a_range_or_a_path_is_read_as_either():
+    pytest.importorskip("dptext_etl_models")
     kind = load("dpmlm")
     assert parameters.parse(kind, "dpmlm", ["clip=-3.2,16.3"])["clip"] == (-3.2, 16.3)
     assert parameters.parse(kind, "dpmlm", ["clip=range.json"])["clip"] == "range.json"

@@ -46,6 +46,7 @@ def test_every_mechanism_has_a_preview_or_says_what_it_lacks(name, monkeypatch):
 
 def test_a_preview_takes_the_usual_model_before_the_small_one(monkeypatch):
     """What is on the machine decides: a model of the hub's cache, else the one that ships, else a sentence."""
+    pytest.importorskip("dptext_etl_models")
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
     from dptext_etl_models.inference import language_model
 
@@ -64,6 +65,7 @@ def test_a_preview_takes_the_usual_model_before_the_small_one(monkeypatch):
 
 
 def test_a_preview_of_gaussian_noise_assumes_a_bound_on_the_records():
+    pytest.importorskip("dptext_etl_models")
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
     kind = load("dpbart")
     assert kind.first_look({"model": "m"}) == {"n_rec": 10_000}
@@ -72,6 +74,7 @@ def test_a_preview_of_gaussian_noise_assumes_a_bound_on_the_records():
 
 
 def test_a_model_is_here_by_folder_by_name_or_from_the_hubs_cache(tmp_path, monkeypatch):
+    pytest.importorskip("dptext_etl_models")
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
     from dptext_etl_models.inference import language_model
 
@@ -105,6 +108,7 @@ def test_two_previews_have_different_keys(small_vectors):
 
 def test_a_preview_of_a_model_that_fails_shows_no_random_words(monkeypatch):
     """Its words would look like those of a small epsilon."""
+    pytest.importorskip("dptext_etl_models")
     pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
     from dptext_etl_models.inference.masked.model import MaskedModel
     from dptext_etl_models.mechanisms.dpmlm import DPMLM

@@ -10,10 +10,11 @@ from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.sentence_model import SentenceModel
 from dptext_etl.errors import ArtifactError
 from dptext_etl.keys import throwaway
-from models.tests.model_makers import make
 from tests.corpora.sentences import texts
 
 pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra: semantic)")
+
+from models.tests.model_makers import make
 
 TEXTS = texts()[::60]
 

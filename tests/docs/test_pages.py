@@ -58,6 +58,7 @@ def test_docstring_examples_run(name, tmp_path, monkeypatch):
 def site(tmp_path_factory):
     if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("mkdocs is not installed")
+    pytest.importorskip("dptext_etl_eval")
     folder = tmp_path_factory.mktemp("docs") / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

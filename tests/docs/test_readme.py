@@ -21,6 +21,8 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+NEEDS_MORE = re.compile(r"dptext_etl_(?:models|eval)|dptext (?:audit|evaluate|train|calibrate)|dpmlm|dp_prompt|dpbart")
+"""What the two other packages bring."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOT_HERE = ("make", "git clone", "cd ", "pip ", "dagster ", "dg ", "python -m pytest", ". .venv/")
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -161,6 +163,9 @@ def follow(page: Path, reader: Reader) -> None:
 def test_every_example_runs(page, left, request):
     if "SparkSession" in page.read_text(encoding="utf-8"):
         request.getfixturevalue("java")
+    if NEEDS_MORE.search(page.read_text(encoding="utf-8")):
+        pytest.importorskip("dptext_etl_models")
+        pytest.importorskip("dptext_etl_eval")
     if shutil.which("bash") is None:
         pytest.skip("shell examples need bash")
     left(page)

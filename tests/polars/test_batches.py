@@ -121,6 +121,7 @@ def test_an_eager_frame_is_one_batch_however_long(policy, mechanism):
 
 def test_a_plan_over_a_model_needs_no_torch(tmp_path):
     """Planning, printing and sending an expression are done where no model could run."""
+    pytest.importorskip("dptext_etl_models")
     program = """
 import sys
 

@@ -9,6 +9,7 @@ import pytest
 
 from dptext_etl import Ledger
 from dptext_etl.errors import BudgetError, InputError, LedgerError, LockedLedgerError
+from dptext_etl.ledger import retrying
 from dptext_etl.policy import Cap, LedgerSpec
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
