@@ -17,10 +17,8 @@ pub fn require(texts: &Strings, ids: &Strings) -> Result<()> {
             }
             Entry::Occupied(place) if texts.get(*place.get())? == texts.get(row)? => {}
             Entry::Occupied(_) => {
-                return Err(Error::input(
-                    "a record id of a batch belongs to several texts; each record has one text",
-                )
-                .hint("give ids that are unique: is it the id column, and are text and id swapped?"))
+                return Err(Error::input("a record id of a batch belongs to several texts; each record has one text")
+                    .hint("give ids that are unique: is it the id column, and are text and id swapped?"))
             }
         }
     }
