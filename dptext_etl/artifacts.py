@@ -78,7 +78,7 @@ class Artifact:
 
     path: Path
     sha256: str
-    provenance: str = "public, as declared by anyone who named the path"
+    provenance: str = "public, as declared by the user who named the path"
     licence: str = "not stated"
     description: Mapping[str, Any] = field(default_factory=dict, compare=False)
 

@@ -15,7 +15,7 @@ BATCH_ROWS = 20_000
 
 
 def canary_rows(batch: pl.DataFrame) -> pl.DataFrame:
-    """Return the marked rows of a batch. Most batches hold none, or nothing else: that is revealed without a query."""
+    """Return the marked rows of a batch. Most batches hold none, or nothing else: that is known without a query."""
     marks = batch[CANARY]
     if not marks.any():
         return batch.clear()

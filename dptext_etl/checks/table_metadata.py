@@ -32,7 +32,7 @@ _OFFSET = re.compile(r"[+-]\d\d:\d\d")
 
 
 def shown(frame: Any) -> pl.DataFrame:
-    """Return a table with more columns, of lists of texts, for the texts that is next to its cells.
+    """Return a table with more columns, of lists of texts, for the texts next to its cells.
 
     An index of pandas becomes columns, unless it is unnamed and holds whole numbers that name each row once.
     """

@@ -29,6 +29,7 @@ from dptext_etl.cli.commands import (
     schema,
     statement,
 )
+from dptext_etl.errors import PolicyError
 
 
 class Commands(failures.Boundary):
@@ -36,19 +37,34 @@ class Commands(failures.Boundary):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in the order of the help."""
-        return [*super().list_commands(ctx), *extensions.names("commands")]
+        return list(dict.fromkeys([*super().list_commands(ctx), *extensions.names("commands")]))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; entry points are read only if no command of this package has the name."""
         own = super().get_command(ctx, cmd_name)
         if own is not None or not (extensions.known("commands", cmd_name) or cmd_name in extensions.ELSEWHERE):
             return own
-        module = extensions.module("commands", cmd_name)
+        try:
+            module = extensions.module("commands", cmd_name)
+        except PolicyError as failed:
+            return _failing(cmd_name, failed)
         if hasattr(module, "app"):
             return typer.main.get_command(module.app)
         made = typer.Typer(add_completion=False)
         made.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, cmd_name))
         return typer.main.get_command(made)
+
+
+def _failing(name: str, failed: PolicyError) -> click.Command:
+    """Return a command that says why it cannot run, so that the help of all others still works."""
+
+    def fail() -> None:
+        raise failed
+
+    made = typer.Typer(add_completion=False)
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    made.command(name, help=f"Unavailable: {failed.message}.", context_settings=anything)(fail)
+    return typer.main.get_command(made)
 
 
 app = typer.Typer(

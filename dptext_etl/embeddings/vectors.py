@@ -75,7 +75,7 @@ class WordVectors:
                 {"format": FORMAT, "source": sha256, "kind": kind, "limit": limit},
                 lambda out: convert(path, kind, limit, out),
                 suffix=".safetensors",
-                provenance=f"public, as declared by anyone who named it: {path.name}, SHA-256 {sha256}",
+                provenance=f"public, as declared by the user who named it: {path.name}, SHA-256 {sha256}",
                 licence="that of the source",
             )
         words, vectors, facts = _grid(artifact.path, artifact.sha256)

@@ -30,7 +30,7 @@ log = logging.getLogger("dptext_etl.runner")
 def staged(
     attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint
 ) -> Iterator[tuple[StagedRun, Ledger]]:
-    """Do what `stage` does, and keep the ledger open for the block: anyone who closes it last waits for the disk."""
+    """Do what `stage` does, and keep the ledger open for the block: the last one to close it waits for the disk."""
     policy, partition, profile = attempt.policy, attempt.partition, attempt.profile
     with ExitStack() as opened:
         with profile.stage("open"):

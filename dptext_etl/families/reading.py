@@ -32,15 +32,15 @@ def read_strict(text: str, kept: Collection[str], n_max: int) -> Read:
 
 def read_faithful(text: str, kept: Collection[str], n_max: int) -> Read:
     """Read up to `n_max` words and the punctuation between them unchanged; keep punctuation and stopwords."""
-    words, told, seen = [], [], 0
+    words, in_clear, seen = [], [], 0
     for segment, is_word in _kernel.split(text):
         seen += is_word
         if seen > n_max:
             break
         if segment.strip():
             words.append(segment.strip())
-            told.append(not is_word or _form(segment) in kept)
-    return Read(words, told)
+            in_clear.append(not is_word or _form(segment) in kept)
+    return Read(words, in_clear)
 
 
 def _form(word: str) -> str:

@@ -2,7 +2,7 @@
 
 A restored copy has forgotten charges, and a new ledger knows none. Both look like a fresh start. What a folder
 elsewhere remembers shows the difference (docs/spec/privacy.md#lost-ledger). A head is kept after a charge is durable
-and before a text is scored, so no text is released of whose charge no one else knows.
+and before a text is scored, so no text is released without a charge that is known elsewhere.
 
 One file per dataset, in two folders: one per ledger, which is named by the ledger's own id, so that it is found however
 its place is spelled; and one per place, so that a ledger which was replaced is noticed. Each charge looks at the heads
@@ -38,7 +38,7 @@ _HINT = "bring the right ledger back, or settle the loss with `dptext ledger tha
 _LONGEST_NAME = 200
 """Bytes of a file's name before its suffix, at most; file systems take 255 in all."""
 _PATIENCE = 5.0
-"""Seconds to wait for another writer of a file; one that was stopped holds no one longer."""
+"""Seconds to wait for another writer of a file; one that was stopped holds up others no longer."""
 
 
 class FrozenError(LedgerError):

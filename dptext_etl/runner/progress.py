@@ -13,7 +13,7 @@ log = logging.getLogger("dptext_etl.runner")
 PHASES: Final = {"ids": 1, "reserve": 8, "release": 60, "gates": 25, "publish": 9}
 """The phases of a run in their order, and what a row costs in each of them, measured with a table mechanism (relative).
 
-A model's release costs more; then what comes after it is small next to it, in the one that unit.
+A model's release costs more; then what comes after it is small in comparison, in any unit.
 """
 SELDOM = 30.0
 """Seconds between two lines in a log."""

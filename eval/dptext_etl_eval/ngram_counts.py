@@ -1,6 +1,6 @@
 """Count word sequences for a small language model of public text: `python -m dptext_etl_eval.ngram_counts --help`.
 
-The model reveals how usual a text is, for perplexity and for attacks (`dptext_etl_eval.ngrams` reads it). No
+The model measures how usual a text is, for perplexity and for attacks (`dptext_etl_eval.ngrams` reads it). No
 mechanism uses it. Its words are those of word vectors that ship, so the file holds numbers alone.
 """
 

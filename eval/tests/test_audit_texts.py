@@ -81,7 +81,7 @@ class EmptyStaysEmpty(Surrogate):
 
 
 class NullStaysNull(Surrogate):
-    """A null stays null although no text is to be revealed from it."""
+    """A null stays null, although no text has to be distinguished from it."""
 
     def release(self, texts, keys):
         released = super().release(texts, keys)

@@ -32,7 +32,7 @@ def draws(found: pl.DataFrame) -> str:
 def verdicts(here: pl.DataFrame) -> list[str]:
     """Say of every way how fast it is, and by how much its figures differ from those of sequential draws.
 
-    A difference whose interval of two standard errors holds 0, or of which no row reveals, counts as level.
+    A difference whose interval of two standard errors holds 0, or for which no row has a figure, counts as level.
     """
     rates = {
         name: float(rows["value"].median())  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ PRINTED = (2.17, 1.01, 0.43, 0.38, 0.38, 1.49, 2.07, 0.79, 0.28)
 
 def of(name, tokens, **tools):
     if name in {"pos", "ner"}:
-        pytest.importorskip("nltk", reason="nltk is not installed (extra: eval)")
+        pytest.importorskip("nltk", reason="nltk is not installed (extra: allocation)")
     return dict(zip(tokens, score.load(name)(Tools(**tools)).of(tokens).tolist(), strict=True))
 
 
@@ -82,7 +82,7 @@ def test_a_text_never_gets_more_than_its_budget_and_every_word_gets_some(words, 
 )
 def test_no_word_is_exempt_whatever_it_is(name, tokens):
     if name in {"pos", "ner"}:
-        pytest.importorskip("nltk", reason="nltk is not installed (extra: eval)")
+        pytest.importorskip("nltk", reason="nltk is not installed (extra: allocation)")
     found = score.load(name)(Tools()).of(tokens)
     assert found.shape == (len(tokens),)
     assert np.isfinite(found).all()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nltk", reason="nltk is not installed (extra: eval)")
+pytest.importorskip("nltk", reason="nltk is not installed (extra: allocation)")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -49,7 +49,7 @@ class WordsInOutputSet(Gate):
 
     @cached_property
     def _columns(self) -> _Columns:
-        """The text columns by what is known of their words: listed by anyone who asks first, next to other gates."""
+        """The text columns by what is known of their words: listed by the first gate that asks."""
         found = _Columns({}, [], [])
         for item in self.policy.column_policies():
             words, name = item.mechanism.output_words(), item.column or ""

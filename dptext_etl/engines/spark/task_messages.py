@@ -1,6 +1,6 @@
 """Share a notice board between the driver and the tasks of one run, in the run's staging folder or store.
 
-The board proves that the executors reach the place of staging. It counts finished rows and reveals tasks to stop. A
+The board proves that the executors reach the place of staging. It counts finished rows and signals tasks to stop. A
 task that outlives its run finds no board and stops.
 """
 

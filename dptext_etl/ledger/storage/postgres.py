@@ -130,7 +130,7 @@ class PostgresStore(Store):
             self._connection = None
 
     def _begin_writing(self, rows: int, *, beside: bool) -> None:
-        """Begin a transaction that holds the lock of the ledger, alone or in addition to others and then in a lane."""
+        """Begin a transaction that holds the lock of the ledger, alone, or with others and then in a lane."""
         self._begin("begin isolation level read committed")  # what is read after a lock is current
         try:
             self._run(postgres_session.LIMITS, postgres_session.limits(rows))

@@ -138,7 +138,7 @@ class SortedRuns:
         return self._write([part], _bits(part.ids.size))
 
     def adopt(self, run: SortedRun) -> None:
-        """Take a run into the map. Next to other writers no one merges here: they wait for this one (`merging`)."""
+        """Take a run into the map. With other writers no one merges here: they wait for this one (`merging`)."""
         self._store.execute("insert into run values(?,?,?,?)", (run.id, self._space, run.bits, run.size))
         if not self._store.lane:
             while crowded := self.crowded():

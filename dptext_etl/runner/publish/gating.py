@@ -37,7 +37,7 @@ def judge_here(staged: StagedRun, candidate: Candidate, seen: Callable[[int], ob
     with ThreadPoolExecutor(threads(), thread_name_prefix="dptext-hash") as beside:
         compared = [beside.submit(staging.require, shard) for shard in staged.shards]
         if staging.shelf.remote:
-            wait(compared)  # anyone who compares them fetches them
+            wait(compared)  # the comparison fetches them
         try:
             verdicts = evaluate(candidate, seen)
         finally:

@@ -29,7 +29,7 @@ Reals = npt.NDArray[np.float64]
 
 
 class Membership(Attack):
-    """How well likeness to the nearest release reveals texts behind a release from other texts of the same column."""
+    """How well likeness to the nearest release separates texts behind a release from other texts of the same column."""
 
     title: ClassVar[str] = "Testing whether a text is behind the release"
     says: ClassVar[str] = (

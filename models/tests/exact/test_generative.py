@@ -42,7 +42,7 @@ def reader(text, drawn):
 
 
 def spiteful(text, drawn):
-    """The worst scorer: it reveals one text from all others at every step."""
+    """The worst scorer: it separates one text from all others at every step."""
     return [1.0, 0.0, 0.0] if text == "a" else [0.0, 1.0, 1.0]
 
 

@@ -58,7 +58,7 @@ class ToySession:
 
 
 class Forced:
-    """A sampler that draws what it is revealed, and multiplies up the exact probability of that."""
+    """A sampler that draws what it is given, and multiplies up the exact probability of that."""
 
     def __init__(self, transcript):
         self.transcript, self.probability, self.used = transcript, Fraction(1), set()

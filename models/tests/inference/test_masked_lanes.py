@@ -35,7 +35,7 @@ def test_batches_side_by_side_give_the_same_bits(mechanism, options, lanes):
         sampler = Recorded()
         made.release_with(made.scorer(), sampler, column, every)
         seen.append({where: row.tobytes() for where, row in sampler.scores.items()})
-        assert torch.get_num_threads() == width, "what torch was revealed stays"
+        assert torch.get_num_threads() == width, "the setting of torch stays"
     assert seen[0] == seen[1]
 
 

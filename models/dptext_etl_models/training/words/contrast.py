@@ -32,7 +32,7 @@ class Settings:
 
     Attributes:
         steps: Number of steps.
-        batch: Pairs of a step; each text is revealed from so many partners.
+        batch: Pairs of a step; each text is contrasted with so many partners.
         temperature: Cosines are divided by it.
         rate: Learning rate of Adam at the start; it falls to 0 in a straight line.
         seed: Of the order of pairs.

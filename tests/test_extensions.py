@@ -1,0 +1,109 @@
+"""Parts of other packages: what is found, and what is refused without quoting anything."""
+
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl import catalog, extensions
+from dptext_etl.cli.app import app
+from dptext_etl.errors import PolicyError
+from dptext_etl.mechanism import Mechanism
+
+SECRET = "quoted by a library"
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Install a package of one module, as pip leaves it."""
+
+    def write(name, source, entries, package="other"):
+        (tmp_path / f"{package}-1.0.dist-info").mkdir()
+        (tmp_path / f"{package}-1.0.dist-info" / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n"
+        )
+        (tmp_path / f"{package}-1.0.dist-info" / "entry_points.txt").write_text(entries)
+        (tmp_path / f"{name}.py").write_text(source)
+        extensions.installed.cache_clear()
+
+    monkeypatch.syspath_prepend(tmp_path)
+    yield write
+    extensions.installed.cache_clear()
+
+
+def test_a_name_of_this_package_cannot_be_taken(install):
+    install("custext", "", "[dptext_etl.mechanisms]\ncustext = custext\n")
+    with pytest.raises(PolicyError, match=r"two packages bring 'custext' .*: dptext-etl and other"):
+        catalog.available()
+
+
+def test_two_packages_cannot_bring_one_name(install):
+    install("shout_one", "", "[dptext_etl.mechanisms]\nshout_one = shout_one\n")
+    install("shout_two", "", "[dptext_etl.mechanisms]\nshout_one = shout_two\n", package="third")
+    with pytest.raises(PolicyError, match=r"two packages bring 'shout_one'.*: (other and third|third and other)"):
+        catalog.load("shout_one")
+
+
+def test_the_module_has_the_name_of_the_entry_point(install):
+    install("shout_three", "", "[dptext_etl.mechanisms]\nshout = shout_three\n")
+    with pytest.raises(PolicyError, match="the entry point shout of other must name a module called shout"):
+        catalog.load("shout")
+
+
+def test_a_module_holds_one_part(install):
+    install("shout_four", "", "[dptext_etl.mechanisms]\nshout_four = shout_four\n")
+    with pytest.raises(PolicyError, match="must hold exactly one Mechanism; it holds 0"):
+        extensions.load("mechanisms", "shout_four", Mechanism)
+
+
+def test_a_module_that_cannot_be_imported_is_not_quoted(install):
+    install("shout_five", f"raise ValueError({SECRET!r})", "[dptext_etl.mechanisms]\nshout_five = shout_five\n")
+    with pytest.raises(PolicyError, match="importing shout_five of other failed") as caught:
+        catalog.load("shout_five")
+    assert SECRET not in str(caught.value)
+
+
+def test_a_broken_command_leaves_the_help_of_all_others(install):
+    install("shout_six", f"raise ValueError({SECRET!r})", "[dptext_etl.commands]\nshout_six = shout_six\n")
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    assert "run-table" in shown.output
+    assert "Unavailable: importing shout_six of other failed" in shown.output
+    refused = CliRunner().invoke(app, ["shout_six", "file", "--option", "x"])
+    assert (refused.exit_code, SECRET in refused.output) == (2, False)
+    assert "importing shout_six of other failed" in refused.output
+
+
+def test_a_command_of_this_package_stays(install):
+    install("run", "EXAMPLE, KEYS = '', ()\ndef run(): print('another')\n", "[dptext_etl.commands]\nrun = run\n")
+    shown = CliRunner().invoke(app, ["run", "--help"])
+    assert "another" not in shown.output
+    assert "Release the policy's columns" in shown.output
+
+
+def test_names_of_our_other_packages_say_where_they_come_from(monkeypatch):
+    monkeypatch.setattr(extensions, "entry_points", lambda group: ())
+    extensions.installed.cache_clear()
+    try:
+        for name, extra in (("dpmlm", "models"), ("rewrite_again", "models")):
+            group = "mechanisms" if name == "dpmlm" else "postprocesses"
+            with pytest.raises(
+                PolicyError, match=rf"comes with dptext-etl-{extra}, which is not installed here\nHint: .*\./{extra}"
+            ):
+                extensions.module(group, name)
+        refused = CliRunner().invoke(app, ["evaluate", "a", "b"])
+        assert refused.exit_code == 2
+        assert "the command evaluate comes with dptext-etl-eval, which is not installed here" in refused.output
+    finally:
+        extensions.installed.cache_clear()
+
+
+@pytest.mark.parametrize("extra", ["models", "eval"])
+def test_the_table_of_our_packages_is_what_they_bring(extra):
+    pytest.importorskip(f"dptext_etl_{extra}")
+    groups = ("mechanisms", "postprocesses", "commands")
+    brought = {
+        name
+        for group in groups
+        for name, point in extensions.installed(group).items()
+        if point.value.startswith(f"dptext_etl_{extra}.")
+    }
+    assert brought == {name for name, at in extensions.ELSEWHERE.items() if at == extra}
