@@ -30,8 +30,10 @@ _BINS = 120
 _LEAST_BINS = 10
 _RESOLUTION = 5000
 """An epsilon is found to one part in so many, or to a millionth."""
-_AT_ONCE = 1 << 21
+_AT_ONCE = 1 << 20
 """Probabilities that are computed at a time."""
+_CANCELLED = 1e-12
+"""Above the relative rounding error of the incomplete beta function; differences of two such terms are rounded up."""
 
 
 class Law(NamedTuple):
@@ -77,7 +79,7 @@ def divergence(eps: float, rows: int, law: Law) -> float:
         rows: Number of drawn texts in the multiset, at least.
         law: How each of them is drawn.
     """
-    return _divergence(eps, rows, law, law.widths)
+    return float(_divergences(eps, rows, law, law.widths).max())
 
 
 @lru_cache(maxsize=256)
@@ -93,11 +95,13 @@ def central_epsilon(rows: int, law: Law, delta: float) -> Fraction:
         delta: The delta of one record, above 0.
     """
     largest = math.ceil((math.log(law.inside) - math.log(law.outside)) * MICRO) + 1
-    few = np.unique(np.linspace(1, law.widths[-1], 6).astype(np.int64))
-    low = _smallest(lambda at: _divergence(at / MICRO, rows, law, few) <= delta, 0, largest)
-    if _divergence(low / MICRO, rows, law, law.widths) > delta:  # a few differences find the place; all of them decide
-        low = _smallest(lambda at: _divergence(at / MICRO, rows, law, law.widths) <= delta, low, largest)
-    return Fraction(low, MICRO)
+    few, low = np.unique(np.linspace(1, law.widths[-1], 6).astype(np.int64)), 0
+    while True:  # a few differences find the place; all of them decide
+        low = _smallest(lambda at: _divergences(at / MICRO, rows, law, few).max() <= delta, low, largest)
+        found = _divergences(low / MICRO, rows, law, law.widths)
+        if found.max() <= delta or low == largest:
+            return Fraction(low, MICRO)
+        few = np.sort(np.append(few, law.widths[int(found.argmax())]))
 
 
 def _smallest(holds: Callable[[int], bool], low: int, high: int) -> int:
@@ -108,7 +112,8 @@ def _smallest(holds: Callable[[int], bool], low: int, high: int) -> int:
     return high
 
 
-def _divergence(eps: float, rows: int, law: Law, widths: npt.NDArray[np.int64]) -> float:
+def _divergences(eps: float, rows: int, law: Law, widths: npt.NDArray[np.int64]) -> Floats:
+    """Bound the divergence for pairs of near sets that differ in so many texts each."""
     uniform, gain, e = law.uniform, law.gain, math.exp(eps)
     pair, lone, back = np.zeros(len(widths)), 0.0, 0.0
     hiding, cut = _binned(rows - 1, uniform)
@@ -117,31 +122,47 @@ def _divergence(eps: float, rows: int, law: Law, widths: npt.NDArray[np.int64]) 
         near, chance = _binomial(size, law.near / law.texts)
         lone += mass * float((chance * np.maximum(0.0, uniform + gain * near / size - e)).sum())
         back += mass * float((chance * np.maximum(0.0, 1 - e * (uniform + gain * near / size))).sum())
-        most = _range(size, min(1.0, 2 * int(widths[-1]) / law.texts))[1]
-        gains = _gains(eps, size, most, uniform, gain)
-        for place, width in enumerate(widths.tolist()):
-            fallen, chance = _binomial(size, min(1.0, 2 * width / law.texts))
-            pair[place] += mass * float((chance * gains[fallen[0] : fallen[-1] + 1]).sum())
+        pair += mass * _pairs(eps, size, law, widths)
     slack = cut + 8 * math.exp(-_LOG_TAIL) * max(1.0, uniform + gain)
-    return (max(float(pair.max()), lone, back) + slack) * (1 + _MARGIN)
+    return (np.maximum(pair, max(lone, back)) + slack) * (1 + _MARGIN)
 
 
-def _gains(eps: float, size: int, most: int, uniform: float, gain: float) -> Floats:
-    """Return the expected excess if k of `size` texts fall into the two differences, for k = 0 … most."""
-    e, found = math.exp(eps), np.zeros(most + 1)
-    rows = max(1, _AT_ONCE // (most + 1))
-    for first in range(0, most + 1, rows):
-        k = np.arange(first, min(first + rows, most + 1))
-        least = np.maximum(0, np.floor((e * k - uniform * (1 - e) * size / gain) / (1 + e))).astype(np.int64)
-        upper = np.minimum(k, np.ceil(k / 2 + np.sqrt(_LOG_TAIL * k / 2)))
-        width = int((upper - least).max()) + 1
-        if width <= 0:
-            continue
-        x = least[:, None] + np.arange(width)
-        chance = np.where(x <= k[:, None], _pmf(np.minimum(x, k[:, None]), k[:, None], 0.5), 0.0)
-        excess = np.maximum(0.0, uniform * (1 - e) + gain * ((1 + e) * x - e * k[:, None]) / size)
-        found[k] = (chance * excess).sum(axis=1)
+def _pairs(eps: float, size: int, law: Law, widths: npt.NDArray[np.int64]) -> Floats:
+    """Return the expected excess among `size` texts for pairs of near sets that differ in so many texts each."""
+    chances = np.minimum(1.0, 2 * widths / law.texts)
+    lows, highs = np.array([_range(size, chance) for chance in chances.tolist()]).T
+    first, last = int(lows[0]), int(highs[-1])
+    gains = _gains(eps, size, np.arange(first, last + 1), law.uniform, law.gain)
+    found = np.zeros(len(widths))
+    done = 0
+    while done < len(widths):
+        end = done + 1
+        while end < len(widths) and (end + 1 - done) * int(highs[end] - lows[done] + 1) <= _AT_ONCE:
+            end += 1
+        k = np.arange(int(lows[done]), int(highs[end - 1]) + 1)
+        chance = _pmf(k[None, :], np.full((1, 1), size), chances[done:end, None])
+        found[done:end] = chance @ gains[k[0] - first : k[-1] - first + 1]
+        done = end
     return found
+
+
+def _gains(eps: float, size: int, counts: npt.NDArray[np.int64], uniform: float, gain: float) -> Floats:
+    """Return an upper bound of the expected excess if k of `size` texts fall into the two differences.
+
+    With a of them in the first difference, a ~ Bin(k, 1/2), the excess is base + slope * a where that is positive.
+    """
+    from scipy.special import betainc
+
+    e, k = math.exp(eps), counts.astype(np.float64)
+    base, slope = uniform * (1 - e) - gain * e * k / size, gain * (1 + e) / size
+    least = np.clip(np.ceil(-base / slope), 0, k + 1)
+    inner = (least > 0) & (least <= k)
+    a, b = np.where(inner, least, 1), np.where(inner, k - least + 1, 1)
+    above = np.where(inner, betainc(a, b, 0.5), least <= k)  # the probability of `least` and more
+    lower = inner & (least > 1)
+    shifted = np.where(lower, betainc(np.where(lower, a - 1, 1), b, 0.5), least <= k)  # the same of one text fewer
+    weighed, mean = base * above, slope * k / 2 * shifted
+    return np.asarray(np.maximum(0.0, weighed + mean) + _CANCELLED * (np.abs(weighed) + mean))
 
 
 def _binned(trials: int, chance: float) -> tuple[list[tuple[int, float]], float]:
@@ -171,17 +192,15 @@ def _range(trials: int, chance: float) -> tuple[int, int]:
     return max(0, math.floor(mean - below)), min(trials, math.ceil(mean + above))
 
 
-def _pmf(counts: npt.NDArray[np.int64], trials: npt.NDArray[np.int64], chance: float) -> Floats:
+def _pmf(counts: npt.NDArray[np.int64], trials: npt.NDArray[np.int64], chance: float | Floats) -> Floats:
     """Return binomial probabilities by Loader's saddle-point form, which keeps all digits for large counts."""
-    if chance >= 1:
-        return (counts == trials).astype(np.float64)
     others = trials - counts
-    inner = (counts > 0) & (others > 0)
+    inner, p = (counts > 0) & (others > 0), np.minimum(np.asarray(chance, np.float64), 1 - 1e-16)
     k, rest, n = np.where(inner, counts, 1), np.where(inner, others, 1), np.maximum(trials, 2)
-    log = _stirling(n) - _stirling(k) - _stirling(rest) - _deviance(k, n * chance) - _deviance(rest, n * (1 - chance))
+    log = _stirling(n) - _stirling(k) - _stirling(rest) - _deviance(k, n * p) - _deviance(rest, n * (1 - p))
     found = np.exp(log) * np.sqrt(n / (2 * math.pi * k.astype(np.float64) * rest))
-    edge = np.exp(np.where(counts == 0, trials * math.log1p(-chance), trials * math.log(chance)))
-    return np.where(inner, found, edge)
+    edge = np.exp(np.where(counts == 0, trials * np.log1p(-p), trials * np.log(p)))
+    return np.where(chance >= 1, (counts == trials).astype(np.float64), np.where(inner, found, edge))
 
 
 def _deviance(count: npt.NDArray[np.int64], mean: Floats) -> Floats:

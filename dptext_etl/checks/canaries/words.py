@@ -51,7 +51,8 @@ def in_vocabulary_words(
     if isinstance(mechanism, ChoiceMechanism):
         inputs = mechanism.opened.texts
     long = [word for word in chain(inputs, mechanism.output_words() or ()) if len(word) >= TOKEN_LETTERS]
-    if any(token in word for word in long for token in pseudo_words(secret, dataset, release, column)):
+    tokens = pseudo_words(secret, dataset, release, column)
+    if any(token in word for word in long for token in tokens):
         raise PolicyError(f"column {column!r}: a canary word is one of the mechanism's", "release under another name")
     if isinstance(mechanism, ChoiceMechanism):
         return _public_texts(mechanism, secret, dataset, release, column) if mechanism.most_positions == 1 else ()
