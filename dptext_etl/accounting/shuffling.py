@@ -12,11 +12,13 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from dptext_etl import extras
+from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import MICRO
 
 Floats = npt.NDArray[np.float64]
@@ -53,7 +55,7 @@ class Law(NamedTuple):
 
     @property
     def uniform(self) -> float:
-        """The probability with which a record draws as if it had no text (γ)."""
+        """The probability with which a record draws as if it had no text (gamma)."""
         return float(Fraction(self.texts * self.outside, self._total))
 
     @property
@@ -95,9 +97,14 @@ def central_epsilon(rows: int, law: Law, delta: float) -> Fraction:
         delta: The delta of one record, above 0.
     """
     largest = math.ceil((math.log(law.inside) - math.log(law.outside)) * MICRO) + 1
-    few, low = np.unique(np.linspace(1, law.widths[-1], 6).astype(np.int64)), 0
+    few = np.unique(np.linspace(1, law.widths[-1], 6).astype(np.int64))
+
+    def holds(at: int) -> bool:
+        return float(_divergences(at / MICRO, rows, law, few).max()) <= delta
+
+    low = 0
     while True:  # a few differences find the place; all of them decide
-        low = _smallest(lambda at: _divergences(at / MICRO, rows, law, few).max() <= delta, low, largest)
+        low = _smallest(holds, low, largest)
         found = _divergences(low / MICRO, rows, law, law.widths)
         if found.max() <= delta or low == largest:
             return Fraction(low, MICRO)
@@ -151,7 +158,7 @@ def _gains(eps: float, size: int, counts: npt.NDArray[np.int64], uniform: float,
 
     With a of them in the first difference, a ~ Bin(k, 1/2), the excess is base + slope * a where that is positive.
     """
-    from scipy.special import betainc
+    betainc = _betainc()
 
     e, k = math.exp(eps), counts.astype(np.float64)
     base, slope = uniform * (1 - e) - gain * e * k / size, gain * (1 + e) / size
@@ -163,6 +170,14 @@ def _gains(eps: float, size: int, counts: npt.NDArray[np.int64], uniform: float,
     shifted = np.where(lower, betainc(np.where(lower, a - 1, 1), b, 0.5), least <= k)  # the same of one text fewer
     weighed, mean = base * above, slope * k / 2 * shifted
     return np.asarray(np.maximum(0.0, weighed + mean) + _CANCELLED * (np.abs(weighed) + mean))
+
+
+def _betainc() -> Callable[..., Floats]:
+    try:
+        from scipy.special import betainc
+    except ImportError:
+        raise PolicyError("bounds of unlinked releases need the library scipy", extras.install("accounting")) from None
+    return cast("Callable[..., Floats]", betainc)
 
 
 def _binned(trials: int, chance: float) -> tuple[list[tuple[int, float]], float]:
