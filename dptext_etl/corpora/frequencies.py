@@ -1,10 +1,13 @@
-"""Estimate how often topics occur, from released texts: the mixture is known, so what it adds can be taken away.
+"""Estimate from released texts how often topics occur among the near texts: the near share of each topic.
 
-A release is drawn from the near texts N(x) with probability λ, and uniformly from the whole corpus otherwise. If a
-share p of the corpus has a topic and a share f of the releases, then (f - (1 - λ) p) / λ estimates without bias the
-mean share of the topic among the near texts of the private texts (docs/spec/surrogate.md#learners). That is not the
-share of private texts with the topic: what the encoder takes for near may have other topics, and rare topics of the
-corpus are outnumbered in every N(x). The standard error knows of the draw alone and of nothing that the encoder does.
+A release is drawn from the near texts N(x) of a private text x with probability λ, and uniformly from the whole corpus
+otherwise. If a share p of the corpus has a topic and a share f of the releases, then (f - (1 - λ) p) / λ estimates the
+near share of the topic: the mean, over the private texts, of the share of N(x) that has it
+(docs/spec/surrogate.md#learners). The near share is not the share of private texts with the topic. Texts near x may
+have other topics than x, so that near shares of all groups are drawn toward the corpus, by other amounts for each topic
+and each group. The standard error covers the draw alone.
+
+How far near shares shrink can be measured on public texts with known topics, without cost.
 """
 
 from __future__ import annotations
@@ -14,33 +17,101 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dptext_etl.corpora.weights import near_share
+import numpy as np
+
+from dptext_etl.corpora.corpus import Corpus
+from dptext_etl.corpora.encoder import nearest, products
+from dptext_etl.corpora.weights import near_weight
 from dptext_etl.errors import InputError
+
+_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Shrinkage:
+    """How the near share of a topic follows its true share, measured on public texts.
+
+    Attributes:
+        texts: Public texts with the topic.
+        with_topic: Mean share of the topic among the near texts of public texts that have the topic.
+        without_topic: The same for public texts of other topics.
+    """
+
+    texts: int
+    with_topic: float
+    without_topic: float
+
+    @property
+    def slope(self) -> float:
+        """Return by how much the near share moves if the true share moves by 1: 1 without shrinkage, 0 if it is lost.
+
+        In a mix of texts like the public ones, near share = without_topic + slope * true share. The other topics of the
+        private texts change `without_topic`, so that inverting this does not give their true share either.
+        """
+        return self.with_topic - self.without_topic
 
 
 @dataclass(frozen=True)
 class Frequency:
-    """The estimate of one topic.
+    """The estimate of one topic; `print` shows it in a sentence.
 
     Attributes:
         topic: The topic.
-        share: Mean share of the topic among near texts, without bias; by chance it may lie below 0 or above 1.
-        standard_error: Of the draws, an upper bound; the bias of the encoder is not in it.
-        released: Share of the releases with the topic, as it is.
+        near_share: Estimated mean share of the topic among the near texts of the private texts. It is not the share of
+            private texts with the topic. By chance it may lie below 0 or above 1.
+        standard_error: Standard error of `near_share` by the draw, computed from the releases.
+        released: Share of the releases with the topic.
         corpus: Share of the corpus with the topic.
+        shrinkage: How near shares of this topic follow true shares on public texts; None if it was not measured, or if
+            the topic has no public text or all of them.
     """
 
     topic: str
-    share: float
+    near_share: float
     standard_error: float
     released: float
     corpus: float
+    shrinkage: Shrinkage | None = None
+
+    def __str__(self) -> str:
+        said = f"{self.topic}: near share {self.near_share:.1%} ± {1.96 * self.standard_error:.1%}"
+        said += f" (releases {self.released:.1%}, corpus {self.corpus:.1%})"
+        found = self.shrinkage
+        if found is None:
+            return f"{said}; shrinkage not measured"
+        return (
+            f"{said}; shrinkage: {found.with_topic:.1%} of the near texts of {found.texts:,} public texts with the "
+            f"topic have it, and {found.without_topic:.1%} of those without (slope {found.slope:.2f})"
+        )
 
 
 def estimate_frequencies(
-    released: Sequence[str], topics: Mapping[str, str], *, epsilon: float, near: int
+    released: Sequence[str],
+    topics: Mapping[str, str],
+    *,
+    epsilon: float,
+    near: int,
+    corpus: Corpus | None = None,
+    public: Mapping[str, str] | None = None,
 ) -> tuple[Frequency, ...]:
-    """Estimate the share of every topic among the near texts of the private texts."""
+    """Estimate the share of every topic among the near texts of the private texts.
+
+    Args:
+        released: The releases, of one part if texts have parts.
+        topics: Topic of every text of the corpus.
+        epsilon: Epsilon of one draw.
+        near: Number of near texts of the mechanism.
+        corpus: The corpus; with `public` alone.
+        public: Topics of public texts like the private ones, to measure the shrinkage. Texts of the corpus are left
+            out, since each is near itself. Never give private texts or their topics.
+
+    Returns:
+        One estimate per topic of the corpus, in alphabetical order.
+
+    Raises:
+        InputError: A number is out of range, releases are no texts of the corpus, `corpus` and `public` do not come
+            together, `topics` does not name the texts of the corpus, or `public` holds no other text.
+    """
     if not released or not 1 <= near < len(topics) or not 0.0 < epsilon < math.inf:
         raise InputError(
             f"{len(released)} releases, a corpus of {len(topics)} texts, near {near}, epsilon {epsilon}; "
@@ -52,11 +123,42 @@ def estimate_frequencies(
             f"{foreign} of {len(released)} releases are no texts of the corpus",
             "give the topics of the corpus that the release was made with; with parts, give the parts one by one",
         )
-    mixed = near_share(len(topics), near, epsilon)
+    shrinkage = _shrinkage(topics, near, corpus, public)
+    weight = near_weight(len(topics), near, epsilon)
     there, seen = Counter(topics.values()), Counter(topics[text] for text in released)
     found = []
     for topic in sorted(there):
         even, share = there[topic] / len(topics), seen[topic] / len(released)
-        error = math.sqrt(share * (1.0 - share) / len(released)) / mixed
-        found.append(Frequency(topic, (share - (1.0 - mixed) * even) / mixed, error, share, even))
+        error = math.sqrt(share * (1.0 - share) / len(released)) / weight
+        estimate = (share - (1.0 - weight) * even) / weight
+        found.append(Frequency(topic, estimate, error, share, even, shrinkage.get(topic)))
     return tuple(found)
+
+
+def _shrinkage(
+    topics: Mapping[str, str], near: int, corpus: Corpus | None, public: Mapping[str, str] | None
+) -> dict[str, Shrinkage]:
+    from dptext_etl.corpora.recalibrating import encoded
+
+    if corpus is None and public is None:
+        return {}
+    if corpus is None or public is None:
+        raise InputError("one of `corpus` and `public` is missing", "give both to measure the shrinkage, or neither")
+    if len(corpus) != len(topics) or any(text not in topics for text in corpus.texts):
+        raise InputError("`topics` does not name the texts of `corpus`", "give the topic of every text of the corpus")
+    texts = [text for text in public if text not in topics]
+    if not texts:
+        raise InputError("no public text is left that is not in the corpus", "give other public texts with topics")
+    names, codes = np.unique([topics[text] for text in corpus.texts], return_inverse=True)
+    queries, shares = encoded(corpus, texts), np.zeros((len(texts), len(names)))
+    for first in range(0, len(texts), _BLOCK):
+        rows = nearest(products(queries[first : first + _BLOCK], corpus.vectors), near)
+        for place in range(len(names)):
+            shares[first : first + _BLOCK, place] = (codes[rows] == place).mean(axis=1)
+    own = np.array([public[text] for text in texts])
+    found = {}
+    for place, name in enumerate(names.tolist()):
+        has = own == name
+        if has.any() and not has.all():
+            found[name] = Shrinkage(int(has.sum()), float(shares[has, place].mean()), float(shares[~has, place].mean()))
+    return found

@@ -88,7 +88,7 @@ def hit_rate(m: int, d: int, epsilon: float) -> float:
     return d * inside / (m * outside + d * (inside - outside))
 
 
-def near_share(m: int, d: int, epsilon: float) -> float:
+def near_weight(m: int, d: int, epsilon: float) -> float:
     """Return the probability that a draw comes from the near part of the mixture, and not from all texts evenly.
 
     It is the hit rate less what the even part hits: (h - d/m) / (1 - d/m).

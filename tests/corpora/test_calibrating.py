@@ -1,4 +1,4 @@
-"""The hit rate that calibration takes is the best one, by brute force; estimates of topics are right on average."""
+"""The hit rate that calibration takes is the best one, by brute force."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from dptext_etl.corpora.calibrating import calibrate
-from dptext_etl.corpora.frequencies import estimate_frequencies
-from dptext_etl.corpora.weights import hit_rate, near_share, near_texts
-from dptext_etl.errors import InputError
+from dptext_etl.corpora.weights import hit_rate, near_texts, near_weight
 
 EPSILONS = (0.5, 2.0, 4.0, 8.0)
 
@@ -60,29 +58,4 @@ def test_hit_rates_and_near_texts_are_the_inverse_of_each_other() -> None:
         assert hit_rate(20_000, near, epsilon) == pytest.approx(hit, abs=0.01) or near == 1
     weights = law(50, 2.0, list(range(50)), 7)
     assert hit_rate(50, 7, 2.0) == pytest.approx(weights[:7].sum())
-    assert near_share(50, 7, 2.0) == pytest.approx(1 - 50 * weights[-1])
-
-
-def test_estimates_are_unbiased_for_the_mix_of_near_texts() -> None:
-    texts = [f"text {number}" for number in range(90)]
-    topics = {text: ("rare", "some", "many")[(place >= 5) + (place >= 30)] for place, text in enumerate(texts)}
-    rng, near, epsilon = np.random.default_rng(5), 6, 3.0
-    orders = [[*range(6), *range(6, 90)], [*range(30, 36), *range(30), *range(36, 90)]]  # 5/6 rare + 1/6 some; all many
-    rows = rng.choice(2, size=4_000, p=[0.3, 0.7])
-    released = [texts[rng.choice(90, p=law(90, epsilon, orders[row], near))] for row in rows]
-    found = {one.topic: one for one in estimate_frequencies(released, topics, epsilon=epsilon, near=near)}
-    mix = rows.mean()
-    wanted = {"rare": (1 - mix) * 5 / 6, "some": (1 - mix) / 6, "many": mix}
-    for topic, share in wanted.items():
-        assert abs(found[topic].share - share) < 4 * found[topic].standard_error
-        assert found[topic].standard_error < 0.02
-    assert abs(found["rare"].released - wanted["rare"]) > 4 * found["rare"].standard_error  # the raw share is biased
-    assert sum(one.share for one in found.values()) == pytest.approx(1)
-
-
-def test_releases_of_another_corpus_are_refused_without_a_quote() -> None:
-    with pytest.raises(InputError, match="1 of 2 releases are no texts") as caught:
-        estimate_frequencies(["one", "secret"], {"one": "a", "two": "b"}, epsilon=1.0, near=1)
-    assert "secret" not in str(caught.value)
-    with pytest.raises(InputError, match="1 <= near < texts"):
-        estimate_frequencies(["one"], {"one": "a", "two": "b"}, epsilon=1.0, near=2)
+    assert near_weight(50, 7, 2.0) == pytest.approx(1 - 50 * weights[-1])

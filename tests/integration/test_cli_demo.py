@@ -58,7 +58,7 @@ def test_the_release_as_surrogates_leads(done):
     assert (surrogate["epsilon"], surrogate["class"], surrogate["disclosures"]) == (4.0, "PURE_LDP", ["nullness"])
     assert surrogate["gates_passed"]
     assert all(row["epsilon_by_words"] > 4 for row in facts["rows"])
-    for shares in ("raw", "released", "estimated"):
+    for shares in ("raw", "released", "near_share"):
         assert sum(item[shares] for item in surrogate["topics"]) == pytest.approx(1, abs=0.02)
     public = set(pl.read_parquet(folder / "public-texts.parquet")["text"])
     released = pl.read_parquet(folder / "surrogate" / "*" / "*.parquet")["review"].drop_nulls()

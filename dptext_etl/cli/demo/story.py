@@ -52,12 +52,15 @@ def _topics(topics: list[dict[str, Any]]) -> None:
             item["topic"],
             f"{item['raw']:.0%}",
             f"{item['released']:.0%}",
-            f"{item['estimated']:.0%} ± {1.96 * item['standard_error']:.0%}",
+            f"{item['near_share']:.0%} ± {1.96 * item['standard_error']:.0%}",
         )
         for item in topics
     ]
-    terminal.table(("topic", "raw reviews", "released", "estimated from the release"), rows)
-    terminal.say("The estimate takes away what the draw adds. What the encoder mistakes stays in it.")
+    terminal.table(("topic", "raw reviews", "released", "near share, estimated"), rows)
+    terminal.say(
+        "A near share is the mean share of a topic among the public texts near the raw ones. It takes away what the\n"
+        "draw adds; it is not the share of raw reviews with the topic, since texts near a review may have other topics."
+    )
 
 
 def _money(facts: Mapping[str, Any]) -> None:

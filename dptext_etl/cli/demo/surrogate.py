@@ -64,7 +64,7 @@ def release(place: DemoFolder) -> dict[str, Any]:
 
 
 def _topics(place: DemoFolder, topics: dict[str, str], mechanism: Any) -> list[dict[str, Any]]:
-    """Compare shares of topics: in the raw reviews (which the demo may show), in the release, and estimated from it."""
+    """Compare shares of topics: in the raw reviews (which the demo may show), in the release, and near shares."""
     from dptext_etl.cli.demo.reviews import topic
     from dptext_etl.corpora.frequencies import estimate_frequencies
 
@@ -78,7 +78,7 @@ def _topics(place: DemoFolder, topics: dict[str, str], mechanism: Any) -> list[d
             "topic": item.topic,
             "raw": raw[item.topic] / released.height,
             "released": seen[item.topic] / len(texts),
-            "estimated": item.share,
+            "near_share": item.near_share,
             "standard_error": item.standard_error,
         }
         for item in sorted(found, key=lambda item: -raw[item.topic])

@@ -1,0 +1,149 @@
+"""Estimates of topics: their intervals cover near shares and not true shares; shrinkage by brute force."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dptext_etl.corpora import Corpus, WordEncoder, estimate_frequencies
+from dptext_etl.corpora.frequencies import Frequency, Shrinkage
+from dptext_etl.errors import InputError
+
+EPSILON, NEAR = 3.0, 4
+WORDS = ("train", "rail", "plane", "wing", "song")
+VECTORS = np.array([[90, 60, 0], [95, 40, 0], [80, 80, 0], [60, 95, 0], [0, 0, 100]], np.int16)
+FACTS = {"name": "toy", "licence": "CC0", "provenance": "written for this test"}
+TOPIC = {"train": "rail", "rail": "rail", "plane": "air", "wing": "air", "song": "music"}
+PUBLIC = {"train": "rail", "train rail": "rail", "plane": "air", "wing plane": "air", "song": "music", "sing": "music"}
+
+
+def topic(text: str) -> str:
+    return TOPIC[text.split(maxsplit=1)[0]]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    """Sixty texts: two about trains, whose near texts are mostly about planes, as few are about trains."""
+    texts = ["train rail one", "rail two"] + [f"{('plane', 'wing')[number % 2]} {number}" for number in range(28)]
+    texts += [f"song {number}" for number in range(30)]
+    return Corpus.save(tmp_path / "toy", texts, FACTS, encoder=WordEncoder(WORDS, VECTORS))
+
+
+def near_of(corpus: Corpus, text: str) -> list[int]:
+    scores = (corpus.vectors.astype(int) @ corpus.encoder.encode([text])[0].astype(int)).tolist()
+    return sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:NEAR]
+
+
+def release(corpus: Corpus, private: Sequence[str], seed: int) -> list[str]:
+    """Draw by the law of subset selection, without the mechanism."""
+    rng, made = np.random.default_rng(seed), []
+    for text in private:
+        weights = np.ones(len(corpus))
+        weights[near_of(corpus, text)] = math.exp(EPSILON)
+        made.append(corpus.texts[rng.choice(len(corpus), p=weights / weights.sum())])
+    return made
+
+
+def share(texts: Sequence[str], wanted: str) -> float:
+    return float(np.mean([topic(text) == wanted for text in texts]))
+
+
+def test_intervals_cover_the_near_share_and_not_the_true_share(corpus: Corpus) -> None:
+    private = ["train"] * 120 + ["plane"] * 80 + ["song"] * 200
+    topics = {text: topic(text) for text in corpus.texts}
+    near = {
+        one: share([corpus.texts[place] for text in private for place in near_of(corpus, text)], one)
+        for one in ("air", "music", "rail")
+    }
+    true = {one: share(private, one) for one in near}
+    assert true["rail"] == 0.3
+    assert near["rail"] == pytest.approx(0.075)  # one of four texts near "train" is about trains
+    covered, mistaken, runs = dict.fromkeys(near, 0), 0, 100
+    for seed in range(runs):
+        found = estimate_frequencies(release(corpus, private, seed), topics, epsilon=EPSILON, near=NEAR)
+        assert sum(one.near_share for one in found) == pytest.approx(1)
+        for one in found:
+            half = 1.96 * one.standard_error
+            covered[one.topic] += abs(one.near_share - near[one.topic]) <= half
+            mistaken += one.topic != "music" and abs(one.near_share - true[one.topic]) <= half
+    assert min(covered.values()) >= 0.9 * runs
+    assert mistaken <= 0.1 * 2 * runs
+
+
+def test_shares_of_releases_are_not_near_shares(corpus: Corpus) -> None:
+    topics = {text: topic(text) for text in corpus.texts}
+    found = estimate_frequencies(release(corpus, ["train"] * 2_000, 7), topics, epsilon=EPSILON, near=NEAR)
+    rail = next(one for one in found if one.topic == "rail")
+    assert abs(rail.near_share - 0.25) < 4 * rail.standard_error < 0.1
+    assert abs(rail.released - 0.25) > 4 * rail.standard_error
+
+
+def test_shrinkage_is_what_brute_force_finds_and_is_printed(corpus: Corpus) -> None:
+    topics = {text: topic(text) for text in corpus.texts}
+    public = {**PUBLIC, "rail two": "air"}  # stands in the corpus: left out
+    found = estimate_frequencies(corpus.texts[:9], topics, epsilon=EPSILON, near=NEAR, corpus=corpus, public=public)
+    for one in found:
+        shares = {text: share([corpus.texts[place] for place in near_of(corpus, text)], one.topic) for text in PUBLIC}
+        own = [shares[text] for text, label in PUBLIC.items() if label == one.topic]
+        others = [shares[text] for text, label in PUBLIC.items() if label != one.topic]
+        assert one.shrinkage is not None
+        assert one.shrinkage.texts == 2
+        assert one.shrinkage.with_topic == pytest.approx(np.mean(own))
+        assert one.shrinkage.without_topic == pytest.approx(np.mean(others))
+        assert one.shrinkage.slope == pytest.approx(np.mean(own) - np.mean(others))
+        assert f"slope {one.shrinkage.slope:.2f}" in str(one)
+    rail = next(one.shrinkage for one in found if one.topic == "rail")
+    assert rail is not None
+    assert rail.slope < 0.6
+
+
+def test_a_measured_line_gives_near_shares_of_a_mix_like_the_public_one(corpus: Corpus) -> None:
+    topics = {text: topic(text) for text in corpus.texts}
+    (rail,) = [
+        one
+        for one in estimate_frequencies(
+            release(corpus, list(PUBLIC) * 400, 3), topics, epsilon=EPSILON, near=NEAR, corpus=corpus, public=PUBLIC
+        )
+        if one.topic == "rail"
+    ]
+    assert rail.shrinkage is not None
+    line = rail.shrinkage.without_topic + rail.shrinkage.slope / 3
+    assert abs(rail.near_share - line) < 4 * rail.standard_error < 0.1
+
+
+def test_topics_without_public_texts_have_no_shrinkage(corpus: Corpus) -> None:
+    topics = {text: topic(text) for text in corpus.texts}
+    for public in ({"train": "rail", "x": "else"}, {"train": "rail"}):
+        found = estimate_frequencies(corpus.texts[:9], topics, epsilon=2.0, near=2, corpus=corpus, public=public)
+        measured = {one.topic for one in found if one.shrinkage is not None}
+        assert measured == ({"rail"} if len(public) == 2 else set())
+        assert "shrinkage not measured" in str(found[0])
+
+
+def test_bad_input_is_refused_without_a_quote(corpus: Corpus) -> None:
+    with pytest.raises(InputError, match="1 of 2 releases are no texts") as caught:
+        estimate_frequencies(["one", "secret"], {"one": "a", "two": "b"}, epsilon=1.0, near=1)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(InputError, match="1 <= near < texts"):
+        estimate_frequencies(["one"], {"one": "a", "two": "b"}, epsilon=1.0, near=2)
+    topics = {text: topic(text) for text in corpus.texts}
+    given: dict[str, Any] = {"epsilon": 2.0, "near": 2}
+    released = corpus.texts[:2]
+    for more in ({"corpus": corpus, **given}, {"public": PUBLIC, **given}):
+        with pytest.raises(InputError, match="is missing"):
+            estimate_frequencies(released, topics, **more)
+    with pytest.raises(InputError, match="no public text is left"):
+        estimate_frequencies(released, topics, **given, corpus=corpus, public={corpus.texts[0]: "rail"})
+    with pytest.raises(InputError, match="does not name the texts"):
+        estimate_frequencies(["a"], {"a": "x", "b": "y", "c": "y"}, **given, corpus=corpus, public=PUBLIC)
+
+
+def test_an_estimate_without_shrinkage_says_so() -> None:
+    one = Frequency("rail", 0.25, 0.01, 0.2, 0.1)
+    assert str(one) == "rail: near share 25.0% ± 2.0% (releases 20.0%, corpus 10.0%); shrinkage not measured"
+    assert "of 3 public texts" in str(Frequency("rail", 0.25, 0.01, 0.2, 0.1, Shrinkage(3, 0.5, 0.1)))
