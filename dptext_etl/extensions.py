@@ -43,7 +43,7 @@ _SINGULAR: dict[Group, str] = {
 }
 _EXTRAS = {
     "models": ("adept", "calibrate", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm", "rewrite_again", "train"),
-    "eval": ("audit", "evaluate"),
+    "eval": ("audit", "evaluate", "rehearse"),
 }
 ELSEWHERE = {name: extra for extra, brought in _EXTRAS.items() for name in brought}
 """Names that come with the two other packages of this repository, with the extra that installs each."""

@@ -65,7 +65,7 @@ def guess(train: Any, test: Any, truth: Values, groups: Values | None = None) ->
     for learnt, judged in _folds(truth, groups):
         values, counts = np.unique(truth[learnt], return_counts=True)
         blind[judged] = values[counts.argmax()]
-        guessed[judged] = blind[judged] if len(values) < 2 else _fit(train[learnt], truth[learnt])(test[judged])
+        guessed[judged] = blind[judged] if len(values) < 2 else fit(train[learnt], truth[learnt])(test[judged])
     return Guesses(truth, guessed, blind)
 
 
@@ -115,7 +115,8 @@ def _folds(truth: Values, groups: Values | None) -> list[tuple[npt.NDArray[np.in
     return list(made)
 
 
-def _fit(words: Any, truth: Values) -> Any:
+def fit(words: Any, truth: Values) -> Any:
+    """Return a function that guesses labels from counted words, learned from counted words and their labels."""
     transformer = library("sklearn.feature_extraction.text").TfidfTransformer
     regression = library("sklearn.linear_model").LogisticRegression
     one_by_one = library("sklearn.multiclass").OneVsRestClassifier

@@ -1,1 +1,1 @@
-"""The commands `dptext evaluate` and `dptext audit`."""
+"""The commands `dptext evaluate`, `dptext audit`, and `dptext rehearse`."""

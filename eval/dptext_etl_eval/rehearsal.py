@@ -1,0 +1,132 @@
+"""Release a public stand-in under several forms and budgets, and compare what is learned with what is free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dptext_etl import catalog, column, keys
+from dptext_etl.corpora.corpus import Corpus
+from dptext_etl.guarantee import steps
+from dptext_etl_eval.classifier import counted, fit
+from dptext_etl_eval.stand_in import StandIn
+from dptext_etl_eval.statistics import macro_f1
+
+CORPUS = "everyday-30k"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What one form kept at one budget.
+
+    Attributes:
+        form: Name of the form.
+        asked: Epsilon per text that was asked for.
+        epsilon: Mean epsilon per text that the ledger would charge.
+        person: The most that all records of a person cost: the dearest text of the stand-in, once per record.
+        log10_odds: Decimal logarithm of the most by which a person's odds move.
+        macro_f1: Macro-F1 on raw texts that were not released.
+        discloses: What the mechanism releases exactly; the odds hold between texts that agree on it.
+    """
+
+    form: str
+    asked: float
+    epsilon: float
+    person: float
+    log10_odds: float
+    macro_f1: float
+    discloses: tuple[str, ...] = ()
+
+
+def _surrogate(_: StandIn, epsilon: float) -> dict[str, Any]:
+    return {"name": "surrogate", "epsilon": epsilon, "corpus": CORPUS}
+
+
+def _custext(rows: StandIn, epsilon: float) -> dict[str, Any]:
+    mean = np.mean([max(1, len(text.split())) for text in rows.texts])
+    return {"name": "custext", "epsilon": float(epsilon / mean)}
+
+
+FORMS: Mapping[str, Callable[[StandIn, float], dict[str, Any]]] = {"surrogate": _surrogate, "custext": _custext}
+"""Forms by name: the parameters of a mechanism, of public rows and an epsilon per text."""
+
+
+def rehearse(
+    rows: StandIn,
+    epsilons: Sequence[float],
+    *,
+    forms: Sequence[str] = tuple(FORMS),
+    per_person: int = 1,
+    progress: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Return figures, baselines and a recommendation, as JSON can hold them; no ledger is opened.
+
+    Args:
+        rows: Public rows.
+        epsilons: Epsilons per text.
+        forms: Names of `FORMS`.
+        per_person: Records of one person.
+        progress: Takes a line before each release.
+    """
+    judged = counted(rows.test_texts)
+
+    def score(texts: Sequence[str]) -> float:
+        return float(macro_f1(rows.test_labels, fit(counted(texts), rows.labels)(judged)))
+
+    figures = []
+    for form in forms:
+        for epsilon in epsilons:
+            if progress is not None:
+                progress(f"{len(figures) + 1} of {len(forms) * len(epsilons)}: {form} at epsilon {epsilon:g}")
+            released, mean, most, discloses = _released(FORMS[form](rows, epsilon), rows.texts)
+            person = most * per_person
+            figures.append(Figure(form, epsilon, mean, person, float(person / np.log(10)), score(released), discloses))
+    baselines = {"label names alone": _names(rows)}
+    facts = {
+        "rows": len(rows.texts),
+        "tested": len(rows.test_texts),
+        "labels": len(np.unique(rows.labels)),
+        "mean_words": float(np.mean([len(text.split()) for text in rows.texts])),
+        "per_person": per_person,
+        "raw": score(rows.texts),
+        "baselines": baselines,
+        "figures": [asdict(figure) for figure in figures],
+    }
+    return {**facts, "recommendation": recommendation(figures, baselines)}
+
+
+def recommendation(figures: Sequence[Figure], baselines: Mapping[str, float]) -> str:
+    """Return what to do: the cheapest release near the best, or nothing where a baseline does as well."""
+    name = max(baselines, key=lambda one: baselines[one])
+    best = max(figure.macro_f1 for figure in figures)
+    if best <= baselines[name]:
+        return f"Publish nothing, do this instead: {name} reach macro-F1 {baselines[name]:.2f}, no release more."
+    near = [one for one in figures if one.macro_f1 >= max(best - 0.02, baselines[name] + 1e-9)]
+    take = min(near, key=lambda one: one.epsilon)
+    exact = f" It releases exactly: {', '.join(take.discloses)}." if take.discloses else ""
+    return (
+        f"Take {take.form} at epsilon {take.asked:g} per text: macro-F1 {take.macro_f1:.2f},"
+        f" {name} {baselines[name]:.2f}. A person spends {take.person:.3g} at most on texts like these:"
+        f" odds move by a factor of at most 10^{take.log10_odds:.1f}.{exact}"
+    )
+
+
+def _released(given: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[str], float, float, tuple[str, ...]]:
+    mechanism = catalog.build(dict(given))
+    ids = pa.array([str(row) for row in range(len(texts))])
+    drawn = column.draw(mechanism, pa.array(texts, pa.large_string()), ids, keys.throwaway(mechanism.cfg()))
+    cost = column.spends(mechanism, drawn.positions)["eps_approx"] / steps("eps_approx")
+    discloses = tuple(sorted(item.value for item in mechanism.guarantee.disclosures))
+    return [text or "" for text in drawn.text.to_pylist()], float(cost.mean()), float(cost.max()), discloses
+
+
+def _names(rows: StandIn) -> float:
+    """Guess the label whose name lies nearest in direction; no row is learned from."""
+    encoder, names = Corpus.open(CORPUS).encoder, np.unique(rows.labels)
+    named = encoder.encode([str(name).replace("_", " ") for name in names]).astype(np.int64)
+    products = encoder.encode(rows.test_texts).astype(np.int64) @ named.T
+    return float(macro_f1(rows.test_labels, names[products.argmax(axis=1)]))

@@ -1,0 +1,62 @@
+"""A rehearsal reads public texts alone, quotes none, and says what to do."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dptext_etl.errors import PolicyError
+from dptext_etl_eval import stand_in
+from dptext_etl_eval.commands.rehearse import KEYS, rehearse
+from dptext_etl_eval.rehearsal import Figure, recommendation
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+SENTINEL = "zzqsentinelqzz"
+
+
+@pytest.fixture
+def public(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kinds = ("cold food in the restaurant", "the train was late again")
+    label = np.random.default_rng(1).integers(0, 2, 300)
+    texts = [f"{kinds[kind]} {SENTINEL} today" for kind in label]
+    pl.DataFrame({"text": texts, "topic": [("food", "train")[k] for k in label]}).write_parquet("public.parquet")
+    return tmp_path / "public.parquet"
+
+
+def run(*words):
+    made = typer.Typer()
+    made.command()(rehearse)
+    return CliRunner().invoke(made, [str(word) for word in words])
+
+
+def test_outputs_hold_figures_and_no_text(public, tmp_path):
+    page = tmp_path / "page.html"
+    given = ("--label", "topic", "--rows", 200, "--epsilon", "4,8", "--words", 4, "--per-person", 3, "--html", page)
+    done = run(public, *given, "--json")
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.stdout)
+    assert tuple(facts) == KEYS
+    assert (facts["rows"], facts["tested"], facts["labels"], facts["mean_words"] <= 4) == (200, 100, 2, True)
+    assert [one["asked"] for one in facts["figures"]] == [4, 8, 4, 8]
+    assert [one["person"] for one in facts["figures"][:2]] == pytest.approx([12, 24])
+    assert all(one["person"] >= 3 * one["epsilon"] - 1e-9 for one in facts["figures"])
+    assert [bool(one["discloses"]) for one in facts["figures"]] == [False, False, True, True]
+    assert SENTINEL not in done.output + page.read_text()
+
+
+@pytest.mark.parametrize("source", ["public.parquet", "{partition}.parquet", ".", "*.parquet"])
+def test_a_raw_table_is_refused_before_a_row_is_read(public, tmp_path, source):
+    public.write_bytes(b"no rows that anything could read")
+    (tmp_path / "privacy.toml").write_text(f'source = "{source}"\n')
+    with pytest.raises(PolicyError, match="names this table as raw"):
+        stand_in.refuse_raw(str(public), [])
+
+
+def test_a_release_that_loses_to_a_baseline_is_not_proposed():
+    weak, strong = (Figure("surrogate", 4, 4, 4, 1.7, value) for value in (0.3, 0.8))
+    assert recommendation([weak], {"label names alone": 0.4}).startswith("Publish nothing")
+    assert recommendation([weak, strong], {"label names alone": 0.4}).startswith("Take surrogate at epsilon 4")
