@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,12 +12,16 @@ import pyarrow as pa
 
 from dptext_etl import catalog, column, keys
 from dptext_etl.corpora.corpus import Corpus
-from dptext_etl.guarantee import steps
+from dptext_etl.guarantee import Disclosure, steps
 from dptext_etl_eval.classifier import counted, fit
 from dptext_etl_eval.stand_in import StandIn
 from dptext_etl_eval.statistics import macro_f1
 
 CORPUS = "everyday-30k"
+_FREE = frozenset({Disclosure.NULLNESS.value})
+"""What a release may reveal exactly and still bound the odds between any two texts."""
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|[_\-./]+")
+"""Where the words of a label's name meet."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +105,13 @@ def rehearse(
 
 
 def recommendation(figures: Sequence[Figure], baselines: Mapping[str, float]) -> str:
-    """Return what to do: the cheapest release near the best, or nothing where a baseline does as well."""
+    """Return what to do: the cheapest release near the best, or nothing where a baseline does as well.
+
+    A bound that holds only between texts that agree on something is proposed if no other release beats the baselines.
+    """
     name = max(baselines, key=lambda one: baselines[one])
+    unconditional = [one for one in figures if _FREE.issuperset(one.discloses) and one.macro_f1 > baselines[name]]
+    figures = unconditional or figures
     best = max(figure.macro_f1 for figure in figures)
     if best <= baselines[name]:
         return f"Publish nothing, do this instead: {name} reach macro-F1 {baselines[name]:.2f}, no release more."
@@ -127,6 +137,6 @@ def _released(given: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[str]
 def _names(rows: StandIn) -> float:
     """Guess the label whose name lies nearest in direction; no row is learned from."""
     encoder, names = Corpus.open(CORPUS).encoder, np.unique(rows.labels)
-    named = encoder.encode([str(name).replace("_", " ") for name in names]).astype(np.int64)
+    named = encoder.encode([_HUMP.sub(" ", str(name)) for name in names]).astype(np.int64)
     products = encoder.encode(rows.test_texts).astype(np.int64) @ named.T
     return float(macro_f1(rows.test_labels, names[products.argmax(axis=1)]))

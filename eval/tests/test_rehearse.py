@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from dptext_etl.errors import PolicyError
 from dptext_etl_eval import stand_in
 from dptext_etl_eval.commands.rehearse import KEYS, rehearse
-from dptext_etl_eval.rehearsal import Figure, recommendation
+from dptext_etl_eval.rehearsal import Figure, _names, recommendation
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 SENTINEL = "zzqsentinelqzz"
@@ -44,7 +44,7 @@ def test_outputs_hold_figures_and_no_text(public, tmp_path):
     assert [one["asked"] for one in facts["figures"]] == [4, 8, 4, 8]
     assert [one["person"] for one in facts["figures"][:2]] == pytest.approx([12, 24])
     assert all(one["person"] >= 3 * one["epsilon"] - 1e-9 for one in facts["figures"])
-    assert [bool(one["discloses"]) for one in facts["figures"]] == [False, False, True, True]
+    assert ["cluster" in one["discloses"] for one in facts["figures"]] == [False, False, True, True]
     assert SENTINEL not in done.output + page.read_text()
 
 
@@ -60,3 +60,18 @@ def test_a_release_that_loses_to_a_baseline_is_not_proposed():
     weak, strong = (Figure("surrogate", 4, 4, 4, 1.7, value) for value in (0.3, 0.8))
     assert recommendation([weak], {"label names alone": 0.4}).startswith("Publish nothing")
     assert recommendation([weak, strong], {"label names alone": 0.4}).startswith("Take surrogate at epsilon 4")
+
+
+def test_a_conditional_bound_is_proposed_last():
+    plain = Figure("surrogate", 8, 8, 8, 3.5, 0.7, ("nullness",))
+    given = Figure("custext", 1, 1, 1, 0.4, 0.9, ("cluster", "length", "nullness"))
+    assert recommendation([given, plain], {"label names alone": 0.4}).startswith("Take surrogate at epsilon 8")
+    assert "It releases exactly: cluster, length" in recommendation([given, plain], {"label names alone": 0.8})
+
+
+@pytest.mark.parametrize("names", [("food", "train"), ("RestaurantFood", "late_train")])
+def test_names_of_labels_are_read_as_words(names):
+    texts = ("cold food in the restaurant", "the train was late again")
+    labels = np.array(names)
+    rows = stand_in.StandIn(texts, labels, texts, labels)
+    assert _names(rows) == 1

@@ -47,7 +47,8 @@ def rows() -> list[Row]:
             row("dptext --help", least((*DPTEXT, "--help"), folder), empty, 0.5),
             row("dptext preview, nothing cached", least(preview, folder, forget(folder / "cache")), empty, 1.5),
             row("the same, again", least(preview, folder), empty, 1.5),
-            row(f"dptext privatize, {ROWS} rows, tables cached", least(PRIVATIZE, folder, again(folder)), empty, 1.5),
+            row(f"dptext run-table, {ROWS} rows, tables cached", least(PRIVATIZE, folder, again(folder)), empty, 1.5),
+            row(f"dptext run of what init proposes, {ROWS} rows", proposed(folder), empty, 1.2),
         ]
 
 
@@ -89,14 +90,33 @@ def again(folder: Path) -> Callable[[], None]:
     return remove
 
 
+def proposed(folder: Path) -> Taken:
+    """Measure `dptext run` of the policy that `dptext init` proposes, over a release that was never run."""
+    place = folder / "proposed"
+
+    def anew() -> None:
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        shutil.copy(folder / "raw.parquet", place)
+        subprocess.run((*DPTEXT, "init", "raw.parquet"), cwd=place, check=True, capture_output=True)
+
+    return least((*DPTEXT, "run", str(place / "privacy.toml")), folder, anew)
+
+
 def table(folder: Path) -> None:
-    """Write a small table and a key."""
+    """Write a small table of distinct texts, and a key."""
     import polars as pl
 
     from dptext_etl import _kernel
 
-    texts = ["The hotel was clean and the staff were kind.", "My room smelled of smoke.", "Good price, bad coffee."]
-    pl.DataFrame({"id": range(ROWS), "text": [texts[i % 3] for i in range(ROWS)]}).write_parquet(folder / "raw.parquet")
+    places, faults = (
+        ("hotel", "room", "bathroom", "lobby", "kitchen", "garden"),
+        ("cold", "dirty", "loud", "dark", "wet"),
+    )
+    says = "The {} was {} when we came back from the station at {} in the evening, and the staff were kind about it."
+    texts = [says.format(places[i % 6], faults[i // 6 % 5], 5 + i // 30) for i in range(ROWS)]
+    users = [f"u{i // 2}" for i in range(ROWS)]
+    pl.DataFrame({"id": range(ROWS), "user_id": users, "text": texts}).write_parquet(folder / "raw.parquet")
     _kernel.Secret().write(str(folder / "noise.key"))
 
 

@@ -10,8 +10,9 @@ from fractions import Fraction
 import polars as pl
 import pytest
 
-from dptext_etl import Policy, _kernel
+from dptext_etl import Policy, _kernel, load
 from dptext_etl.checks import CANARY, plan, plant
+from dptext_etl.checks.canaries import words
 from dptext_etl.checks.canaries.ids import ids_from
 from dptext_etl.checks.canaries.words import in_vocabulary_words, pseudo_words, survival
 from dptext_etl.errors import InputError
@@ -242,3 +243,16 @@ def test_words_that_a_mechanism_keeps_are_no_in_vocabulary_words(policy, small_v
     words = {word for shard in range(30) for row in planned(plus, shard).rows for word in row.words["text"]}
     assert not words & {"good", "the", "wordaa"}
     assert words & mechanism.output_words()
+
+
+def test_canary_words_are_derived_once_however_large_the_corpus_is(monkeypatch):
+    calls = []
+
+    def counted(*names):
+        calls.append(names)
+        return pseudo_words(*names)
+
+    monkeypatch.setattr(words, "pseudo_words", counted)
+    mechanism = load("surrogate")(epsilon=2.0, corpus="example")
+    assert words.in_vocabulary_words(mechanism, _kernel.Secret(), "reviews", "once", "text")
+    assert len(calls) == 1

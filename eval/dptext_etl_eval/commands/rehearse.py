@@ -58,7 +58,8 @@ def rehearse(
     stand_in.refuse_raw(public, policy or [])
     found = stand_in.read(public, text=text, label=label, rows=rows, words=words)
     facts = rehearsal.rehearse(found, budgets, forms=forms, per_person=per_person, progress=terminal.note)
-    heads, cells = ("release", "mean epsilon per text", "most per person", "odds", "macro-F1"), _cells(facts)
+    heads = ("release", "mean epsilon per text", "most per person", "odds", "macro-F1", "also reveals exactly")
+    cells = _cells(facts)
     if html is not None:
         lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
         top = "".join(f"<th>{head}</th>" for head in heads)
@@ -80,8 +81,9 @@ def _cells(facts: dict[str, Any]) -> list[tuple[str, ...]]:
             f"{one['person']:.2f}",
             f"10^{one['log10_odds']:.1f}",
             f"{one['macro_f1']:.3f}",
+            ", ".join(one["discloses"]),
         )
         for one in facts["figures"]
     ]
-    free = [(name, "0", "0", "1", f"{value:.3f}") for name, value in facts["baselines"].items()]
-    return [*made, *free, ("raw texts", "no bound", "no bound", "no bound", f"{facts['raw']:.3f}")]
+    free = [(name, "0", "0", "1", f"{value:.3f}", "") for name, value in facts["baselines"].items()]
+    return [*made, *free, ("raw texts", "no bound", "no bound", "no bound", f"{facts['raw']:.3f}", "everything")]
