@@ -46,6 +46,7 @@ def test_the_commands_are_all_there():
         "forget",
         "audit",
         "evaluate",
+        "rehearse",
         "statement",
         "calibrate",
         "preview",
