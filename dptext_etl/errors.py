@@ -25,8 +25,13 @@ class DPTextError(Exception):
     Args:
         message: Says what is wrong, what was given and what is allowed. It never quotes a cell, a token or a secret.
         hint: Says what to do next.
+
+    Attributes:
+        code: Names the kind of failure in the JSON object of a command that fails under `--json`.
+        exit_code: Exit code of the command line.
     """
 
+    code = "unexpected"
     exit_code = 1
 
     def __init__(self, message: str, hint: str | None = None) -> None:
@@ -41,46 +46,63 @@ class DPTextError(Exception):
 class PolicyError(DPTextError):
     """A policy, a parameter or a command cannot be carried out as written."""
 
+    code = "policy"
     exit_code = 2
 
 
 class DisclosureError(PolicyError):
     """A mechanism discloses something that the policy does not allow."""
 
+    code = "disclosure"
+
 
 class KeyReferenceError(PolicyError):
     """A key reference cannot be resolved, or its key must not be used."""
+
+    code = "key"
 
 
 class ArtifactError(PolicyError):
     """A public input is missing or malformed, or has another hash than expected."""
 
+    code = "artifact"
+
 
 class InputError(PolicyError):
     """A table cannot be read, or cannot be privatized as it is."""
+
+    code = "input"
 
 
 class LedgerError(PolicyError):
     """A ledger is locked, frozen or of a newer version, or its records do not allow the request."""
 
+    code = "ledger"
+
 
 class UnavailableLedgerError(LedgerError):
     """A ledger that cannot be used now: nothing was written, and the same call can be repeated."""
+
+    code = "unavailable"
 
 
 class LockedLedgerError(UnavailableLedgerError):
     """A ledger in which another writer is busy."""
 
+    code = "busy"
+
 
 class BudgetError(DPTextError):
     """A release would exceed a cap."""
 
+    code = "budget"
     exit_code = 3
 
 
 class GateError(DPTextError):
     """A gate stopped a publication."""
 
+    code = "gate"
     exit_code = 4
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import click
 from typer.core import TyperGroup
 
+from dptext_etl.cli.render import terminal
 from dptext_etl.errors import DPTextError
 
 UNEXPECTED = 1
@@ -37,14 +38,27 @@ class Boundary(TyperGroup):
     """Group all commands, and turn every exception into a sentence and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; turn its exceptions into a sentence on stderr and an exit code."""
+        """Run the command; turn its exceptions into a sentence on stderr and an exit code.
+
+        With `--json`, stdout holds one object in any case: that of the command, or else that of the failure.
+        """
+        as_json = "--json" in ctx.args
         try:
             return super().invoke(ctx)
         except _CLICKS_OWN:
             raise
         except BaseException as error:  # noqa: BLE001  (panics of compiled code are BaseExceptions)
             code = report(error)
+            if as_json and not ctx.meta.get(terminal.EMITTED):
+                terminal.emit({"error": described(error)})
         raise click.exceptions.Exit(code)
+
+
+def described(error: BaseException) -> dict[str, Any]:
+    """Return a failure as JSON holds it: code, exit code, message, and hint (null if there is none)."""
+    if isinstance(error, DPTextError):
+        return {"code": error.code, "exit_code": error.exit_code, "message": error.message, "hint": error.hint}
+    return {"code": DPTextError.code, "exit_code": UNEXPECTED, "message": f"unexpected {_kind(error)}", "hint": None}
 
 
 def report(error: BaseException) -> int:

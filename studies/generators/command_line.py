@@ -22,6 +22,8 @@ def command_line() -> str:
     lines = [
         "# Command line",
         "`dptext COMMAND --help` says the same. Exit codes: 0 fine, 2 usage or policy, 3 budget, 4 gate.",
+        "With `--json`, a command that fails prints one object, too, unless it has printed its own: "
+        '`{"error": {"code", "exit_code", "message", "hint"}}`. Codes: ' + ", ".join(codes()) + ".",
     ]
     for words, command in commands(top, ("dptext",)):
         lines += [f"## {' '.join(words)}", inspect.cleandoc(command.help or "").replace("\f", "")]
@@ -30,6 +32,14 @@ def command_line() -> str:
         ]
         lines += [table(("argument or option", "meaning"), rows)] if rows else []
     return "\n\n".join(lines) + "\n"
+
+
+def codes() -> list[str]:
+    """Return the codes of all failures, as `--json` writes them."""
+    from dptext_etl import errors
+
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    return [f"`{kind.code}`" for kind in kinds if issubclass(kind, errors.DPTextError)]
 
 
 def commands(command: click.Command, words: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], click.Command]]:

@@ -1,5 +1,6 @@
 """Nothing but our own sentences leaves a command that fails: no library's text, no argument, no local."""
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,8 @@ from typer.testing import CliRunner
 
 from dptext_etl import errors
 from dptext_etl.cli import failures
+from dptext_etl.cli.options import Json
+from dptext_etl.cli.render import terminal
 
 SENTINEL = "zzqsentinelqzz"
 
@@ -71,6 +74,44 @@ def test_an_unexpected_failure_says_its_type_only(error, name, frames):
 def test_our_errors_say_their_sentence_and_hint(kind, code):
     done = CliRunner().invoke(failing(kind("this is so", "do that")), ["work"])
     assert (done.exit_code, done.stdout, done.stderr) == (code, "", "Error: this is so\nHint: do that\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "exit_code", "hint"),
+    [
+        (errors.PolicyError("this is so", "do that"), "policy", 2, "do that"),
+        (errors.DisclosureError("this is so"), "disclosure", 2, None),
+        (errors.LockedLedgerError("this is so", "wait"), "busy", 2, "wait"),
+        (errors.BudgetError("this is so"), "budget", 3, None),
+        (errors.GateError("this is so"), "gate", 4, None),
+        (ValueError(SENTINEL), "unexpected", 1, None),
+    ],
+)
+@pytest.mark.parametrize("emits", [False, True])
+def test_with_json_stdout_holds_one_object(error, code, exit_code, hint, emits):
+    app = typer.Typer(cls=failures.Boundary, pretty_exceptions_enable=False)
+
+    @app.command()
+    def work(*, as_json: Json = False) -> None:
+        assert as_json
+        if emits:
+            terminal.emit({"passed": False})
+        raise error
+
+    @app.command()
+    def other() -> None: ...
+
+    done = CliRunner().invoke(app, ["work", "--json"])
+    said = "unexpected ValueError" if code == "unexpected" else "this is so"
+    failed = {"error": {"code": code, "exit_code": exit_code, "message": said, "hint": hint}}
+    assert json.loads(done.stdout) == ({"passed": False} if emits else failed)
+    assert done.exit_code == exit_code
+    assert SENTINEL not in done.output
+
+
+def test_every_error_has_a_code_of_its_own():
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DPTextError)]
+    assert len({kind.code for kind in kinds}) == len(kinds)
 
 
 def test_usage_errors_exit_with_2():

@@ -20,9 +20,16 @@ _PIPE_WIDTH = 4_000
 _LARGE = 1e15
 
 
+EMITTED = "dptext_etl.emitted"
+"""Entry of a context's `meta`: the command has printed its JSON object."""
+
+
 def emit(facts: Mapping[str, Any]) -> None:
     """Print `facts` as one JSON object on stdout; infinite numbers become the string "inf"."""
     click.echo(json.dumps(_finite(facts), ensure_ascii=False, indent=2, default=str))
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[EMITTED] = True
 
 
 def say(line: str = "") -> None:
