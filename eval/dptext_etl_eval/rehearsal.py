@@ -82,7 +82,7 @@ def rehearse(
     def score(texts: Sequence[str]) -> float:
         return float(macro_f1(rows.test_labels, fit(counted(texts), rows.labels)(judged)))
 
-    figures = []
+    figures: list[Figure] = []
     for form in forms:
         for epsilon in epsilons:
             if progress is not None:

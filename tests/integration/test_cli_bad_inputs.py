@@ -1,5 +1,6 @@
 """Bad input gets a sentence with a hint and loses nothing."""
 
+import json
 import errno
 import os
 import sqlite3
@@ -62,8 +63,11 @@ class Place:
     def refused(self, done, *said, code=2):
         """A sentence, a hint, the exit code; no text, no key, nothing charged, nothing published."""
         assert done.exit_code == code, done.output
-        assert done.stdout == ""
-        assert done.stderr.startswith("Error: ")
+        if done.stdout:  # of a command with --json
+            failed = json.loads(done.stdout)["error"]
+            assert failed["exit_code"] == code
+            assert done.stderr.endswith(f"Error: {failed['message']}\nHint: {failed['hint']}\n")
+        assert "Error: " in done.stderr
         assert "\nHint: " in done.stderr
         assert "unexpected" not in done.stderr
         for words in said:
