@@ -1,7 +1,7 @@
 """Bad input gets a sentence with a hint and loses nothing."""
 
-import json
 import errno
+import json
 import os
 import sqlite3
 import subprocess
