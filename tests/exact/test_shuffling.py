@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dptext_etl.accounting.shuffling import Law, _binomial, central_epsilon, divergence
+from dptext_etl.accounting.shuffling import Law, _binomial, _gains, central_epsilon, divergence
 from dptext_etl.corpora.weights import weights
 
 EPSILONS = (0.05, 0.2, 0.5, 0.9)
@@ -90,6 +90,16 @@ def test_known_answers(epsilon: int, near: int, rows: int, known: float) -> None
     found = central_epsilon(rows, law, 1e-6)
     assert known - 0.004 < found < known
     assert divergence(float(found), rows, law) <= 1e-6
+
+
+@pytest.mark.parametrize(("eps", "uniform", "gain"), [(0.1, 0.3, 40.0), (0.4, 0.05, 3.0), (2.0, 0.7, 90.0)])
+def test_the_closed_form_is_the_sum_rounded_up(eps: float, uniform: float, gain: float) -> None:
+    counts, size, e = np.array([0, 1, 2, 7, 40, 200]), 500, Fraction(math.exp(eps))
+    share, more = Fraction(uniform), Fraction(gain)
+    for k, found in zip(counts.tolist(), _gains(eps, size, counts, uniform, gain).tolist(), strict=True):
+        excess = [share * (1 - e) + more * ((1 + e) * a - e * k) / size for a in range(k + 1)]
+        exact = float(sum(math.comb(k, a) * max(Fraction(0), one) for a, one in enumerate(excess)) / 2**k)
+        assert exact <= found <= exact * (1 + 1e-9) + 1e-10
 
 
 def test_more_rows_hide_more() -> None:
