@@ -21,7 +21,7 @@ SENTINEL = "zzqsentinelqzz"
 
 @pytest.fixture
 def policy(tmp_path, small_vectors, monkeypatch):
-    monkeypatch.setenv("DPTEXT_SECRET", "0123456789abcdef" * 3 + "7e5d3c1b09f8a6c4")
+    monkeypatch.setenv("DPTEXT_EVIDENCE_SECRET", "0123456789abcdef" * 3 + "7e5d3c1b09f8a6c4")
     random = np.random.default_rng(2)
     words = ["the", "of", "good", "bad", "house", SENTINEL]
     table = {"id": range(60), "note": [" ".join(random.choice(words, 6)) for _ in range(60)], "stars": [1, 2] * 30}
@@ -35,7 +35,7 @@ def policy(tmp_path, small_vectors, monkeypatch):
             "sink": str(tmp_path / "published"),
             "id": "id",
             "unit": "record",
-            "key": "env:DPTEXT_SECRET",
+            "key": "env:DPTEXT_EVIDENCE_SECRET",
             "ledger": {"url": f"sqlite:///{tmp_path}/ledger.db"},
             "column": [{**column, "allow": ["cluster"]}],
         }
