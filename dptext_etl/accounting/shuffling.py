@@ -34,7 +34,7 @@ _RESOLUTION = 5000
 """An epsilon is found to one part in so many, or to a millionth."""
 _AT_ONCE = 1 << 20
 """Probabilities that are computed at a time."""
-_CANCELLED = 1e-12
+_CANCELLED = 1e-11
 """Above the relative rounding error of the incomplete beta function; differences of two such terms are rounded up."""
 
 
@@ -158,9 +158,7 @@ def _gains(eps: float, size: int, counts: npt.NDArray[np.int64], uniform: float,
 
     With a of them in the first difference, a ~ Bin(k, 1/2), the excess is base + slope * a where that is positive.
     """
-    betainc = _betainc()
-
-    e, k = math.exp(eps), counts.astype(np.float64)
+    betainc, e, k = _betainc(), math.exp(eps), counts.astype(np.float64)
     base, slope = uniform * (1 - e) - gain * e * k / size, gain * (1 + e) / size
     least = np.clip(np.ceil(-base / slope), 0, k + 1)
     inner = (least > 0) & (least <= k)

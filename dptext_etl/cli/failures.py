@@ -30,6 +30,7 @@ _CLICKS_OWN = (
     KeyboardInterrupt,
     BrokenPipeError,
 )
+_USAGE = {"code": "usage", "hint": "--help says what the command takes"}
 WHERE = "DPTEXT_TRACEBACK"
 """Environment variable: print file, line and function of every frame of an unexpected failure (no values, no texts)."""
 
@@ -45,7 +46,9 @@ class Boundary(TyperGroup):
         as_json = "--json" in ctx.args
         try:
             return super().invoke(ctx)
-        except _CLICKS_OWN:
+        except _CLICKS_OWN as error:
+            if as_json and isinstance(error, click.UsageError):
+                terminal.emit({"error": {**_USAGE, "exit_code": error.exit_code, "message": error.format_message()}})
             raise
         except BaseException as error:  # noqa: BLE001  (panics of compiled code are BaseExceptions)
             code = report(error)

@@ -13,15 +13,16 @@ import pyarrow as pa
 from dptext_etl import catalog, column, keys
 from dptext_etl.corpora.corpus import Corpus
 from dptext_etl.guarantee import Disclosure, steps
+from dptext_etl.runner.statement.sections import at_most
 from dptext_etl_eval.classifier import counted, fit
 from dptext_etl_eval.stand_in import StandIn
 from dptext_etl_eval.statistics import macro_f1
 
 CORPUS = "everyday-30k"
-_FREE = frozenset({Disclosure.NULLNESS.value})
-"""What a release may reveal exactly and still bound the odds between any two texts."""
-_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|[_\-./]+")
-"""Where the words of a label's name meet."""
+_UNCONDITIONAL = frozenset({Disclosure.NULLNESS.value})
+"""What a release may reveal exactly and still bound the odds between any two texts that are not null."""
+_BETWEEN_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|[_\-./]+")
+"""What separates the words of a label's name."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Figure:
         form: Name of the form.
         asked: Epsilon per text that was asked for.
         epsilon: Mean epsilon per text that the ledger would charge.
-        person: The most that all records of a person cost: the dearest text of the stand-in, once per record.
+        person: The most that all records of a person cost: the cost of the most expensive text of the stand-in, times
+            their number.
         log10_odds: Decimal logarithm of the most by which a person's odds move.
         macro_f1: Macro-F1 on raw texts that were not released.
         discloses: What the mechanism releases exactly; the odds hold between texts that agree on it.
@@ -90,7 +92,7 @@ def rehearse(
             released, mean, most, discloses = _released(FORMS[form](rows, epsilon), rows.texts)
             person = most * per_person
             figures.append(Figure(form, epsilon, mean, person, float(person / np.log(10)), score(released), discloses))
-    baselines = {"label names alone": _names(rows)}
+    baselines = {"label names alone": label_names(rows)}
     facts = {
         "rows": len(rows.texts),
         "tested": len(rows.test_texts),
@@ -110,18 +112,19 @@ def recommendation(figures: Sequence[Figure], baselines: Mapping[str, float]) ->
     A bound that holds only between texts that agree on something is proposed if no other release beats the baselines.
     """
     name = max(baselines, key=lambda one: baselines[one])
-    unconditional = [one for one in figures if _FREE.issuperset(one.discloses) and one.macro_f1 > baselines[name]]
-    figures = unconditional or figures
+    sound = [one for one in figures if _UNCONDITIONAL.issuperset(one.discloses) and one.macro_f1 > baselines[name]]
+    figures = sound or figures
     best = max(figure.macro_f1 for figure in figures)
     if best <= baselines[name]:
-        return f"Publish nothing, do this instead: {name} reach macro-F1 {baselines[name]:.2f}, no release more."
+        reached = f"{name} reach macro-F1 {baselines[name]:.2f}, and no release does better."
+        return f"Publish nothing, do this instead: {reached}"
     near = [one for one in figures if one.macro_f1 >= max(best - 0.02, baselines[name] + 1e-9)]
     take = min(near, key=lambda one: one.epsilon)
     exact = f" It releases exactly: {', '.join(take.discloses)}." if take.discloses else ""
     return (
-        f"Take {take.form} at epsilon {take.asked:g} per text: macro-F1 {take.macro_f1:.2f},"
-        f" {name} {baselines[name]:.2f}. A person spends {take.person:.3g} at most on texts like these:"
-        f" odds move by a factor of at most 10^{take.log10_odds:.1f}.{exact}"
+        f"Use {take.form} at epsilon {take.asked:g} per text: macro-F1 {take.macro_f1:.2f},"
+        f" {name} {baselines[name]:.2f}. A person spends {at_most(take.person, 4)} at most on texts like these:"
+        f" odds move by a factor of at most 10^{at_most(take.log10_odds, 3)}.{exact}"
     )
 
 
@@ -134,9 +137,9 @@ def _released(given: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[str]
     return [text or "" for text in drawn.text.to_pylist()], float(cost.mean()), float(cost.max()), discloses
 
 
-def _names(rows: StandIn) -> float:
-    """Guess the label whose name lies nearest in direction; no row is learned from."""
+def label_names(rows: StandIn) -> float:
+    """Return macro-F1 if each text gets the label whose name has the largest inner product with it."""
     encoder, names = Corpus.open(CORPUS).encoder, np.unique(rows.labels)
-    named = encoder.encode([_HUMP.sub(" ", str(name)) for name in names]).astype(np.int64)
+    named = encoder.encode([_BETWEEN_WORDS.sub(" ", str(name)) for name in names]).astype(np.int64)
     products = encoder.encode(rows.test_texts).astype(np.int64) @ named.T
     return float(macro_f1(rows.test_labels, names[products.argmax(axis=1)]))

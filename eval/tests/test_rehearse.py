@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from dptext_etl.errors import PolicyError
 from dptext_etl_eval import stand_in
 from dptext_etl_eval.commands.rehearse import KEYS, rehearse
-from dptext_etl_eval.rehearsal import Figure, _names, recommendation
+from dptext_etl_eval.rehearsal import Figure, label_names, recommendation
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 SENTINEL = "zzqsentinelqzz"
@@ -59,13 +59,13 @@ def test_a_raw_table_is_refused_before_a_row_is_read(public, tmp_path, source):
 def test_a_release_that_loses_to_a_baseline_is_not_proposed():
     weak, strong = (Figure("surrogate", 4, 4, 4, 1.7, value) for value in (0.3, 0.8))
     assert recommendation([weak], {"label names alone": 0.4}).startswith("Publish nothing")
-    assert recommendation([weak, strong], {"label names alone": 0.4}).startswith("Take surrogate at epsilon 4")
+    assert recommendation([weak, strong], {"label names alone": 0.4}).startswith("Use surrogate at epsilon 4")
 
 
 def test_a_conditional_bound_is_proposed_last():
     plain = Figure("surrogate", 8, 8, 8, 3.5, 0.7, ("nullness",))
     given = Figure("custext", 1, 1, 1, 0.4, 0.9, ("cluster", "length", "nullness"))
-    assert recommendation([given, plain], {"label names alone": 0.4}).startswith("Take surrogate at epsilon 8")
+    assert recommendation([given, plain], {"label names alone": 0.4}).startswith("Use surrogate at epsilon 8")
     assert "It releases exactly: cluster, length" in recommendation([given, plain], {"label names alone": 0.8})
 
 
@@ -74,4 +74,10 @@ def test_names_of_labels_are_read_as_words(names):
     texts = ("cold food in the restaurant", "the train was late again")
     labels = np.array(names)
     rows = stand_in.StandIn(texts, labels, texts, labels)
-    assert _names(rows) == 1
+    assert label_names(rows) == 1
+
+
+def test_printed_bounds_are_rounded_up():
+    said = recommendation([Figure("surrogate", 4, 4, 4, 1.7372, 0.8)], {"label names alone": 0.4})
+    assert "factor of at most 10^1.74." in said
+    assert "10^1.73." not in said

@@ -23,7 +23,7 @@ def command_line() -> str:
         "# Command line",
         "`dptext COMMAND --help` says the same. Exit codes: 0 fine, 2 usage or policy, 3 budget, 4 gate.",
         "With `--json`, a command that fails prints one object, too, unless it has printed its own: "
-        '`{"error": {"code", "exit_code", "message", "hint"}}`. Codes: ' + ", ".join(codes()) + ".",
+        '`{"error": {"code", "exit_code", "message", "hint"}}`. Codes: `usage`, ' + ", ".join(codes()) + ".",
     ]
     for words, command in commands(top, ("dptext",)):
         lines += [f"## {' '.join(words)}", inspect.cleandoc(command.help or "").replace("\f", "")]

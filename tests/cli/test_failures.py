@@ -109,6 +109,13 @@ def test_with_json_stdout_holds_one_object(error, code, exit_code, hint, emits):
     assert SENTINEL not in done.output
 
 
+def test_a_usage_error_is_json_too():
+    done = CliRunner().invoke(failing(ValueError()), ["work", "--json", "--nonsense"])
+    failed = json.loads(done.stdout)["error"]
+    assert (done.exit_code, failed["code"], failed["exit_code"]) == (2, "usage", 2)
+    assert "--nonsense" in failed["message"] or "--json" in failed["message"]
+
+
 def test_every_error_has_a_code_of_its_own():
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DPTextError)]
     assert len({kind.code for kind in kinds}) == len(kinds)

@@ -91,10 +91,10 @@ def _promise(column: dict[str, Any]) -> Section:
         tuple(filter(None, (_bound(column), facts))),
         (
             ("mechanism", column["mechanism"]),
-            ("its parameter ε", _number(column.get("parameter", column.get("epsilon", "inf")))),
+            ("its parameter ε", at_most(column.get("parameter", column.get("epsilon", "inf")))),
             ("kind of guarantee", f"{column['class']}: {column['meaning']}"),
             ("compared are", column.get("neighbours", "see the ledger")),
-            *((f"ε {_number(part['epsilon'])} pays for", part["pays"]) for part in column.get("budget", ())),
+            *((f"ε {at_most(part['epsilon'])} pays for", part["pays"]) for part in column.get("budget", ())),
             *(("rewritten again, at no cost", step["name"]) for step in column.get("postprocess", ())),
             ("configuration", column["cfg"]),
             *((f"public input: {name}", digest) for name, digest in column.get("artifact_hashes", {}).items()),
@@ -173,20 +173,20 @@ def meaning_of(epsilon: float | str, delta: float | str = 0, *, disclosed: bool 
         return "No bound on the odds holds."
     if epsilon >= VACUOUS:
         return (
-            f"At ε = {_number(epsilon)} the odds may move by 10^{_number(epsilon / math.log(10), 3)}: the bound says "
+            f"At ε = {at_most(epsilon)} the odds may move by 10^{at_most(epsilon / math.log(10), 3)}: the bound says "
             "nothing in practice. What protects then is what attackers fail at: `dptext evaluate` measures it."
         )
     factor = math.exp(epsilon)
-    at, times = _number(epsilon), _number(factor, 3)
+    at, times = at_most(epsilon), at_most(factor, 3)
     agree = " that agree on what is released exactly" if disclosed else ""
     if delta:
         return (
-            f"At ε = {at} and δ = {_number(delta)}, of two texts{agree}, any outcome is at most {times} times as "
+            f"At ε = {at} and δ = {at_most(delta)}, of two texts{agree}, any outcome is at most {times} times as "
             "likely under one as under the other, plus δ. δ is not the chance that the odds move further: that chance "
             "can be larger."
         )
     odds = factor * 0.01 / 0.99
-    guess = _number(100 * odds / (1 + odds), 3)
+    guess = at_most(100 * odds / (1 + odds), 3)
     among = f"Among texts{agree}, a guess" if disclosed else "A guess"
     besides = " What is released exactly may rule out the other texts with certainty." if disclosed else ""
     return (
@@ -200,7 +200,7 @@ def _amounts(amounts: Mapping[str, float | str]) -> str:
     if isinstance(amounts["epsilon"], str):
         return "no finite ε"
     delta = amounts["delta"]
-    return f"ε {_number(amounts['epsilon'])}" + (f", δ {_number(delta)}" if delta else "")
+    return f"ε {at_most(amounts['epsilon'])}" + (f", δ {at_most(delta)}" if delta else "")
 
 
 def _sum(amounts: Sequence[float | str]) -> float | str:
@@ -208,12 +208,12 @@ def _sum(amounts: Sequence[float | str]) -> float | str:
 
 
 def _cap(cap: dict[str, Any]) -> Section:
-    limits = ", ".join(f"{name} {_number(amount)}" for name, amount in cap["limits"].items()) or "none"
+    limits = ", ".join(f"{name} {at_most(amount)}" for name, amount in cap["limits"].items()) or "none"
     rows = [
         ("cap", limits),
         (f"{cap['unit']}s charged", f"{cap['units']:,}, {cap['at_the_cap']:,} of them at the cap"),
-        *((f"most used ({name})", _number(amount)) for name, amount in cap["most_used"].items()),
-        *((f"least left ({name})", _number(amount)) for name, amount in cap["least_left"].items()),
+        *((f"most used ({name})", at_most(amount)) for name, amount in cap["most_used"].items()),
+        *((f"least left ({name})", at_most(amount)) for name, amount in cap["least_left"].items()),
     ]
     adds_up = f"All releases in this scope add up for each {cap['unit']}."
     says = f"{adds_up} A run that would exceed the cap leaves rows out or stops."
@@ -257,7 +257,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def _number(amount: float | str, digits: int = 6) -> str:
+def at_most(amount: float | str, digits: int = 6) -> str:
     """Write an amount to so many digits, rounded up: what is printed as a bound is one."""
     if isinstance(amount, str):
         return "unbounded"

@@ -74,12 +74,14 @@ def rehearse(
 
 
 def _cells(facts: dict[str, Any]) -> list[tuple[str, ...]]:
+    from dptext_etl.runner.statement.sections import at_most
+
     made = [
         (
             one["form"],
             f"{one['epsilon']:.2f}",
-            f"{one['person']:.2f}",
-            f"10^{one['log10_odds']:.1f}",
+            at_most(one["person"], 4),
+            f"10^{at_most(one['log10_odds'], 3)}",
             f"{one['macro_f1']:.3f}",
             ", ".join(one["discloses"]),
         )
