@@ -21,10 +21,9 @@ from pydantic import (
 
 from dptext_etl import _kernel, catalog, html_tables, keys
 from dptext_etl.errors import PolicyError
-from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy.checked import Checked, KeyReference, Name
-from dptext_etl.policy.consent import Accepted, require_acceptance, require_consent
+from dptext_etl.policy.consent import Accepted, Allowed, require_acceptance, require_consent
 from dptext_etl.postprocessing import PostProcess, chain
 
 RENAMED = {"accept": "accept_unbounded"}
@@ -108,7 +107,7 @@ class ColumnPolicy(_Rewritable):
     release: Name
     mechanism: Built
     key: KeyReference = Field(repr=False)
-    allow: frozenset[Disclosure] = frozenset()
+    allow: Allowed = frozenset()
     accept_unbounded: Accepted = frozenset()
     nonce: Annotated[int, Field(ge=0, lt=2**64)] = 0
     sql_function: bool = True
@@ -180,7 +179,7 @@ class ColumnSpec(_Rewritable):
 
     name: Name
     mechanism: Written
-    allow: frozenset[Disclosure] = frozenset()
+    allow: Allowed = frozenset()
     accept_unbounded: Accepted = frozenset()
     postprocess: tuple[WrittenStep, ...] = ()
     keep_intermediate: bool = False

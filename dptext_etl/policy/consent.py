@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import PlainSerializer
 
 from dptext_etl.errors import DisclosureError
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import Mechanism
 
-Accepted = frozenset[Literal[GuaranteeClass.UMLDP]]
+_IN_ORDER = PlainSerializer(sorted, return_type=list[str], when_used="json")
+"""Sets of names vary in order by process: a policy is written in the same way by all."""
+Allowed = Annotated[frozenset[Disclosure], _IN_ORDER]
+"""Disclosures that a policy consents to."""
+Accepted = Annotated[frozenset[Literal[GuaranteeClass.UMLDP]], _IN_ORDER]
 """Classes without a finite bound that a policy can accept; NONE is not one of them."""
 
 

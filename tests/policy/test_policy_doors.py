@@ -8,6 +8,7 @@ from dptext_etl import Policy
 from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.engines.spark import tasks
 from dptext_etl.engines.spark.worker_policy import Carried
+from dptext_etl.guarantee import Disclosure
 from dptext_etl.policy import ColumnPolicy
 from dptext_etl.policy.column_policy import ColumnSpec
 from dptext_etl.policy.terms import Cap, DagsterSpec, LedgerSpec, Retention
@@ -91,6 +92,14 @@ def test_tasks_on_spark_get_all_but_storage_options(policy):
     expected = {**facts(policy), "storage_options": {}}
     expected["ledger"] = tasks.for_workers(policy.ledger).model_dump(mode="json")
     assert there == expected
+
+
+def test_sets_of_names_are_written_in_order(policy):
+    everything = [item.value for item in Disclosure]
+    allowing = {**facts(policy)["column"][0], "allow": everything}
+    written = Policy.parse({**facts(policy), "column": [allowing]})
+    assert facts(written)["column"][0]["allow"] == sorted(everything)
+    assert written.column_policy().model_dump(mode="json")["allow"] == sorted(everything)
 
 
 def test_expectations_get_all_but_storage_options(policy):
