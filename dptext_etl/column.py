@@ -18,10 +18,13 @@ from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve_column
 from dptext_etl.postprocessing import Rewritten
+from dptext_etl.unlinked import unlinked_of
 
 INFINITE = np.iinfo(np.int64).max
 """Number that stands for an infinite amount among amounts in int64: millionths, and steps of 10^-15 of delta."""
 
+_OUTPUTS = 2**64 - 1
+"""The nonce of keyed digests of outputs: no release has it, so they never equal the identity of a text."""
 _COUNTED = 1 << 20
 """Numbers of draws up to here are counted in a table."""
 _REPEATED = "give ids that are unique: is it the id column, and are text and id swapped?"
@@ -50,10 +53,10 @@ def privatize(
 
     Raises:
         InputError: The types are not allowed, the lengths differ, an id is null, or an id has several texts.
-        PolicyError: The model fails on public texts, or the policy has post-processing, which runs alone carry out.
+        PolicyError: The model fails on public texts, or the policy needs a run: it has post-processing or is unlinked.
     """
     chosen = resolve_column(policy)
-    refuse_postprocess(chosen)
+    require_row_by_row(chosen)
     texts, ids = _readable(texts, ids)
     require_one_text(texts, *distinct(ids), _REPEATED)
     if len(texts):
@@ -105,14 +108,16 @@ def rewrite(texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Rewritten:
     return Rewritten(texts, pa.array(failed))
 
 
-def refuse_postprocess(policy: ColumnPolicy) -> None:
-    """Refuse a column with post-processing where no run stages, judges and publishes what comes out."""
+def require_row_by_row(policy: ColumnPolicy) -> None:
+    """Refuse a column that a run alone can release: it has post-processing, or its texts are published unlinked."""
+    where, runs = f"column {policy.column!r}", "`dptext run`, dptext_etl.run or Dagster make one"
     if policy.postprocess:
         names = ", ".join(step.name for step in policy.postprocess)
-        msg = (
-            f"column {policy.column!r}: post-processing ({names}) needs a run, in which the ledger records its results"
-        )
-        raise PolicyError(msg, "`dptext run`, dptext_etl.run or Dagster make one; leave postprocess out here")
+        msg = f"{where}: post-processing ({names}) needs a run, in which the ledger records its results"
+        raise PolicyError(msg, f"{runs}; leave postprocess out here")
+    if unlinked_of(policy.mechanism) is not None:
+        msg = f"{where}: an unlinked release needs a run, which publishes the texts without their rows"
+        raise PolicyError(msg, f"{runs}; leave unlinked out here, at the mechanism's own epsilon per record")
 
 
 def draw(
@@ -164,6 +169,21 @@ def require_charged_draws(policy: ColumnPolicy, charged: npt.ArrayLike, drawn: n
     if other:
         msg = f"column {policy.column!r}: {other} texts were released with another number of draws than was charged"
         raise LedgerError(f"{msg}; nothing was committed", "this is a defect of the mechanism: fix it first")
+
+
+def output_digests(policy: ColumnPolicy, ids: pa.Array, texts: Any) -> pa.Array:
+    """Return the digests of released texts that the ledger holds, fixed-size binary (32), shape (texts,).
+
+    Those of an unlinked release are keyed: a plain hash of a public text would show whose text it is.
+
+    Args:
+        policy: The policy of the column.
+        ids: Canonical record ids.
+        texts: Released texts of these records, a Polars series or an Arrow array.
+    """
+    if unlinked_of(policy.mechanism) is None:
+        return pa.array(_kernel.digests(texts))
+    return pa.array(_kernel.idem_keys(policy.release_key(), ids, pa.array(texts), _OUTPUTS))
 
 
 def distinct(ids: pa.Array) -> tuple[pa.Array, pa.Array]:

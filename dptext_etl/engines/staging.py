@@ -18,8 +18,8 @@ from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.shard.attempt import Attempt, refuse_other_rows, refuse_over_cap, row_counts
-from dptext_etl.runner.shard.done import Done, Phase, outcomes
+from dptext_etl.runner.shard.attempt import Attempt, pin_table, refuse_other_rows, refuse_over_cap, row_counts
+from dptext_etl.runner.shard.done import Done, Phase, outcomes, whole_table
 from dptext_etl.runner.shard.planting import plan_canaries, prepare
 from dptext_etl.runner.staged import StagedRun
 
@@ -49,12 +49,12 @@ def staged(
                 refs = attempt.register(ledger.result(), table.id_type)
             checkpoint("registered")
             work = Work(attempt, source, plans, refs, staging, checkpoint)
-            answers = _reserve_all(engine, work, progress) if attempt.refusing else None
+            answers = _reserve_all(engine, work, progress) if attempt.charges_first else None
             done = _computed(engine, work, "release", progress)
             kept = sorted((item.staged for item in done), key=lambda shard: shard.index)
             staging.keep_only(kept)
         answers = outcomes(done) if answers is None else answers
-        rows = row_counts(source.total, source.wanted, answers, kept)
+        rows = row_counts(source.total, source.wanted, answers, kept, source.beyond)
         log.info("staged: %s", rows)
         seconds = time.monotonic() - attempt.began
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
@@ -97,11 +97,14 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None
     """Charge a whole run before any shard is computed, or give all reservations back."""
     give_back = partial(_give_back, work.attempt)
     try:
-        answers = outcomes(_computed(engine, work, "reserve", progress))
+        done = _computed(engine, work, "reserve", progress)
+        answers = outcomes(done)
+        if work.attempt.refusing:
+            refuse_over_cap(answers[Outcome.OVER_CAP.name])
+        pin_table(work.attempt, work.refs, *whole_table(done))
     except BaseException:
         give_back()
         raise
-    refuse_over_cap(answers[Outcome.OVER_CAP.name], give_back)
     return answers
 
 

@@ -100,6 +100,24 @@ class Keeper(Reader):
         register = self._book.releases.register
         return self._book.store.write(0, lambda: register(names, facts, publishable=publishable, nonce=nonce))
 
+    def pin_table(self, ref: ReleaseRef, digest: str) -> None:
+        """Pin the records and texts that a release is drawn from as a whole, before the first draw.
+
+        Args:
+            ref: The release.
+            digest: A keyed digest of all of them, 64 hex digits.
+
+        Raises:
+            LedgerError: Other records or texts are pinned, or the release is revoked.
+        """
+        with self._book.store.transaction():
+            self._book.releases.pin_table(ref, digest)
+
+    def pinned_table(self, ref: ReleaseRef) -> str | None:
+        """Return the digest that is pinned of the records and texts of a release, or None."""
+        with self._book.store.snapshot():
+            return self._book.releases.pinned_table(ref)
+
     def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
         """Return the release that a column policy names, also a revoked one, or None. Registers nothing."""
         names = (policy.dataset, policy.column or "", policy.release, policy.mechanism.cfg())

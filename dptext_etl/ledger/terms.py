@@ -45,6 +45,7 @@ class Event(StrEnum):
     UNITS = "UNITS"
     FORGET = "FORGET"
     READMIT = "READMIT"
+    PIN = "PIN"
 
 
 class State(IntEnum):

@@ -67,7 +67,7 @@ class ExprNamespace:
             PolicyError: The expression stands for several columns, or for another column than the policy.
         """
         policy = _chosen(self._expr, policy)
-        column.refuse_postprocess(policy)
+        column.require_row_by_row(policy)
         name = _column(self._expr, policy)
         ids = pl.col(id) if isinstance(id, str) else id
         if (mechanism := in_kernel(policy.mechanism)) is not None:

@@ -14,10 +14,11 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.id_forms import Normalization
 from dptext_etl.policy.checked import Checked, KeyReference, Name
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
-from dptext_etl.policy.fitting import require_fit
+from dptext_etl.policy.fitting import require_fit, require_unlinkable
 from dptext_etl.policy.paths import anchored
 from dptext_etl.policy.secrets import holds_password, written_out
 from dptext_etl.policy.terms import Cap, DagsterSpec, LedgerSpec, Retention
+from dptext_etl.unlinked import Unlinked, unlinked_of
 
 PARTITION = "{partition}"
 _SHOWN = ("dataset", "release", "source", "sink", "id", "subject", "unit", "keep", "on_cap", "publish")
@@ -62,6 +63,7 @@ class Policy(Checked):
         reports: "copies" counts in all rows what came back unchanged; by default a report looks at a sample of at most
             512 rows per shard. With `copy_gate_false_alarm` all rows count anyway.
         dagster: What Dagster alone reads: `tags` of the staging step and of the job's runs.
+        unlinked: Publish the multiset of released texts alone, without ids, order, and other columns.
         columns: The text columns.
     """
 
@@ -94,6 +96,7 @@ class Policy(Checked):
     copy_gate_false_alarm: Annotated[float, Field(gt=0, lt=0.5)] | None = None
     reports: tuple[Literal["copies"], ...] = ()
     dagster: DagsterSpec = Field(default_factory=DagsterSpec, exclude_if=lambda given: not given.tags)
+    unlinked: Unlinked | None = Field(default=None, exclude_if=lambda given: given is None)
     columns: Annotated[tuple[ColumnSpec, ...], Field(alias="column", min_length=1)]
     _column_policies: tuple[ColumnPolicy, ...] = PrivateAttr(default=())
 
@@ -169,11 +172,18 @@ class Policy(Checked):
         return self
 
     def _column_policy(self, item: ColumnSpec) -> ColumnPolicy:
+        mechanism = item.mechanism.fetched(self.storage_options)
+        if self.unlinked is not None:
+            require_unlinkable(self, mechanism, self.unlinked)
+            mechanism = mechanism.model_copy(update={"unlinked": self.unlinked})
+        elif unlinked_of(mechanism) is not None:
+            msg = "the mechanism is that of an unlinked release, and the policy has no table [unlinked]"
+            raise ValueError(msg)
         return ColumnPolicy(
             dataset=self.dataset,
             column=item.name,
             release=self.release,
-            mechanism=item.mechanism.fetched(self.storage_options),
+            mechanism=mechanism,
             key=self.key,
             allow=item.allow,
             accept_unbounded=item.accept_unbounded,

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
+from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import GuaranteeClass
+from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy.column_policy import ColumnPolicy
 from dptext_etl.policy.terms import Cap
+from dptext_etl.unlinked import COUNT, Unlinked
+
+if TYPE_CHECKING:
+    from dptext_etl.policy.dataset_policy import Policy
 
 _APPROXIMATE = frozenset({GuaranteeClass.APPROX_LDP, GuaranteeClass.COND_APPROX})
 
@@ -29,3 +36,29 @@ def require_fit(column: ColumnPolicy, cap: Cap | None, *, publish: bool) -> None
         msg = f"column {column.column!r}: {mechanism.name} costs an infinite amount on every measure, class UMLDP: "
         msg += "no cap can hold it; put it into a dataset of its own, without a cap"
         raise ValueError(msg)
+
+
+def require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked) -> None:
+    """Refuse a policy whose published multiset would link texts to records, or would have no central bound."""
+    names = [item.name for item in policy.columns]
+    problems = [
+        (
+            not isinstance(mechanism, ChoiceMechanism),
+            f"the bound is that of surrogate; {mechanism.name} is released row by row",
+        ),
+        (len(names) > 1, "an unlinked release has one text column: give each column a policy of its own"),
+        (COUNT in names, f'the text column must not be called "{COUNT}", which is a column of the form "counts"'),
+        (bool(policy.keep), "keep must be empty: other columns would link texts to records"),
+        (policy.incremental, "incremental must be false: a release is one batch; new rows take a new release name"),
+        ("{partition}" in policy.source, "a release is one batch: give each partition a release name of its own"),
+        (policy.copy_gate_false_alarm is not None, "leave out copy_gate_false_alarm: it counts draws by record"),
+        (any(item.postprocess for item in policy.columns), "leave out postprocess"),
+        (policy.unit == "record" and unlinked.per_subject > 1, 'per_subject is for unit = "subject"'),
+        (
+            isinstance(mechanism, ChoiceMechanism) and mechanism.has_model,
+            "the corpus needs the encoder `words` or `task`: what a model computes may depend on other texts",
+        ),
+    ]
+    for found, problem in problems:
+        if found:
+            raise ValueError(f"[unlinked]: {problem}")

@@ -9,6 +9,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.policy.column_policy import ColumnPolicy
 from dptext_etl.policy.dataset_policy import Policy
 from dptext_etl.policy.resolving import PolicyLike, resolve
+from dptext_etl.unlinked import unlinked_of
 
 
 def whole_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
@@ -35,4 +36,4 @@ def _of_column(policy: ColumnPolicy) -> dict[str, Any]:
         "keep_intermediate": policy.keep_intermediate,
     }
     whole = {name: getattr(policy, name) for name in ("dataset", "release", "key", "sql_function")}
-    return {**whole, "column": [column]}
+    return {**whole, "unlinked": unlinked_of(policy.mechanism), "column": [column]}

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import INFINITE
+from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import FINE, MICRO, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.mechanism import Mechanism
@@ -78,6 +79,11 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
     worst = worst_of(mechanism, delta)
     rewritten = {} if column.chain is None else {"chain": column.chain, "postprocess": said_of(column)}
     budget = mechanism.budget()
+    unlinked = {}
+    if isinstance(mechanism, ChoiceMechanism) and mechanism.unlinked is not None:
+        unlinked = {
+            "unlinked": {**mechanism.unlinked.condition(mechanism.law), "local_epsilon": _units(worst.eps_pure)}
+        }
     return {
         "name": column.column,
         "mechanism": mechanism.name,
@@ -92,6 +98,7 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
         "cfg": mechanism.cfg(),
         **rewritten,
         **({"budget": budget} if budget else {}),
+        **unlinked,
     }
 
 

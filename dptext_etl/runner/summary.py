@@ -140,6 +140,9 @@ def _notes(staged: StagedRun, published: Published) -> list[str]:
         notes.append(
             f"{rows['quarantined']} records over the cap were left out; their ids are listed in {folder} alone"
         )
+    if rows.get("over_contribution") and staged.policy.unlinked is not None:
+        most = staged.policy.unlinked.per_subject
+        notes.append(f"{rows['over_contribution']} records were left out: per_subject = {most} of a person take part")
     if rows.get("forgotten"):
         notes.append(
             f"{rows['forgotten']} records that were forgotten are in the source again and were left out; take them out "

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from dptext_etl.column import refuse_postprocess
+from dptext_etl.column import require_row_by_row
 from dptext_etl.engines.spark.asking import require_workers
 from dptext_etl.engines.spark.ledger_url import opened
 from dptext_etl.engines.spark.shipping import ship
@@ -118,7 +118,7 @@ def released_by(
         raise PolicyError(
             "the policy names no column, and a SQL function does not know the name of its column", "give column=…"
         )
-    refuse_postprocess(policy)
+    require_row_by_row(policy)
     if ledger is None and cap is not None:
         raise PolicyError("a cap needs a ledger, and none is given", "give ledger=…")
     with validated("ledger", LedgerSpec.model_fields):

@@ -33,6 +33,7 @@ class OneTextPerRecord(Gate):
         "average out its noise."
     )
     stages = frozenset(Stage)
+    by_record = True
     order = 90
 
     def __init__(self, policy: Policy, scratch: Path | None = None) -> None:

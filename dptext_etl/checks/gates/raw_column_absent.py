@@ -14,6 +14,7 @@ from dptext_etl.checks.kept_types import changed, published_types
 from dptext_etl.checks.lineage import Lineage
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.policy import Policy
+from dptext_etl.unlinked import COUNT
 
 
 class RawColumnAbsent(Gate):
@@ -40,6 +41,8 @@ class RawColumnAbsent(Gate):
         self._texts = [name for item in policy.columns for name in (item.name, item.intermediate) if name is not None]
         self._later = any(item.postprocess for item in policy.columns)
         self._expected = {*declared.outputs, *([CANARY] if marked else [])}
+        if policy.unlinked is not None and not marked:
+            self._expected = {*policy.unlinked.columns(policy.columns[0].name)}
         self._wrong_edges = len(set(lineage.edges) ^ set(declared.edges))
         self._schemas: dict[tuple[tuple[str, pl.DataType], ...], None] = {}  # each once, in order
         self._types = types
@@ -96,6 +99,8 @@ class RawColumnAbsent(Gate):
         found = {name for name in self._texts if schema.get(name, pl.String()) != pl.String}
         if schema.get(CANARY, pl.Boolean()) != pl.Boolean:
             found.add(CANARY)
+        if self.policy.unlinked is not None and not schema.get(COUNT, pl.Int64()).is_integer():
+            found.add(COUNT)
         if self._types is not None:
             found |= changed(schema, self.policy, self._types)
         both = self._expected & set(schema) & set(first)

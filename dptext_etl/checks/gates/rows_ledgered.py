@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
-from dptext_etl import _kernel
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.ledger_comparison import ANY, Bounds, Cellwise, LookedUp
 from dptext_etl.checks.staged_rows import with_id
 from dptext_etl.checks.verdict import Verdict
+from dptext_etl.column import output_digests
 from dptext_etl.errors import GateError
 from dptext_etl.families.by_word import WordByWord
 from dptext_etl.guarantee import Disclosure
@@ -48,6 +47,7 @@ class RowsLedgered(Gate):
         "and cells that are null, empty, cut or longer because of what the raw text says."
     )
     stages = frozenset(Stage)
+    by_record = True
     seen: ClassVar[tuple[str, ...]] = ("_cells", "_uncommitted", "_different")
     order = 80
     rewritten = True
@@ -71,7 +71,7 @@ class RowsLedgered(Gate):
             for chain in {None, self._chains.get(name)}
             if name in refs
         }
-        self._mechanisms = {item.column or "": item.mechanism for item in policy.column_policies()}
+        self._policies = {item.column or "": item for item in policy.column_policies()}
         self._cells = self._uncommitted = self._different = 0
         self._unregistered = sum(name not in refs for name in self._columns)
 
@@ -149,8 +149,9 @@ class RowsLedgered(Gate):
             marks = rows[CANARY]
             canary = (marks.fill_null(value=False) if marks.null_count() else marks).to_numpy()
         ids = canonical_ids(rows[self.policy.id].to_arrow())
-        bounds = positions_of(None if place.chain else self._mechanisms[place.column], rows[name])
-        self._known[place].add(ids, pa.array(_kernel.digests(rows[name])), canary, bounds)
+        column = self._policies[place.column]
+        bounds = positions_of(None if place.chain else column.mechanism, rows[name])
+        self._known[place].add(ids, output_digests(column, ids, rows[name]), canary, bounds)
 
 
 def positions_of(mechanism: Mechanism | None, texts: pl.Series) -> Bounds:

@@ -60,7 +60,10 @@ def forget(
 def _say(done: Forgotten) -> None:
     from dptext_etl.cli.render import terminal
 
-    if done.removed:
+    if done.withdrawn:
+        terminal.say(f"the unlinked release was withdrawn: version {done.version} is an empty table")
+        terminal.say("publish the records that stay under a new release name; they are charged again")
+    elif done.removed:
         terminal.say(f"{done.removed} records were taken out; version {done.version} holds {done.rows} rows")
     else:
         terminal.say(f"no row of these people is published; version {done.version} holds {done.rows} rows")

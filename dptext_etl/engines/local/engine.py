@@ -38,7 +38,8 @@ class LocalEngine(Engine[pl.LazyFrame]):
         self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
     ) -> Examined[pl.LazyFrame]:
         """Check the ids in bounded memory, and count the shards; rows of a small source are read once, and kept."""
-        later = policy.incremental or threads() == 1  # what is published must be known first, or there is one thread
+        fewer = policy.incremental or policy.unlinked is not None  # which rows it takes must be known first
+        later = fewer or threads() == 1
         with ThreadPoolExecutor(1, thread_name_prefix="dptext-count") as beside:
             counting = None if later else beside.submit(cutting.counted, table.frame, policy)
             found = examine(table, policy, layout, progress)

@@ -9,7 +9,7 @@ import polars as pl
 
 from dptext_etl.checks.great_expectations.spark_tallies import polars_schema
 from dptext_etl.engines.spark.arranging import in_pinned_order
-from dptext_etl.engines.spark.id_tasks import count_ids
+from dptext_etl.engines.spark.id_tasks import count_ids, person_task
 from dptext_etl.engines.spark.shards import local_frame, named, require_free_names
 from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy
@@ -42,6 +42,7 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined
         layout,
         check=partial(_check, table.frame, policy),
         without=partial(_unpublished, table.frame, policy, layout),
+        at_most=partial(_at_most, table.frame, policy),
     )
 
 
@@ -77,6 +78,20 @@ def _unpublished(rows: DataFrame, policy: Policy, layout: Layout, manifest: Mani
         published = rows.sparkSession.read.parquet(*paths).select(named(policy.id))
         new = rows.join(published, on=policy.id, how="left_anti")
     return new, _count(new)
+
+
+def _at_most(rows: DataFrame, policy: Policy, most: int) -> tuple[DataFrame, int]:
+    """Leave out the records of a person beyond the first `most`, as `runner.source.per_subject` does."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    pairs = rows.select(named(policy.id), named(str(policy.subject)))
+    schema = pairs.select(F.col(pairs.columns[0]).alias("id")).schema.add("person", "binary").add("place", "binary")
+    by_person = Window.partitionBy("person").orderBy("place")
+    placed = pairs.toDF("id", "person").mapInArrow(person_task(policy.normalize), schema)
+    beyond = placed.withColumn("number", F.row_number().over(by_person)).filter(F.col("number") > most)
+    left = rows.join(beyond.select(F.col("id").alias(policy.id)), on=policy.id, how="left_anti")
+    return left, _count(left)
 
 
 def _count(rows: DataFrame) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 from dptext_etl.checks.short_digests import short_digests
 from dptext_etl.engines.spark.digest_counts import SCHEMA, Pack, batch_of, collected, counts_of, met, packed
 from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.id_forms import Normalization, normalized
 from dptext_etl.keys import canonical_ids
 
 if TYPE_CHECKING:
@@ -59,6 +60,27 @@ def task() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
             yield batch_of(pack)
 
     return work
+
+
+def person_task(how: Sequence[Normalization]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make the function that adds to ids a digest of the person and the place of the record among theirs."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield _placed(batch, how)
+
+    return work
+
+
+@bare
+def _placed(batch: pa.RecordBatch, how: Sequence[Normalization]) -> pa.RecordBatch:
+    with seam("counting the records of each person on an executor", InputError):
+        ids, persons = batch.column(0), normalized(batch.column(1), how)
+        digests = [
+            pa.array([row.tobytes() for row in short_digests(pl.Series(canonical_ids(column), dtype=pl.String))])
+            for column in (persons, ids)
+        ]
+        return pa.RecordBatch.from_arrays([ids, *digests], ["id", "person", "place"])
 
 
 @bare

@@ -24,9 +24,11 @@ from dptext_etl.families.choice import sentences
 from dptext_etl.families.choice.parameters import ChoiceParameters
 from dptext_etl.families.choice.sentences import Encoded, Encoder
 from dptext_etl.families.spends import spend_of_draws
-from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, Spend
+from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, Spend, fine, micro
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Released
+
+UNLINKED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
 
 
 class ChoiceMechanism(ChoiceParameters):
@@ -61,16 +63,23 @@ class ChoiceMechanism(ChoiceParameters):
     def guarantee(self) -> Guarantee:
         """Return the claim between any two texts; nothing of the column is disclosed next to which rows are null."""
         told = frozenset() if self.null_as_empty else frozenset({Disclosure.NULLNESS})
+        if self.unlinked is not None:
+            return Guarantee(GuaranteeClass.UNLINKED_APPROX, told, UNLINKED_NEIGHBORS, "text")
         claim = Guarantee(GuaranteeClass.PURE_LDP, told, "any two texts of one record, of any lengths", "text")
         return replace(claim, assumptions=claim.assumptions | {SCORES_LOCAL}) if self.has_model else claim
 
     def spend(self, positions: int) -> Spend:
         """Return the spend of that many draws; a text takes `most_positions`.
 
-        A draw is pure but not range-bounded: between two texts its loss goes from -epsilon to epsilon.
+        A draw is pure but not range-bounded: between two texts its loss goes from -epsilon to epsilon. Where only the
+        multiset of draws is published, the pair (epsilon, delta) is the central one (docs/spec/unlinked.md).
         """
         epsilon, tight = self.epsilon_per_draw, self.epsilon_tight
-        return spend_of_draws(self.guarantee, positions, epsilon, tight, positions=positions, bounded_range=False)
+        cost = spend_of_draws(self.guarantee, positions, epsilon, tight, positions=positions, bounded_range=False)
+        if self.unlinked is None or not positions:
+            return cost
+        central, delta = self.unlinked.epsilon(self.law), self.unlinked.charged_delta(self.law)
+        return replace(cost, eps_approx=micro(central), delta=fine(delta))
 
     def reserved_positions(self, positions: int) -> int:
         """Return the draws of one text, for any length; a null that passes as null takes none."""

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
+from dptext_etl.accounting.shuffling import Law
 from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.encoder import MOST_WORDS
@@ -19,6 +20,7 @@ from dptext_etl.corpora.weights import Weights, near_texts, usual_hit, weights
 from dptext_etl.families.in_kernel import InKernel
 from dptext_etl.guarantee import MICRO, exact, micro
 from dptext_etl.mechanism import DEFAULT_N_MAX
+from dptext_etl.unlinked import Unlinked
 
 _MODEL = "sentence-transformers"
 MOST_DRAWS = 1024
@@ -40,6 +42,7 @@ class ChoiceParameters(InKernel):
         surrogates: Number of public texts for each text, at epsilon / surrogates each; for experiments, as one keeps
             more.
         null_as_empty: True if a null is released as an empty text would be, so that nulls do not show.
+        unlinked: What is published of the draws, if only their multiset is; the table `[unlinked]` of a policy sets it.
     """
 
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
@@ -53,6 +56,7 @@ class ChoiceParameters(InKernel):
     parts: Count = 1
     surrogates: Count = 1
     null_as_empty: bool = False
+    unlinked: Unlinked | None = None
 
     @model_validator(mode="after")
     def _draws_cost_something(self) -> Self:
@@ -61,6 +65,9 @@ class ChoiceParameters(InKernel):
             raise ValueError(msg)
         if self.parts > 1 and self.surrogates > 1:
             msg = "a text is cut into parts or released several times: give parts or surrogates"
+            raise ValueError(msg)
+        if self.unlinked is not None and self.most_positions > 1:
+            msg = "an unlinked release has one draw per record: leave out parts and surrogates"
             raise ValueError(msg)
         if not self.epsilon_per_draw:
             msg = f"epsilon is less than a millionth for each of {self.most_positions} draws: raise it"
@@ -137,6 +144,21 @@ class ChoiceParameters(InKernel):
     def epsilon_tight(self) -> Fraction:
         """Return the exact loss of one draw, rounded up."""
         return self.weights.loss
+
+    @property
+    def law(self) -> Law:
+        """Return how one public text is drawn, without the text."""
+        return Law(self.size, self.near, *self.weights)
+
+    @property
+    def used_delta(self) -> float:
+        """Return the delta that one record is charged; 0 unless the release is unlinked."""
+        return 0.0 if self.unlinked is None else float(self.unlinked.charged_delta(self.law))
+
+    @property
+    def n_rec_stated(self) -> int | None:
+        """Return the number of records that the delta allows; None without a delta."""
+        return None if self.unlinked is None else self.unlinked.most_records(self.law)
 
     @property
     def most_positions(self) -> int:

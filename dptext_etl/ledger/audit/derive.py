@@ -83,6 +83,7 @@ class Derived:
     rewritten: dict[tuple[int, str], list[I64]] = field(default_factory=dict)
     accepted: dict[str, str] = field(default_factory=dict)
     forgotten: dict[str, list[int]] = field(default_factory=dict)
+    tables: dict[tuple[int, int], str] = field(default_factory=dict)
 
     def note(self, problem: str) -> None:
         """Add a problem, unless it is there."""
@@ -332,6 +333,13 @@ def _forget(event: Happening) -> None:
     event.derived.forgotten.setdefault(f"{FORGOTTEN}{event.facts['dataset']}", []).append(event.seq)
 
 
+def _pin(event: Happening) -> None:
+    event.require_usable(event.facts["release"])
+    name, digest = (event.facts["release"], event.facts["nonce"]), event.facts["digest"]
+    if event.derived.tables.setdefault(name, digest) != digest:
+        event.problem(f"it pins another table of {event.derived.name(name[0])}")
+
+
 Step = Callable[[Happening], None]
 _STEPS: dict[Event, Step] = {
     Event.RELEASE: _release,
@@ -353,4 +361,5 @@ _STEPS: dict[Event, Step] = {
     Event.UNITS: _units,
     Event.FORGET: _forget,
     Event.READMIT: _forget,
+    Event.PIN: _pin,
 }

@@ -20,7 +20,7 @@ from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.cap_change import CapChange, cap_change
 from dptext_etl.ledger.operations.erasure import are_forgotten, charged_to, forgotten
 from dptext_etl.ledger.storage.copying import copy
-from dptext_etl.ledger.storage.keyed_ids import binaries
+from dptext_etl.ledger.storage.keyed_ids import binaries, keyed_ids
 from dptext_etl.ledger.terms import (
     I64,
     Anchor,
@@ -179,6 +179,12 @@ class Reader:
         """Return whether any record of a dataset is forgotten."""
         with self._book.store.snapshot():
             return bool(len(forgotten(self._book, dataset)))
+
+    def holds_forgotten(self, ref: ReleaseRef) -> bool:
+        """Return whether a release holds any record that is forgotten in its dataset."""
+        with self._book.store.snapshot():
+            gone = keyed_ids(forgotten(self._book, ref.dataset))
+            return bool(gone.size) and bool(self._book.records.held(ref, gone, gone.order()).known.any())
 
     def caps(self) -> list[dict[str, Any]]:
         """List the scopes with their caps."""

@@ -114,6 +114,22 @@ class Releases:
         bound = json.loads(found[0]).get("configuration", {}).get("n_rec")
         return bound if isinstance(bound, int) else None
 
+    def pin_table(self, ref: ReleaseRef, digest: str) -> None:
+        """Pin the records and texts of a release by a keyed digest, or refuse others than the pinned ones."""
+        self.require_usable(ref)
+        pinned = self.pinned_table(ref)
+        if pinned is None:
+            self._journal.append(Event.PIN, release=ref.id, nonce=ref.nonce, digest=digest)
+        elif pinned != digest:
+            msg = f"{ref} was drawn from other records or texts: it holds one table, whole"
+            raise LedgerError(msg, f"nothing was drawn; publish this table under another name: {_NEW_NAME}")
+
+    def pinned_table(self, ref: ReleaseRef) -> str | None:
+        """Return the digest that is pinned of the records and texts of a release, or None."""
+        facts = (entry.facts for entry in self._journal.entries(Event.PIN))
+        mine = (item["digest"] for item in facts if (item["release"], item["nonce"]) == (ref.id, ref.nonce))
+        return next(mine, None)
+
     def require_known(self, dataset: str, release: str) -> None:
         """Refuse a release name that this ledger does not know: it would be a slip of the pen."""
         if self._store.row("select 1 from release where dataset=? and release=?", (dataset, release)) is None:

@@ -46,6 +46,7 @@ class Forgotten:
         versions: Folders of older versions that were deleted.
         staged: Number of files in staging that were removed, or written without these people.
         noted: Number of records that the ledger did not know as forgotten before.
+        withdrawn: Whether the table was an unlinked release, which holds no ids: all of it is gone.
     """
 
     version: int
@@ -54,6 +55,7 @@ class Forgotten:
     versions: list[str]
     staged: int
     noted: int
+    withdrawn: bool = False
 
 
 Gone = Callable[[pl.Series], pl.Series]
@@ -71,6 +73,9 @@ def forget(
     checkpoint: Checkpoint = nothing,
 ) -> Forgotten:
     """Publish a version without some people, retire the older ones, and delete their files.
+
+    An unlinked release that holds them is withdrawn as a whole, because a reader of a version without them would know
+    their texts from the difference. Publish those who stay under a new release name.
 
     Remove the rows from the source first, because the next run would publish them again. If a call was killed, the same
     call completes it.
@@ -94,13 +99,15 @@ def forget(
             def gone(ids: pl.Series) -> pl.Series:
                 return pl.Series(ledger.forgotten(policy.dataset, canonical_ids(ids.to_arrow())), dtype=pl.Boolean)
 
-            now = _without(gone, layout, before, staging, ledger, refs, checkpoint, hold)
+            holds = before.id is not None or any(ledger.holds_forgotten(ref) for ref in refs)
+            now = _without(gone, layout, before, staging, ledger, refs, checkpoint, hold) if holds else before
             remember(ledger, layout.memory.shelf(), policy)
             checkpoint("shown")
             older = versions.unlisted(layout, now)
             versions.delete(layout, older)
             staged = sum(_unstaged(place.shelf(), policy, gone) for place in layout.inside.above.above.below())
-    return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged, new)
+    withdrawn = before.id is None and before.rows > now.rows
+    return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn)
 
 
 def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
@@ -132,7 +139,10 @@ def _listed(  # noqa: PLR0917
     missing: bool,
 ) -> frozenset[str]:
     """Return the canonical ids of the records to forget, and refuse records that the source still holds."""
-    published = set(_ids(scan(layout, manifest), manifest.id).to_pylist())
+    if manifest.id is None and missing:
+        msg = "an unlinked release holds no ids, so no one can say which of its records the source no longer holds"
+        raise InputError(msg, "name subjects or records")
+    published = set() if manifest.id is None else set(_ids(scan(layout, manifest), manifest.id).to_pylist())
     source = _source(policy, layout)
     gone = {*records}
     if len(subjects):
@@ -177,9 +187,11 @@ def _without(  # noqa: PLR0917
     with Writer(layout, staging, before.version + 1) as writer:
         for part in before.parts:
             rows = _rows(layout, before, part.path)
-            left = rows.filter(~gone(rows[before.id]))
-            if left.height or len(before.parts) == 1:
+            left = rows.clear() if before.id is None else rows.filter(~gone(rows[before.id]))
+            if left.height:
                 writer.add_rows(left)
+        if not writer.parts:  # a table of no rows has its columns still
+            writer.add_rows(left)
         parts = writer.parts
         if sum(part.rows for part in parts) == before.rows and not any(
             before.digest in ledger.retired(ref) for ref in refs

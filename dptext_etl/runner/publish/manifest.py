@@ -46,7 +46,7 @@ class Manifest:
         partition: Name of the partition, or None.
         version: Number of this version, from 1.
         file_format: "parquet", "csv" or "ndjson".
-        id: Column of record ids.
+        id: Column of record ids; None for an unlinked release, which has none.
         schema: Output columns and their types, in order.
         columns: What is claimed of every text column: mechanism, configuration hash, class, disclosures, constants; and
             where and in what a model computed (`computed`).
@@ -61,7 +61,7 @@ class Manifest:
     partition: str | None
     version: int
     file_format: str
-    id: str
+    id: str | None
     schema: dict[str, str]
     columns: list[dict[str, Any]]
     gates: list[str]
@@ -168,7 +168,7 @@ def draft(
         layout.partition,
         version,
         layout.sink_format,
-        policy.id,
+        policy.id if policy.unlinked is None else None,
         names,
         columns,
         gates,

@@ -18,6 +18,7 @@ from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.computed import Places, together
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.publish import unlinking
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft
 from dptext_etl.runner.publish.minimum_rows import require_enough
 from dptext_etl.runner.publish.parts import Writer, write_here
@@ -106,7 +107,13 @@ def _publish(  # noqa: PLR0917
             hold()
             meter.add(rows)
 
-        write(writer, [shard for shard in staged.shards if shard.counts["rows"]], each)
+        filled = [shard for shard in staged.shards if shard.counts["rows"]]
+        if staged.policy.unlinked is None:
+            write(writer, filled, each)
+        else:
+            counts = unlinking.multiset(staging, filled, staged.policy)
+            unlinking.write(writer, counts, staged.policy, staged.policy.unlinked)
+            each(staged.rows["released"])
         staged.profile.count("publish", rows=staged.rows["released"], size=writer.size)
         checkpoint("parts written")
         older = before.computed if before is not None and kept else {}
@@ -156,7 +163,10 @@ def _recorded(staged: StagedRun, manifest: Manifest) -> bool:
 def _drafted(
     staged: StagedRun, verdicts: Sequence[Verdict], parts: tuple[Part, ...], version: int, older: Places
 ) -> Manifest:
+    unlinked = staged.policy.unlinked
     schema = Staging(staged.layout.shelf).schema(staged.shards[0])
+    if unlinked is not None:
+        schema = unlinking.schema(staged.policy, unlinked)
     gates = [verdict.name for verdict in verdicts]
     computed = together([older, staged.computed])
     return draft(

@@ -61,4 +61,5 @@ def current(layout: Layout, *, verify: bool) -> Manifest:
 
 def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
     """Scan the files of a manifest in row order."""
-    return scan_parts(manifest, layout, as_written=(manifest.id,))
+    as_written = [column["name"] for column in manifest.columns] if manifest.id is None else [manifest.id]
+    return scan_parts(manifest, layout, as_written)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -63,8 +63,13 @@ class Attempt:
 
     @property
     def refusing(self) -> bool:
-        """Whether records over the cap stop the run; then all of it is charged before any of it is computed."""
+        """Whether records over the cap stop the run."""
         return self.policy.on_cap == "refuse" and self.policy.cap is not None
+
+    @property
+    def charges_first(self) -> bool:
+        """Whether all rows are charged before any of them is computed."""
+        return self.refusing or self.policy.unlinked is not None
 
     @contextmanager
     def alone(self) -> Iterator[Staging]:
@@ -103,13 +108,27 @@ def shards_of(  # noqa: PLR0917
     return Shards(policy, charged, ledger, job, staging, memory, checkpoint, profile or Profile())
 
 
-def refuse_over_cap(over: int, give_back: Callable[[], object]) -> None:
-    """Give everything back and stop, if a run that refuses records over the cap has some."""
+def refuse_over_cap(over: int) -> None:
+    """Stop a run that refuses records over the cap and has some."""
     if over:
-        give_back()
         msg = f'{over} records would exceed the cap, and on_cap is "refuse"; nothing was computed or charged'
         hint = '`dptext plan` and `dptext ledger remaining` say more; on_cap = "quarantine" leaves such records out'
         raise BudgetError(msg, hint)
+
+
+def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], draws: int, digest: str) -> None:
+    """Refuse too few draws for the bound of an unlinked release, or other texts than those that it was drawn from."""
+    unlinked = attempt.policy.unlinked
+    if unlinked is None:
+        return
+    if draws < unlinked.rows:
+        msg = f"[unlinked]: {draws} texts would be published, and the bound is stated for rows = {unlinked.rows}"
+        raise InputError(msg, "nothing was drawn or charged; state fewer rows, at a larger central epsilon")
+    spec = attempt.policy.ledger
+    with Ledger.open(spec.url, spec.id_key) as ledger:
+        for ref in refs.values():
+            ledger.pin_table(ref, digest)
+        remember(ledger, attempt.layout.memory.shelf(), attempt.policy)
 
 
 def refuse_other_rows(wanted: int, seen: int) -> None:
@@ -120,12 +139,15 @@ def refuse_other_rows(wanted: int, seen: int) -> None:
         raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
 
 
-def row_counts(total: int, wanted: int, said: Mapping[str, int], staged: list[StagedShard]) -> dict[str, int]:
-    """Count the rows of a run by what became of them."""
+def row_counts(
+    total: int, wanted: int, said: Mapping[str, int], staged: list[StagedShard], beyond: int = 0
+) -> dict[str, int]:
+    """Count the rows of a run by what became of them; `beyond` of them are over the records that a person may have."""
     gone = said.get(Outcome.FORGOTTEN.name, 0)
     return {
         "read": total,
-        "already_published": total - wanted,
+        "already_published": total - wanted - beyond,
+        **({"over_contribution": beyond} if beyond else {}),
         "new": said.get(Outcome.RESERVED.name, 0),
         "resumed": said.get(Outcome.PENDING.name, 0),
         "replayed": said.get(Outcome.COMMITTED.name, 0),

@@ -21,6 +21,9 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.claims import with_gate
 from dptext_etl.runner.source.arranging import forms_of
 
+MODULUS = 1 << 256
+"""Identities are added modulo this number, so that a digest of a table does not depend on the order of its rows."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -76,6 +79,14 @@ class Charged:
     def identities(self) -> list[bytes]:
         """Return the identities of the texts (keyed hashes), one byte string per column."""
         return [matrix(item.idem_keys, "identities").tobytes() for item in self.charges]
+
+    def sum_of_identities(self) -> int:
+        """Add up the identities of all texts as numbers, modulo 2^256 (docs/spec/unlinked.md#one-batch)."""
+        total = 0
+        for item in self.charges:
+            places: list[int] = matrix(item.idem_keys, "identities").sum(axis=0, dtype=np.int64).tolist()
+            total += sum(value << 8 * (31 - place) for place, value in enumerate(places))
+        return total % MODULUS
 
 
 def texts_of(frame: pl.DataFrame, column: str) -> pa.Array:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.runner.shard.charging import MODULUS
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.shard import Shards
 
@@ -25,18 +26,23 @@ class Done:
         rows: Rows of the source among them.
         outcomes: Records by the answer of the ledger (`Outcome`).
         shard: What was staged, as `StagedShard.as_dict` writes it; None where rows were only reserved.
+        draws: Records that were reserved with a draw, without canary rows.
+        digest: Sum of the identities of the reserved records modulo 2^256, 64 hex digits, without canary rows.
     """
 
     rows: int
     outcomes: Mapping[str, int]
     shard: Mapping[str, Any] | None
+    draws: int = 0
+    digest: str = ""
 
     @classmethod
     def of(cls, shards: Shards, planted: pl.DataFrame, index: int, phase: Phase) -> Done:
         """Take a shard through a phase."""
         rows = int((~planted[CANARY]).sum())
         if phase == "reserve":
-            return cls(rows, dict(shards.reserve(planted, index).answers), None)
+            reserved = shards.reserve(planted, index)
+            return cls(rows, dict(reserved.answers), None, *reserved.within_cap().whole_table())
         staged, answers = shards.release(planted, index)
         return cls(rows, dict(answers), staged.as_dict())
 
@@ -52,3 +58,10 @@ def outcomes(done: Iterable[Done]) -> Counter[str]:
     for item in done:
         total.update(item.outcomes)
     return total
+
+
+def whole_table(done: Iterable[Done]) -> tuple[int, str]:
+    """Return the number of reserved draws of a table, and its keyed digest, whatever shards it was reserved in."""
+    items = list(done)
+    total = sum(int(item.digest, 16) for item in items if item.digest) % MODULUS
+    return sum(item.draws for item in items), f"{total:064x}"

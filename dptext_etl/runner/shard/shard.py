@@ -20,12 +20,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.column import require_charged_draws
+from dptext_etl.column import output_digests, require_charged_draws
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
+from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, Ready, ReserveResult, Scope, ToCommit
 from dptext_etl.ledger.terms import LEFT_OUT
 from dptext_etl.policy import Policy
@@ -70,6 +70,12 @@ class Reserved:
         if chosen.all():
             return self
         return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)
+
+    def whole_table(self) -> tuple[int, str]:
+        """Return the number of records with a draw, and the sum of their identities; canary rows do not count."""
+        own = self.charged.take(~self.canary)
+        drawn = np.any([np.asarray(item.n_worst) > 0 for item in own.charges], axis=0)
+        return int(drawn.sum()), f"{own.sum_of_identities():064x}"
 
     @property
     def replayed(self) -> bool:
@@ -154,6 +160,8 @@ class Shards:
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{over} records would exceed the cap", "did the source change? Run again")
+        if self.policy.unlinked is not None and answers[Outcome.RESERVED.name]:
+            raise InputError("the source changed while it was read", "run again when no one writes to it")
         left_out = np.flatnonzero(np.isin(reserved.outcome, LEFT_OUT))
         self.staging.quarantine(index, reserved.frame[[self.policy.id]][pl.Series(to_arrow(left_out))])
         reserved = reserved.within_cap()
@@ -241,11 +249,12 @@ class Shards:
         return found
 
     def _results(self, frame: pl.DataFrame, draws: pl.DataFrame) -> list[_Result]:
-        results = []
+        results, ids = [], canonical_ids(frame[self.policy.id].to_arrow())
         for column in self.columns:
             charged, steps = draw_counts.counts(draws[column.name])
             used = None if steps is None else column.policy.mechanism.spent(steps)
-            results.append(_Result(pa.array(_kernel.digests(frame[column.name])), charged, used))
+            digests = output_digests(column.policy, ids, frame[column.name])
+            results.append(_Result(digests, charged, used))
         return results
 
     def _agree(self, reserved: Reserved, results: list[_Result]) -> bool:

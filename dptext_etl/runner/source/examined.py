@@ -12,7 +12,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.source import identity
+from dptext_etl.runner.source import identity, per_subject
 from dptext_etl.runner.source.incremental import continues, refuse_deletions, unpublished
 from dptext_etl.runner.source.roles import Rows, Table
 
@@ -32,6 +32,7 @@ class Examined(Generic[Rows]):
         base: Digest of the manifest that an incremental run adds to, or None.
         first: Number of the first shard; an incremental run counts on, so that its canary rows are new, too.
         shards: How many shards there are, where someone has counted them already.
+        beyond: Rows that an unlinked release leaves out, because their persons have more than take part.
     """
 
     table: Table[Rows]
@@ -41,6 +42,7 @@ class Examined(Generic[Rows]):
     base: str | None
     first: int
     shards: int | None = None
+    beyond: int = 0
 
     @classmethod
     def of(
@@ -50,11 +52,15 @@ class Examined(Generic[Rows]):
         layout: Layout,
         check: Callable[[], int],
         without: Callable[[Manifest], tuple[Rows, int]],
+        at_most: Callable[[int], tuple[Rows, int]],
     ) -> Examined[Rows]:
         """Examine a table with what an engine brings."""
         manifest = Manifest.read(layout)
         adds = continues(policy, layout, manifest)
         total = check()
+        if policy.unlinked is not None and policy.unit == "subject":
+            rows, wanted = at_most(policy.unlinked.per_subject)
+            return cls(table, rows, total, wanted, None, 0, beyond=total - wanted)
         if manifest is None or not adds:
             return cls(table, table.frame, total, total, None, 0)
         rows, wanted = without(manifest)
@@ -72,4 +78,5 @@ def examine(
         layout,
         check=lambda: identity.check(table, policy, progress),
         without=lambda manifest: unpublished(table.frame, policy, layout, manifest),
+        at_most=lambda most: per_subject.at_most(table.frame, policy, most, layout.staging),
     )

@@ -108,6 +108,8 @@ def output_columns(policy: Policy) -> tuple[str, ...]:
 
 def published_columns(policy: Policy) -> tuple[str, ...]:
     """Return the columns of the published table, with what mechanisms released next to what was made of it."""
+    if policy.unlinked is not None:
+        return policy.unlinked.columns(policy.columns[0].name)
     texts = (name for item in policy.columns for name in (item.name, item.intermediate) if name is not None)
     return (policy.id, *policy.keep, *texts)
 

@@ -63,9 +63,10 @@ def sections(found: dict[str, Any]) -> list[Section]:
 def _released(found: dict[str, Any]) -> Section:
     texts = [column["name"] for column in found["columns"]]
     rewritten = f"The text in {_listed(texts)} was rewritten under differential privacy."
+    rows = "different texts with their counts" if "count" in found["in_clear"] and found["id"] is None else "rows"
     return Section(
         "What was released",
-        (f"{found['rows']:,} rows. {rewritten} {_in_clear(found)}",),
+        (f"{found['rows']:,} {rows}. {rewritten} {_in_clear(found)}",),
         (
             ("where", found["sink"]),
             ("rewritten", _listed(texts)),
@@ -77,6 +78,8 @@ def _released(found: dict[str, Any]) -> Section:
 
 
 def _in_clear(found: dict[str, Any]) -> str:
+    if found["id"] is None:
+        return "The texts are published without ids, in alphabetical order, and without other columns of their rows."
     others = [name for name in found["in_clear"] if name != found["id"]]
     if not others:
         return "The record id passes unchanged: this page promises nothing about it."
@@ -110,6 +113,8 @@ def _bound(column: dict[str, Any]) -> str:
             "No bound holds: a reader may tell two texts apart with certainty, whatever the mechanism's parameter is."
         )
     agree = " that agree on the facts below" if column["disclosures"] else ""
+    if unlinked := column.get("unlinked"):
+        return _central_bound(worst, unlinked)
     plus = ", plus δ" if worst["delta"] else ""
     says = (
         f"Take any two texts{agree}. Whatever a reader knows, any released text is at most e^ε times as likely under "
@@ -122,6 +127,17 @@ def _bound(column: dict[str, Any]) -> str:
         return says + f"For every text, {one}."
     longest = f"{_amounts(worst)} for the longest text that the policy admits ({worst['words']:,} words)"
     return says + f"For a text of one {column['unit']}, {one}. It grows with the text, up to {longest}."
+
+
+def _central_bound(worst: Mapping[str, Any], unlinked: Mapping[str, Any]) -> str:
+    """State the bound of an unlinked release, whom it trusts, and what holds without that trust."""
+    return (
+        "Take two tables that differ in the text of one record, and agree on which texts are null. Whatever a reader "
+        "knows, all other texts included, any published table is at most e^ε times as likely under one as under the "
+        f"other, plus δ. For every record, {_amounts(worst)}. The bound holds because at least {unlinked['rows']:,} "
+        "texts are published together. It relies on you: drafts, key, and ledger stay inside your boundary. To someone "
+        f"who sees which text was drawn for which record, ε is {at_most(unlinked['local_epsilon'])} for every text."
+    )
 
 
 def _cost(column: dict[str, Any]) -> Section:

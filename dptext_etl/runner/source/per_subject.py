@@ -1,0 +1,54 @@
+"""Choose the records of each person that take part in an unlinked release, so that no one counts more than declared.
+
+The records with the smallest digests of their ids take part: the choice depends on ids alone, in any order of rows.
+Specification: docs/spec/unlinked.md#persons.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from dptext_etl.checks.short_digests import short_digests
+from dptext_etl.errors import InputError, seam
+from dptext_etl.id_forms import normalized
+from dptext_etl.keys import canonical_ids
+from dptext_etl.policy import Policy
+from dptext_etl.runner.source.anti_join import BATCH_ROWS, others
+from dptext_etl.runner.source.table import READ_HINT, batches
+
+_ORDER, _PERSON = "__dptext_order", "__dptext_person"
+
+
+def at_most(frame: pl.LazyFrame, policy: Policy, most: int, scratch: Path) -> tuple[pl.LazyFrame, int]:
+    """Leave out the records of a person beyond the first `most`, and return the others and their number."""
+    assert policy.subject is not None  # noqa: S101  (a policy whose unit is the subject names it)
+    pairs = frame.select(policy.id, policy.subject)
+    with seam("counting the records of each person", InputError, READ_HINT):
+        hashes = [_persons(batch, policy).hash() for batch in batches(pairs, BATCH_ROWS)]
+        found, counts = np.unique(pl.concat(hashes).to_numpy(), return_counts=True)
+        crowded = pl.Series(found[counts > most], dtype=pl.UInt64)
+        if not len(crowded):
+            return frame, int(counts.sum())
+        parts = []
+        for batch in batches(pairs, BATCH_ROWS):
+            persons = _persons(batch, policy)
+            theirs = batch.select(policy.id).with_columns(persons.alias(_PERSON))
+            parts.append(theirs.filter(persons.hash().is_in(crowded.implode())))
+        left_out = beyond(pl.concat(parts), policy.id, _PERSON, most)
+    return others(frame, left_out.lazy(), policy.id, scratch)
+
+
+def beyond(rows: pl.DataFrame, id: str, person: str, most: int) -> pl.DataFrame:  # noqa: A002
+    """Return the ids of the records beyond the first `most` of each person, in the order of their digests."""
+    digests = short_digests(pl.Series(canonical_ids(rows[id].to_arrow()), dtype=pl.String))
+    order = pl.Series(_ORDER, [row.tobytes() for row in digests], dtype=pl.Binary)
+    place = pl.int_range(pl.len()).over(person, order_by=_ORDER)
+    return rows.with_columns(order).filter(place >= most).select(id)
+
+
+def _persons(batch: pl.DataFrame, policy: Policy) -> pl.Series:
+    subjects = normalized(batch[str(policy.subject)].to_arrow(), policy.normalize)
+    return pl.Series(canonical_ids(subjects), dtype=pl.String)

@@ -1,0 +1,68 @@
+"""Describe an unlinked release: draws of public texts that are published as a multiset, without ids or order.
+
+Each record then hides among the others, so the reader of the table learns less than each draw costs. The bound is that
+of `accounting.shuffling`. Specification: docs/spec/unlinked.md.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+from dptext_etl import delta_policy
+from dptext_etl.accounting.shuffling import Law, central_epsilon
+from dptext_etl.guarantee import exact
+
+COUNT = "count"
+"""The column that says how often a text was drawn, in the form "counts"."""
+_MOST_ROWS = 10**9
+
+
+class Unlinked(BaseModel):
+    """What a policy says of an unlinked release, in its table `[unlinked]`.
+
+    Attributes:
+        rows: Public lower bound on the number of released texts; a run with fewer is refused before any draw.
+        delta: Delta of one record, at most 1e-6.
+        per_subject: Records of a person that take part, at most; the others are left out.
+        form: "rows" publishes every drawn text as a row, "counts" each distinct one with its count.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    rows: Annotated[int, Field(ge=2, le=_MOST_ROWS, strict=True)]
+    delta: Annotated[float, Field(gt=0, le=delta_policy.LARGEST_DELTA, allow_inf_nan=False, strict=True)]
+    per_subject: PositiveInt = 1
+    form: Literal["rows", "counts"] = "rows"
+
+    def columns(self, text: str) -> tuple[str, ...]:
+        """Return the columns of the published table, by the name of its text column."""
+        return (text,) if self.form == "rows" else (text, COUNT)
+
+    def epsilon(self, law: Law) -> Fraction:
+        """Return the central epsilon of one record, in whole millionths rounded up."""
+        return central_epsilon(self.rows, law, self.delta)
+
+    def charged_delta(self, law: Law) -> Fraction:
+        """Return the delta that each record is charged, so that `per_subject` of them cover a person, rounded up."""
+        if self.per_subject == 1:
+            return exact(self.delta)
+        growth = math.exp(float((self.per_subject - 1) * self.epsilon(law))) * (1 + 1e-12)
+        return exact(self.delta) * Fraction(growth)
+
+    def most_records(self, law: Law) -> int:
+        """Return for how many records the charged delta may be stated (docs/spec/privacy.md#delta-policy)."""
+        return int(delta_policy.LARGEST_SUM / self.charged_delta(law))
+
+    def condition(self, law: Law) -> dict[str, Any]:
+        """Return what the bound rests on, all of it public (docs/spec/unlinked.md#bound)."""
+        weights = [law.inside, law.outside]
+        return {**self.model_dump(), "corpus_texts": law.texts, "near_texts": law.near, "weights": weights}
+
+
+def unlinked_of(mechanism: object) -> Unlinked | None:
+    """Return what is published of a mechanism's draws if only their multiset is; None where rows are published."""
+    return getattr(mechanism, "unlinked", None)
