@@ -47,11 +47,19 @@ class Unlinked(BaseModel):
         return central_epsilon(self.rows, law, self.delta)
 
     def charged_delta(self, law: Law) -> Fraction:
-        """Return the delta that each record is charged, so that `per_subject` of them cover a person, rounded up."""
+        """Return the delta that each record is charged, so that `per_subject` of them cover a person, rounded up.
+
+        Raises:
+            ValueError: It is above the largest delta of a record.
+        """
         if self.per_subject == 1:
             return exact(self.delta)
-        growth = math.exp(float((self.per_subject - 1) * self.epsilon(law))) * (1 + 1e-12)
-        return exact(self.delta) * Fraction(growth)
+        exponent = float((self.per_subject - 1) * self.epsilon(law))
+        charged = exact(self.delta) * Fraction(math.exp(min(exponent, 100.0)) * (1 + 1e-12))
+        if charged > delta_policy.LARGEST_DELTA:
+            msg = f"per_subject = {self.per_subject} multiplies the delta of a record to {float(charged):.2g}, above "
+            raise ValueError(f"{msg}{delta_policy.LARGEST_DELTA:g}: state fewer records or a smaller delta")
+        return charged
 
     def most_records(self, law: Law) -> int:
         """Return for how many records the charged delta may be stated (docs/spec/privacy.md#delta-policy)."""

@@ -18,7 +18,14 @@ from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.shard.attempt import Attempt, pin_table, refuse_other_rows, refuse_over_cap, row_counts
+from dptext_etl.runner.shard.attempt import (
+    Attempt,
+    pin_table,
+    refuse_other_rows,
+    refuse_over_cap,
+    refuse_too_few,
+    row_counts,
+)
 from dptext_etl.runner.shard.done import Done, Phase, outcomes, whole_table
 from dptext_etl.runner.shard.planting import plan_canaries, prepare
 from dptext_etl.runner.staged import StagedRun
@@ -39,6 +46,7 @@ def staged(
             with profile.stage("examine"), ThreadPoolExecutor(1, thread_name_prefix="dptext-beside") as beside:
                 prepared = beside.submit(prepare, policy, attempt.secret)
                 source = engine.examine(table, policy, attempt.layout, progress)
+                refuse_too_few(policy, source.wanted)
                 checkpoint("checked")
                 present, numbers = partial(engine.present, source), engine.canary_sets(source, policy)
                 prepared.result()

@@ -27,8 +27,8 @@ class StagedRun:
         shards: The staged shards, in order; none if there was nothing new.
         canaries: The sets of canary rows.
         refs: The pinned release of each text column.
-        rows: Row counts: read, already_published, over_contribution (if any), new, resumed, replayed, quarantined, forgotten (if any), released,
-            null (texts).
+        rows: Row counts: read, already_published, over_contribution (if any), new, resumed, replayed, quarantined,
+            forgotten (if any), released, null (texts).
         dropped: Columns of the source that the policy does not name, by place: "column 3".
         base: Digest of the manifest that an incremental run adds to, or None.
         seconds: The duration of staging.

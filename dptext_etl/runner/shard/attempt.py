@@ -118,17 +118,22 @@ def refuse_over_cap(over: int) -> None:
 
 def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], draws: int, digest: str) -> None:
     """Refuse too few draws for the bound of an unlinked release, or other texts than those that it was drawn from."""
-    unlinked = attempt.policy.unlinked
-    if unlinked is None:
+    if attempt.policy.unlinked is None:
         return
-    if draws < unlinked.rows:
-        msg = f"[unlinked]: {draws} texts would be published, and the bound is stated for rows = {unlinked.rows}"
-        raise InputError(msg, "nothing was drawn or charged; state fewer rows, at a larger central epsilon")
+    refuse_too_few(attempt.policy, draws)
     spec = attempt.policy.ledger
     with Ledger.open(spec.url, spec.id_key) as ledger:
         for ref in refs.values():
             ledger.pin_table(ref, digest)
         remember(ledger, attempt.layout.memory.shelf(), attempt.policy)
+
+
+def refuse_too_few(policy: Policy, texts: int) -> None:
+    """Refuse an unlinked release of fewer texts than its bound is stated for."""
+    if policy.unlinked is not None and texts < policy.unlinked.rows:
+        msg = f"[unlinked]: {texts} texts would be published, and the bound is stated for rows = {policy.unlinked.rows}"
+        hint = "nothing was drawn or charged; state fewer rows, at a larger central epsilon, under a new release name"
+        raise InputError(msg, hint)
 
 
 def refuse_other_rows(wanted: int, seen: int) -> None:

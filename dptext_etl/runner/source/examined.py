@@ -45,7 +45,7 @@ class Examined(Generic[Rows]):
     beyond: int = 0
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0917  (what an engine brings)
         cls,
         table: Table[Rows],
         policy: Policy,

@@ -1,0 +1,327 @@
+"""An unlinked release is the multiset of what was drawn: nothing in it says whose text is whose."""
+
+import json
+import polars as pl
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl import _kernel, privatize, run
+from dptext_etl.accounting.shuffling import central_epsilon
+from dptext_etl.checks.published import check_published
+from dptext_etl.cli.app import app
+from dptext_etl.engines import stage
+from dptext_etl.errors import InputError, LedgerError, PolicyError
+from dptext_etl.guarantee import fine, micro
+from dptext_etl.ledger import Scope
+from dptext_etl.polars import run_frame
+from dptext_etl.runner import scan_published
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.statement.facts import facts
+from dptext_etl.runner.statement.written import markdown
+
+SURROGATE = {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}
+TEXT = [{"name": "review", "mechanism": SURROGATE}]
+UNLINKED = {"rows": 200, "delta": 1e-9, "per_subject": 6}
+
+
+@pytest.fixture
+def make_unlinked(make_job):
+    """Make a job whose policy publishes its reviews unlinked."""
+
+    def made(name="job", **changes):
+        job = make_job(name)
+        cap = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"}
+        job.values |= {"column": TEXT, "keep": [], "unlinked": UNLINKED, "cap": cap, **changes}
+        return job
+
+    return made
+
+
+def published(job):
+    return scan_published(str(job.folder / "published")).collect()
+
+
+def drawn(job, **changes):
+    """The multiset of what a run of this policy drew, from its staged rows."""
+    staged = stage(job.policy(publish=False, **changes))
+    staging = Staging(staged.layout.shelf)
+    rows = pl.concat([staging.read(shard) for shard in staged.shards]).filter(~pl.col("__dptext_canary"))
+    return rows["review"].drop_nulls().sort()
+
+
+def test_the_table_is_the_sorted_multiset_of_the_draws(make_unlinked):
+    job = make_unlinked()
+    expected = drawn(job)
+    summary = job.run()
+    assert published(job).columns == ["review"]
+    assert published(job)["review"].to_list() == expected.to_list()
+    assert (summary.rows["new"] + summary.rows["replayed"], summary.published_rows) == (240, 240)
+    manifest = json.loads((job.folder / "published.manifest.json").read_text())
+    assert manifest["id"] is None
+    assert manifest["schema"] == {"review": "String"}
+    assert [part["rows"] for part in manifest["parts"]] == [100, 100, 40], "parts follow from the number of rows"
+
+
+def test_counts_hold_the_same_multiset(make_unlinked):
+    rows, counts = make_unlinked("rows"), make_unlinked("counts", unlinked={**UNLINKED, "form": "counts"})
+    expected = drawn(counts).value_counts(name="count").sort("review").cast({"count": pl.Int64})
+    counts.run()
+    assert published(counts).equals(expected)
+    assert published(counts)["count"].sum() == 240
+    rows.run()
+    assert {verdict.name for verdict in check_published(counts.folder / "published", counts.policy())} == {
+        verdict.name for verdict in check_published(rows.folder / "published", rows.policy())
+    }
+    for job in (rows, counts):
+        assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+
+
+def test_each_record_is_charged_the_central_pair_and_the_local_epsilon(make_unlinked):
+    job = make_unlinked(unlinked={**UNLINKED, "per_subject": 1, "rows": 40})
+    job.run()
+    mechanism = job.policy().column_policy().mechanism
+    epsilon = central_epsilon(40, mechanism.law, 1e-9)
+    assert 0 < epsilon < 2
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+        used = ledger.remaining(Scope.of(job.policy())).as_dict()["used"]
+        assert used["eps_approx"]["max"] == micro(epsilon)
+        assert used["delta"]["max"] == fine(1e-9) / 10**9
+        shown = ledger.show()[0]
+    assert shown["max_eps_pure"] == 2_000_000
+    assert shown["class"] == "UNLINKED_APPROX"
+
+
+def test_a_group_of_records_is_covered_by_the_delta_of_each(make_unlinked):
+    mechanism = make_unlinked().policy().column_policy().mechanism
+    spend, epsilon = mechanism.spend(1), float(central_epsilon(200, mechanism.law, 1e-9))
+    assert spend.delta >= 1e-9 * 2.718281828459045 ** (5 * epsilon) * 10**15
+    assert spend.delta <= 1e-9 * 2.718281828459046 ** (5 * epsilon) * 10**15 + 1
+    assert mechanism.spend(0).eps_approx == 0
+
+
+def test_at_most_so_many_records_of_a_person_take_part(make_unlinked, reviews):
+    job = make_unlinked(unlinked={**UNLINKED, "per_subject": 2, "rows": 80})
+    summary = job.run()
+    assert (summary.rows["over_contribution"], summary.published_rows) == (160, 80)
+    assert "160 records were left out" in " ".join(summary.notes)
+    with job.ledger() as ledger:
+        assert ledger.records(ledger.find(job.policy().column_policy())) == 80
+
+
+def test_ids_order_and_shards_do_not_show(make_unlinked, reviews, save):
+    """Two tables of the same draws have the same bytes, whatever the order of rows and the size of shards."""
+    one, other = make_unlinked("one"), make_unlinked("other")
+    one.run()
+    (other.folder / "noise.key").write_bytes((one.folder / "noise.key").read_bytes())
+    save(reviews().sample(fraction=1.0, shuffle=True, seed=3), other.folder / "raw.parquet")
+    run(other.policy(shard_bytes=2000))
+    theirs = {name.split("/")[-1]: data for name, data in other.files("published").items()}
+    assert {name.split("/")[-1]: data for name, data in one.files("published").items()} == theirs
+
+
+def test_too_few_texts_are_refused_before_any_draw(make_unlinked):
+    job = make_unlinked(unlinked={**UNLINKED, "rows": 241})
+    with pytest.raises(InputError, match="240 texts would be published, and the bound is stated for rows = 241"):
+        job.run()
+    assert not (job.folder / "published.manifest.json").exists()
+
+
+def test_nulls_do_not_count_as_texts(make_unlinked, reviews, save):
+    job = make_unlinked()
+    half = pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.col("review"))
+    save(reviews().with_columns(half.alias("review")), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="120 texts would be published"):
+        job.run()
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+        assert ledger.pinned_table(ledger.find(job.policy().column_policy())) is None
+        used = ledger.remaining(Scope.of(job.policy())).as_dict()["used"]
+        assert used["eps_approx"]["max"] == used["delta"]["max"] == 0, "reservations were given back"
+    job.values |= {"unlinked": {**UNLINKED, "rows": 120}, "release": "with fewer rows"}
+    assert job.run().published_rows == 120
+
+
+@pytest.mark.parametrize("change", ["more", "fewer", "other_text", "other_ids"])
+def test_a_release_holds_one_table(make_unlinked, reviews, save, change):
+    job = make_unlinked(unlinked={**UNLINKED, "rows": 100})
+    job.run()
+    before = job.files("published")
+    frame = {
+        "more": lambda: pl.concat([reviews(), reviews(2, 1000)]),
+        "fewer": lambda: reviews().head(239),
+        "other_text": lambda: reviews().with_columns(
+            pl.when(pl.col("id") == "r00007").then(pl.lit("another")).otherwise("review").alias("review")
+        ),
+        "other_ids": lambda: reviews().with_columns(("x" + pl.col("id")).alias("id")),
+    }[change]()
+    save(frame, job.folder / "raw.parquet")
+    with pytest.raises((InputError, LedgerError), match=r"holds one table, whole|texts of 1 records changed"):
+        job.run()
+    assert job.files("published") == before
+    with job.ledger() as ledger:
+        report = ledger.verify()
+        assert report.ok, report.problems
+
+
+def test_an_equal_table_gives_the_same_version_at_no_cost(make_unlinked):
+    job = make_unlinked()
+    first = job.run()
+    job.forget_that_nothing_changed()
+    again = job.run()
+    assert (again.version, again.changed, again.manifest, again.rows["new"]) == (1, False, first.manifest, 0)
+
+
+@pytest.mark.parametrize("step", ["reserved", "computed", "staged", "committed", "gated", "recorded", "shown"])
+def test_a_run_that_stopped_goes_on(make_unlinked, step):
+    job, whole = make_unlinked(), make_unlinked("whole")
+    (whole.folder / "noise.key").write_bytes((job.folder / "noise.key").read_bytes())
+    expected = whole.run()
+    assert job.stop(step)
+    assert job.run().manifest == expected.manifest
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+        assert ledger.records(ledger.find(job.policy().column_policy())) == 240
+
+
+def test_the_ledger_is_no_table_of_whose_text_is_whose(make_unlinked):
+    """A digest of an output cannot be found by trying all public texts."""
+    job = make_unlinked()
+    job.run()
+    policy = job.policy().column_policy()
+    every = {bytes(item) for item in pa.array(_kernel.digests(pl.Series(policy.mechanism.opened.texts))).to_pylist()}
+    with job.ledger() as ledger:
+        ids = pa.array([f"r{number:05d}" for number in range(240)], pa.large_string())
+        committed = ledger.committed(ledger.find(policy), ids)
+    assert committed.mask.all()
+    held = set(committed.digests.to_pylist())
+    assert len(held) == 240
+    assert not held & every
+    assert not held & set(committed.idem_keys.to_pylist())
+
+
+def test_who_is_forgotten_takes_the_whole_release_along(make_unlinked, reviews, save):
+    job = make_unlinked()
+    job.run()
+    save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    assert forget(job.policy(), subjects=["nobody"]).removed == 0
+    done = forget(job.policy(), subjects=["u007"])
+    assert (done.withdrawn, done.version, done.rows, done.removed) == (True, 2, 0, 240)
+    assert published(job).height == 0
+    assert published(job).columns == ["review"]
+    assert not (job.folder / "published.versions" / "v1").exists()
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+    assert forget(job.policy(), subjects=["u007"]).removed == 0
+    with pytest.raises(LedgerError, match="holds one table, whole"):
+        job.run()
+    job.values |= {"release": "those who stay", "unlinked": {**UNLINKED, "rows": 234}}
+    assert job.run().published_rows == 234
+    with job.ledger() as ledger:
+        report = ledger.verify()
+        assert report.ok, report.problems
+    with pytest.raises(InputError, match="holds no ids"):
+        forget(job.policy(), missing=True)
+
+
+REFUSED = [
+    ({"keep": ["stars"]}, "keep must be empty"),
+    ({"incremental": True}, "a release is one batch"),
+    ({"source": "{partition}.parquet", "sink": "published/{partition}"}, "a release is one batch"),
+    ({"copy_gate_false_alarm": 1e-9}, "counts draws by record"),
+    ({"column": [*TEXT, {"name": "note", "mechanism": SURROGATE}]}, "one text column"),
+    ({"column": [{"name": "count", "mechanism": SURROGATE}]}, "must not be called"),
+    ({"column": [{"name": "review", "mechanism": {**SURROGATE, "parts": 2}}]}, "one draw per record"),
+    ({"column": [{"name": "review", "mechanism": {**SURROGATE, "surrogates": 2}}]}, "one draw per record"),
+    ({"unit": "record", "subject": None}, "per_subject is for"),
+    ({"unlinked": {**UNLINKED, "rows": 0}}, "unlinked.rows"),
+    ({"unlinked": {**UNLINKED, "delta": 1e-5}}, "unlinked.delta"),
+    ({"unlinked": {"rows": 200, "delta": 1e-6, "per_subject": 60}}, "state fewer records or a smaller delta"),
+    ({"unlinked": {**UNLINKED, "month": 3}}, "unlinked.month"),
+    ({"unlinked": {"rows": 200}}, "unlinked.delta"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED)
+def test_bad_policies_are_refused_by_name(make_unlinked, changes, message):
+    with pytest.raises(PolicyError, match=message):
+        make_unlinked(**changes).policy()
+
+
+def test_words_cannot_be_released_unlinked(make_unlinked, make_job):
+    column = make_job("words").policy().columns[:1]
+    with pytest.raises(PolicyError, match="custext is released row by row"):
+        make_unlinked(column=list(column)).policy()
+
+
+def test_only_a_run_draws_an_unlinked_release(make_unlinked, reviews):
+    policy = make_unlinked().policy()
+    texts = reviews()["review"].to_arrow()
+    with pytest.raises(PolicyError, match="needs a run"):
+        privatize(texts, reviews()["id"].to_arrow(), policy)
+    with pytest.raises(PolicyError, match="needs a run"):
+        reviews().dptext.privatize(policy)
+    with pytest.raises(PolicyError, match="needs a run"):
+        reviews().select(pl.col("review").dptext.privatize(policy.column_policy(), id="id"))
+
+
+def test_a_linked_release_of_the_same_name_is_another_configuration(make_unlinked):
+    job = make_unlinked()
+    job.run()
+    job.values["unlinked"] = None
+    with pytest.raises(LedgerError, match="pinned to another configuration"):
+        job.run()
+
+
+def test_more_records_than_the_delta_allows_are_refused(make_unlinked):
+    job = make_unlinked(unlinked={"rows": 200, "delta": 1e-6, "per_subject": 1})
+    bound = job.policy().column_policy().mechanism.n_rec_stated
+    assert bound == 10_000
+
+
+def test_a_frame_with_the_policy_of_its_column_is_published_unlinked(make_unlinked, reviews):
+    job = make_unlinked()
+    column = job.policy().column_policy()
+    summary = run_frame(
+        reviews(),
+        column,
+        id="id",
+        subject="user_id",
+        sink=str(job.folder / "published"),
+        ledger=f"sqlite:///{job.folder / 'ledger.db'}",
+        cap=job.values["cap"],
+    )
+    assert summary.published_rows == 240
+    assert published(job).columns == ["review"]
+
+
+def test_the_statement_says_whom_the_bound_trusts(make_unlinked):
+    job = make_unlinked()
+    job.run()
+    policy = job.policy()
+    assert Manifest.read(Layout.of(policy, None)).id is None
+    text = markdown(facts(policy=policy))
+    assert "at least 200 texts are published together" in text
+    assert "record id pass" not in text
+    assert "ε is 2 for every text" in text
+
+
+def test_the_command_line_runs_checks_and_forgets(make_unlinked, tmp_path):
+    job = make_unlinked()
+    path = tmp_path / "privacy.toml"
+    policy = job.policy()
+    ledger, key = policy.ledger.url, policy.key
+    path.write_text(
+        f'dataset = "reviews"\nrelease = "2026-11"\nsource = "{policy.source}"\nsink = "{policy.sink}"\nid = "id"\n'
+        f'subject = "user_id"\nkey = "{key}"\nshard_rows = 100\n[ledger]\nurl = "{ledger}"\n'
+        '[cap]\nmeasure = "approx"\nepsilon = 1000.0\ndelta = 1e-5\nperiod = "2026"\n'
+        "[unlinked]\nrows = 200\ndelta = 1e-9\nper_subject = 6\n"
+        '[[column]]\nname = "review"\nmechanism = { name = "surrogate", epsilon = 2.0, corpus = "example" }\n'
+    )
+    done = CliRunner().invoke(app, ["run", str(path)])
+    assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(app, ["check", policy.sink, "--policy", str(path)])
+    assert done.exit_code == 0, done.output
