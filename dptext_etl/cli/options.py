@@ -62,6 +62,15 @@ AllocationScores = Annotated[
         help="Divide one budget by scores of words (ic,pos,ner,wi,sd), or by position (uniform, or shares: 3,2,1).",
     ),
 ]
+UnlinkedRows = Annotated[
+    int | None,
+    typer.Option(
+        "--unlinked",
+        metavar="ROWS",
+        min=2,
+        help="Show the epsilon of a record if at least so many texts are published without ids and order.",
+    ),
+]
 FirstRelease = Annotated[
     float | None,
     typer.Option(

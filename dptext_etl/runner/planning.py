@@ -20,10 +20,12 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.person import DELTA, INSTALL, installed, least_epsilon
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.provenance import require_provenance
+from dptext_etl.runner.shard.attempt import refuse_too_few
 from dptext_etl.runner.source.arranging import forms_of
 from dptext_etl.runner.source.cutting import pieces
 from dptext_etl.runner.source.examined import examine
 from dptext_etl.runner.source.roles import open_table
+from dptext_etl.runner.statement.sections import at_most
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 1 << 18, 32 << 20
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
@@ -94,6 +96,7 @@ def plan(
     require_provenance(policy)
     layout = Layout.of(policy, partition)
     source = examine(open_table(policy, layout), policy, layout, progress)
+    refuse_too_few(policy, source.wanted)
     columns = policy.column_policies()
     words = held = 0
     change, uncounted = None, list[str]()
@@ -112,12 +115,14 @@ def plan(
             forecast.add(costs.worst, costs.asked, costs.units, costs.charged)
             meter.add(frame.height)
     per_record, per_subject = forecast.records(), forecast.subjects()
+    drawn = np.any([forecast.charged(at) > 0 for at in range(len(columns))], axis=0)
+    refuse_too_few(policy, int(drawn.sum()))
     return PlanSummary(
         dataset=policy.dataset,
         release=policy.release,
         partition=partition,
         rows=source.wanted,
-        already_published=source.total - source.wanted,
+        already_published=source.total - source.wanted - source.beyond,
         words=words,
         columns=[_described(claim, item) for claim, item in zip(claims(policy), columns, strict=True)],
         component=forecast.components[0],
@@ -131,7 +136,12 @@ def plan(
         log10_odds=_odds(policy, columns, per_record, per_subject, forecast.components[0]),
         on_cap=policy.on_cap,
         dropped=list(source.table.dropped),
-        notes=[*([str(change)] if change else []), *_fresh(policy, uncounted), *_notes(policy, held)],
+        notes=[
+            *([str(change)] if change else []),
+            *_fresh(policy, uncounted),
+            *_unlinked(policy, columns, source.beyond),
+            *_notes(policy, held),
+        ],
     )
 
 
@@ -141,6 +151,19 @@ def _fresh(policy: Policy, uncounted: list[str]) -> list[str]:
         return []
     where = f"the cap of {Scope.of(policy)} would not count what was charged in {' and '.join(uncounted)}"
     return [f"{where}: a run is refused until `dptext ledger set-cap` opens the period by name"]
+
+
+def _unlinked(policy: Policy, columns: list[ColumnPolicy], beyond: int) -> list[str]:
+    """Say what an unlinked release charges, and which records it leaves out."""
+    if policy.unlinked is None:
+        return []
+    cost = columns[0].mechanism.worst_case()
+    local, central = at_most(cost.eps_pure / MICRO), at_most(cost.eps_approx / MICRO)
+    notes = [f"published unlinked: epsilon {local} of a draw is {central} of a record among {policy.unlinked.rows:,}"]
+    if beyond:
+        most = policy.unlinked.per_subject
+        notes.append(f"{beyond} records are left out: per_subject = {most} of a person take part")
+    return notes
 
 
 def _quantiles(amounts: npt.NDArray[np.int64]) -> dict[str, float | str]:

@@ -1,6 +1,7 @@
 """An unlinked release is the multiset of what was drawn: nothing in it says whose text is whose."""
 
 import json
+
 import polars as pl
 import pyarrow as pa
 import pytest

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import AllocationScores, FirstRelease, Json, MechanismName, Parameters
+from dptext_etl.cli.options import AllocationScores, FirstRelease, Json, MechanismName, Parameters, UnlinkedRows
 
 if TYPE_CHECKING:
     from dptext_etl.mechanism import Mechanism
@@ -36,6 +36,7 @@ KEYS = (
     "noise",
     "computing",
     "conversions",
+    "unlinked",
     "note",
 )
 
@@ -48,6 +49,7 @@ def explain(
     words: Annotated[int, typer.Option(min=1, help="Length of a text in words, for its cost.")] = 100,
     allocation: AllocationScores = None,
     first: FirstRelease = None,
+    unlinked: UnlinkedRows = None,
     total: Annotated[float, typer.Option(help="Epsilon of a whole text, with --allocation.")] = 100.0,
     text: Annotated[
         str,
@@ -64,7 +66,7 @@ def explain(
     """
     from dptext_etl import catalog, extensions
     from dptext_etl.cli import lean, parameters
-    from dptext_etl.cli.render import divided, mechanism_facts, model_facts, terminal, word_facts
+    from dptext_etl.cli.render import divided, mechanism_facts, model_facts, terminal, unlinked_facts, word_facts
     from dptext_etl.families.allocated import Allocated
     from dptext_etl.families.words import WordMechanism
 
@@ -81,6 +83,8 @@ def explain(
     given = parameters.parse(kind, name, parameter)
     if allocation is not None:
         given["allocation"] = divided.asked(allocation, total, first)
+    if unlinked is not None:  # the bound depends on the size of the corpus
+        given = kind.first_look(given) | given
     mechanism, note = _explained(kind, name, given)
     found = {
         "name": name,
@@ -104,6 +108,8 @@ def explain(
     if isinstance(mechanism, Allocated):
         found["allocation"] = divided.facts(mechanism, text)
     found |= {**model_facts.of(mechanism, words), "note": note}
+    if unlinked is not None:
+        found["unlinked"] = unlinked_facts.of([mechanism], unlinked)
     if mechanism.computing is not None:
         found["computing"] = mechanism.computing.as_dict()
     found = {key: found.get(key) for key in KEYS}
@@ -150,7 +156,7 @@ def _at_hand(kind: type[Mechanism], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from dptext_etl.cli.render import divided, mechanism_facts, terminal
+    from dptext_etl.cli.render import divided, mechanism_facts, terminal, unlinked_facts
     from dptext_etl.device import Computing
 
     claim, cost = found["guarantee"], found["spend"]
@@ -190,6 +196,8 @@ def _show(found: dict[str, Any]) -> None:
     if found["conversions"]:
         terminal.heading("All of it for one person, at a fixed delta (the least that is known)")
         terminal.table(("records", "delta", "epsilon", "rule"), [item.values() for item in found["conversions"]])
+    if found["unlinked"]:
+        unlinked_facts.show(found["unlinked"])
     if found["note"]:
         terminal.say(f"\n{found['note']}.")
     if found["allocation"]:

@@ -6,7 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import AllocationScores, Device, Dtype, FirstRelease, Json, MechanismName, Parameters
+from dptext_etl.cli.options import (
+    AllocationScores,
+    Device,
+    Dtype,
+    FirstRelease,
+    Json,
+    MechanismName,
+    Parameters,
+    UnlinkedRows,
+)
 
 EXAMPLE = "dptext preview custext --epsilon 1 --epsilon 4"
 KEYS = (
@@ -14,6 +23,7 @@ KEYS = (
     "ledgered",
     "taken",
     "sentences",
+    "unlinked",
 )
 
 
@@ -28,6 +38,7 @@ def preview(
     ] = None,
     allocation: AllocationScores = None,
     first: FirstRelease = None,
+    unlinked: UnlinkedRows = None,
     device: Device = None,
     dtype: Dtype = None,
     as_json: Json = False,
@@ -41,7 +52,7 @@ def preview(
     """
     from dptext_etl import catalog, column, keys
     from dptext_etl.cli import lean, parameters, samples
-    from dptext_etl.cli.render import divided, terminal
+    from dptext_etl.cli.render import divided, terminal, unlinked_facts
     from dptext_etl.cli.running import compute_on
     from dptext_etl.families.allocated import Allocated
 
@@ -54,11 +65,13 @@ def preview(
     taken = kind.first_look(given)
     texts = list(public_text or samples.PUBLIC)
     shown: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
+    made = []
     for number, value in enumerate(epsilon or kind.shown_epsilons):
         budget = {"epsilon": value} if allocation is None else {"allocation": divided.asked(allocation, value, first)}
         mechanism = catalog.build({"name": name, **taken, **given, **budget})
         if number == 0 and isinstance(mechanism, Allocated) and mechanism.allocation is not None:
             shown = [{**row, "allocation": divided.facts(mechanism, row["before"])} for row in shown]
+        made.append(mechanism)
         if number == 0:
             column.probe(mechanism)
         released = column.draw(mechanism, *_rows(texts), keys.throwaway(mechanism.cfg()))
@@ -67,8 +80,10 @@ def preview(
             row["after"].append(
                 {"epsilon": value, "text": after, "spend": spend.epsilon, "log10_odds": spend.log10_odds}
             )
+    central = None if unlinked is None else unlinked_facts.of(made, unlinked)
     if as_json:
-        terminal.emit({"mechanism": name, "ledgered": False, "taken": taken, "sentences": shown})
+        found = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": shown, "unlinked": central}
+        terminal.emit(found)
         return
     for row in shown:
         terminal.heading(row["before"])
@@ -80,6 +95,8 @@ def preview(
         )
     if allocation is not None:
         terminal.say(f"\n{divided.LEGEND}.")
+    if central is not None:
+        unlinked_facts.show(central)
     if taken:
         terminal.say(
             "\nParameters taken from this machine: " + ", ".join(f"{key} = {value}" for key, value in taken.items())
