@@ -86,7 +86,7 @@ class Frequency:
 
 
 def estimate_frequencies(
-    released: Sequence[str],
+    released: Sequence[str] | Mapping[str, int],
     topics: Mapping[str, str],
     *,
     epsilon: float,
@@ -97,7 +97,8 @@ def estimate_frequencies(
     """Estimate the share of every topic among the near texts of the private texts.
 
     Args:
-        released: The releases, of one part if texts have parts.
+        released: The releases, of one part if texts have parts; or how often each text was released, as an unlinked
+            release in the form "counts" says.
         topics: Topic of every text of the corpus.
         epsilon: Epsilon of one draw.
         near: Number of near texts of the mechanism.
@@ -112,24 +113,28 @@ def estimate_frequencies(
         InputError: A number is out of range, releases are no texts of the corpus, `corpus` and `public` do not come
             together, `topics` does not name the texts of the corpus, or `public` holds no other text.
     """
-    if not released or not 1 <= near < len(topics) or not 0.0 < epsilon < math.inf:
+    counts = Counter(released)
+    total = counts.total()
+    if not total or not 1 <= near < len(topics) or not 0.0 < epsilon < math.inf:
         raise InputError(
-            f"{len(released)} releases, a corpus of {len(topics)} texts, near {near}, epsilon {epsilon}; "
+            f"{total} releases, a corpus of {len(topics)} texts, near {near}, epsilon {epsilon}; "
             "allowed: one release or more, 1 <= near < texts, epsilon > 0"
         )
-    foreign = sum(text not in topics for text in released)
+    foreign = sum(count for text, count in counts.items() if text not in topics)
     if foreign:
         raise InputError(
-            f"{foreign} of {len(released)} releases are no texts of the corpus",
+            f"{foreign} of {total} releases are no texts of the corpus",
             "give the topics of the corpus that the release was made with; with parts, give the parts one by one",
         )
     shrinkage = _shrinkage(topics, near, corpus, public)
     weight = near_weight(len(topics), near, epsilon)
-    there, seen = Counter(topics.values()), Counter(topics[text] for text in released)
+    there, seen = Counter(topics.values()), Counter[str]()
+    for text, count in counts.items():
+        seen[topics[text]] += count
     found = []
     for topic in sorted(there):
-        even, share = there[topic] / len(topics), seen[topic] / len(released)
-        error = math.sqrt(share * (1.0 - share) / len(released)) / weight
+        even, share = there[topic] / len(topics), seen[topic] / total
+        error = math.sqrt(share * (1.0 - share) / total) / weight
         estimate = (share - (1.0 - weight) * even) / weight
         found.append(Frequency(topic, estimate, error, share, even, shrinkage.get(topic)))
     return tuple(found)

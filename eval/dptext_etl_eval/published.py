@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dptext_etl.errors import PolicyError
 from dptext_etl.policy import Policy
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
@@ -23,6 +24,10 @@ def columns_of(
     What post-processing made of a release follows no law of its mechanism, so measures that take the mechanism's law
     look at the column of `keep_intermediate` alone.
     """
+    if policy.unlinked is not None:
+        msg = "an unlinked release holds no ids, so no measure can compare its texts with their originals"
+        hint = "`estimate_frequencies` reads topics from it; `dptext rehearse` measures mechanisms on a public table"
+        raise PolicyError(msg, hint)
     layout = Layout.of(policy, partition)
     place = released or layout.sink
     refuse_published(out, place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -147,3 +148,12 @@ def test_an_estimate_without_shrinkage_says_so() -> None:
     one = Frequency("rail", 0.25, 0.01, 0.2, 0.1)
     assert str(one) == "rail: near share 25.0% ± 2.0% (releases 20.0%, corpus 10.0%); shrinkage not measured"
     assert "of 3 public texts" in str(Frequency("rail", 0.25, 0.01, 0.2, 0.1, Shrinkage(3, 0.5, 0.1)))
+
+
+def test_counts_say_what_rows_say(corpus: Corpus) -> None:
+    topics = {text: str(place % 3) for place, text in enumerate(corpus.texts)}
+    rows = [corpus.texts[place * place % len(corpus)] for place in range(200)]
+    given = {"epsilon": 2.0, "near": 3}
+    assert estimate_frequencies(rows, topics, **given) == estimate_frequencies(Counter(rows), topics, **given)
+    with pytest.raises(InputError, match="2 of 3 releases are no texts"):
+        estimate_frequencies({"foreign": 2, rows[0]: 1}, topics, **given)

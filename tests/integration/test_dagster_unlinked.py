@@ -1,0 +1,53 @@
+"""The Dagster job publishes the unlinked release that a run publishes."""
+
+import json
+
+import polars as pl
+import pytest
+
+dg = pytest.importorskip("dagster", reason="dagster is not installed")
+
+from dptext_etl.orchestration import materialize  # noqa: E402
+
+UNLINKED = {"rows": 70, "delta": 1e-9, "per_subject": 2, "form": "counts"}
+
+
+@pytest.fixture
+def make_unlinked(make_job):
+    """Make a job whose policy publishes its reviews unlinked."""
+
+    def made(name):
+        job = make_job(name)
+        column = {"name": "review", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}}
+        cap = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5}
+        job.values |= {"column": [column], "cap": cap, "keep": [], "unlinked": UNLINKED}
+        return job
+
+    return made
+
+
+def test_the_job_publishes_what_a_run_publishes(make_unlinked):
+    job, other = make_unlinked("dagster"), make_unlinked("run")
+    (other.folder / "noise.key").write_bytes((job.folder / "noise.key").read_bytes())
+    other.run()
+    summary = materialize(job.policy())
+    assert summary.success
+    for name in ("published.manifest.json", "published"):
+        theirs, mine = other.files(name), job.files(name)
+        assert {path.split("/")[-1]: data for path, data in mine.items()} == {
+            path.split("/")[-1]: data for path, data in theirs.items()
+        }
+    manifest = json.loads((job.folder / "published.manifest.json").read_text())
+    assert manifest["schema"] == {"review": "String", "count": "Int64"}
+    rows = pl.read_parquet(job.folder / "published" / "*.parquet")
+    assert (rows["count"].sum(), rows["review"].is_sorted()) == (80, True)
+
+
+def test_the_job_refuses_another_table(make_unlinked, reviews, save):
+    job = make_unlinked("dagster")
+    assert materialize(job.policy()).success
+    save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    before = job.files("published")
+    summary = materialize(job.policy())
+    assert not summary.success
+    assert job.files("published") == before
