@@ -15,6 +15,7 @@ from dptext_etl.orchestration.written import written
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner import Manifest, RunSummary, StagedRun
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.source.roles import published_columns
 
 Metadata = dict[str, Any]
 
@@ -117,10 +118,11 @@ def _number(amount: float | str) -> float | str:
 
 def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Metadata:
     """Return the columns and the origin of each; a column that the policy keeps next to what was made of it, too."""
-    lineage = Lineage.declared(policy)
+    published = set(published_columns(policy))
+    edges = [edge for edge in Lineage.declared(policy).edges if edge.output in published]
     spent = {column.column: column for column in policy.column_policies()}
     columns = []
-    for edge in lineage.edges:
+    for edge in edges:
         said, tags = "passes in clear", {"way": str(edge.way)}
         if edge.way == "released":
             column = spent[edge.source]
@@ -131,7 +133,7 @@ def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Met
                 said += f", then rewritten at no cost: {_steps(column)}"
                 tags["postprocess"] = _steps(column)
         columns.append(dg.TableColumn(edge.output, schema.get(edge.output, "unknown"), description=said, tags=tags))
-    deps = {edge.output: [dg.TableColumnDep(asset_key=raw, column_name=edge.source)] for edge in lineage.edges}
+    deps = {edge.output: [dg.TableColumnDep(asset_key=raw, column_name=edge.source)] for edge in edges}
     return {
         "dagster/column_schema": dg.TableSchema(columns=columns),
         "dagster/column_lineage": dg.TableColumnLineage(deps_by_column=deps),

@@ -12,6 +12,7 @@ def policy_entries() -> str:
     """Return the reference of the policy file: types from its JSON schema, meanings from the docstrings."""
     from dptext_etl import policy
     from dptext_etl.cli.render import mechanism_facts
+    from dptext_etl.unlinked import Unlinked
 
     schema = policy.Policy.model_json_schema(by_alias=True)
     parts = []
@@ -21,6 +22,7 @@ def policy_entries() -> str:
         ("`ledger`", policy.LedgerSpec, schema["$defs"]["LedgerSpec"]),
         ("`cap`", policy.Cap, schema["$defs"]["Cap"]),
         ("`dagster`", policy.DagsterSpec, schema["$defs"]["DagsterSpec"]),
+        ("`unlinked`", Unlinked, schema["$defs"]["Unlinked"]),
     ):
         meanings = {item["name"]: item["meaning"] for item in mechanism_facts.parameters(model)}
         aliases = {field.alias: name for name, field in model.model_fields.items() if field.alias}
@@ -45,6 +47,7 @@ def kind_of(entry: dict[str, Any]) -> str:
             "Cap": "table `cap`",
             "DagsterSpec": "table `dagster`",
             "ColumnSpec": "column",
+            "Unlinked": "table `unlinked`",
         }.get(entry["$ref"].rpartition("/")[2], "table")
     if entry.get("type") == "array":
         return f"list of {kind_of(entry.get('items', {}))}s"

@@ -34,7 +34,7 @@ from dptext_etl.checks.great_expectations.metrics import (
 from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, written
 from dptext_etl.checks.record import ExpectationOutcome, VerdictRecord
 from dptext_etl.checks.table_metadata import shown
-from dptext_etl.errors import GateError, bare, seam
+from dptext_etl.errors import GateError, PolicyError, bare, seam
 from dptext_etl.ledger.storage.store import resolved
 from dptext_etl.policy import PolicyLike, resolve
 
@@ -198,8 +198,9 @@ def suite_for(policy: PolicyLike, *, said: str | None = None) -> gx.ExpectationS
     expectations: list[Expectation] = [
         ExpectTableColumnsToBePublished(policy=said),
         ExpectNoCanaryToSurvive(policy=said),
-        ExpectReleasedRowsToBeLedgered(policy=said),
     ]
+    if policy.unlinked is None:
+        expectations.append(ExpectReleasedRowsToBeLedgered(policy=said))
     expectations += [
         ExpectColumnValuesToStayInOutputSet(column=spec.name, policy=said)
         for spec, column in zip(policy.columns, policy.column_policies(), strict=True)
@@ -214,8 +215,15 @@ def suite_for(policy: PolicyLike, *, said: str | None = None) -> gx.ExpectationS
 def downstream_suite(
     policy: PolicyLike, public: Sequence[str] | str = (), *, said: str | None = None
 ) -> gx.ExpectationSuite:
-    """Return the suite of a table that was made from a release: all of its text is released, or declared public."""
+    """Return the suite of a table that was made from a release: all of its text is released, or declared public.
+
+    Raises:
+        PolicyError: The release is unlinked: its texts have no record ids by which they could be found.
+    """
     policy = resolve(policy)
+    if policy.unlinked is not None:
+        msg = "an unlinked release holds no record ids, so the cells of a table made from it cannot be looked up"
+        raise PolicyError(msg, "`dptext check` and the suite of the release itself judge what was published")
     said = written(policy) if said is None else said
     expectations: list[Expectation] = [ExpectOnlyReleasedText(policy=said, public=_paths(public))]
     return gx.ExpectationSuite(name=f"{policy.dataset} {policy.release} downstream", expectations=expectations)
