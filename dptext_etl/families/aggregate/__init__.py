@@ -8,3 +8,6 @@ from dptext_etl.families.aggregate.statistic import describe as describe
 from dptext_etl.families.aggregate.summing import Partial as Partial
 from dptext_etl.families.aggregate.summing import counted as counted
 from dptext_etl.families.aggregate.summing import partial_sum as partial_sum
+from dptext_etl.families.aggregate.table import NearestMean as NearestMean
+from dptext_etl.families.aggregate.table import nearest_mean as nearest_mean
+from dptext_etl.families.aggregate.table import table as table

@@ -86,7 +86,7 @@ def partial_sum(
     for at in range(0, len(texts), _ROWS):
         some = texts.slice(at, _ROWS)
         there = to_numpy(some.is_valid())
-        add(statistic, sums, _encoded(statistic, some.filter(pa.array(there))), blocks[at : at + _ROWS][there])
+        add(statistic, sums, encoded(statistic, some.filter(pa.array(there))), blocks[at : at + _ROWS][there])
     return Partial(sums, digest)
 
 
@@ -132,7 +132,8 @@ def _blocks(statistic: Statistic, labels: pa.Array) -> npt.NDArray[np.int64]:
     return found.fill_null(other).to_numpy()
 
 
-def _encoded(statistic: Statistic, texts: pa.Array) -> Int8s:
+def encoded(statistic: Statistic, texts: pa.Array) -> Int8s:
+    """Return the vectors of texts, int8, shape (n, k); zeros where no word is known."""
     corpus = _corpus(str(statistic.corpus.path), statistic.corpus.sha256)
     vectors: Int8s = to_numpy(pa.array(corpus.encode(texts, 1, statistic.n_max)))
     return vectors.reshape(len(texts), -1) if len(texts) else np.zeros((0, statistic.corpus.vectors.shape[1]), np.int8)
