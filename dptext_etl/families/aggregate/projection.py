@@ -158,4 +158,5 @@ def _scaled(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return row
     whole = np.rint(row * (_FINE / largest))
     length = float(whole @ whole)
-    return np.rint(whole * (_FINE / np.sqrt(length)))
+    scaled: npt.NDArray[np.float64] = np.rint(whole * (_FINE / np.sqrt(length)))
+    return scaled

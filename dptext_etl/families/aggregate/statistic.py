@@ -6,6 +6,7 @@ Specification: docs/spec/synthetic.md#release.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -83,7 +84,7 @@ class Statistic:
     @property
     def sigma(self) -> float:
         """Return the standard deviation of the noise, in clips."""
-        return float(self.variance) ** 0.5 / self.projection.clip
+        return math.sqrt(self.variance) / self.projection.clip
 
     def charge(self, guarantee: Guarantee) -> Spend:
         """Return what every counted record is charged; the claim says class, neighbors and assumptions."""

@@ -18,6 +18,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.corpora.encoder import Int8s, Integers
 from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.families.aggregate.entropy import fitted
 from dptext_etl.families.aggregate.noise import Noisy
 from dptext_etl.families.aggregate.statistic import Statistic
 from dptext_etl.families.aggregate.summing import encoded
@@ -80,8 +81,8 @@ class NearestMean:
 def nearest_mean(noisy: Noisy, names: Mapping[str, str] | None = None) -> NearestMean:
     """Return the classifier of a statistic.
 
-    The slope of a label is (n cov + sigma^2)^-1 (S - n mean): one Newton step of maximum entropy under the penalty of
-    the noise, with mean and covariance of the corpus, in clips. A label's name counts as 6 sigma / C records.
+    The slope of a label is that of the distribution of maximum entropy over the corpus that fits its noisy sums
+    (`entropy.fitted`), in clips. A label's name counts as 6 sigma / C records.
 
     Args:
         noisy: From `noisy`.
@@ -95,10 +96,7 @@ def nearest_mean(noisy: Noisy, names: Mapping[str, str] | None = None) -> Neares
         weight = NAME_WEIGHT * statistic.sigma
         sums, counts = sums + weight * named, counts + weight * named.any(axis=1)
     points = _points(statistic, statistic.corpus.vectors)
-    mean = points.mean(axis=0)
-    spread, axes = np.linalg.eigh(np.cov(points.T, bias=True).reshape(len(mean), -1))
-    turned = (sums - counts[:, None] * mean) @ axes
-    return NearestMean(statistic, turned / (counts[:, None] * spread + statistic.sigma**2) @ axes.T)
+    return NearestMean(statistic, fitted(points, sums, counts, statistic.sigma**2))
 
 
 def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None) -> pa.Table:
