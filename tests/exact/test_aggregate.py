@@ -252,6 +252,18 @@ def test_the_digest_is_the_sum_of_keyed_hashes(statistic):
     assert noise_key == oracle_hmac(release, b"dptext/sum/v1\0" + found.digest + found.sums.astype("<i8").tobytes())
 
 
+def test_keys_and_noise_are_the_golden_ones_of_the_specification():
+    """The values of docs/spec/stream.md#golden-vectors, which the standard library alone computes."""
+    cfg = "eadb3298c3f7b613c8ccfb0b0d7541474901682a1f314bb679743103a029cbd3"
+    made = _kernel.ReleaseKey(_kernel.Secret.from_bytes(bytes(range(32))), "demo", "text", "2025-01", cfg)
+    columns = strings(["r1", "r2", "r3"]), strings(["hello world", "", None]), strings(["a", None, "b"])
+    digest = _kernel.table_digest(made, *columns)
+    assert digest.hex() == "c9352cd4ca53ca282a21bef99c8d3c4a8946b44a71bef410d3a6956ce884a65a"
+    found = _kernel.noise_key(made, digest, pa.array([1, -2, 3], pa.int64()))
+    assert found.hex() == "9d3e63424361a88162340dbbd5d4a51a269a42679cace30611b20bf9fd12e1c1"
+    assert _kernel.discrete_gaussians(found, 9, 0, 8, 5, 2) == [1, -1, -2, 0, 0, -1, -1, 2]
+
+
 def test_labels_outside_the_list_and_nulls_count_as_other(statistic):
     assert statistic.blocks == ("billing", "delivery", "other")
     step = statistic.count_step
@@ -262,6 +274,25 @@ def test_labels_outside_the_list_and_nulls_count_as_other(statistic):
     listed = describe("example", epsilon=1.0, delta=1e-6, labels=("other", "billing"))
     assert listed.blocks == ("other", "billing")
     assert summed(listed, [("a", "x", "unheard of")]).sums[:, -1].tolist() == [step, 0]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pa.array(["billing", None]).dictionary_encode(),
+        pa.array(["billing", "gone"], pa.string_view()),
+        pa.array(["billing", "billing "], pa.large_string()),
+    ],
+)
+def test_label_columns_of_any_string_type_are_read(statistic, labels):
+    found = partial_sum(statistic, key(statistic), strings(["a", "b"]), strings(["x", "y"]), labels)
+    assert found.sums[:, -1].tolist() == [statistic.count_step, 0, statistic.count_step]
+
+
+@pytest.mark.parametrize("labels", [pa.array([1, 2]), pa.array([b"a", b"b"]), pa.array(["billing"])])
+def test_labels_of_another_type_or_length_are_refused(statistic, labels):
+    with pytest.raises(InputError):
+        partial_sum(statistic, key(statistic), strings(["a", "b"]), strings(["x", "y"]), labels)
 
 
 def test_failed_encodings_count_and_nulls_do_not(statistic):

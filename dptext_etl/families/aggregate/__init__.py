@@ -1,4 +1,4 @@
-"""Release one noisy statistic of a column, and draw a table of public texts from it (docs/spec/synthetic.md#release)."""
+"""Release one noisy statistic of a column, and draw public texts from it (docs/spec/synthetic.md#release)."""
 
 from dptext_etl.families.aggregate.noise import Noisy as Noisy
 from dptext_etl.families.aggregate.noise import Topic as Topic

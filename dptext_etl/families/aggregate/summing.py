@@ -17,7 +17,7 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_numpy
 from dptext_etl.corpora.encoder import Int8s, Integers
-from dptext_etl.errors import InputError, bare
+from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.families.aggregate.statistic import OTHER, Statistic
 
 _ROWS = 8192
@@ -80,6 +80,8 @@ def partial_sum(
     given = pa.nulls(len(texts), pa.string()) if labels is None else labels
     if len(given) != len(texts):
         raise InputError(f"texts and labels have one row each; got {len(texts)} of one and {len(given)} of the other")
+    if pa.types.is_dictionary(given.type):
+        given = given.cast(given.type.value_type)
     digest = _kernel.table_digest(release_key, ids, texts, given)
     sums = np.zeros(statistic.shape, np.int64)
     blocks = _blocks(statistic, given)
@@ -112,7 +114,8 @@ def counted(
     `_kernel.order_keys` within each person across all partitions.
     """
     keys = pl.Series("key", pa.array(_kernel.order_keys(release_key, ids)).cast(pa.binary()))
-    rows = pl.DataFrame({"subject": pl.Series(subjects), "key": keys}).with_row_index("row")
+    with seam("reading subjects"):
+        rows = pl.DataFrame({"subject": pl.Series(subjects), "key": keys}).with_row_index("row")
     if rows["subject"].null_count():
         raise InputError("a subject id is null", "every record needs a subject")
     ranked = rows.sort("subject", "key").with_columns(rank=pl.int_range(pl.len()).over("subject"))
@@ -128,8 +131,10 @@ def _blocks(statistic: Statistic, labels: pa.Array) -> npt.NDArray[np.int64]:
         raise InputError(f"a label column holds strings; got {column.dtype}", "cast the column to string first")
     numbers = {name: number for number, name in enumerate(statistic.blocks)}
     other = numbers[OTHER]
-    found = column.cast(pl.String).replace_strict(numbers, default=other, return_dtype=pl.Int64)
-    return found.fill_null(other).to_numpy()
+    with seam("reading labels"):
+        found = column.cast(pl.String).replace_strict(numbers, default=other, return_dtype=pl.Int64)
+        blocks: npt.NDArray[np.int64] = found.fill_null(other).to_numpy()
+    return blocks
 
 
 def encoded(statistic: Statistic, texts: pa.Array) -> Int8s:
