@@ -116,7 +116,7 @@ def by_vectors(place: Statistic, train: Rows, test: Rows) -> float:
     """Return macro-F1 of a logistic regression on vectors, whose classes weigh the same."""
     from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(C=1.0, class_weight="balanced", max_iter=100, tol=1e-3)
+    model = LogisticRegression(C=1.0, class_weight="balanced", max_iter=200)
     model.fit(vectors(place, train[0]), train[1])
     return f1(test[1], model.predict(vectors(place, test[0])))
 
