@@ -189,6 +189,12 @@ def draw_positions(
 ) -> list[int]: ...
 def discrete_laplace(record_key: bytes, purpose: int, position: int, num: int, den: int) -> int: ...
 def discrete_laplaces(record_key: bytes, purpose: int, first: int, count: int, num: int, den: int) -> list[int]: ...
+def discrete_gaussians(record_key: bytes, purpose: int, first: int, count: int, num: int, den: int) -> list[int]:
+    """Return integers k of probability proportional to exp(-k**2 den / (2 num)), one for each position from `first` on.
+
+    `num` and `den` are from 1 to 2**48, in lowest terms.
+    """
+
 def uniforms(
     record_keys: _Arrow,
     records: _Arrow,
@@ -284,6 +290,13 @@ def noisy_latents(
     """
 
 def record_keys(release_key: ReleaseKey, ids: _Arrow, texts: _Arrow, nonce: int = 0) -> Column: ...
+def table_digest(release_key: ReleaseKey, ids: _Arrow, texts: _Arrow, labels: _Arrow) -> bytes:
+    """Return the sum of the keyed hashes of all rows, modulo 2**256, as 32 bytes in little-endian order."""
+
+def order_keys(release_key: ReleaseKey, ids: _Arrow) -> Column: ...
+def noise_key(release_key: ReleaseKey, table_digest: bytes, sums: _Arrow) -> bytes:
+    """Return the noise key (32 bytes) of sums (int64) over the rows of that digest."""
+
 def idem_keys(release_key: ReleaseKey, ids: _Arrow, texts: _Arrow, nonce: int = 0) -> Column: ...
 def hash_ids(secret: Secret, kind: str, ids: _Arrow) -> Column: ...
 def digests(texts: _Arrow) -> Column: ...

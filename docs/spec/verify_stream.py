@@ -8,9 +8,10 @@ import hmac
 import json
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from itertools import islice
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,62 @@ def mixture(key: bytes, position: int, m: int, d: int, weights: tuple[int, int])
     return f"r{(number - m * outside) // (inside - outside)}"
 
 
+def row_digest(record: str, text: str | None, label: str | None) -> int:
+    """Return the keyed hash of a row of a statistic, as a little-endian number."""
+    rid = record.encode()
+    named = b"\x00" if label is None else b"\x01" + label.encode()
+    message = b"dptext/row/v1\0" + struct.pack("<Q", len(rid)) + rid + fingerprint(text) + named
+    return int.from_bytes(mac(RELEASE_KEY, message), "little")
+
+
+def noise_key(digest: bytes, sums: Sequence[int]) -> bytes:
+    """Return the noise key of a statistic."""
+    return mac(RELEASE_KEY, b"dptext/sum/v1\0" + digest + struct.pack(f"<{len(sums)}q", *sums))
+
+
+def coin(p: int, q: int, number: Callable[[int], int]) -> bool:
+    """Return True with probability exp(-p/q), p <= q (algorithm 1)."""
+    k = 1
+    while number(q * k) < p:
+        k += 1
+    return k % 2 == 1
+
+
+def laplace(t: int, number: Callable[[int], int]) -> int:
+    """Draw k with probability proportional to exp(-|k| / t) (algorithm 2)."""
+    while True:
+        rest, whole = number(t), 0
+        if not coin(rest, t, number):
+            continue
+        while coin(1, 1, number):
+            whole += 1
+        k, negative = rest + t * whole, number(2) == 0
+        if k or not negative:
+            return -k if negative else k
+
+
+def gaussian(key: bytes, position: int, a: int, b: int) -> int:
+    """Draw k with probability proportional to exp(-k^2 b / (2 a)) (algorithm 3)."""
+    words = overflow(key, 9, position)
+
+    def pair(bound: int) -> int:
+        while True:
+            low = next(words)
+            number = low + (next(words) << 64)
+            if number < 2**128 // bound * bound:
+                return number % bound
+
+    def one(bound: int) -> int:
+        return below(bound, next(words), words)
+
+    t = isqrt(a // b) + 1
+    while True:
+        k = laplace(t, one)
+        p, q = (abs(k) * t * b - a) ** 2, 2 * a * b * t * t
+        if all(coin(1, 1, one) for _ in range(p // q)) and coin(p % q, q, pair):
+            return k
+
+
 def rejections(key: bytes, weights: Sequence[int]) -> tuple[list[int], list[int]]:
     """Positions below 64 whose first word, or whose second, is rejected by a draw in two levels."""
     first, second = [], []
@@ -195,6 +252,13 @@ def golden() -> list[str]:
         said = "".join(f"; rejected once: {place} -> {drawn[-1]}" for place in again)
         law = f"ε {epsilon}, hit {hit}: d {d}, w 2^{outside.bit_length() - 1}, W {inside}"
         return f"{law}: {' '.join(drawn[:8])}{said}"
+
+    rows = [("r1", "hello world", "a"), ("r2", "", None), ("r3", None, "b")]
+    digest = (sum(row_digest(*row) for row in rows) % 2**256).to_bytes(32, "little")
+    noise = noise_key(digest, [1, -2, 3])
+
+    def noised(a: int, b: int) -> str:
+        return " ".join(str(gaussian(noise, position, a, b)) for position in range(8))
 
     at = {position: draw(key, 1, position, heavy, 2) for position in (*first[:2], *second[:2])}
     return [
@@ -236,6 +300,12 @@ def golden() -> list[str]:
         ),
         "  width 1, mixtures of m = 20,000, positions 0-7 (i: an id, r: a rank in N(x), from 0):",
         *(f"     {mixed(*pair)}" for pair in (("4.0", "0.7"), ("8.0", "0.9"), ("0.1", "0.5"), ("50.0", "0.999999"))),
+        'with R, rows ("r1", "hello world", label "a"), ("r2", "", no label), ("r3", null, label "b"):',
+        f"  table digest {digest.hex()}",
+        f"  noise key of the sums 1 -2 3: {noise.hex()}",
+        f"  purpose 9, variance 1, positions 0-7: {noised(1, 1)}",
+        f"  purpose 9, variance 5/2, positions 0-7: {noised(5, 2)}",
+        f"  purpose 9, variance 2^48, positions 0-7: {noised(2**48, 1)}",
     ]
 
 

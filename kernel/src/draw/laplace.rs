@@ -41,7 +41,7 @@ pub fn made_laplace<'w>(num: u64, den: u64, words: impl Iterator<Item = &'w u64>
 }
 
 /// Where a draw reads its words, from the first on.
-trait Source {
+pub(super) trait Source {
     /// Why there are no more words, or no more than a draw could take.
     type End;
 
@@ -96,7 +96,7 @@ trait Source {
 }
 
 #[inline(always)]
-fn drawn<S: Source>(num: u64, den: u64, words: &mut S) -> std::result::Result<i64, S::End> {
+pub(super) fn drawn<S: Source>(num: u64, den: u64, words: &mut S) -> std::result::Result<i64, S::End> {
     loop {
         let rest = words.below(den)?;
         if !words.exp_minus_fraction(rest, den, 1)? {
@@ -142,14 +142,14 @@ impl<'w, I: Iterator<Item = &'w u64>> Source for Made<I> {
 const AT_ONCE: usize = 16;
 
 /// Overflow words, fetched several at a time; those not used are given back.
-struct Words<'m, 'k> {
+pub(super) struct Words<'m, 'k> {
     more: &'m mut Overflow<'k>,
     fetched: [u64; AT_ONCE],
     used: usize,
 }
 
 impl<'m, 'k> Words<'m, 'k> {
-    fn new(more: &'m mut Overflow<'k>) -> Self {
+    pub(super) fn new(more: &'m mut Overflow<'k>) -> Self {
         Self { more, fetched: [0; AT_ONCE], used: AT_ONCE }
     }
 }

@@ -4,6 +4,7 @@ pub mod bounded;
 pub mod distances;
 pub mod exp;
 pub mod extremes;
+pub mod gaussian;
 pub mod groups;
 pub mod lanes;
 pub mod laplace;

@@ -41,9 +41,32 @@ pub fn root(mut level: Vec<Hash>) -> Hash {
     level.pop().unwrap_or_else(|| Sha256::digest([]).into())
 }
 
+/// Adds a hash to a sum modulo 2^256, both as little-endian integers.
+pub fn add(sum: &mut Hash, hash: &Hash) {
+    let mut carry = false;
+    for (into, from) in sum.as_chunks_mut::<8>().0.iter_mut().zip(hash.as_chunks::<8>().0) {
+        let (one, over) = u64::from_le_bytes(*into).overflowing_add(u64::from_le_bytes(*from));
+        let (both, more) = one.overflowing_add(u64::from(carry));
+        carry = over || more;
+        *into = both.to_le_bytes();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sums_carry_and_wrap() {
+        let mut sum = [0xff; 32];
+        let one = std::array::from_fn(|i| u8::from(i == 0));
+        add(&mut sum, &one);
+        assert_eq!(sum, [0; 32]);
+        sum[7] = 0x80;
+        let same = sum;
+        add(&mut sum, &same);
+        assert_eq!(sum, std::array::from_fn(|i| u8::from(i == 8)));
+    }
 
     #[test]
     fn an_odd_node_rises() {

@@ -58,6 +58,31 @@ impl ReleaseKey {
         ])
     }
 
+    /// `H(R, "dptext/row/v1\0" || u64(len(rid)) || rid || fp || label)`, label `0x01 || utf8`, or `0x00` for null.
+    pub fn row(&self, id: &str, text: Option<&[u8]>, label: Option<&[u8]>) -> Key {
+        let print = fingerprint(&self.fingerprints, text);
+        self.records.tag(&[
+            b"dptext/row/v1\0",
+            &(id.len() as u64).to_le_bytes(),
+            id.as_bytes(),
+            print.as_slice(),
+            &[u8::from(label.is_some())],
+            label.unwrap_or_default(),
+        ])
+    }
+
+    /// `H(R, "dptext/order/v1\0" || rid)`: by it the records of a person are ordered that are counted.
+    pub fn order(&self, id: &str) -> Key {
+        self.records.tag(&[b"dptext/order/v1\0", id.as_bytes()])
+    }
+
+    /// `H(R, "dptext/sum/v1\0" || digest of the rows || the sums as i64)`: the noise key of a statistic.
+    pub fn noise(&self, digest: &[u8; 32], sums: &[i64]) -> Key {
+        let sums = sums.iter().flat_map(|sum| sum.to_le_bytes()).collect::<Vec<_>>();
+        let sums = Zeroizing::new(sums);
+        self.records.tag(&[b"dptext/sum/v1\0", digest, &sums])
+    }
+
     /// `SHA-256(canon([dataset, release, column, id, cfg, hex(fp), nonce]))`: the ledger's key of one release of a text.
     pub fn idempotency(&self, id: &str, text: Option<&[u8]>, nonce: u64) -> [u8; 32] {
         let print = fingerprint(&self.fingerprints, text);

@@ -46,6 +46,62 @@ fn record_keys(py: Python<'_>, release_key: &PyReleaseKey, ids: Chunks, texts: C
     detached(py, || per_record(ids, texts, |id, text| *release_key.0.record(id, text, nonce)))
 }
 
+/// Sum modulo 2^256 of `H(R, "dptext/row/v1\0" || u64(len(rid)) || rid || fp || label)`, 32 bytes, little-endian.
+#[pyfunction]
+fn table_digest<'py>(
+    py: Python<'py>,
+    release_key: &PyReleaseKey,
+    ids: Chunks,
+    texts: Chunks,
+    labels: Chunks,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let sum = detached(py, || {
+        let (ids, texts) = (ids::canonical(ids.0, Fields::InOrder)?, Strings::new(&texts.0)?);
+        let labels = Strings::new(&labels.0)?;
+        ids.expect_len(texts.len(), "texts")?;
+        ids.expect_len(labels.len(), "labels")?;
+        let parts = threads::over_rows(texts.len(), ROWS_AT_ONCE, threads::count(None)?, |range| {
+            let mut sum = Hash::default();
+            for row in range {
+                let (text, label) = (texts.get(row)?, labels.get(row)?);
+                let id = ids.get(row)?.unwrap_or_default();
+                digests::add(&mut sum, &release_key.0.row(id, text.map(str::as_bytes), label.map(str::as_bytes)));
+            }
+            Ok(sum)
+        })?;
+        Ok(parts.iter().fold(Hash::default(), |mut sum, part| {
+            digests::add(&mut sum, part);
+            sum
+        }))
+    })?;
+    Ok(PyBytes::new(py, &sum))
+}
+
+/// Keys by which the records of a person are ordered: `H(R, "dptext/order/v1\0" || rid)`.
+#[pyfunction]
+fn order_keys(py: Python<'_>, release_key: &PyReleaseKey, ids: Chunks) -> PyResult<Column> {
+    detached(py, || {
+        let ids = ids::canonical(ids.0, Fields::InOrder)?;
+        let rows = each_row(ids.len(), |row| Ok(*release_key.0.order(ids.get(row)?.unwrap_or_default())))?;
+        hashes(rows.concat())
+    })
+}
+
+/// The noise key of a statistic: `H(R, "dptext/sum/v1\0" || table digest || sums as int64)`.
+#[pyfunction]
+fn noise_key<'py>(
+    py: Python<'py>,
+    release_key: &PyReleaseKey,
+    table_digest: &[u8],
+    sums: Chunks,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let key = detached(py, || {
+        let digest = table_digest.try_into().map_err(|_| Error::input("a table digest has 32 bytes"))?;
+        Ok(release_key.0.noise(digest, numbers::<i64>(&sums, "sums")?))
+    })?;
+    Ok(PyBytes::new(py, key.as_slice()))
+}
+
 /// Idempotency keys of the ledger: `SHA-256(canon([dataset, release, column, id, cfg, hex(fp), nonce]))`.
 #[pyfunction]
 #[pyo3(signature = (release_key, ids, texts, nonce=0))]
@@ -146,6 +202,9 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Column>()?;
     module.add_function(wrap_pyfunction!(record_keys, module)?)?;
     module.add_function(wrap_pyfunction!(idem_keys, module)?)?;
+    module.add_function(wrap_pyfunction!(table_digest, module)?)?;
+    module.add_function(wrap_pyfunction!(order_keys, module)?)?;
+    module.add_function(wrap_pyfunction!(noise_key, module)?)?;
     module.add_function(wrap_pyfunction!(hash_ids, module)?)?;
     module.add_function(wrap_pyfunction!(text_digests, module)?)?;
     module.add_function(wrap_pyfunction!(count_copies, module)?)?;

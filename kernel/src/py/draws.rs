@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 use super::detached;
+use crate::draw::gaussian;
 use crate::draw::laplace;
 use crate::draw::sampler::Draws;
 use crate::draw::stream::{keystream, Stream};
@@ -120,11 +121,31 @@ fn discrete_laplaces(
     })
 }
 
+/// The discrete Gaussian draws of variance `num / den` at `count` positions from `first` on, from overflow words alone.
+#[pyfunction]
+fn discrete_gaussians(
+    py: Python<'_>,
+    record_key: &[u8],
+    purpose: u32,
+    first: u64,
+    count: u64,
+    num: u64,
+    den: u64,
+) -> PyResult<Vec<i64>> {
+    detached(py, || {
+        let key = self::record_key(record_key)?;
+        let stream = Stream::new(&key, purpose)?;
+        let end = first.checked_add(count).ok_or_else(|| Error::input("a position is too large"))?;
+        (first..end).map(|position| gaussian::discrete_gaussian(num, den, &mut stream.overflow(position))).collect()
+    })
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(stream_words, module)?)?;
     module.add_function(wrap_pyfunction!(below, module)?)?;
     module.add_function(wrap_pyfunction!(draw, module)?)?;
     module.add_function(wrap_pyfunction!(draw_positions, module)?)?;
     module.add_function(wrap_pyfunction!(discrete_laplace, module)?)?;
-    module.add_function(wrap_pyfunction!(discrete_laplaces, module)?)
+    module.add_function(wrap_pyfunction!(discrete_laplaces, module)?)?;
+    module.add_function(wrap_pyfunction!(discrete_gaussians, module)?)
 }

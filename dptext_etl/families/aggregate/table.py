@@ -1,0 +1,184 @@
+"""Draw a table of public texts from a noisy statistic, and classify texts by it: post-processing, at no cost.
+
+Nothing here reads private data. Specification: docs/spec/synthetic.md#table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow, to_numpy
+from dptext_etl.corpora.encoder import Int8s, Integers
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.families.aggregate.entropy import fitted
+from dptext_etl.families.aggregate.noise import Noisy
+from dptext_etl.families.aggregate.statistic import Statistic
+from dptext_etl.families.aggregate.summing import encoded
+
+TABLE = 10
+"""Purpose of the draws (docs/spec/stream.md#purposes)."""
+FEWEST = 20
+"""Texts that each label has, at least, though others are nearer to them."""
+LEAST_SHARE = 0.2
+"""Least share of a label, as a multiple of an even share."""
+NAME_WEIGHT = 6.0
+"""Weight of a label's name in records, as a multiple of sigma / C."""
+_STEPS = 2.0**40  # of the largest weight
+Floats = npt.NDArray[np.float64]
+
+
+def words_of(label: str) -> str:
+    """Write a label as words.
+
+    >>> words_of("card_arrival"), words_of("BookRestaurant")
+    ('card arrival', 'book restaurant')
+    """
+    return " ".join(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", label).replace("_", " ").replace("-", " ").lower().split())
+
+
+@dataclass(frozen=True, eq=False)
+class NearestMean:
+    """Classify texts by the noisy means of the labels: it is as good as the statistic allows.
+
+    Attributes:
+        statistic: What was summed.
+        slopes: theta of every label, shape (labels, d); coordinates are in clips.
+    """
+
+    statistic: Statistic
+    slopes: Floats
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the labels, in the order of the slopes."""
+        return self.statistic.labels or self.statistic.blocks
+
+    @cached_property
+    def _units(self) -> Floats:
+        lengths = np.linalg.norm(self.slopes, axis=1, keepdims=True)
+        units: Floats = self.slopes / np.where(lengths > 0, lengths, 1.0)
+        return units
+
+    def scores(self, vectors: Int8s) -> Floats:
+        """Return the score of every label for encoded texts, shape (n, labels); the largest one is the label."""
+        scores: Floats = _points(self.statistic, vectors) @ self._units.T
+        return scores
+
+    def predict(self, texts: Sequence[str]) -> list[str]:
+        """Return the label of every text; raw texts go in only inside the boundary."""
+        vectors = encoded(self.statistic, pa.array(list(texts), pa.large_string()))
+        return [self.labels[number] for number in self.scores(vectors).argmax(axis=1)]
+
+
+def nearest_mean(noisy: Noisy, names: Mapping[str, str] | None = None) -> NearestMean:
+    """Return the classifier of a statistic.
+
+    The slope of a label is that of the distribution of maximum entropy over the corpus that fits its noisy sums
+    (`entropy.fitted`), in clips. A label's name counts as 6 sigma / C records.
+
+    Args:
+        noisy: From `noisy`.
+        names: Public words that describe a label; by default the label itself, in words. "" for a label without.
+    """
+    statistic = noisy.statistic
+    count = len(statistic.labels) or 1
+    counts, sums = _floored(noisy.counts[:count]), noisy.vectors[:count]
+    if statistic.labels:
+        named = _names(statistic, {} if names is None else names)
+        weight = NAME_WEIGHT * statistic.sigma
+        sums, counts = sums + weight * named, counts + weight * named.any(axis=1)
+    points = _points(statistic, statistic.corpus.vectors)
+    return NearestMean(statistic, fitted(points, sums, counts, statistic.sigma**2))
+
+
+def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None) -> pa.Table:
+    """Return a table of public texts with labels, whose texts are near the noisy mean of their label.
+
+    A label's candidates are the corpus texts of which it is the nearest label, and the 20 with the highest score. They
+    are drawn with replacement, in proportion to exp(slope . coordinates). Labels share the rows as their noisy counts
+    do, but none has less than a fifth of an even share. Draws depend on the noisy sums alone.
+
+    Args:
+        noisy: From `noisy`.
+        rows: Number of rows, public.
+        names: As for `nearest_mean`.
+
+    Returns:
+        A table sorted by label and text, with the columns "text" and, if the statistic has labels, "label".
+
+    Raises:
+        PolicyError: `rows` is below 1 or above 2^31.
+    """
+    if not 1 <= rows <= 2**31:
+        raise PolicyError(f"rows is {rows}; allowed: from 1 to 2^31", "10_000 is usual")
+    statistic, learned = noisy.statistic, nearest_mean(noisy, names)
+    vectors = statistic.corpus.vectors
+    scores = learned.scores(vectors)
+    owners = scores.argmax(axis=1)
+    points = _points(statistic, vectors)
+    drawn, at = [], 0
+    for number, share in enumerate(_shares(_floored(noisy.counts[: len(learned.labels)]), rows)):
+        best = np.argsort(-scores[:, number], kind="stable")[:FEWEST]
+        own = np.union1d(np.flatnonzero(owners == number), best)
+        drawn.append(own[_drawn(noisy.digest, points[own] @ learned.slopes[number], at, share)])
+        at += share
+    labels = np.repeat(np.array(learned.labels, object), [len(some) for some in drawn])
+    texts = [statistic.corpus.texts[row] for row in np.concatenate(drawn)]
+    pairs = sorted(zip(labels.tolist(), texts, strict=True))
+    columns = {"text": pa.array([text for _, text in pairs], pa.large_string())}
+    if statistic.labels:
+        columns["label"] = pa.array([label for label, _ in pairs], pa.large_string())
+    return pa.table(columns)
+
+
+def _points(statistic: Statistic, vectors: Int8s) -> Floats:
+    points: Floats = statistic.projection.contributions(vectors) / statistic.projection.clip
+    return points
+
+
+def _names(statistic: Statistic, names: Mapping[str, str]) -> Floats:
+    """Return unit vectors of the labels' names, zeros where a name says nothing."""
+    unlisted = set(names) - set(statistic.labels)
+    if unlisted:
+        raise InputError(f"{len(unlisted)} names are of labels that the statistic does not list", "name listed labels")
+    words = [names.get(label, words_of(label)) for label in statistic.labels]
+    points = _points(statistic, encoded(statistic, pa.array(words, pa.large_string())))
+    lengths = np.linalg.norm(points, axis=1, keepdims=True)
+    units: Floats = points / np.where(lengths > 0, lengths, 1.0)
+    return units
+
+
+def _floored(counts: Floats) -> Floats:
+    """Raise counts to a fifth of an even share, and to one record."""
+    return np.maximum(counts, max(1.0, LEAST_SHARE * float(counts.sum()) / len(counts)))
+
+
+def _shares(counts: Floats, rows: int) -> list[int]:
+    """Divide rows in proportion to counts, by largest remainders."""
+    exact = counts * (rows / counts.sum())
+    shares = np.floor(exact).astype(np.int64)
+    order = np.argsort(-(exact - shares), kind="stable")
+    shares[order[: rows - int(shares.sum())]] += 1
+    found: list[int] = shares.tolist()
+    return found
+
+
+def _drawn(key: bytes, logs: Floats, first: int, count: int) -> Integers:
+    """Draw indices in proportion to exp(logs), in whole weights, at positions from `first` on."""
+    weights = np.maximum(1, np.rint(_STEPS * np.exp(logs - logs.max()))).astype(np.uint64)
+    ends = np.cumsum(weights)
+    keys = pa.array([key], pa.binary(32))
+    records = to_arrow(np.zeros(count, np.uint32))
+    positions = to_arrow(np.arange(first, first + count, dtype=np.uint64))
+    totals = to_arrow(np.full(count, ends[-1], np.uint64))
+    numbers = to_numpy(pa.array(_kernel.bounded(keys, records, positions, TABLE, 1, totals)))
+    found: Integers = np.searchsorted(ends, numbers, side="right").astype(np.int64)
+    return found

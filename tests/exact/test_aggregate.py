@@ -1,0 +1,451 @@
+"""The statistic of a synthetic table: its sensitivity by search, exact partial sums, independent noise, edge cases."""
+
+import hashlib
+import math
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dptext_etl import _kernel
+from dptext_etl.accounting import zcdp_epsilon
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.families.aggregate import Partial, costs, counted, describe, noisy, partial_sum
+from dptext_etl.families.aggregate.projection import _roots, projection
+from dptext_etl.families.aggregate.summing import add
+from dptext_etl.guarantee import Guarantee, GuaranteeClass
+
+from ..examples import examples
+from .stream_oracle import oracle_canon, oracle_fingerprint, oracle_hmac
+
+SECRET = bytes(range(1, 33))
+LABELS = ("billing", "delivery")
+TEXTS = [
+    "the room was cold",
+    "Play the new album",
+    "my account was closed by the bank",
+    "",
+    "zzzz qqqq",  # no known word: a failed encoding
+    None,
+    "the doctor was kind",
+    "a long text " * 40,
+]
+
+
+@pytest.fixture(scope="module")
+def statistic():
+    return describe("example", epsilon=1.0, delta=1e-6, labels=LABELS)
+
+
+def key(statistic, release="2025-01"):
+    return _kernel.ReleaseKey(_kernel.Secret.from_bytes(SECRET), "demo", "text", release, statistic.cfg())
+
+
+def strings(values):
+    return pa.array(values, pa.large_string())
+
+
+def summed(statistic, rows):
+    """Sums over (id, text, label) rows."""
+    ids, texts, labels = zip(*rows, strict=True) if rows else ((), (), ())
+    columns = strings(ids), strings(texts), strings(labels)
+    return partial_sum(statistic, key(statistic), *columns[:2], columns[2] if statistic.labels else None)
+
+
+def norm2(sums):
+    """Squared norm in whole numbers of any size."""
+    return sum(int(value) ** 2 for value in sums.ravel())
+
+
+# --- projection -------------------------------------------------------------------------------------------------
+
+
+def test_directions_are_nearly_principal_and_orthogonal(statistic):
+    vectors, found = statistic.corpus.vectors, statistic.projection
+    rows = found.directions.astype(float) / 128
+    assert np.abs(rows @ rows.T - np.eye(len(rows))).max() < 0.03
+    centered = vectors - vectors.mean(axis=0)
+    spread = centered.T @ centered
+    kept = np.trace(rows @ spread @ rows.T)
+    assert kept > 0.98 * np.sort(np.linalg.eigvalsh(spread))[-len(rows) :].sum()
+
+
+def test_the_projection_of_a_corpus_never_changes():
+    """Other numbers on another machine would be another configuration, and a release could not go on there."""
+    found = {
+        name: describe(name, epsilon=1.0, delta=1e-6, width=width).projection.sha256
+        for name, width in (("example", 16), ("everyday-30k", 64))
+    }
+    assert found == PROJECTIONS
+
+
+PROJECTIONS = {
+    "example": "29784cee0a126f6241817ad2b12123fa0996323739b1075a9f12f371af790caa",
+    "everyday-30k": "0025089fa51eecf47f7d504f3f157e805915b352eef5c5923413aa1f95b46ebe",
+}
+
+
+def test_a_product_of_permuted_rows_gives_the_same_directions():
+    vectors = describe("example", epsilon=1.0, delta=1e-6).corpus.vectors
+    other = np.random.default_rng(0).permutation(vectors)
+    assert projection(vectors, 8).sha256 == projection(other, 8).sha256
+
+
+@given(
+    st.integers(0, 2**62 - 1)
+    | st.integers(0, 2**31 - 2).map(lambda n: n * n)
+    | st.integers(1, 2**30).map(lambda n: n * n - 1)
+)
+@examples(500)
+def test_roots_are_whole_and_rounded_down(square):
+    assert _roots(np.array([square])).tolist() == [math.isqrt(square)]
+
+
+def extremes(statistic, random):
+    """Vectors on the edge: shortest and longest, along and against every direction, near the clip, and zero."""
+    k = statistic.projection.directions.shape[1]
+    along = statistic.projection.directions[:8].astype(float)
+    wild = random.normal(size=(40, k))
+    out = [np.zeros((1, k)), np.eye(k)[:3], -np.eye(k)[:3]]
+    for length in (1, 30, 60, 90, 120, 127, 133):
+        out += [rows * (length / np.linalg.norm(rows, axis=1, keepdims=True)) for rows in (along, -along, wild)]
+    out.append(np.full((1, k), 127.0))
+    out.append(np.full((1, k), -127.0))
+    return np.clip(np.rint(np.concatenate(out)), -127, 127).astype(np.int8)
+
+
+def test_contributions_follow_the_rule_in_whole_numbers_of_any_size(statistic):
+    projected, clip = statistic.projection, statistic.projection.clip
+    vectors = np.concatenate([extremes(statistic, np.random.default_rng(1)), statistic.corpus.vectors])
+    found = projected.contributions(vectors)
+    inside = outside = failed = 0
+    for vector, got in zip(vectors.tolist(), found.tolist(), strict=True):
+        length = sum(x * x for x in vector)
+        if not length or length > projected.longest:
+            expected, failed = [0] * projected.width, failed + 1
+        else:
+            v = [
+                sum(a * b for a, b in zip(row, vector, strict=True)) - center
+                for row, center in zip(projected.directions.tolist(), projected.center.tolist(), strict=True)
+            ]
+            square = sum(x * x for x in v)
+            if square > clip * clip:
+                expected = [(1 if x > 0 else -1) * math.isqrt(x * x * clip * clip // square) for x in v]
+                outside += 1
+            else:
+                expected, inside = v, inside + 1
+        assert got == expected
+        assert sum(x * x for x in got) <= clip * clip
+    assert inside > 20 and outside > 20 and failed > 2  # noqa: PT018
+
+
+# --- sensitivity --------------------------------------------------------------------------------------------------
+
+
+def contribution(statistic, vector, block):
+    """What one record adds, through the code that adds; None for a null text."""
+    sums = np.zeros(statistic.shape, np.int64)
+    if vector is not None:
+        add(statistic, sums, vector[None], np.array([block]))
+    return sums
+
+
+def test_no_replaced_record_moves_the_sums_beyond_the_sensitivity(statistic):
+    """Search all pairs of extreme vectors: same label, different labels, a text that becomes null."""
+    vectors = extremes(statistic, np.random.default_rng(2))
+    blocks = range(len(statistic.blocks))
+    found = np.stack([contribution(statistic, vector, block) for vector in vectors for block in blocks])
+    found = np.concatenate([found, np.zeros((1, *statistic.shape), np.int64)]).reshape(len(found) + 1, -1)
+    norms = np.einsum("ij,ij->i", found, found)
+    distances = norms[:, None] + norms[None] - 2 * (found.astype(float) @ found.T.astype(float))
+    largest = max(
+        norm2(found[i] - found[j])
+        for i, j in zip(*np.unravel_index(np.argsort(-distances, axis=None)[:200], distances.shape), strict=True)
+    )
+    assert largest <= statistic.sensitivity**2
+    assert largest > 0.9 * statistic.sensitivity**2  # directions are opposite but for the center
+    clip, step = statistic.projection.clip, statistic.count_step
+    assert int(norms.max()) <= clip**2 + step**2
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_no_person_moves_the_sums_beyond_theirs(k):
+    """Remove a person, and replace all that a person has, with `counted` choosing the records that count."""
+    statistic = describe("example", epsilon=1.0, delta=1e-6, labels=LABELS, per_subject=k)
+    clip, step = statistic.projection.clip, statistic.count_step
+    texts = list(statistic.corpus.texts)
+    far = statistic.projection.contributions(statistic.corpus.vectors)
+    order = np.argsort(far[:, 0])
+    low, high = [texts[i] for i in order[:6]], [texts[i] for i in order[-6:]]
+
+    def of(own, gone=None):
+        rows = [(f"r{i}", text, "billing") for i, text in enumerate(own) if i != gone]
+        rows += [(f"o{i}", texts[i], "delivery") for i in range(5)]
+        people = pa.array(["p"] * (len(rows) - 5) + [f"q{i}" for i in range(5)])
+        mask = counted(statistic, key(statistic), strings([row[0] for row in rows]), people)
+        assert mask[:-5].sum() == min(k, len(rows) - 5)
+        assert mask[-5:].all()
+        return summed(statistic, [row for row, here in zip(rows, mask, strict=True) if here]).sums
+
+    with_person, other, without = of(low), of(high), of([])
+    assert norm2(with_person - without) <= k * k * (clip**2 + step**2)
+    assert norm2(with_person - without) > (0.3 * k * clip) ** 2
+    assert norm2(with_person - other) <= (k * statistic.sensitivity) ** 2
+    for gone in range(6):  # one record of the person goes, and another one may come in
+        assert norm2(with_person - of(low, gone)) <= statistic.sensitivity**2
+
+
+def test_who_counts_depends_on_ids_alone_and_not_on_their_order():
+    statistic = describe("example", epsilon=1.0, delta=1e-6, per_subject=2)
+    ids, people = [f"r{i}" for i in range(60)], [f"p{i % 7}" for i in range(60)]
+    mask = counted(statistic, key(statistic), strings(ids), pa.array(people))
+    chosen = {name for name, here in zip(ids, mask, strict=True) if here}
+    assert len(chosen) == 14
+    shuffled = np.random.default_rng(3).permutation(60)
+    again = counted(
+        statistic, key(statistic), strings([ids[i] for i in shuffled]), pa.array([people[i] for i in shuffled])
+    )
+    assert {ids[i] for i, here in zip(shuffled, again, strict=True) if here} == chosen
+    other = counted(statistic, key(statistic, "2025-02"), strings(ids), pa.array(people))
+    assert other.tolist() != mask.tolist()
+    with pytest.raises(InputError, match="null"):
+        counted(statistic, key(statistic), strings(ids[:2]), pa.array(["p", None]))
+
+
+# --- sums ---------------------------------------------------------------------------------------------------------
+
+ROWS = st.lists(
+    st.tuples(st.sampled_from(TEXTS), st.sampled_from(["billing", "delivery", "unlisted", "other", None])), max_size=12
+)
+
+
+@given(ROWS, st.integers(0, 12), st.randoms(use_true_random=False))
+@examples(60)
+def test_sums_of_partitions_in_any_order_are_those_of_the_whole(statistic, drawn, at, random):
+    rows = [(f"r{i}", text, label) for i, (text, label) in enumerate(drawn)]
+    whole = summed(statistic, rows)
+    random.shuffle(rows)
+    parts = summed(statistic, rows[:at]) + summed(statistic, rows[at:]) + Partial.zero(statistic)
+    travelled = Partial.unpacked(statistic, parts.packed())
+    assert np.array_equal(travelled.sums, whole.sums)
+    assert travelled.digest == whole.digest
+    texts = [text for text, _ in drawn if text is not None]
+    assert whole.sums[:, -1].sum() == len(texts) * statistic.count_step
+
+
+def test_the_digest_is_the_sum_of_keyed_hashes(statistic):
+    rows = [("r1", "a", "billing"), ("é", None, None), ("r3", "", "")]
+    context = {"v": 1, "ds": "demo", "col": "text", "rel": "2025-01", "mech": statistic.cfg()}
+    release = oracle_hmac(SECRET, b"dptext/rel/v1\0" + oracle_canon(context))
+    total = 0
+    for rid, text, label in rows:
+        name = rid.encode()
+        message = len(name).to_bytes(8, "little") + name + oracle_fingerprint(SECRET, text)
+        message += b"\x00" if label is None else b"\x01" + label.encode()
+        total += int.from_bytes(oracle_hmac(release, b"dptext/row/v1\0" + message), "little")
+    found = summed(statistic, rows)
+    assert int.from_bytes(found.digest, "little") == total % 2**256
+    noise_key = _kernel.noise_key(key(statistic), found.digest, pa.array(found.sums.ravel()))
+    assert noise_key == oracle_hmac(release, b"dptext/sum/v1\0" + found.digest + found.sums.astype("<i8").tobytes())
+
+
+def test_keys_and_noise_are_the_golden_ones_of_the_specification():
+    """The values of docs/spec/stream.md#golden-vectors, which the standard library alone computes."""
+    cfg = "eadb3298c3f7b613c8ccfb0b0d7541474901682a1f314bb679743103a029cbd3"
+    made = _kernel.ReleaseKey(_kernel.Secret.from_bytes(bytes(range(32))), "demo", "text", "2025-01", cfg)
+    columns = strings(["r1", "r2", "r3"]), strings(["hello world", "", None]), strings(["a", None, "b"])
+    digest = _kernel.table_digest(made, *columns)
+    assert digest.hex() == "c9352cd4ca53ca282a21bef99c8d3c4a8946b44a71bef410d3a6956ce884a65a"
+    found = _kernel.noise_key(made, digest, pa.array([1, -2, 3], pa.int64()))
+    assert found.hex() == "9d3e63424361a88162340dbbd5d4a51a269a42679cace30611b20bf9fd12e1c1"
+    assert _kernel.discrete_gaussians(found, 9, 0, 8, 5, 2) == [1, -1, -2, 0, 0, -1, -1, 2]
+
+
+def test_labels_outside_the_list_and_nulls_count_as_other(statistic):
+    assert statistic.blocks == ("billing", "delivery", "other")
+    step = statistic.count_step
+    found = summed(
+        statistic, [("a", "x", "billing"), ("b", "x", "unheard of"), ("c", "x", None), ("d", None, "billing")]
+    )
+    assert found.sums[:, -1].tolist() == [step, 0, 2 * step]
+    listed = describe("example", epsilon=1.0, delta=1e-6, labels=("other", "billing"))
+    assert listed.blocks == ("other", "billing")
+    assert summed(listed, [("a", "x", "unheard of")]).sums[:, -1].tolist() == [step, 0]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pa.array(["billing", None]).dictionary_encode(),
+        pa.array(["billing", "gone"], pa.string_view()),
+        pa.array(["billing", "billing "], pa.large_string()),
+    ],
+)
+def test_label_columns_of_any_string_type_are_read(statistic, labels):
+    found = partial_sum(statistic, key(statistic), strings(["a", "b"]), strings(["x", "y"]), labels)
+    assert found.sums[:, -1].tolist() == [statistic.count_step, 0, statistic.count_step]
+
+
+@pytest.mark.parametrize("labels", [pa.array([1, 2]), pa.array([b"a", b"b"]), pa.array(["billing"])])
+def test_labels_of_another_type_or_length_are_refused(statistic, labels):
+    with pytest.raises(InputError):
+        partial_sum(statistic, key(statistic), strings(["a", "b"]), strings(["x", "y"]), labels)
+
+
+def test_failed_encodings_count_and_nulls_do_not(statistic):
+    for text in ("", "zzzz qqqq"):
+        found = summed(statistic, [("a", text, "billing")]).sums
+        assert not found[:, :-1].any()
+        assert found[0, -1] == statistic.count_step
+    assert not summed(statistic, [("a", None, "billing")]).sums.any()
+
+
+def test_a_column_without_labels_is_one_block():
+    statistic = describe("example", epsilon=1.0, delta=1e-6)
+    assert statistic.shape == (1, statistic.projection.width + 1)
+    found = summed(statistic, [("a", "the room was cold", None), ("b", None, None)])
+    assert found.sums[0, -1] == statistic.count_step
+    with pytest.raises(InputError, match="labels"):
+        partial_sum(statistic, key(statistic), strings(["a"]), strings(["x"]), strings(["y"]))
+
+
+def test_no_records_at_all_are_summed_and_released(statistic):
+    found = summed(statistic, [])
+    assert not found.sums.any()
+    assert noisy(statistic, key(statistic), found).sums.any()
+
+
+# --- noise --------------------------------------------------------------------------------------------------------
+
+
+def noise(statistic, rows, release="2025-01"):
+    columns = [strings(column) for column in zip(*rows, strict=True)]
+    made = key(statistic, release)
+    found = partial_sum(statistic, made, *columns)
+    return (noisy(statistic, made, found).sums - found.sums).ravel()
+
+
+ROW = [("r1", "the room was cold", "billing"), ("r2", "play the new album", "delivery"), ("r3", None, None)]
+CHANGED = {
+    "id": [("r1 ", *ROW[0][1:]), *ROW[1:]],
+    "case of a text, with equal sums": [("r1", "The room was cold", "billing"), *ROW[1:]],
+    "label, with equal sums": [*ROW[:2], ("r3", None, "billing")],
+    "null that is empty": [*ROW[:2], ("r3", "", None)],
+    "swapped labels": [("r1", ROW[0][1], "delivery"), ("r2", ROW[1][1], "billing"), ROW[2]],
+    "one row fewer": ROW[:2],
+    "one row more": [*ROW, ("r4", None, None)],
+}
+
+
+def test_equal_tables_get_equal_noise(statistic):
+    assert np.array_equal(noise(statistic, ROW), noise(statistic, ROW[::-1]))
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_changed_byte_gives_independent_noise(statistic, what):
+    first, other = noise(statistic, ROW), noise(statistic, CHANGED[what])
+    assert (first == other).mean() < 0.05
+    assert abs(np.corrcoef(first, other)[0, 1]) < 5 / math.sqrt(first.size)
+
+
+def test_other_releases_configurations_and_sums_get_independent_noise(statistic):
+    first = noise(statistic, ROW)
+    louder = describe("example", epsilon=1.0, delta=1e-7, labels=LABELS)
+    for other in (noise(statistic, ROW, "2025-02"), noise(louder, ROW)):
+        assert abs(np.corrcoef(first, other)[0, 1]) < 5 / math.sqrt(first.size)
+    found = summed(statistic, ROW)
+    moved = found.sums.copy()
+    moved[0, 0] += 1  # as if another machine had summed differently
+    parts = noisy(statistic, key(statistic), Partial(moved, found.digest)).sums - moved
+    assert abs(np.corrcoef(first, parts.ravel())[0, 1]) < 5 / math.sqrt(first.size)
+
+
+def test_noise_has_its_variance(statistic):
+    sums = np.stack([noise(statistic, [(f"r{i}", "a", "billing")]) for i in range(200)]).astype(float)
+    scaled = sums.ravel() / math.sqrt(statistic.variance)
+    assert abs((scaled**2).mean() - 1) < 6 * math.sqrt(2 / scaled.size)
+    assert abs(scaled.mean()) < 6 / math.sqrt(scaled.size)
+
+
+def test_topics_hold_the_true_count_as_often_as_they_say(statistic):
+    rows = [(f"r{i}", "a", "billing") for i in range(30)]
+    hits = [
+        topic.low <= true <= topic.high
+        for release in range(150)
+        for topic, true in zip(
+            noisy(statistic, key(statistic, str(release)), summed_under(statistic, rows, str(release))).topics(0.9),
+            (30, 0, 0),
+            strict=True,
+        )
+        if true
+    ]
+    assert 0.8 < np.mean(hits) < 0.98
+
+
+def summed_under(statistic, rows, release):
+    columns = [strings(column) for column in zip(*rows, strict=True)]
+    return partial_sum(statistic, key(statistic, release), *columns)
+
+
+# --- cost ---------------------------------------------------------------------------------------------------------
+
+CLAIM = Guarantee(GuaranteeClass.NONE, frozenset(), "tables that differ in one record", "table")
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0, 20.0])
+@pytest.mark.parametrize("delta", [1e-6, 1e-9])
+def test_the_variance_is_the_least_that_holds(epsilon, delta):
+    variance = costs.variance_of(20_000, epsilon, delta)
+    assert zcdp_epsilon(costs.rounded_up(costs.rho_of(20_000, variance)), delta) <= epsilon
+    assert zcdp_epsilon(float(costs.rho_of(20_000, variance - 1)) * (1 - 1e-12), delta) * (1 + 1e-8) > epsilon
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_the_charges_of_a_persons_records_add_up_to_the_persons_loss(k):
+    statistic = describe("example", epsilon=1.0, delta=1e-6, per_subject=k)
+    spend = statistic.charge(CLAIM)
+    person = k * k * statistic.rho
+    assert Fraction(int(spend.rho), 10**6) * k >= person
+    assert k * spend.eps_approx / 1e6 >= zcdp_epsilon(float(person), 1e-6)
+    assert spend.rho <= float(k * statistic.rho) * 1e6 + 1
+    assert {spend.eps_pure, spend.eps_tight, spend.mu2, spend.eps_metric} == {math.inf}
+    if k == 1:
+        assert spend.eps_approx <= 10**6
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epsilon": 0.0},
+        {"epsilon": 1e-5},
+        {"epsilon": math.inf},
+        {"delta": 0.0},
+        {"delta": 1e-5},
+        {"labels": ("a", "a")},
+        {"labels": ("a", "")},
+        {"per_subject": 0},
+        {"width": 0},
+        {"n_max": 0},
+    ],
+)
+def test_parameters_out_of_range_are_refused(wrong):
+    with pytest.raises(PolicyError):
+        describe("example", **{"epsilon": 1.0, "delta": 1e-6, **wrong})
+
+
+def test_the_configuration_names_everything_that_sums_and_noise_depend_on(statistic):
+    names = {"epsilon": 2.0, "delta": 1e-7, "labels": ("billing",), "per_subject": 2, "width": 5, "n_max": 9}
+    base = {"epsilon": 1.0, "delta": 1e-6, "labels": LABELS}
+    hashes = [describe("example", **{**base, name: value}).cfg() for name, value in names.items()]
+    assert len({statistic.cfg(), *hashes}) == len(names) + 1
+    written = hashlib.sha256(b"dptext/cfg/v1\0" + oracle_canon(statistic.configuration())).hexdigest()
+    assert statistic.cfg() == written
+
+
+def test_neither_sums_nor_keys_are_printed(statistic):
+    found = summed(statistic, ROW)
+    assert "sums" not in repr(found)
+    assert "digest" not in repr(found)

@@ -1,0 +1,130 @@
+"""Tables of public texts from a noisy statistic: functions of the noisy sums alone, near the means, deterministic."""
+
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dptext_etl import _kernel
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.families.aggregate import Noisy, describe, nearest_mean, noisy, partial_sum, table
+from dptext_etl.families.aggregate.table import _drawn, _floored, _shares
+
+from ..examples import examples
+
+LABELS = ("music", "money", "health")
+SAYS = {
+    "music": ["play the new album", "add this song to my list", "the concert was too loud"],
+    "money": ["i sent money to the wrong account", "the bank closed my account", "please pay the rent"],
+    "health": ["the doctor was patient", "pain in my back", "the drug helped"],
+}
+
+
+@pytest.fixture(scope="module")
+def statistic():
+    return describe("example", epsilon=4.0, delta=1e-6, labels=LABELS)
+
+
+def key(statistic):
+    return _kernel.ReleaseKey(_kernel.Secret.from_bytes(bytes(range(1, 33))), "demo", "text", "r", statistic.cfg())
+
+
+def released(statistic, copies):
+    rows = [(text, label) for label, texts in SAYS.items() for text in texts] * copies
+    texts, labels = zip(*rows, strict=True) if rows else ((), ())
+    ids = pa.array([str(i) for i in range(len(rows))], pa.string())
+    columns = pa.array(texts, pa.string()), pa.array(labels, pa.string())
+    partial = partial_sum(statistic, key(statistic), ids, columns[0], columns[1] if statistic.labels else None)
+    return noisy(statistic, key(statistic), partial)
+
+
+def test_the_table_holds_public_texts_listed_labels_and_the_rows_asked_for(statistic):
+    made = table(released(statistic, 300), 1000)
+    assert made.num_rows == 1000
+    assert set(made["text"].to_pylist()) <= set(statistic.corpus.texts)
+    assert set(made["label"].to_pylist()) == set(LABELS)
+    rows = list(zip(made["label"].to_pylist(), made["text"].to_pylist(), strict=True))
+    assert rows == sorted(rows)
+
+
+def test_texts_are_about_their_label(statistic):
+    made = table(released(statistic, 300), 3000)
+    near = Counter(zip(made["label"].to_pylist(), made["text"].to_pylist(), strict=True))
+    for label, text in (
+        ("music", "Add this song to my list for the evening"),
+        ("money", "I sent money to the wrong account"),
+        ("health", "I have had pain in my back for two weeks"),
+    ):
+        assert near[label, text] > max(near[other, text] for other in LABELS if other != label)
+
+
+def test_the_classifier_finds_what_was_summed(statistic):
+    learned = nearest_mean(released(statistic, 300))
+    texts = [(text, label) for label, some in SAYS.items() for text in some]
+    assert learned.predict([text for text, _ in texts]) == [label for _, label in texts]
+
+
+def test_a_table_is_a_function_of_the_noisy_sums_and_public_facts(statistic):
+    found = released(statistic, 100)
+    again = Noisy(statistic, found.sums.copy())
+    assert table(found, 200).equals(table(again, 200))
+    moved = found.sums.copy()
+    moved[0, 0] += 1
+    assert not table(Noisy(statistic, moved), 200).equals(table(found, 200))
+
+
+def test_names_of_labels_say_something_where_the_noise_is_large():
+    statistic = describe("example", epsilon=0.05, delta=1e-6, labels=("a", "b"))
+    empty = Noisy(statistic, np.zeros(statistic.shape, np.int64))
+    learned = nearest_mean(empty, {"a": "play a song", "b": "doctor and pain"})
+    assert learned.predict(["the concert", "the doctor"]) == ["a", "b"]
+    assert nearest_mean(empty, {"a": "", "b": ""}).slopes.shape == (2, statistic.projection.width)
+    with pytest.raises(InputError, match="names"):
+        nearest_mean(empty, {"c": "x"})
+
+
+def test_a_statistic_of_no_records_gives_a_table(statistic):
+    assert table(released(statistic, 0), 60).num_rows == 60
+
+
+def test_a_table_without_labels_follows_the_column():
+    statistic = describe("example", epsilon=8.0, delta=1e-6)
+    about = [text for text in SAYS["money"] for _ in range(500)]
+    ids = pa.array([str(i) for i in range(len(about))])
+    found = noisy(statistic, key(statistic), partial_sum(statistic, key(statistic), ids, pa.array(about), None))
+    made = table(found, 2000)
+    assert made.column_names == ["text"]
+    assert made["text"].to_pylist().count("I sent money to the wrong account") > 5 * 2000 / len(statistic.corpus)
+
+
+@pytest.mark.parametrize("rows", [0, -1, 2**31 + 1])
+def test_a_number_of_rows_out_of_range_is_refused(statistic, rows):
+    with pytest.raises(PolicyError, match="rows"):
+        table(released(statistic, 1), rows)
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=9), st.integers(1, 10_000))
+@examples(200)
+def test_shares_add_up_and_no_label_is_left_out(counts, rows):
+    floored = _floored(np.array(counts))
+    shares = _shares(floored, rows)
+    assert sum(shares) == rows
+    assert min(shares) >= int(rows * 0.2 / (1.2 * len(counts))) - 1
+
+
+def test_draws_follow_their_weights():
+    logs, n = np.log([1.0, 2.0, 5.0, 8.0]), 40_000
+    found = np.bincount(_drawn(bytes(range(32)), logs, 0, n), minlength=4)
+    assert stats.chisquare(found, n * np.array([1, 2, 5, 8]) / 16).pvalue > 1e-6
+
+
+def test_rows_are_positions_of_one_stream():
+    logs, whole = np.zeros(1000), _drawn(bytes(32), np.zeros(1000), 0, 100)
+    assert whole[40:60].tolist() == _drawn(bytes(32), logs, 40, 20).tolist()
+    bound = Fraction(1000 * 2**40)
+    assert whole[7] == _kernel.below(bytes(32), 10, 7, int(bound), 1) // 2**40
