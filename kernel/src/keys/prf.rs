@@ -40,68 +40,94 @@ impl Prf {
     /// `H(key, parts joined)`.
     #[inline]
     pub fn tag(&self, parts: &[&[u8]]) -> Key {
-        let mut hash = Hash { state: self.inner, block: [0; BLOCK], filled: 0, len: BLOCK as u64 };
-        for part in parts {
-            hash.update(part);
-        }
-        let inner = hash.finish();
-        let mut hash = Hash { state: self.outer, block: [0; BLOCK], filled: 0, len: BLOCK as u64 };
-        hash.update(inner.as_slice());
-        hash.finish()
+        let mut hash = Hash::from(self.inner);
+        parts.iter().for_each(|part| hash.update(part));
+        hash.finish();
+        hash.restart(self.outer);
+        hash.finish();
+        let mut out = Key::default();
+        hash.write(out.as_mut_slice());
+        out
     }
 }
 
-/// A hash under way.
+/// A hash under way, behind the block of a key.
 #[derive(Zeroize, ZeroizeOnDrop)]
 struct Hash {
     state: [u32; 8],
-    /// What does not fill a block yet.
-    block: [u8; BLOCK],
+    /// What does not fill a block yet, as bytes; wider numbers are erased faster.
+    block: [u64; BLOCK / 8],
     filled: usize,
     /// Bytes of the message so far.
     len: u64,
 }
 
 impl Hash {
+    fn from(state: [u32; 8]) -> Self {
+        Self { state, block: [0; BLOCK / 8], filled: 0, len: BLOCK as u64 }
+    }
+
+    fn bytes(&mut self) -> &mut [u8; BLOCK] {
+        bytemuck::cast_mut(&mut self.block)
+    }
+
+    fn compress(&mut self) {
+        compress256(&mut self.state, &[bytemuck::cast(self.block)]);
+    }
+
     #[inline(always)]
     fn update(&mut self, mut part: &[u8]) {
         self.len += part.len() as u64;
-        if self.filled > 0 {
-            let room = self.block.get_mut(self.filled..).unwrap_or_default();
-            let (head, rest) = part.split_at(part.len().min(room.len()));
-            room.get_mut(..head.len()).unwrap_or_default().copy_from_slice(head);
-            (self.filled, part) = (self.filled + head.len(), rest);
+        let filled = self.filled;
+        if filled > 0 {
+            let (head, rest) = part.split_at(part.len().min(BLOCK - filled));
+            self.bytes().get_mut(filled..filled + head.len()).unwrap_or_default().copy_from_slice(head);
+            (self.filled, part) = (filled + head.len(), rest);
             if self.filled < BLOCK {
                 return;
             }
-            compress256(&mut self.state, &[self.block]);
+            self.compress();
         }
         let (blocks, rest) = part.as_chunks::<BLOCK>();
         if !blocks.is_empty() {
             compress256(&mut self.state, blocks);
         }
-        self.block.get_mut(..rest.len()).unwrap_or_default().copy_from_slice(rest);
+        self.bytes().get_mut(..rest.len()).unwrap_or_default().copy_from_slice(rest);
         self.filled = rest.len();
     }
 
+    /// Ends the message; the state is then its hash.
     #[inline(always)]
-    fn finish(mut self) -> Key {
-        let rest = self.block.get_mut(self.filled..).unwrap_or_default();
+    fn finish(&mut self) {
+        let (filled, bits) = (self.filled, 8 * self.len);
+        let rest = self.bytes().get_mut(filled..).unwrap_or_default();
         rest.fill(0);
         rest.first_mut().into_iter().for_each(|end| *end = 0x80);
-        if self.filled >= BEFORE_LENGTH {
-            compress256(&mut self.state, &[self.block]);
-            self.block.fill(0);
+        if filled >= BEFORE_LENGTH {
+            self.compress();
+            self.block = [0; BLOCK / 8];
         }
-        if let Some(length) = self.block.last_chunk_mut::<8>() {
-            *length = (8 * self.len).to_be_bytes();
+        if let Some(length) = self.block.last_mut() {
+            *length = bits.to_be();
         }
-        compress256(&mut self.state, &[self.block]);
-        let mut out = Key::default();
+        self.compress();
+    }
+
+    /// Begins another message behind `state` with the hash of this one.
+    #[inline(always)]
+    fn restart(&mut self, state: [u32; 8]) {
+        let mut hash = Zeroizing::new([0u32; 8]);
+        self.write(bytemuck::cast_slice_mut(hash.as_mut_slice()));
+        *self = Self::from(state);
+        self.update(bytemuck::cast_slice(hash.as_slice()));
+    }
+
+    /// Writes the state as bytes.
+    #[inline(always)]
+    fn write(&self, out: &mut [u8]) {
         for (place, word) in out.as_chunks_mut::<4>().0.iter_mut().zip(self.state) {
             *place = word.to_be_bytes();
         }
-        out
     }
 }
 
