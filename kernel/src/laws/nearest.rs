@@ -1,4 +1,5 @@
-//! Which vectors may stand at a rank of a query's scores, without all scores at hand.
+//! Which vectors may stand at a rank of a query's scores, without all scores at hand
+//! (docs/spec/surrogate.md#near-texts).
 //!
 //! The scores of a few blocks, spread over all, say how far down a rank may lie. Then every query meets all blocks, and
 //! keeps the scores that do not lie below that. Where a rank is not among them, which is rare, it keeps all scores.
