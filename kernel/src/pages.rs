@@ -1,4 +1,4 @@
-//! Memory of large results.
+//! Memory of large results and tables.
 
 /// From here on memory is asked for in large pages, as NumPy does.
 #[cfg(target_os = "linux")]
@@ -23,4 +23,20 @@ pub fn large_pages<T>(items: usize) -> Vec<T> {
         let _ = unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxHugepage) };
     }
     room
+}
+
+/// Bytes of a line of the processor's cache.
+const LINE: usize = 64;
+
+/// Asks for items that will be read soon.
+#[inline(always)]
+pub fn prefetch<T>(items: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in items.chunks((LINE / size_of::<T>().max(1)).max(1)) {
+        use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
+        // SAFETY: every x86-64 processor has the instruction, and no address makes it fail.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = items;
 }

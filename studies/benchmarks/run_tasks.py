@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tasks import EPSILON, clocked, data, imdb, policy
+from tasks import EPSILON, clocked, data, imdb, policy, rotated
 
 SHORT = 140
 """Characters of a short text, at most."""
@@ -26,14 +26,16 @@ def keep_to(cores: int | None, first: int = 0) -> None:
 
 
 def short_texts(rows: int) -> Any:
-    """Return public utterances and sentences as a frame (id, text), again and again until there are enough."""
+    """Return distinct public utterances and sentences as a frame (id, text), rotated once there are no more."""
     import polars as pl
 
     said = pl.read_parquet(data("public_corpus/sgd_utterances.parquet"), columns=["text"])
     written = pl.read_parquet(data("public_corpus/wiki_en.parquet"), columns=["text"])
     sentences = written.select(pl.col("text").str.split(". ").explode().str.slice(0, SHORT))
     texts = pl.concat([said, sentences]).filter(pl.col("text").str.len_chars() > SHORT // 7)
-    texts = pl.concat([texts] * -(-rows // texts.height)).head(rows)
+    texts = texts.unique(maintain_order=True)
+    turns = range(-(-rows // texts.height) + 1)
+    texts = pl.concat(texts.select(rotated("text", turn)) for turn in turns).unique(maintain_order=True).head(rows)
     return texts.with_row_index("id").select(pl.format("t{}", "id").alias("id"), "text").rechunk()
 
 

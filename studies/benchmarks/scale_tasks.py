@@ -10,20 +10,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tasks import EPSILON, clocked, data
+from tasks import EPSILON, clocked, data, rotated
 
 CHUNK = 500_000
 
 
 def table(folder: str, rows: int) -> dict[str, float]:
-    """Write `rows` short rows, then the same with a thousand more: utterances of people, again and again."""
+    """Write `rows` short rows, then the same with a thousand more: distinct utterances, words rotated if needed."""
     import polars as pl
 
-    texts = pl.read_parquet(data("public_corpus/sgd_utterances.parquet"), columns=["text"])["text"].drop_nulls()
+    said = (
+        pl.read_parquet(data("public_corpus/sgd_utterances.parquet"), columns=["text"])
+        .drop_nulls()
+        .unique(maintain_order=True)
+    )
+    turns = range(-(-(rows + 1_000) // said.height) + 2)
+    texts = pl.concat(said.select(rotated("text", turn)) for turn in turns).unique(maintain_order=True)["text"]
     for name, height in (("raw.parquet", rows), ("more.parquet", rows + 1_000)):
         numbers = pl.int_range(height, eager=True)
-        frame = pl.DataFrame({"id": pl.select(pl.format("r{}", numbers)).to_series()})
-        frame = frame.with_columns(text=texts.gather(numbers * 7_919 % len(texts)))
+        frame = pl.DataFrame({"id": pl.select(pl.format("r{}", numbers)).to_series(), "text": texts.head(height)})
         frame.write_parquet(Path(folder) / name, row_group_size=CHUNK)
     return {"bytes": float(frame["text"].str.len_bytes().sum())}
 

@@ -44,19 +44,26 @@ def clocked(work: Callable[[], Any]) -> dict[str, float]:
 
 
 def imdb(words: int | None = None) -> tuple[Any, int]:
-    """Return IMDb as a frame (id, text) and its words; with `words`, as many rows as hold about that many."""
+    """Return distinct reviews of IMDb as a frame (id, text) and their words; or as many as hold about `words` words."""
     import polars as pl
 
-    frame = pl.read_parquet(data("imdb/imdb.parquet"), columns=["id", "text"]).with_columns(
-        pl.col("id").cast(pl.String)
-    )
+    frame = pl.read_parquet(data("imdb/imdb.parquet"), columns=["id", "text"])
+    frame = frame.unique("text", maintain_order=True).with_columns(pl.col("id").cast(pl.String))
     count = pl.col("text").str.count_matches(r"\S+")
     if words is not None:
-        total = int(frame.select(count.sum()).item())
-        frame = pl.concat([frame.with_columns(pl.col("id") + f"-{turn}") for turn in range(-(-words // total))])
-        frame = frame.filter(count.cum_sum() <= words)
+        turns = range(-(-words // int(frame.select(count.sum()).item())))
+        turned = (frame.with_columns(pl.col("id") + f"-{turn}", rotated("text", turn)) for turn in turns)
+        frame = pl.concat(turned).filter(count.cum_sum() <= words)
     frame = frame.rechunk()
     return frame, int(frame.select(count.sum()).item())
+
+
+def rotated(name: str, turn: int) -> Any:
+    """Return a column of texts with the first `turn` words behind the others, so that no text repeats one of before."""
+    import polars as pl
+
+    words = pl.col(name).str.split(" ")
+    return words.list.slice(turn).list.concat(words.list.head(turn)).list.join(" ") if turn else pl.col(name)
 
 
 def vectors() -> tuple[list[str], Any]:

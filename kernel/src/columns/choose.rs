@@ -16,6 +16,7 @@ use crate::draw::stream::{purpose, Stream, Words};
 use crate::errors::{Error, Result};
 use crate::keys::secrets::Key;
 use crate::laws::corpus::{Corpus, Encoding};
+use crate::laws::nearest::{self, Kept};
 use crate::laws::products::{Queries, Way, GROUP};
 use crate::laws::ranks;
 use crate::laws::sums::MOST_WORDS;
@@ -24,8 +25,8 @@ use crate::threads;
 
 /// Rows that one unit of parallel work takes.
 const ROWS: usize = 512;
-/// Scores that one thread holds at a time.
-const SCORES: usize = 24 << 20;
+/// Scores that one thread keeps at a time.
+const SCORES: usize = 12 << 20;
 /// Queries that wait for one pass over the corpus, at most.
 const WAITING: usize = 64;
 /// Draws from one text's scores from which on it pays to put all scores in order.
@@ -99,27 +100,27 @@ struct Waiting {
 /// What one thread keeps from row to row.
 struct Room<'c> {
     corpus: &'c Corpus,
-    queries: Queries,
-    /// Numbers of the queries, by vector.
+    /// The vectors of the queries, row after row, and their numbers.
+    queries: Vec<i8>,
     numbers: HashMap<Vec<i8>, usize>,
     waiting: Vec<Waiting>,
     most: usize,
-    scores: Vec<i32>,
+    kept: Vec<Kept>,
     ranks: ranks::Room,
     /// What became of the unit's draws, as numbers of texts.
     drawn: Vec<u32>,
 }
 
 impl<'c> Room<'c> {
-    fn new(corpus: &'c Corpus) -> Self {
-        let most = (SCORES / corpus.len()).clamp(GROUP, WAITING) / GROUP * GROUP;
+    fn new(corpus: &'c Corpus, near: u64) -> Self {
+        let each = nearest::expected(corpus.len(), near as usize);
         Self {
             corpus,
-            queries: Queries::new(Way::best(), corpus.k),
+            queries: Vec::new(),
             numbers: HashMap::new(),
             waiting: Vec::new(),
-            most,
-            scores: Vec::new(),
+            most: (SCORES / each.max(1)).clamp(GROUP, WAITING) / GROUP * GROUP,
+            kept: Vec::new(),
             ranks: ranks::Room::default(),
             drawn: Vec::new(),
         }
@@ -130,32 +131,35 @@ impl<'c> Room<'c> {
         if let Some(&query) = self.numbers.get(vector) {
             return query;
         }
-        let query = self.queries.len();
-        self.queries.push(vector);
+        let query = self.numbers.len();
+        self.queries.extend_from_slice(vector);
         self.numbers.insert(vector.to_vec(), query);
         query
     }
 
     /// Lets what waits have its scores.
     fn settle(&mut self) -> Result<()> {
-        if self.queries.len() == 0 {
+        if self.waiting.is_empty() {
             return Ok(());
         }
-        let stride = self.queries.scores(self.corpus.vectors()?, &mut self.scores);
+        let queries = Queries::new(Way::best(), self.corpus.k, &self.queries);
+        let mut deepest = vec![0; queries.len()];
+        for one in &self.waiting {
+            deepest.get_mut(one.query).into_iter().for_each(|rank| *rank = one.rank.max(*rank));
+        }
+        nearest::keep(&queries, self.corpus.packed()?, &deepest, &mut self.kept);
         self.waiting.sort_unstable_by_key(|one| one.query);
         for alike in self.waiting.chunk_by(|one, next| one.query == next.query) {
-            let start = alike.first().map_or(0, |first| first.query * stride);
-            let scores = self.scores.get(start..start + self.corpus.len()).unwrap_or_default();
+            let kept = alike.first().and_then(|first| self.kept.get(first.query));
+            let Kept { scores, numbers, .. } = kept.ok_or_else(no_rank)?;
             let ordered = alike.len() >= WORTH_AN_ORDER;
             if ordered {
                 self.ranks.order(scores);
             }
             for &Waiting { place, rank, .. } in alike {
                 let index = if ordered { self.ranks.at(rank) } else { ranks::at_rank(scores, rank, &mut self.ranks) };
-                let (Some(index), Some(place)) = (index, self.drawn.get_mut(place)) else {
-                    return Err(Error::internal("a rank of the corpus is not there"));
-                };
-                *place = index as u32;
+                let number = index.and_then(|index| numbers.get(index)).ok_or_else(no_rank)?;
+                *self.drawn.get_mut(place).ok_or_else(no_rank)? = *number;
             }
         }
         self.waiting.clear();
@@ -163,6 +167,10 @@ impl<'c> Room<'c> {
         self.numbers.clear();
         Ok(())
     }
+}
+
+fn no_rank() -> Error {
+    Error::internal("a rank of the corpus is not there")
 }
 
 impl Corpus {
@@ -186,7 +194,7 @@ impl Corpus {
         }
         let parts = threads::over_rows(texts.len(), ROWS, threads, |rows| {
             let mut text = StringsBuilder::with_capacity(rows.len(), texts.bytes() / texts.len().max(1) * rows.len());
-            let (mut positions, mut room) = (Vec::with_capacity(rows.len()), Room::new(self));
+            let (mut positions, mut room) = (Vec::with_capacity(rows.len()), Room::new(self, policy.near));
             let mut encoding = Encoding::default();
             let starts = rows.clone().step_by(ROWS);
             for some in starts.map(|start| start..rows.end.min(start + ROWS)) {
@@ -274,7 +282,7 @@ impl Corpus {
                 }
                 room.drawn.push(number as u32);
             }
-            if room.queries.len() >= room.most {
+            if room.numbers.len() >= room.most {
                 room.settle()?;
             }
         }
@@ -288,9 +296,8 @@ impl Corpus {
         if !self.encode(0, 1, &mut encoding)? {
             return Ok(None);
         }
-        let (mut queries, mut scores) = (Queries::new(Way::best(), self.k), Vec::new());
-        queries.push(&encoding.vector);
-        queries.scores(self.vectors()?, &mut scores);
+        let (queries, mut scores) = (Queries::new(Way::best(), self.k, &encoding.vector), Vec::new());
+        queries.scores(self.packed()?, &mut scores);
         let mut order = scores.iter().take(self.len()).zip(0..).map(|(&score, id)| (-score, id)).collect::<Vec<_>>();
         order.sort_unstable();
         Ok(Some(order.into_iter().take(policy.near as usize).map(|(_, id)| id).collect()))

@@ -2,5 +2,6 @@
 
 pub mod canon;
 pub mod digests;
+pub mod prf;
 pub mod releases;
 pub mod secrets;

@@ -7,7 +7,8 @@ use zeroize::Zeroizing;
 
 use crate::errors::Result;
 use crate::keys::canon;
-use crate::keys::secrets::{fingerprint, push_hex, Key, Prf, Secret};
+use crate::keys::prf::Prf;
+use crate::keys::secrets::{fingerprint, push_hex, Key, Secret};
 
 /// Characters that end the name of a record in the ledger, at most: `",`, a number of 64 bits and `]`.
 const ENDING: usize = 23;

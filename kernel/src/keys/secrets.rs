@@ -5,37 +5,13 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
-use hmac::{Hmac, KeyInit, Mac};
 use rustix::fs::OFlags;
-use sha2::Sha256;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 use crate::errors::{Error, Result};
+use crate::keys::prf::Prf;
 
 pub type Key = Zeroizing<[u8; 32]>;
-
-/// A keyed HMAC-SHA256 state, copied for each message.
-#[derive(Clone)]
-pub struct Prf(Hmac<Sha256>);
-
-impl Prf {
-    pub fn new(key: &[u8]) -> Result<Self> {
-        Hmac::new_from_slice(key).map(Self).map_err(|_| Error::internal("HMAC refused a key"))
-    }
-
-    /// `H(key, parts joined)`.
-    pub fn tag(&self, parts: &[&[u8]]) -> Key {
-        let mut mac = self.0.clone();
-        for part in parts {
-            mac.update(part);
-        }
-        let mut tag = mac.finalize().into_bytes();
-        let mut out = Key::default();
-        out.copy_from_slice(&tag);
-        tag.as_mut_slice().zeroize();
-        out
-    }
-}
 
 /// The 32 bytes K of a scope, or L of a ledger.
 pub struct Secret(Key);

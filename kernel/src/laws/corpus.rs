@@ -4,18 +4,21 @@
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use safetensors::Dtype;
 
 use crate::errors::{Error, Result};
 use crate::laws::mapped::{malformed, Mapped};
+use crate::laws::products::{Packed, BLOCK};
 use crate::laws::sums;
 use crate::text::lexicon::{Entry, Lexicon};
 use crate::text::words;
 
 const FORMAT: &str = "dptext-corpus/1";
 const MOST_DIMENSIONS: usize = 1040;
+/// Vectors that are packed before their pages are given back.
+const PIECE: usize = 512 * BLOCK;
 
 /// An open corpus.
 pub struct Corpus {
@@ -23,6 +26,8 @@ pub struct Corpus {
     /// Where each text begins in the file, and one place behind the last; a line break stands between.
     starts: Vec<u64>,
     vectors: Range<usize>,
+    /// The vectors as queries meet them, once a query did.
+    packed: OnceLock<Packed>,
     /// Dimensions of a vector.
     pub k: usize,
     words: Lexicon,
@@ -80,7 +85,7 @@ impl Corpus {
             return Err(malformed("vectors hold numbers from -127 to 127"));
         }
         file.numbers::<i16>(word_vectors.clone())?;
-        Ok(Self { file, starts, vectors, k, words: lexicon, word_vectors })
+        Ok(Self { file, starts, vectors, packed: OnceLock::new(), k, words: lexicon, word_vectors })
     }
 
     pub fn metadata(&self) -> &HashMap<String, String> {
@@ -92,9 +97,17 @@ impl Corpus {
         self.starts.len() - 1
     }
 
-    /// The vectors of the texts, row after row.
-    pub fn vectors(&self) -> Result<&[i8]> {
-        self.file.numbers(self.vectors.clone())
+    /// The vectors of the texts, packed at first use and held for the process. The file's own pages are given back.
+    pub fn packed(&self) -> Result<&Packed> {
+        let vectors = self.file.numbers::<i8>(self.vectors.clone())?;
+        Ok(self.packed.get_or_init(|| {
+            let mut packed = Packed::with_capacity(self.len(), self.k);
+            for piece in vectors.chunks(PIECE * self.k) {
+                packed.extend(piece);
+                self.file.give_back(piece);
+            }
+            packed
+        }))
     }
 
     /// The text with this number.

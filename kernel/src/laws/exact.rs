@@ -127,19 +127,6 @@ fn product_avx2(one: &[i16], other: &[i16]) -> i64 {
     (sum(highs) << 16) + sum(lows) + 8 * ones.len().min(others.len()) as i64 + product(left_over, left_over_too)
 }
 
-/// Asks for a vector that will be read soon.
-#[inline(always)]
-pub fn prefetch(numbers: &[i16]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in numbers.chunks(32) {
-        use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-        // SAFETY: every x86-64 processor has the instruction, and no address makes it fail.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = numbers;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

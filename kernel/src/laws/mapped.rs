@@ -94,6 +94,23 @@ impl Mapped {
         bytemuck::try_cast_slice(bytes).map_err(|_| malformed("a tensor is not aligned to its numbers"))
     }
 
+    /// Gives the memory of some bytes of the file back to the system, which reads them again when they are used.
+    pub fn give_back<T>(&self, part: &[T]) {
+        #[cfg(target_os = "linux")]
+        {
+            let page = rustix::param::page_size();
+            let (start, end) = (part.as_ptr().addr().next_multiple_of(page), part.as_ptr_range().end.addr());
+            let inside = self.map.as_ptr_range();
+            if (inside.start.addr()..=inside.end.addr()).contains(&start) && start < end / page * page {
+                let start_at = inside.start.with_addr(start).cast_mut().cast();
+                // SAFETY: whole pages of a read-only mapping of a file: what they hold is read from the file again.
+                let _ = unsafe {
+                    rustix::mm::madvise(start_at, end / page * page - start, rustix::mm::Advice::LinuxDontNeed)
+                };
+            }
+        }
+    }
+
     /// Words at a place of the file, one per line.
     pub fn lines(&self, range: &Range<usize>) -> Result<impl Iterator<Item = &str> + Clone> {
         let bytes = self.map.get(range.clone()).ok_or_else(|| malformed("a word list lies outside the file"))?;

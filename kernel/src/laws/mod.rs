@@ -7,6 +7,7 @@ pub mod law;
 pub mod law_file;
 pub mod lists;
 pub mod mapped;
+pub mod nearest;
 pub mod output_sets;
 pub mod products;
 pub mod ranks;

@@ -6,8 +6,9 @@
 //! first. The keys are those of `dptext_etl.embeddings.WordVectors.rank_keys`, bit for bit.
 
 use crate::errors::{Error, Result};
-use crate::laws::exact::{parts, prefetch, product, Lengths, HIGH, MOST_DIMENSIONS};
-use crate::laws::products::{Queries, Way};
+use crate::laws::exact::{parts, product, Lengths, HIGH, MOST_DIMENSIONS};
+use crate::laws::products::{Packed, Queries, Way};
+use crate::pages::prefetch;
 
 /// Words that are asked together.
 const AT_ONCE: usize = 32;
@@ -34,16 +35,15 @@ pub fn output_sets(vectors: &[i16], dimensions: usize, k: usize, metric: Metric)
         return Err(Error::artifact("vectors have from 1 to 65,535 dimensions each, and sets 2 words and more"));
     }
     let (mut words, mut sets) = (Words::new(vectors, dimensions, metric), Vec::new());
-    let (mut queries, mut scores) = (Queries::new(Way::best(), dimensions), Vec::new());
-    let mut packed = queries.packed(&words.high);
+    let (mut packed, mut high, mut scores) = (Packed::new(&words.high, dimensions), Vec::new(), Vec::new());
     while words.left >= k {
         if words.compact() {
-            packed = queries.packed(&words.high);
+            packed = Packed::new(&words.high, dimensions);
         }
         let asked = words.first(AT_ONCE);
-        queries.clear();
-        asked.iter().filter_map(|&at| words.high.chunks_exact(dimensions).nth(at)).for_each(|high| queries.push(high));
-        let stride = queries.scores_with(&packed, &mut scores);
+        high.clear();
+        high.extend(asked.iter().filter_map(|&at| words.high.chunks_exact(dimensions).nth(at)).flatten());
+        let stride = Queries::new(Way::best(), dimensions, &high).scores(&packed, &mut scores);
         for (&at, scores) in asked.iter().zip(scores.chunks(stride)) {
             if words.left < k || !words.is_free(at) {
                 continue;

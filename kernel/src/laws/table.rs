@@ -14,7 +14,8 @@ use crate::draw::weights::{Weights, ONE_LEVEL};
 use crate::errors::{Error, Result};
 use crate::laws::law::{resize, ExactRow, Facts, Law, Room};
 use crate::laws::mapped::{malformed, spans, Mapped};
-use crate::text::reading::{Fate, Reading};
+use crate::pages::prefetch;
+use crate::text::reading::{Fate, Reading, AHEAD};
 
 /// One input word: its weights' outline, where its running sums lie and where its output set begins.
 #[derive(Clone, Copy)]
@@ -82,6 +83,15 @@ impl Table {
         Ok(Self { file, cumulative, rows, members, outputs, sets, max_set, width })
     }
 
+    /// Asks for the row of a word that will be drawn soon.
+    #[inline(always)]
+    fn prefetch(&self, fate: Fate) {
+        if let Fate::Draw(input) = fate {
+            let at = input as usize;
+            prefetch(self.rows.get(at..=at).unwrap_or_default());
+        }
+    }
+
     /// The weights of an input's output set among the mapped `sums`, and the output ids of its members.
     #[inline(always)]
     fn weights<'t>(&'t self, sums: &'t [u64], input: u32) -> Option<(Weights<'t>, &'t [u32])> {
@@ -105,7 +115,10 @@ impl Law for Table {
         draws.slots(0, &mut room.slots)?;
         let mut slots = room.slots.chunks_exact(self.width);
         room.drawn.clear();
+        let mut ahead = reading.drawn();
+        ahead.by_ref().take(AHEAD).for_each(|fate| self.prefetch(fate));
         for (position, fate) in (0..).zip(reading.drawn()) {
+            ahead.next().into_iter().for_each(|fate| self.prefetch(fate));
             let slot = slots.next().unwrap_or_default();
             room.drawn.push(match fate {
                 Fate::Draw(input) => {

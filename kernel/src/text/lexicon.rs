@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::errors::{Error, Result};
+use crate::pages::prefetch;
 use crate::text::packed::Packed;
 use crate::text::words::look_up_form;
 
@@ -91,6 +92,13 @@ impl Lexicon {
             at = (at + 1) & mask;
         }
         None
+    }
+
+    /// Asks for the place of a word that will be looked up soon.
+    #[inline(always)]
+    pub fn prefetch(&self, word: Packed) {
+        let at = (hash(word) >> self.shift) as usize;
+        prefetch(self.slots.get(at..=at).unwrap_or_default());
     }
 
     /// What is known about the word at `range` of a text; `packed` is its packed form if that is at hand.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::errors::{Error, Result};
+use crate::pages::prefetch;
 
 /// The word that fills a text up to a hidden length: drawn like any word, released as nothing. No text holds it, as
 /// look-up forms have no capitals.
@@ -46,6 +47,13 @@ impl Outputs {
 
     pub fn len(&self) -> usize {
         self.short.len()
+    }
+
+    /// Asks for a word that will be appended soon.
+    #[inline(always)]
+    pub fn prefetch(&self, word: u32) {
+        let at = word as usize;
+        prefetch(self.short.get(at..=at).unwrap_or_default());
     }
 
     /// Appends a word and a space; nothing for `PAD`.

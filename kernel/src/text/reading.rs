@@ -12,6 +12,9 @@ use crate::text::packed::Packed;
 use crate::text::vocabulary::Vocabulary;
 use crate::text::words;
 
+/// Words for whose places in tables is asked ahead of their use.
+pub const AHEAD: usize = 16;
+
 /// What becomes of one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -74,6 +77,9 @@ impl Reading {
             if self.words.len() == policy.n_max {
                 self.cut = true;
                 return ControlFlow::Break(());
+            }
+            if let Some(packed) = packed {
+                vocabulary.prefetch(packed);
             }
             self.words.push(Word { start: range.start as u32, end: range.end as u32, packed });
             ControlFlow::Continue(())
@@ -164,7 +170,9 @@ impl Reading {
     ) -> Result<()> {
         let in_place = policy.punctuation == Punctuation::Keep;
         let begin = out.len();
-        let mut drawn = drawn.iter();
+        let (first, ahead) = drawn.split_at(drawn.len().min(AHEAD));
+        first.iter().for_each(|&word| vocabulary.outputs.prefetch(word));
+        let (mut drawn, mut ahead) = (drawn.iter(), ahead.iter());
         let mut end = 0;
         for (word, fate) in self.words.iter().zip(&self.fates) {
             if in_place {
@@ -174,6 +182,7 @@ impl Reading {
             let before = out.len();
             match fate {
                 Fate::Draw(_) | Fate::Uniform => {
+                    ahead.next().into_iter().for_each(|&word| vocabulary.outputs.prefetch(word));
                     vocabulary.outputs.push(out, *drawn.next().ok_or_else(too_few)?)?;
                 }
                 Fate::Copy => copy(policy, word.of(text), out),

@@ -33,6 +33,12 @@ impl Vocabulary {
         Ok(Self { lexicon, outputs, pad: last.filter(|_| pads), keeps })
     }
 
+    /// Asks for what is known about a word that will be looked up soon.
+    #[inline(always)]
+    pub fn prefetch(&self, word: Packed) {
+        self.lexicon.prefetch(word);
+    }
+
     /// What is known about the word at `range` of a text; `packed` is its packed form if that is at hand.
     #[inline(always)]
     pub fn find(&self, text: &str, range: Range<usize>, packed: Option<Packed>) -> Option<Entry> {

@@ -1,70 +1,17 @@
-//! The vector instructions of x86-64 that pack blocks and meet them with queries.
+//! The vector instructions of x86-64 that meet blocks with queries.
 
 use std::arch::x86_64::*;
 
-use super::{Step, GROUP, LANES};
+use super::plan::Plan;
+use super::{Step, Words, GROUP, LANES};
 
-/// Four dimensions of every vector in one word, each number 128 larger, by transposition of 16 rows at a time.
-#[target_feature(enable = "avx512f,avx512bw")]
-pub fn pack_bytes(block: &[i8], k: usize, packed: &mut [Step]) {
-    let shift = _mm512_set1_epi8(-128);
-    for (half, rows) in block.chunks(LANES * k).enumerate() {
-        for (part, steps) in packed.chunks_exact_mut(LANES).enumerate() {
-            let mut words = [shift; LANES];
-            for (words, row) in words.iter_mut().zip(rows.chunks(k)) {
-                let row = row.get(part * 64..).unwrap_or_default();
-                let mask = u64::MAX.checked_shr(64u32.saturating_sub(row.len() as u32)).unwrap_or(0);
-                // SAFETY: the mask keeps the load inside the row.
-                let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, row.as_ptr()) };
-                *words = _mm512_xor_si512(bytes, shift);
-            }
-            for (step, column) in steps.iter_mut().zip(transposed(words)) {
-                if let Some(place) = step.get_mut(half) {
-                    // SAFETY: a half of a step has 64 bytes.
-                    unsafe { _mm512_storeu_si512(place.as_mut_ptr().cast(), column) };
-                }
-            }
-        }
-    }
-}
-
-/// The columns of 16 rows of 16 words.
-#[target_feature(enable = "avx512f")]
-fn transposed(rows: [__m512i; LANES]) -> [__m512i; LANES] {
-    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = rows;
-    let (w, x) = (four([a, b, c, d]), four([e, f, g, h]));
-    let (y, z) = (four([i, j, k, l]), four([m, n, o, p]));
-    let mut columns = [_mm512_setzero_si512(); LANES];
-    let (first, rest) = columns.split_at_mut(4);
-    let (second, rest) = rest.split_at_mut(4);
-    let (third, fourth) = rest.split_at_mut(4);
-    let places = first.iter_mut().zip(second).zip(third.iter_mut().zip(fourth));
-    for (((first, second), (third, fourth)), (((w, x), y), z)) in places.zip(w.into_iter().zip(x).zip(y).zip(z)) {
-        let (even, even_below) = (_mm512_shuffle_i32x4::<0x88>(w, x), _mm512_shuffle_i32x4::<0x88>(y, z));
-        let (odd, odd_below) = (_mm512_shuffle_i32x4::<0xdd>(w, x), _mm512_shuffle_i32x4::<0xdd>(y, z));
-        *first = _mm512_shuffle_i32x4::<0x88>(even, even_below);
-        *second = _mm512_shuffle_i32x4::<0x88>(odd, odd_below);
-        *third = _mm512_shuffle_i32x4::<0xdd>(even, even_below);
-        *fourth = _mm512_shuffle_i32x4::<0xdd>(odd, odd_below);
-    }
-    columns
-}
-
-/// Of four rows: number c holds in its lane L the words of column 4L + c.
-#[target_feature(enable = "avx512f")]
-fn four([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
-    let (low, high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-    let (low_below, high_below) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
-    [
-        _mm512_unpacklo_epi64(low, low_below),
-        _mm512_unpackhi_epi64(low, low_below),
-        _mm512_unpacklo_epi64(high, high_below),
-        _mm512_unpackhi_epi64(high, high_below),
-    ]
-}
+/// Queries whose sums fit into the registers of AVX2 together, for 16 vectors.
+const AT_ONCE: usize = 4;
+/// int32 numbers of a register of AVX2.
+const EIGHT: usize = 8;
 
 #[target_feature(enable = "avx512f,avx512vnni")]
-pub fn meet_bytes(steps: &[Step], words: &[[u32; GROUP]], starts: &[i32; GROUP], scores: &mut [i32], stride: usize) {
+pub fn meet_vnni(steps: &[Step], words: &[Words], starts: &[i32; GROUP], scores: &mut [i32], stride: usize) {
     let mut sums = [[_mm512_setzero_si512(); 2]; GROUP];
     for (sums, &start) in sums.iter_mut().zip(starts) {
         *sums = [_mm512_set1_epi32(start); 2];
@@ -91,24 +38,66 @@ pub fn meet_bytes(steps: &[Step], words: &[[u32; GROUP]], starts: &[i32; GROUP],
     }
 }
 
+/// Sums of 16 vectors with some queries, eight vectors a register.
+type Sums = [[__m256i; 2]; AT_ONCE];
+
 #[target_feature(enable = "avx2")]
-pub fn meet_pairs(steps: &[Step], words: &[[u32; GROUP]], scores: &mut [i32], stride: usize) {
-    for quarter in 0..4 {
-        let mut sums = [_mm256_setzero_si256(); GROUP];
-        for (step, words) in steps.iter().zip(words) {
-            let Some(lanes) = step.as_flattened().get(32 * quarter..32 * quarter + 32) else { return };
-            // SAFETY: a quarter of a step has 32 bytes.
-            let lanes = unsafe { _mm256_loadu_si256(lanes.as_ptr().cast()) };
-            for (sum, &word) in sums.iter_mut().zip(words) {
-                let word = _mm256_set1_epi32(word as i32);
-                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(lanes, word));
+pub fn meet_avx2(
+    steps: &[Step],
+    words: &[Words],
+    plan: &Plan,
+    starts: &[i32; GROUP],
+    scores: &mut [i32],
+    stride: usize,
+) {
+    for half in 0..2 {
+        for (at, starts) in starts.as_chunks::<AT_ONCE>().0.iter().enumerate() {
+            let mut sums = [[_mm256_setzero_si256(); 2]; AT_ONCE];
+            for (sums, &start) in sums.iter_mut().zip(starts) {
+                *sums = [_mm256_set1_epi32(start); 2];
+            }
+            let mut from = 0;
+            for &end in &plan.ends {
+                let steps = steps.get(from..end).unwrap_or_default();
+                let words = words.get(from..end).unwrap_or_default();
+                round(steps.iter().zip(words), half, at, &mut sums);
+                from = end;
+            }
+            for (step, words) in &plan.again {
+                round(steps.get(*step).map(|step| (step, words)).into_iter(), half, at, &mut sums);
+            }
+            for (scores, sums) in scores.chunks_mut(stride).skip(AT_ONCE * at).zip(sums) {
+                let places = scores.get_mut(LANES * half..).unwrap_or_default().as_chunks_mut::<EIGHT>().0;
+                for (place, sum) in places.iter_mut().zip(sums) {
+                    // SAFETY: the place has 8 numbers.
+                    unsafe { _mm256_storeu_si256(place.as_mut_ptr().cast(), sum) };
+                }
             }
         }
-        for (scores, sum) in scores.chunks_mut(stride).zip(sums) {
-            if let Some(place) = scores.get_mut(8 * quarter..8 * quarter + 8) {
-                // SAFETY: the place has 8 numbers.
-                unsafe { _mm256_storeu_si256(place.as_mut_ptr().cast(), sum) };
-            }
+    }
+}
+
+/// Adds the products of one round, which fit into int16.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn round<'a>(steps: impl Iterator<Item = (&'a Step, &'a Words)>, half: usize, at: usize, sums: &mut Sums) {
+    let mut short = [[_mm256_setzero_si256(); 2]; AT_ONCE];
+    for (step, words) in steps {
+        let (Some(bytes), Some(words)) = (step.get(half), words.as_chunks::<AT_ONCE>().0.get(at)) else { return };
+        let (left, right) = bytes.split_at(bytes.len() / 2);
+        // SAFETY: each half has 32 bytes.
+        let (left, right) =
+            unsafe { (_mm256_loadu_si256(left.as_ptr().cast()), _mm256_loadu_si256(right.as_ptr().cast())) };
+        for ([one, other], &word) in short.iter_mut().zip(words) {
+            let word = _mm256_set1_epi32(word as i32);
+            *one = _mm256_add_epi16(*one, _mm256_maddubs_epi16(left, word));
+            *other = _mm256_add_epi16(*other, _mm256_maddubs_epi16(right, word));
+        }
+    }
+    let ones = _mm256_set1_epi16(1);
+    for (sums, short) in sums.iter_mut().zip(short) {
+        for (sum, short) in sums.iter_mut().zip(short) {
+            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(short, ones));
         }
     }
 }
