@@ -12,30 +12,28 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl import extras
-from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import MICRO
 
 Floats = npt.NDArray[np.float64]
 
 _LOG_TAIL = -math.log(1e-18)
 """Tails of binomial counts below 1e-18 are cut; what is cut is added to the bound."""
+_LOG_NOTHING = 500.0
+"""Tails of binomial counts below e^-500 count as 0 where only a sign is asked for."""
 _MARGIN = 1e-9
-"""Relative margin, far above the rounding errors of the probabilities here (about 1e-12)."""
+"""Relative margin, far above the rounding errors of the probabilities here (about 1e-11)."""
 _BINS = 120
 """Bins of the number of hiding records at 1,000 rows; fewer for longer tables, where the number varies less."""
 _LEAST_BINS = 10
-_RESOLUTION = 5000
-"""An epsilon is found to one part in so many, or to a millionth."""
-_AT_ONCE = 1 << 20
-"""Probabilities that are computed at a time."""
-_CANCELLED = 1e-11
-"""Above the relative rounding error of the incomplete beta function; differences of two such terms are rounded up."""
+_NEAR = 3e-4
+"""An epsilon is found to about this part of it, or to a millionth."""
+_ROUNDING = 1e-15
+"""Above the rounding errors of one step of a running product or sum, relative to the sum of absolute values."""
 
 
 class Law(NamedTuple):
@@ -68,9 +66,13 @@ class Law(NamedTuple):
         return self.near * self.inside + (self.texts - self.near) * self.outside
 
     @property
-    def widths(self) -> npt.NDArray[np.int64]:
-        """The numbers of texts by which two near sets can differ."""
-        return np.arange(1, max(1, min(self.near, self.texts - self.near)) + 1)
+    def widest(self) -> int:
+        """The largest number of texts by which two near sets can differ, at least 1."""
+        return max(1, min(self.near, self.texts - self.near))
+
+    def chance(self, width: int) -> float:
+        """Return the probability that a uniform text lies in one of two differences of so many texts each."""
+        return min(1.0, 2 * width / self.texts)
 
 
 def divergence(eps: float, rows: int, law: Law) -> float:
@@ -81,15 +83,27 @@ def divergence(eps: float, rows: int, law: Law) -> float:
         rows: Number of drawn texts in the multiset, at least.
         law: How each of them is drawn.
     """
-    return float(_divergences(eps, rows, law, law.widths).max())
+    uniform, gain, e = law.uniform, law.gain, math.exp(eps)
+    pair = lone = back = 0.0
+    width = law.widest
+    hiding, cut = _binned(rows - 1, uniform)
+    for count, mass in hiding:
+        size = count + 1
+        near, chance = _binomial(size, law.near / law.texts)
+        lone += mass * float(chance @ np.maximum(0.0, uniform + gain * near / size - e))
+        back += mass * float(chance @ np.maximum(0.0, 1 - e * (uniform + gain * near / size)))
+        found, width = _widest(eps, size, law, width)
+        pair += mass * found
+    slack = cut + 8 * math.exp(-_LOG_TAIL) * max(1.0, uniform + gain)
+    return (max(pair, lone, back) + slack) * (1 + _MARGIN)
 
 
 @lru_cache(maxsize=256)
 def central_epsilon(rows: int, law: Law, delta: float) -> Fraction:
     """Return an epsilon, in whole millionths, at which the multiset is (epsilon, delta)-private.
 
-    `divergence` confirms it, and it exceeds the smallest such epsilon by 1/5,000 of it or a millionth at most. It is
-    never above the loss of one draw, rounded up.
+    `divergence` confirms it, or it is the loss of one draw, rounded up. It exceeds the smallest epsilon that `divergence`
+    confirms by about 1/3,000 of it or by a millionth at most.
 
     Args:
         rows: Number of drawn texts in the multiset, at least.
@@ -97,85 +111,141 @@ def central_epsilon(rows: int, law: Law, delta: float) -> Fraction:
         delta: The delta of one record, above 0.
     """
     largest = math.ceil((math.log(law.inside) - math.log(law.outside)) * MICRO) + 1
-    few = np.unique(np.linspace(1, law.widths[-1], 6).astype(np.int64))
+    start = divergence(0.0, rows, law)
+    if start <= delta:
+        return Fraction(1, MICRO)
 
-    def holds(at: int) -> bool:
-        return float(_divergences(at / MICRO, rows, law, few).max()) <= delta
+    def depth(at: int) -> float:  # about proportional to epsilon
+        return math.sqrt(math.log(max(1.0, start / divergence(at / MICRO, rows, law))))
 
-    low = 0
-    while True:  # a few differences find the place; all of them decide
-        low = _smallest(holds, low, largest)
-        found = _divergences(low / MICRO, rows, law, law.widths)
-        if found.max() <= delta or low == largest:
-            return Fraction(low, MICRO)
-        few = np.sort(np.append(few, law.widths[int(found.argmax())]))
+    return Fraction(_reached(depth, math.sqrt(math.log(start / delta)), largest), MICRO)
 
 
-def _smallest(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """Return a number above `low`, up to `high`, from which on something holds, and which is close to the smallest."""
-    while high - low > max(1, high // _RESOLUTION):
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
+def _reached(depth: Callable[[int], float], goal: float, high: int) -> int:
+    """Return a place that is near to where a function reaches a goal, and not before; `high` counts as such a place.
+
+    The function is 0 at 0, grows about linearly, and may end with a long plateau.
+    """
+    low, short, most = 0, -goal, depth(high)
+    far = most - goal
+    while far > 0 and high > 2 and (found := depth(high // 3)) > goal:
+        high, far = high // 3, found - goal
+        if found < 0.99 * most:
+            break
+    side = 0
+    while high - low > 1:
+        part = (_NEAR / 2 * goal - short) / (far - short) if far > 0 else 0.5
+        middle = min(max(low + round((high - low) * part), low + 1), high - 1)
+        found = depth(middle) - goal
+        if 0 <= found <= _NEAR * goal:
+            return middle
+        if found < 0:
+            low, short, far, side = middle, found, far / 2 if side < 0 else far, -1
+        else:
+            high, far, short, side = middle, found, short / 2 if side > 0 else short, 1
     return high
 
 
-def _divergences(eps: float, rows: int, law: Law, widths: npt.NDArray[np.int64]) -> Floats:
-    """Bound the divergence for pairs of near sets that differ in so many texts each."""
-    uniform, gain, e = law.uniform, law.gain, math.exp(eps)
-    pair, lone, back = np.zeros(len(widths)), 0.0, 0.0
-    hiding, cut = _binned(rows - 1, uniform)
-    for count, mass in hiding:
-        size = count + 1
-        near, chance = _binomial(size, law.near / law.texts)
-        lone += mass * float((chance * np.maximum(0.0, uniform + gain * near / size - e)).sum())
-        back += mass * float((chance * np.maximum(0.0, 1 - e * (uniform + gain * near / size))).sum())
-        pair += mass * _pairs(eps, size, law, widths)
-    slack = cut + 8 * math.exp(-_LOG_TAIL) * max(1.0, uniform + gain)
-    return (np.maximum(pair, max(lone, back)) + slack) * (1 + _MARGIN)
+def _widest(eps: float, size: int, law: Law, guess: int) -> tuple[float, int]:
+    """Bound the expected excess among `size` texts over all widths of the differences, and say at which it is largest.
+
+    The excess v given k texts in the two differences is raised until it rises in k up to one place and then falls. Its
+    mean f over k ~ Bin(n, p) has the derivative n E[v(k + 1) - v(k)], k ~ Bin(n - 1, p). Positive terms lie at smaller k
+    than negative ones, so the ratio of their sums falls as p grows: f rises and then falls, and a search finds its top.
+    """
+    first, values = _gains(eps, size, _range(size, law.chance(law.widest))[1], law.uniform, law.gain)
+    if not len(values):
+        return 0.0, guess
+    top = int(values.argmax())
+    values[: top + 1] = np.maximum.accumulate(values[: top + 1])
+    values[top:] = np.maximum.accumulate(values[top:][::-1])[::-1]
+    steps = np.diff(values, prepend=0.0)
+
+    def rises(width: int) -> bool:
+        low, high = _range(size - 1, law.chance(width), _LOG_NOTHING)
+        low, high = max(low, first - 1), min(high, first + len(steps) - 2)
+        if low > high:
+            return high < first + top
+        return float(_shape(size - 1, law.chance(width), low, high) @ steps[low - first + 1 : high - first + 2]) >= 0
+
+    def mean(width: int) -> float:
+        counts, chance = _binomial(size, law.chance(width))
+        low, high = max(int(counts[0]), first), min(int(counts[-1]) + 1, first + len(values))
+        return float(chance[low - int(counts[0]) : high - int(counts[0])] @ values[low - first : high - first]) if low < high else 0.0
+
+    width = _last(rises, law.widest, guess)
+    return max(mean(one) for one in {width, min(width + 1, law.widest)}), width
 
 
-def _pairs(eps: float, size: int, law: Law, widths: npt.NDArray[np.int64]) -> Floats:
-    """Return the expected excess among `size` texts for pairs of near sets that differ in so many texts each."""
-    chances = np.minimum(1.0, 2 * widths / law.texts)
-    lows, highs = np.array([_range(size, chance) for chance in chances.tolist()]).T
-    first, last = int(lows[0]), int(highs[-1])
-    gains = _gains(eps, size, np.arange(first, last + 1), law.uniform, law.gain)
-    found = np.zeros(len(widths))
-    done = 0
-    while done < len(widths):
-        end = done + 1
-        while end < len(widths) and (end + 1 - done) * int(highs[end] - lows[done] + 1) <= _AT_ONCE:
-            end += 1
-        k = np.arange(int(lows[done]), int(highs[end - 1]) + 1)
-        chance = _pmf(k[None, :], np.full((1, 1), size), chances[done:end, None])
-        found[done:end] = chance @ gains[k[0] - first : k[-1] - first + 1]
-        done = end
+def _last(holds: Callable[[int], bool], most: int, guess: int) -> int:
+    """Return the last of 1 to `most` up to which something holds, at least 1; a good guess makes it short."""
+    low, high, by = 1, most + 1, 1
+    middle = guess
+    while high - low > 1:
+        if holds(middle):
+            low = middle
+            middle = low + by if low + by < high else (low + high) // 2
+        else:
+            high = middle
+            middle = high - by if high - by > low else (low + high) // 2
+        by *= 4
+        middle = min(max(middle, low + 1), high - 1)
+    return low
+
+
+def _gains(eps: float, size: int, most: int, uniform: float, gain: float) -> tuple[int, Floats]:
+    """Return upper bounds of the expected excess if so many of `size` texts, up to `most`, fall into the two differences.
+
+    They are numbered from the first number on that is returned; the bounds of all others are 0. With a of k texts in the
+    first difference, a ~ Bin(k, 1/2), the excess is positive from a(k) on, which grows by 0 or 1 as k grows by 1. The
+    probabilities of a(k), and of a(k) and more, follow from those of k - 1.
+    """
+    e = math.exp(eps)
+    free = uniform * (e - 1) * size / gain if gain else math.inf
+    first, last = _mattering(e, free, most)
+    k = np.arange(first, last + 1, dtype=np.float64)
+    least = np.ceil((free + e * k) / (1 + e))
+    start = int(np.count_nonzero(least > k))  # k - a(k) never falls
+    k, least = k[start:], least[start:]
+    if not len(k):
+        return 1, k
+    at = int(np.argmin((2 * least - k) ** 2 / k))
+    counts, chance = _binomial(int(k[at]), 0.5)
+    here = int(least[at]) - int(counts[0])
+    exact, above = float(chance[here]), float(chance[here:].sum())
+    grows = np.diff(least) > 0
+    ratio = 0.5 * (k[:-1] + 1) / np.where(grows, least[:-1] + 1, k[:-1] + 1 - least[:-1])
+    point = exact * _run(np.multiply, 1.0, 1 / ratio[:at], ratio[at:])
+    change = 0.5 * point[:-1] * np.where(grows, -1.0, least[:-1] / (k[:-1] - least[:-1] + 1))
+    tail = _run(np.add, above, -change[:at], change[at:])
+    up, down = gain * (1 + e) / (2 * size) * least * point, (e - 1) * (uniform + gain * k / (2 * size))
+    spread = above + float(np.abs(change).sum())
+    rounding = _ROUNDING * (len(k) + len(counts) + 16)
+    values = np.maximum(0.0, up - down * tail) + rounding * (up + down * spread)
+    return int(k[0]), values if last == most else np.append(values, 0.0)
+
+
+def _run(operation: np.ufunc, start: float, before: Floats, after: Floats) -> Floats:
+    """Return the running results of an operation from a start on to both sides."""
+    at = len(before)
+    found = np.concatenate([before, [start], after])
+    operation.accumulate(found[at:], out=found[at:])
+    operation.accumulate(found[at::-1], out=found[at::-1])
     return found
 
 
-def _gains(eps: float, size: int, counts: npt.NDArray[np.int64], uniform: float, gain: float) -> Floats:
-    """Return an upper bound of the expected excess if k of `size` texts fall into the two differences.
+def _mattering(e: float, free: float, most: int) -> tuple[int, int]:
+    """Return the numbers k of texts, up to `most`, for which a(k) and more have 1e-18 or more of Bin(k, 1/2) (Hoeffding).
 
-    With a of them in the first difference, a ~ Bin(k, 1/2), the excess is base + slope * a where that is positive.
+    As a(k) is at least (free + e k) / (1 + e), they have exp(-(2 free + (e - 1) k)^2 / (2 k (1 + e)^2)) at most.
     """
-    betainc, e, k = _betainc(), math.exp(eps), counts.astype(np.float64)
-    base, slope = uniform * (1 - e) - gain * e * k / size, gain * (1 + e) / size
-    least = np.clip(np.ceil(-base / slope), 0, k + 1)
-    inner = (least > 0) & (least <= k)
-    a, b = np.where(inner, least, 1), np.where(inner, k - least + 1, 1)
-    above = np.where(inner, betainc(a, b, 0.5), least <= k)  # the probability of `least` and more
-    lower = inner & (least > 1)
-    shifted = np.where(lower, betainc(np.where(lower, a - 1, 1), b, 0.5), least <= k)  # the same of one text fewer
-    weighed, mean = base * above, slope * k / 2 * shifted
-    return np.asarray(np.maximum(0.0, weighed + mean) + _CANCELLED * (np.abs(weighed) + mean))
-
-
-def _betainc() -> Callable[..., Floats]:
-    try:
-        from scipy.special import betainc
-    except ImportError:
-        raise PolicyError("bounds of unlinked releases need the library scipy", extras.install("accounting")) from None
-    return cast("Callable[..., Floats]", betainc)
+    half = (1 + e) * math.sqrt(2 * _LOG_TAIL)
+    root = half * half - 8 * free * (e - 1)
+    if not root >= 0:
+        return 1, 0
+    root = half + math.sqrt(root)
+    highest = (root / (2 * (e - 1))) ** 2 if e > 1 else math.inf
+    return max(1, math.floor((4 * free / root) ** 2)), min(most, math.ceil(min(highest, most)))
 
 
 def _binned(trials: int, chance: float) -> tuple[list[tuple[int, float]], float]:
@@ -185,7 +255,9 @@ def _binned(trials: int, chance: float) -> tuple[list[tuple[int, float]], float]
     """
     counts, masses = _binomial(trials, chance)
     bins = min(max(_LEAST_BINS, int(_BINS * math.sqrt(1000 / max(trials, 1000)))), len(counts))
-    edges = np.unique(np.linspace(0, len(counts), bins + 1).astype(np.int64))
+    middle, spread = trials * chance - int(counts[0]), 4.5 * math.sqrt(trials * chance * (1 - chance))
+    low, high = max(0.0, middle - spread), min(float(len(counts)), middle + spread)
+    edges = np.unique(np.concatenate([np.linspace(0, low, bins // 12 + 2), np.linspace(low, high, bins // 3 + 1)[:-1], [len(counts)]]).astype(np.int64))
     found = [(int(counts[a]), float(masses[a:b].sum())) for a, b in pairwise(edges.tolist())]
     return found, 2 * math.exp(-_LOG_TAIL)
 
@@ -193,42 +265,23 @@ def _binned(trials: int, chance: float) -> tuple[list[tuple[int, float]], float]
 def _binomial(trials: int, chance: float) -> tuple[npt.NDArray[np.int64], Floats]:
     """Return the counts that matter and their probabilities."""
     low, high = _range(trials, chance)
-    counts = np.arange(low, high + 1)
-    return counts, _pmf(counts, np.full(1, trials), chance)
+    shape = _shape(trials, chance, low, high)
+    return np.arange(low, high + 1), shape / shape.sum()
 
 
-def _range(trials: int, chance: float) -> tuple[int, int]:
-    """Return counts outside of which a binomial count lies with probability 1e-18 at most, on each side (Chernoff)."""
+def _shape(trials: int, chance: float, low: int, high: int) -> Floats:
+    """Return the probabilities of binomial counts from `low` to `high` in units of the largest, by their ratios."""
+    if chance >= 1:
+        return (np.arange(low, high + 1) == trials).astype(np.float64)
+    k = np.arange(low, high, dtype=np.float64)
+    ratio = (trials - k) / (k + 1) * (chance / (1 - chance))
+    mode = min(max(math.floor((trials + 1) * chance), low), high) - low
+    return _run(np.multiply, 1.0, 1 / ratio[:mode], ratio[mode:])
+
+
+def _range(trials: int, chance: float, log_tail: float = _LOG_TAIL) -> tuple[int, int]:
+    """Return counts outside of which a binomial count lies with probability e^-log_tail at most, on each side (Chernoff)."""
     mean = trials * chance
-    below = math.sqrt(2 * mean * _LOG_TAIL)
-    above = (_LOG_TAIL + math.sqrt(_LOG_TAIL**2 + 18 * mean * _LOG_TAIL)) / 3
+    below = math.sqrt(2 * mean * log_tail)
+    above = (log_tail + math.sqrt(log_tail**2 + 18 * mean * log_tail)) / 3
     return max(0, math.floor(mean - below)), min(trials, math.ceil(mean + above))
-
-
-def _pmf(counts: npt.NDArray[np.int64], trials: npt.NDArray[np.int64], chance: float | Floats) -> Floats:
-    """Return binomial probabilities by Loader's saddle-point form, which keeps all digits for large counts."""
-    others = trials - counts
-    inner, p = (counts > 0) & (others > 0), np.minimum(np.asarray(chance, np.float64), 1 - 1e-16)
-    k, rest, n = np.where(inner, counts, 1), np.where(inner, others, 1), np.maximum(trials, 2)
-    log = _stirling(n) - _stirling(k) - _stirling(rest) - _deviance(k, n * p) - _deviance(rest, n * (1 - p))
-    found = np.exp(log) * np.sqrt(n / (2 * math.pi * k.astype(np.float64) * rest))
-    edge = np.exp(np.where(counts == 0, trials * np.log1p(-p), trials * np.log(p)))
-    return np.where(chance >= 1, (counts == trials).astype(np.float64), np.where(inner, found, edge))
-
-
-def _deviance(count: npt.NDArray[np.int64], mean: Floats) -> Floats:
-    u = (count - mean) / mean
-    return np.asarray(mean * ((1 + u) * np.log1p(u) - u))
-
-
-def _stirling(n: npt.NDArray[np.int64]) -> Floats:
-    """Return ln n! less Stirling's approximation of it."""
-    far = np.maximum(n, 16).astype(np.float64)
-    inverse = 1 / (far * far)
-    series = (1 / 12 - inverse * (1 / 360 - inverse * (1 / 1260 - inverse * (1 / 1680 - inverse / 1188)))) / far
-    return np.where(n < 16, _EXACT[np.minimum(n, 15)], series)
-
-
-_EXACT = np.array(
-    [0.0, *(math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - 0.5 * math.log(2 * math.pi) for n in range(1, 16))]
-)
