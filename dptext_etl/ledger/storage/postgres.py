@@ -17,11 +17,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from dptext_etl import extras
 from dptext_etl.errors import LedgerError, LockedLedgerError, UnavailableLedgerError
-from dptext_etl.ledger.storage import postgres_session
+from dptext_etl.ledger.storage import postgres_grants, postgres_session
 from dptext_etl.ledger.storage.journal import LANES
 from dptext_etl.ledger.storage.postgres_sql import dialect, schema
 from dptext_etl.ledger.storage.schema import VERSION
@@ -47,6 +47,7 @@ class PostgresStore(Store):
         self._conninfo, self.schema = _read(url)
         self.name = self.place = _public_name(self._conninfo, self.schema)
         self._owner = os.getpid()
+        self._statement = ""
         self._last_lane = 1 + secrets.randbelow(LANES)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = self._connect()
         try:
@@ -84,6 +85,11 @@ class PostgresStore(Store):
                     f"there is no ledger at {self.name}", "`dptext run` and Ledger.open(url) make one"
                 )
             self._make()
+        elif not self.rows(_USABLE, (self.schema,))[0][0]:
+            hint = "`dptext ledger grants --role auditor` prints what to grant"
+            raise LedgerError(
+                f"the ledger {self.name} may not be used by this user: it lacks USAGE on the schema", hint
+            )
         self.version = self._stored_version()
         self.require_version(migrate=migrate)
         if migrate and self.version < VERSION:
@@ -100,7 +106,8 @@ class PostgresStore(Store):
 
     def _make(self) -> None:
         with self.transaction():
-            self._run(f'create schema if not exists "{self.schema}"', ())
+            if not self._run(_SCHEMAS, (self.schema,)).fetchall():  # to make it takes more than to own it
+                self._run(f'create schema if not exists "{self.schema}"', ())
             if self._run(_TABLES, (self.schema,)).fetchall():
                 return  # another process was faster
             for statement in schema():
@@ -215,6 +222,7 @@ class PostgresStore(Store):
             self._connection, self._owner, self._depth = self._connect(), os.getpid(), 0
         if self._connection is None:
             raise LedgerError(f"the ledger {self.name} is closed", "open it again")
+        self._statement = sql
         plain = tuple(int(value) if isinstance(value, bool) else value for value in values)
         return self._connection.execute(dialect(sql), plain, binary=True)
 
@@ -236,6 +244,9 @@ class PostgresStore(Store):
 
     def _meaning(self, exc: psycopg.Error) -> LedgerError:
         state = exc.sqlstate or ""
+        if state == _DENIED:
+            said, hint = postgres_grants.lacking(self._statement)
+            return LedgerError(f"the ledger {self.name} may not be so used by this user: {said}", hint)
         kind, said, hint = next(
             (meaning for prefix, meaning in _MEANINGS.items() if state.startswith(prefix)),
             _UNREACHABLE
@@ -255,6 +266,9 @@ def there_is(url: str) -> bool:
 
 
 _INHERITED: list[Any] = []
+_DENIED = "42501"
+_SCHEMAS = "select 1 from pg_namespace where nspname=?"
+_USABLE = "select has_schema_privilege(?, 'usage')"
 _TABLES = "select tablename from pg_tables where schemaname=?"
 _COLUMNS = (
     "select table_name::text, column_name::text from information_schema.columns where table_schema=?"
@@ -285,8 +299,16 @@ _MEANINGS: dict[str, tuple[type[LedgerError], str, str]] = {
         "look at the URL that the policy's reference names, and at pg_hba.conf",
     ),
     "3D000": (LedgerError, "is in a database that does not exist", "make the database, or name another"),
-    "42501": (LedgerError, "may not be used by this user", "grant the user usage and create on the schema"),
 }
+
+
+def grants(url: str, role: postgres_grants.Role, to: str) -> str:
+    """Return the statements that give a role of the server what it needs of the ledger at a URL."""
+    conninfo, schema = _read(url)
+    database = unquote(urlsplit(conninfo).path.strip("/"))
+    if not database:
+        raise LedgerError("the URL of the ledger names no database", "write postgresql://user@host/database")
+    return postgres_grants.script(role, to, database, schema)
 
 
 def _read(url: str) -> tuple[str, str]:
