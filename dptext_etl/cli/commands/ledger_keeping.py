@@ -65,14 +65,15 @@ def grants(
 ) -> None:
     """Print the GRANT statements that a role of PostgreSQL needs for a ledger; run them as the owner or a superuser."""
     from dptext_etl.errors import PolicyError
+    from dptext_etl.ledger.storage import postgres_url
+    from dptext_etl.ledger.storage.postgres_grants import script
     from dptext_etl.ledger.storage.store import POSTGRES, resolved
 
     url = resolved(ledger)
     if not url.startswith(POSTGRES):
         raise PolicyError("a SQLite ledger has no roles", "the permissions of its file decide who reads and writes it")
-    from dptext_etl.ledger.storage.postgres import grants as statements
-
-    printed = statements(url, role, to or f"dptext_{role}")
+    conninfo, schema = postgres_url.read(url)
+    printed = script(role, to or f"dptext_{role}", postgres_url.database(conninfo), schema)
     tell({"grants": printed}, printed, as_json=as_json)
 
 
