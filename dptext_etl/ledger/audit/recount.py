@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger.audit.derive import Derived
+from dptext_etl.ledger.audit.derived import Derived
 from dptext_etl.ledger.operations.balances import balances
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import LARGEST, Pinned, components
