@@ -304,7 +304,11 @@ _MEANINGS: dict[str, tuple[type[LedgerError], str, str]] = {
         "has had no connection left for {timeout:g} s",
         f"raise max_connections, or run fewer tasks at once; {NOTHING}",
     ),
-    "08P01": (LockedLedgerError, "is behind a pooler that has had no connection left for {timeout:g} s", NOTHING),
+    "08P01": (
+        UnavailableLedgerError,
+        "is behind a pooler that gave no connection for {timeout:g} s",
+        f"PgBouncer's max_client_conn must exceed the number of tasks; {NOTHING}",
+    ),
     "53": (LedgerError, "has no room left", f"free some space; {NOTHING}"),
     "57014": (UnavailableLedgerError, "ended a statement that took too long", NOTHING),
     "57P": (UnavailableLedgerError, "was shut down by its server, or ended this session", NOTHING),
