@@ -16,7 +16,8 @@ PLACES = os.environ.get("DPTEXT_TEST_POSTGRES", "/usr/lib/postgresql:/usr/local/
 class PostgresServer:
     """A server that is up from `start` to `stop`; every ledger gets a schema of its own."""
 
-    def __init__(self):
+    def __init__(self, more=""):
+        self.more = more
         self.folder = Path(tempfile.mkdtemp(prefix="dptext-postgres-"))
         self._numbers = count()
         if os.geteuid() == 0:  # the server refuses to run as root
@@ -37,7 +38,7 @@ class PostgresServer:
         return str(self.folder / "data")
 
     def start(self):
-        settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder}"
+        settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder} {self.more}"
         self._run("pg_ctl", "-D", self.data, "-o", settings, "-l", str(self.folder / "log"), "-w", "start")
 
     def stop(self, how="fast"):

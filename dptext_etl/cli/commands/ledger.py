@@ -1,8 +1,9 @@
-"""Define `dptext ledger show|remaining|verify|export`, which read a ledger: spends, balances, integrity."""
+"""Define `dptext ledger show|remaining|verify|export|query`, which read a ledger: spends, balances, integrity."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -121,14 +122,90 @@ def verify(
 
 @app.command(
     cls=Command,
-    epilog=epilog("dptext ledger export --ledger ledger.db > public.json", ("format", "amounts", "datasets")),
+    epilog=epilog("dptext ledger export tables --ledger ledger.db", ("folder", "tables")),
 )
-def export(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = True) -> None:  # noqa: ARG001  (always JSON)
-    """Print the public view of a ledger as JSON: claims and constants, no number that depends on a text."""
+def export(
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="A new folder for the tables; without it, the public view.")
+    ] = None,
+    *,
+    ledger: LedgerUrl,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Write a ledger as Parquet tables, or print its public view as JSON.
+
+    The tables record, balance, event, release and publication are internal: ids are keyed hashes, but amounts may
+    depend on texts. The public view holds claims and constants, no number that depends on a text.
+    """
     from dptext_etl.cli.render import terminal
 
     with opened(ledger, id_key) as book:
-        terminal.emit(book.export())
+        if directory is None:
+            terminal.emit(book.export())
+            return
+        tables = book.write_tables(directory)
+    if as_json:
+        terminal.emit({"folder": str(directory), "tables": tables})
+        return
+    terminal.table(("table", "rows"), tables.items())
+    terminal.say(f"written to {directory}: internal, not for publication")
+
+
+@app.command(
+    cls=Command,
+    epilog=epilog(
+        'dptext ledger query "SELECT kind, COUNT(*) AS n FROM event GROUP BY kind" --ledger ledger.db',
+        ("columns", "rows"),
+    ),
+)
+def query(
+    sql: Annotated[str, typer.Argument(metavar="SELECT", help="One SELECT over the tables that `export DIR` writes.")],
+    *,
+    ledger: Annotated[
+        str | None, typer.Option("--ledger", metavar="URL", help="The ledger, as other commands take it.")
+    ] = None,
+    tables: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Tables that were exported before, instead of --ledger.")
+    ] = None,
+    named: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id",
+            metavar="ID",
+            help="An id whose keyed hashes the table asked(hash) holds; repeat as needed. Needs --ledger.",
+        ),
+    ] = None,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Answer a question in SQL over the tables of a ledger. Internal, not for publication.
+
+    The tables are record, balance, event, release and publication, as `dptext ledger export DIR` writes them, and
+    asked(hash), the keyed hashes of the ids in --id.
+    """
+    from tempfile import TemporaryDirectory
+
+    from dptext_etl.cli.render import terminal
+    from dptext_etl.errors import PolicyError
+    from dptext_etl.ledger.audit.query import answer
+    from dptext_etl.ledger.audit.query import named as tables_in
+
+    if (ledger is None) == (tables is None):
+        raise PolicyError("a query reads a ledger or exported tables", "give either --ledger URL or --tables DIR")
+    if tables is not None:
+        if named:
+            raise PolicyError("exported tables hold no id key", "give --ledger URL with --id")
+        found = answer(sql, tables)
+    else:
+        with opened(ledger or "", id_key) as book, TemporaryDirectory(prefix="dptext-ledger-") as folder:
+            place = Path(folder) / "tables"
+            book.write_tables(place, tables_in(sql))
+            found = answer(sql, place, book.hashes(named or ()))
+    if as_json:
+        terminal.emit({"columns": found.columns, "rows": found.rows()})
+        return
+    terminal.table(found.columns, [[cell if cell is None else str(cell) for cell in row] for row in found.rows()])
 
 
 def opened(url: str, id_key: str | None) -> Ledger:

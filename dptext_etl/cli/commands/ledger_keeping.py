@@ -1,8 +1,8 @@
-"""Define `dptext ledger init|migrate|anchor|backup|freeze|thaw`, with which operators maintain a ledger."""
+"""Define `dptext ledger init|migrate|grants|anchor|backup|freeze|thaw`, with which operators maintain a ledger."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -43,6 +43,38 @@ def migrate(*, ledger: LedgerUrl, as_json: Json = False) -> None:
     after = max(before, newest(ledger))
     said = "nothing to do" if before == after else f"migrated from schema {before} to {after}"
     tell({"from": before, "to": after}, said, as_json=as_json)
+
+
+@commands.command(
+    cls=Command,
+    epilog=epilog(
+        "dptext ledger grants --role writer --to etl --ledger env:DPTEXT_LEDGER_SECRET_URL | psql", ("grants",)
+    ),
+)
+def grants(
+    *,
+    role: Annotated[
+        Literal["writer", "auditor", "owner"],
+        typer.Option(help="Who charges (writer), who only reads (auditor), or who makes and migrates it (owner)."),
+    ],
+    to: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The role on the server; by default dptext_writer and so on.")
+    ] = None,
+    ledger: LedgerUrl,
+    as_json: Json = False,
+) -> None:
+    """Print the GRANT statements that a role of PostgreSQL needs for a ledger; run them as the owner or a superuser."""
+    from dptext_etl.errors import PolicyError
+    from dptext_etl.ledger.storage import postgres_url
+    from dptext_etl.ledger.storage.postgres_grants import script
+    from dptext_etl.ledger.storage.store import POSTGRES, resolved
+
+    url = resolved(ledger)
+    if not url.startswith(POSTGRES):
+        raise PolicyError("a SQLite ledger has no roles", "the permissions of its file decide who reads and writes it")
+    conninfo, schema = postgres_url.read(url)
+    printed = script(role, to or f"dptext_{role}", postgres_url.database(conninfo), schema)
+    tell({"grants": printed}, printed, as_json=as_json)
 
 
 @commands.command(cls=Command, epilog=epilog("dptext ledger anchor --ledger ledger.db >> safe/anchors", ("anchor",)))

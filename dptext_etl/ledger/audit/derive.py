@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from dptext_etl.column import INFINITE
 from dptext_etl.errors import DPTextError
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger.audit.chains import Chains
+from dptext_etl.ledger.audit.derived import Derived, SealedBatch
 from dptext_etl.ledger.operations import forms
 from dptext_etl.ledger.operations.attribution import ACCEPTED
 from dptext_etl.ledger.operations.book import Book
@@ -25,7 +25,7 @@ from dptext_etl.ledger.storage.journal import HEAD, Entry
 from dptext_etl.ledger.storage.records import Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, root
 from dptext_etl.ledger.storage.units import limits_of
-from dptext_etl.ledger.terms import GROUP, I64, U8, Event, State
+from dptext_etl.ledger.terms import GROUP, Event, State
 
 _TO = {Event.COMMIT: State.COMMITTED, Event.EXPIRE: State.EXPIRED, Event.ABORT: State.ABORTED}
 _FROM = {
@@ -40,70 +40,6 @@ _COUNTED = {
     Event.ABORT: "aborted",
     Event.DIVERGED: "diverged",
 }
-
-
-@dataclass
-class SealedBatch:
-    """A reserved batch, as the journal states it."""
-
-    release: int
-    nonce: int
-    scope: int
-    job: str
-    states: U8
-    attached: bool = False
-
-    def holds(self, facts: dict[str, Any], rows: I64) -> bool:
-        """Return whether these rows belong to the batch and to the release that an event names."""
-        return (self.release, self.nonce) == (facts["release"], facts["nonce"]) and int(rows.max()) < len(self.states)
-
-
-@dataclass
-class Derived:
-    """What the tables of a ledger must hold, and the problems that were found."""
-
-    problems: list[str] = field(default_factory=list)
-    events: Counter[str] = field(default_factory=Counter)
-    sealed: dict[int, set[str]] = field(default_factory=dict)
-    releases: dict[int, dict[str, Any]] = field(default_factory=dict)
-    revoked: dict[tuple[str, str], int] = field(default_factory=dict)
-    frozen: dict[str, int] = field(default_factory=dict)
-    frozen_groups: dict[str, list[str]] = field(default_factory=dict)
-    forms: dict[str, str] = field(default_factory=dict)
-    scopes: dict[int, tuple[str, str, str]] = field(default_factory=dict)
-    caps: dict[int, list[tuple[int, str, list[int]]]] = field(default_factory=dict)
-    members: set[tuple[int, str]] = field(default_factory=set)
-    batches: dict[int, SealedBatch] = field(default_factory=dict)
-    aborted: dict[int, list[tuple[int, I64]]] = field(default_factory=dict)
-    settled: dict[int, list[tuple[int, I64, I64]]] = field(default_factory=dict)
-    commit_parts: set[tuple[int, int]] = field(default_factory=set)
-    tallies: dict[tuple[int, int], Counter[str]] = field(default_factory=dict)
-    publications: dict[tuple[int, int, str], tuple[str, int]] = field(default_factory=dict)
-    posts: dict[int, list[int]] = field(default_factory=dict)
-    rewritten: dict[tuple[int, str], list[I64]] = field(default_factory=dict)
-    accepted: dict[str, str] = field(default_factory=dict)
-    forgotten: dict[str, list[int]] = field(default_factory=dict)
-    tables: dict[tuple[int, int], str] = field(default_factory=dict)
-
-    def note(self, problem: str) -> None:
-        """Add a problem, unless it is there."""
-        if problem not in self.problems:
-            self.problems.append(problem)
-
-    def rows(self, batches: list[int]) -> int:
-        """Count the rows of batches."""
-        return sum(len(self.batches[seq].states) for seq in batches)
-
-    def name(self, release: int) -> str:
-        """Name a release in words."""
-        facts = self.releases.get(release)
-        if facts is None:
-            return f"release {release}"
-        return f"{facts['dataset']}.{facts['column']}, release {facts['release']!r}"
-
-    def tally(self, facts: dict[str, Any]) -> Counter[str]:
-        """Return the counts of the release that an event names."""
-        return self.tallies.setdefault((facts["release"], facts["nonce"]), Counter())
 
 
 def derive(book: Book) -> Derived:

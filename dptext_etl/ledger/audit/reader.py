@@ -199,6 +199,34 @@ class Reader:
         with self._book.store.snapshot():
             return views.export(self._book)
 
+    def write_tables(self, folder: Path, names: Sequence[str] | None = None) -> dict[str, int]:
+        """Write the ledger as Parquet tables into a new folder: all, or some by name. Internal: never publish them.
+
+        Ids are keyed hashes, amounts are in units of epsilon, rho and delta (docs/ledger.md#tables).
+
+        Returns:
+            The number of rows by table.
+
+        Raises:
+            InputError: The folder holds something, or it cannot be written.
+        """
+        from dptext_etl.ledger.audit import table_schemas, tables
+
+        with self._book.store.snapshot():
+            self._book.forget_dead_runs()
+            return tables.write(self._book, folder, tuple(table_schemas.SCHEMAS) if names is None else names)
+
+    def hashes(self, ids: Sequence[str]) -> list[str]:
+        """Return the keyed hashes that ids have in these tables: as records, and as subjects in every pinned spelling.
+
+        Raises:
+            KeyReferenceError: The id key cannot be read.
+        """
+        from dptext_etl.ledger.audit import query
+
+        with self._book.store.snapshot():
+            return query.hashes(self._book, ids)
+
     def anchor(self) -> Anchor:
         """Return the heads of the journal. Keep them where the keepers of the ledger cannot change them."""
         with self._book.store.snapshot():

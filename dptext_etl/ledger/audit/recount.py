@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger.audit.derive import Derived
+from dptext_etl.ledger.audit.derived import Derived
 from dptext_etl.ledger.operations.balances import balances
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import LARGEST, Pinned, components
@@ -74,13 +74,13 @@ def recount_balances(book: Book, derived: Derived) -> None:
         if not _readable(derived, runs, what):
             continue
         for each in passes(book.segments, book.journal, derived.rows(batches)):
-            units, when, amounts = _charges(derived, each, batches, components(pinned))
+            units, when, amounts = charges(derived, each, batches, components(pinned))
             _within(derived, (units, when, amounts), history)
             if not _equal(runs.part(each.bits, each.at), fold(units, amounts, Fold.SUM)):
                 derived.note(f"{what} are not the sums of the batches")
 
 
-def _charges(derived: Derived, each: Pass, batches: list[int], names: tuple[str, ...]) -> Charges:
+def charges(derived: Derived, each: Pass, batches: list[int], names: tuple[str, ...]) -> Charges:
     """Return units, events and amounts of a pass; amounts that were given back are negative."""
     ids, when, amounts = [], [np.zeros(0, np.int64)], [np.zeros((len(names), 0), np.int64)]
     for item in _taken(each, batches, "unit", ["canary", *names]):

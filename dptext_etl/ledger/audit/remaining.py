@@ -57,11 +57,12 @@ class Remaining:
 def remaining(book: Book, scope: Scope, subjects: pa.Array | None) -> Remaining:
     """Sum up the balances of a scope (see `Ledger.remaining`)."""
     pinned = _found(book, scope)
-    names = components(pinned) or (_UNCAPPED,)
+    names = counted(pinned)
     limits = dict(zip(names, pinned.limits, strict=False))
     tables: dict[str, dict[int, int]] = {name: {} for name in names}
     units = exhausted = 0
-    for values in _used(book, pinned, names):
+    for part in used_by_unit(book, pinned, names):
+        values = part.values
         units += values.shape[1]
         if limits:
             exhausted += int((values >= np.array(pinned.limits, np.int64)[:, None]).any(axis=0).sum())
@@ -84,18 +85,22 @@ def _found(book: Book, scope: Scope) -> Pinned:
     return book.scopes.find(scope) or Pinned(-1, scope.unit, None, ())
 
 
-def _used(book: Book, pinned: Pinned, names: tuple[str, ...]) -> Iterator[Values]:
-    """Iterate over what units have used, shape (components, units), in parts."""
+def counted(pinned: Pinned) -> tuple[str, ...]:
+    """Return the components that a scope adds up: those of its cap, and pure epsilon where it has none."""
+    return components(pinned) or (_UNCAPPED,)
+
+
+def used_by_unit(book: Book, pinned: Pinned, names: tuple[str, ...]) -> Iterator[Part]:
+    """Iterate over units and what they have used, by component, in parts; each unit comes once."""
     if pinned.measure is not None:
-        for part in balances(book.store, book.cache, pinned).folded():
-            yield part.values
+        yield from balances(book.store, book.cache, pinned).folded()
         return
     found = book.store.rows("select seq, rows from batch where scope=? order by seq", (pinned.id,))
     for each in passes(book.segments, book.journal, sum(rows for _, rows in found)):
         taken = each.over([seq for seq, _ in found], "unit", ["canary", *names])
         parts = [_spent(book, item, names) for item in taken]
         values = np.concatenate([np.zeros((len(names), 0), np.int64), *(part.values for part in parts)], axis=1)
-        yield fold(joined(part.ids for part in parts), values, Fold.SUM).values
+        yield fold(joined(part.ids for part in parts), values, Fold.SUM)
 
 
 def _spent(book: Book, item: Taken, names: tuple[str, ...]) -> Part:
@@ -107,7 +112,7 @@ def _spent(book: Book, item: Taken, names: tuple[str, ...]) -> Part:
 def used(book: Book, scope: Scope, units: pa.Array) -> dict[str, I64]:
     """Return what some units have used, by component (see `Ledger.used`)."""
     pinned = _found(book, scope)
-    names = components(pinned) or (_UNCAPPED,)
+    names = counted(pinned)
     nobody = np.zeros(len(units), np.bool_)
     by_subject = pinned.unit == "subject"
     ids = keyed_ids(book.id_key.subjects(units, nobody) if by_subject else book.id_key.records(units, nobody).hashed)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dptext_etl.artifacts import canon
-from dptext_etl.ledger.audit.derive import Derived, derive
+from dptext_etl.ledger.audit.derive import derive
+from dptext_etl.ledger.audit.derived import Derived
 from dptext_etl.ledger.audit.recount import recount_balances, recount_index
 from dptext_etl.ledger.operations import forms
 from dptext_etl.ledger.operations.attribution import ACCEPTED

@@ -11,17 +11,16 @@ repeated.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from dptext_etl import extras
 from dptext_etl.errors import LedgerError, LockedLedgerError, UnavailableLedgerError
-from dptext_etl.ledger.storage import postgres_session
+from dptext_etl.ledger.storage import postgres_grants, postgres_session, postgres_url
 from dptext_etl.ledger.storage.journal import LANES
 from dptext_etl.ledger.storage.postgres_sql import dialect, schema
 from dptext_etl.ledger.storage.schema import VERSION
@@ -29,9 +28,6 @@ from dptext_etl.ledger.storage.store import NOTHING, MissingLedgerError, Store
 
 if TYPE_CHECKING:
     import psycopg
-
-DEFAULT_SCHEMA = "dptext_ledger"
-_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
 class PostgresStore(Store):
@@ -44,9 +40,10 @@ class PostgresStore(Store):
         self, url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
     ) -> None:
         super().__init__(read_only=read_only, timeout=timeout)
-        self._conninfo, self.schema = _read(url)
-        self.name = self.place = _public_name(self._conninfo, self.schema)
+        self._conninfo, self.schema = postgres_url.read(url)
+        self.name = self.place = postgres_url.public_name(self._conninfo, self.schema)
         self._owner = os.getpid()
+        self._statement, self._used, self._resting = "", 0.0, False
         self._last_lane = 1 + secrets.randbelow(LANES)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = self._connect()
         try:
@@ -59,18 +56,24 @@ class PostgresStore(Store):
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         try:
             import psycopg
+            from psycopg.conninfo import make_conninfo
         except ImportError:
-            problem = "a PostgreSQL ledger needs psycopg, which is not installed"
-            raise LedgerError(problem, extras.install("postgres")) from None
+            raise LedgerError("a PostgreSQL ledger needs psycopg", extras.install("postgres")) from None
+        options, until = postgres_session.options(self._timeout), time.monotonic() + self._timeout
+        for attempt in count():
+            try:
+                connection = psycopg.connect(self._conninfo, autocommit=True, **options)
+                break
+            except psycopg.Error as exc:
+                state = exc.sqlstate or postgres_session.refusal(make_conninfo(self._conninfo, **options))
+            if state not in postgres_session.TRY_AGAIN or time.monotonic() >= until:
+                raise self._meaning(state, "OperationalError") from None
+            postgres_session.pause(attempt)
         with self._translated():
-            connection = psycopg.connect(self._conninfo, **postgres_session.options(self._timeout))
-            connection.execute(f'set search_path = "{self.schema}"')
-            for setting in postgres_session.settings(self._timeout):
-                connection.execute(setting)
-            if self.read_only:
-                connection.execute("set default_transaction_read_only = on")
-            return connection
-        raise AssertionError
+            version, read_only = connection.info.server_version, self.read_only
+            connection.execute(postgres_session.settings(self._timeout, self.schema, version, read_only=read_only))
+            self._used = time.monotonic()
+        return connection
 
     def _prepare(self, *, create: bool, migrate: bool) -> None:
         """Check that the schema is a ledger of a known version, or make it one."""
@@ -80,10 +83,14 @@ class PostgresStore(Store):
                 hint = "name another with ?schema=NAME"
                 raise LedgerError(f"{self.name} holds tables of another kind", hint)
             if not create:
-                raise MissingLedgerError(
-                    f"there is no ledger at {self.name}", "`dptext run` and Ledger.open(url) make one"
-                )
+                hint = "`dptext run` and Ledger.open(url) make one"
+                raise MissingLedgerError(f"there is no ledger at {self.name}", hint)
             self._make()
+        elif not self.rows(_USABLE, (self.schema,))[0][0]:
+            hint = "`dptext ledger grants --role auditor` prints what to grant"
+            raise LedgerError(
+                f"the ledger {self.name} may not be used by this user: it lacks USAGE on the schema", hint
+            )
         self.version = self._stored_version()
         self.require_version(migrate=migrate)
         if migrate and self.version < VERSION:
@@ -100,7 +107,8 @@ class PostgresStore(Store):
 
     def _make(self) -> None:
         with self.transaction():
-            self._run(f'create schema if not exists "{self.schema}"', ())
+            if not self._run(_SCHEMAS, (self.schema,)).fetchall():  # to make it takes more than to own it
+                self._run(f'create schema if not exists "{self.schema}"', ())
             if self._run(_TABLES, (self.schema,)).fetchall():
                 return  # another process was faster
             for statement in schema():
@@ -215,8 +223,21 @@ class PostgresStore(Store):
             self._connection, self._owner, self._depth = self._connect(), os.getpid(), 0
         if self._connection is None:
             raise LedgerError(f"the ledger {self.name} is closed", "open it again")
+        if self._resting or self._rests():
+            self._resting = True  # also where no connection is left now
+            self._connection.close()
+            self._connection, self._resting = self._connect(), False
+        self._statement = sql
         plain = tuple(int(value) if isinstance(value, bool) else value for value in values)
-        return self._connection.execute(dialect(sql), plain, binary=True)
+        try:
+            return self._connection.execute(dialect(sql), plain, binary=True)
+        finally:
+            self._used = time.monotonic()
+
+    def _rests(self) -> bool:
+        """Return whether the server has ended this session between two calls, or is about to."""
+        idle = self._connection is not None and self._connection.info.transaction_status == 0
+        return idle and time.monotonic() - self._used > postgres_session.IDLE / 2
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -229,18 +250,20 @@ class PostgresStore(Store):
         try:
             yield
         except psycopg.Error as exc:
-            failure = self._meaning(exc)
+            failure = self._meaning(exc.sqlstate or "", type(exc).__name__)
         else:
             return
         raise failure from None
 
-    def _meaning(self, exc: psycopg.Error) -> LedgerError:
-        state = exc.sqlstate or ""
+    def _meaning(self, state: str, what: str) -> LedgerError:
+        if state == _DENIED:
+            said, hint = postgres_grants.lacking(self._statement)
+            return LedgerError(f"the ledger {self.name} may not be so used by this user: {said}", hint)
         kind, said, hint = next(
             (meaning for prefix, meaning in _MEANINGS.items() if state.startswith(prefix)),
             _UNREACHABLE
             if not state
-            else (LedgerError, f"cannot be used ({type(exc).__name__} {state})", "run `dptext ledger verify`"),
+            else (LedgerError, f"cannot be used ({what} {state})", "run `dptext ledger verify`"),
         )
         return kind(f"the ledger {self.name} {said.format(timeout=self._timeout)}", hint)
 
@@ -255,6 +278,9 @@ def there_is(url: str) -> bool:
 
 
 _INHERITED: list[Any] = []
+_DENIED = "42501"
+_SCHEMAS = "select 1 from pg_namespace where nspname=?"
+_USABLE = "select has_schema_privilege(?, 'usage')"
 _TABLES = "select tablename from pg_tables where schemaname=?"
 _COLUMNS = (
     "select table_name::text, column_name::text from information_schema.columns where table_schema=?"
@@ -273,7 +299,16 @@ _MEANINGS: dict[str, tuple[type[LedgerError], str, str]] = {
         "ended a write of this process, which had been silent while others waited",
         NOTHING,
     ),
-    "53300": (UnavailableLedgerError, "has no connection left", f"free some connections; {NOTHING}"),
+    "53300": (
+        LockedLedgerError,
+        "has had no connection left for {timeout:g} s",
+        f"raise max_connections, or run fewer tasks at once; {NOTHING}",
+    ),
+    "08P01": (
+        UnavailableLedgerError,
+        "is behind a pooler that gave no connection for {timeout:g} s",
+        f"PgBouncer's max_client_conn must exceed the number of tasks; {NOTHING}",
+    ),
     "53": (LedgerError, "has no room left", f"free some space; {NOTHING}"),
     "57014": (UnavailableLedgerError, "ended a statement that took too long", NOTHING),
     "57P": (UnavailableLedgerError, "was shut down by its server, or ended this session", NOTHING),
@@ -285,27 +320,4 @@ _MEANINGS: dict[str, tuple[type[LedgerError], str, str]] = {
         "look at the URL that the policy's reference names, and at pg_hba.conf",
     ),
     "3D000": (LedgerError, "is in a database that does not exist", "make the database, or name another"),
-    "42501": (LedgerError, "may not be used by this user", "grant the user usage and create on the schema"),
 }
-
-
-def _read(url: str) -> tuple[str, str]:
-    """Split a URL into the connection string and the name of the schema."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:  # it quotes the URL
-        hint = "write postgresql://user@host:port/database?schema=NAME; several hosts stand in a list with commas"
-        raise LedgerError("the ledger's URL cannot be read", hint) from None
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    schema = dict(query).get("schema", DEFAULT_SCHEMA)
-    if not _SCHEMA_NAME.fullmatch(schema):
-        raise LedgerError("the schema in the ledger's URL is no plain name", "use lower-case letters, digits and _")
-    rest = urlencode([pair for pair in query if pair[0] != "schema"])
-    return urlunsplit(parts._replace(query=rest)), schema
-
-
-def _public_name(conninfo: str, schema: str) -> str:
-    """Name a ledger by its hosts, without its user and password."""
-    parts = urlsplit(conninfo)
-    hosts = parts.netloc.rpartition("@")[2].lower().translate({ord("["): None, ord("]"): None})
-    return f"postgresql://{hosts}{parts.path} (schema {schema})"

@@ -1,0 +1,172 @@
+"""Roles of a ledger in PostgreSQL: each does what it is for, logged in as itself, and hears what it lacks."""
+
+import psycopg
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl.cli.app import app
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger import Ledger, Outcome, Scope
+from dptext_etl.ledger.storage.postgres_grants import WRITES, lacking, script
+from dptext_etl.policy import Cap
+
+from .conftest import ID_KEY, Kit
+
+KEY = f"env:{ID_KEY}"
+DENIED = "may not be so used by this user: it lacks"
+
+
+@pytest.fixture(scope="module")
+def admin(postgres):
+    """A superuser's connection, and a login for each role."""
+    with psycopg.connect(postgres.url().partition("?")[0], autocommit=True, client_encoding="UTF8") as connection:
+        for role in ("the owner", "o'writer", 'au"ditor', "stranger"):
+            connection.execute(psycopg.sql.SQL("create role {} login").format(psycopg.sql.Identifier(role)))
+        yield connection
+
+
+@pytest.fixture
+def place(postgres):
+    return postgres.url()
+
+
+def as_role(place, role):
+    return place.replace("dptext@", f"{role.replace(' ', '%20').replace(chr(34), '%22').replace(chr(39), '%27')}@")
+
+
+def granted(admin, place, kind, name):
+    done = CliRunner().invoke(app, ["ledger", "grants", "--role", kind, "--to", name, "--ledger", place])
+    assert done.exit_code == 0, done.output
+    admin.execute(done.stdout)
+
+
+def ready(admin, place):
+    """A ledger that its owner made, with a writer and an auditor."""
+    granted(admin, place, "owner", "the owner")
+    Ledger.open(as_role(place, "the owner"), KEY).close()
+    granted(admin, place, "writer", "o'writer")
+    granted(admin, place, "auditor", 'au"ditor')
+    return Kit(as_role(place, "o'writer")), as_role(place, 'au"ditor')
+
+
+def test_a_writer_does_all_that_writers_do(admin, place):
+    kit, _ = ready(admin, place)
+    ref = kit.ref(refundable=True)
+    scope, cap = Scope("reviews", "2026"), Cap(epsilon=900, period="2026")
+    for turn in range(12):  # so many runs are merged
+        ids = [f"{turn}-{row}" for row in range(20)]
+        assert set(kit.reserve(ids, [f"p{row}" for row in range(20)], 2, cap=cap, refs=[ref])) == {Outcome.RESERVED}
+        kit.commit(ids[:15], ref=ref, spent=[1_000_000] * 15)
+    ids = pa.array(["0-0", "0-1"])
+    step = {"name": "again", "cfg": "ab" * 32, "model_hash": "cd" * 32, "training_provenance": "public"}
+    kit.ledger.post("job", ref, "ef" * 32, [step], ids, kit.keys(ref, ids.to_pylist()))
+    kit.ledger.record_publication(ref, "v1", "ab" * 32, 100)
+    kit.ledger.retire([ref], "v", "v2", "cd" * 32, 90)
+    kit.ledger.set_cap(scope, Cap(epsilon=800, period="2026"))
+    kit.ledger.forget("reviews", pa.array(["0-0"]), pa.array([], pa.string()))
+    kit.ledger.readmit("reviews", pa.array(["0-0"]), "by mistake")
+    kit.ledger.expire("job")
+    kit.reserve(["late"], refs=[ref], job="late")
+    kit.ledger.abort("late", compute_never_started=True, reason="never computed")
+    kit.ledger.accept_units("reviews", {"eps_pure": 1.0}, "accounts were merged")
+    kit.ledger.freeze("reviews", "by hand")
+    kit.ledger.thaw("reviews", {"eps_pure": 1.0})
+    kit.ledger.revoke(kit.ref(release="r2"), "no longer wanted")
+    kit.sound()
+    store = kit.ledger._book.store
+    assert store.rows("select count(*) < 12 from run where space like 'records/%'") == [(True,)], "runs are not merged"
+    for statement, lacks in (("update event set body=''", "UPDATE"), ("delete from event", "DELETE")):
+        with pytest.raises(LedgerError, match=f"{DENIED} {lacks} on the table event"):
+            store.execute(statement)
+    with pytest.raises(LedgerError, match=f"{DENIED} CREATE on the schema"):
+        store.execute("create table other(a int)")
+    kit.ledger.close()
+
+
+def test_an_auditor_reads_everything_and_hears_what_it_lacks(admin, place, tmp_path):
+    kit, auditor = ready(admin, place)
+    kit.reserve(["a", "b"], cap=9)
+    kit.commit(["a"])
+    with Ledger.open(auditor, KEY, create=False, read_only=True) as ledger:
+        assert ledger.verify().ok
+        assert ledger.write_tables(tmp_path / "tables")["record"] == 2
+        assert ledger.show() == kit.ledger.show()
+        assert ledger.export() == kit.ledger.export()
+    eager = Kit(auditor)  # not asked to be read-only
+    ref = kit.ref()
+    for act, lacks in (
+        (lambda: eager.reserve(["c"], cap=9, refs=[ref]), "INSERT on the table segment"),
+        (lambda: eager.commit(["b"], ref=ref), "INSERT on the table event"),
+        (lambda: eager.ledger.freeze("reviews", "by hand"), "INSERT on the table event"),
+        (lambda: Ledger.migrate(auditor), None),
+    ):
+        if lacks is None:
+            act()  # there is nothing to migrate
+            continue
+        with pytest.raises(LedgerError, match=f"{DENIED} {lacks}") as caught:
+            act()
+        assert "dptext ledger grants --role writer" in str(caught.value)
+    eager.ledger.close()
+    kit.sound()
+    kit.ledger.close()
+
+
+def test_a_stranger_hears_what_it_lacks(admin, place):
+    stranger = as_role(place, "stranger")
+    with pytest.raises(
+        LedgerError, match=f"{DENIED} CREATE on the database\nHint: `dptext ledger grants --role owner`"
+    ):
+        Ledger.open(stranger, KEY)
+    kit, _ = ready(admin, place)
+    with pytest.raises(LedgerError, match="lacks USAGE on the schema"):
+        Ledger.open(stranger, KEY)
+    admin.execute(f"grant usage on schema {place.rpartition('=')[2]} to stranger")
+    with pytest.raises(LedgerError, match=f"{DENIED} SELECT on the table meta\nHint: .* --role auditor"):
+        Ledger.open(stranger, KEY)
+    kit.ledger.close()
+
+
+def test_an_owner_takes_over_a_ledger_of_another_role(admin, place):
+    kit = Kit(place)
+    kit.reserve(["a"], cap=9)
+    kit.ledger.close()
+    granted(admin, place, "owner", "the owner")
+    owned = Kit(as_role(place, "the owner"))
+    assert owned.reserve(["a", "b"], cap=9) == [Outcome.PENDING, Outcome.RESERVED]
+    owned.ledger._book.store.execute("alter table meta add column extra int")
+    owned.ledger._book.store.execute("alter table meta drop column extra")
+    owned.sound()
+    owned.ledger.close()
+
+
+def test_every_table_has_a_grant(kit):
+    if "://" in kit.place:
+        assert set(WRITES) == set(kit.ledger._book.store.columns())
+
+
+def test_names_are_quoted():
+    assert 'ON DATABASE "my ""db""" TO "o\'x";' in script("auditor", "o'x", 'my "db"', "ledger")
+    assert "'o''x'" in script("owner", "o'x", "db", "ledger")
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("insert or replace into meta values(?,?)", "INSERT and UPDATE on the table meta"),
+        ("select seq, (select 1) from batch where seq=?", "SELECT on the table batch"),
+        ("update tally set records=?", "UPDATE on the table tally"),
+        ("\n  delete from run where id=?", "DELETE on the table run"),
+        ("create table run(id int)", "CREATE on the schema"),
+    ],
+)
+def test_what_is_lacking_follows_from_the_statement(statement, said):
+    assert lacking(statement)[0] == f"it lacks {said}"
+
+
+def test_a_file_has_no_roles(tmp_path):
+    for url, said in ((str(tmp_path / "l.db"), "has no roles"), ("postgresql://u:secret@h", "names no database")):
+        done = CliRunner().invoke(app, ["ledger", "grants", "--role", "writer", "--ledger", url])
+        assert done.exit_code == 2
+        assert said in done.output
+        assert "secret" not in done.output

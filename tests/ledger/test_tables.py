@@ -1,0 +1,271 @@
+"""The plain tables of a ledger: what `verify` derives, in units, without an id or a text; and SQL over them."""
+
+import json
+import math
+import re
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from dptext_etl.cli.app import app
+from dptext_etl.column import INFINITE
+from dptext_etl.errors import InputError
+from dptext_etl.guarantee import ADDITIVE, steps
+from dptext_etl.id_forms import IdForm
+from dptext_etl.ledger import IdForms, Ledger
+from dptext_etl.ledger.audit import query
+from dptext_etl.ledger.audit.derive import derive
+from dptext_etl.ledger.audit.recount import charges
+from dptext_etl.ledger.audit.remaining import counted
+from dptext_etl.ledger.audit.table_schemas import SCHEMAS
+from dptext_etl.ledger.audit.tables import in_units
+from dptext_etl.ledger.storage.parts import Fold, fold
+from dptext_etl.ledger.storage.passes import passes
+from dptext_etl.ledger.terms import State
+from tests.frozen import events
+
+from .conftest import ID_KEY
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "ledger.md"
+
+
+@pytest.fixture
+def full(new_place):
+    """A ledger in which everything happened that can, and a version from which a person was taken out."""
+    place, key = str(new_place("full")), f"env:{ID_KEY}"
+    events.write(place, key)
+    with Ledger.open(place, key) as ledger:
+        book = events.Writer(ledger)
+        ledger.retire([book.release()], "v1", "v2-0123456789ab", events.digest("later").hex(), 3)
+        ledger.forget("reviews", pa.array(["r1"]), pa.array([], pa.string()))
+        yield ledger
+
+
+def exported(ledger, folder):
+    counts = ledger.write_tables(folder)
+    tables = {name: pl.read_parquet(folder / f"{name}.parquet") for name in SCHEMAS}
+    assert counts == {name: frame.height for name, frame in tables.items()}
+    return tables
+
+
+def steps_of(component, amounts):
+    """Amounts of a table as the ledger counts them, exactly."""
+    return [amount if math.isinf(amount) else round(Fraction(amount) * steps(component)) for amount in amounts]
+
+
+def test_the_tables_hold_what_verify_derives(full, tmp_path):
+    tables = exported(full, tmp_path / "tables")
+    book = full._book
+    with book.store.snapshot():
+        derived = derive(book)
+    assert derived.problems == []
+    assert Counter(tables["event"]["kind"]) == derived.events
+    assert dict(tables["event"].select("event", "event_hash").iter_rows()) == {
+        entry.seq: entry.hash.hex() for entry in book.journal.entries()
+    }
+    for row in tables["release"].iter_rows(named=True):
+        said, tally = derived.releases[row["release_id"]], derived.tallies.get((row["release_id"], row["nonce"]), {})
+        assert [row[name] for name in ("dataset", "text_column", "release", "cfg")] == [
+            said[name] for name in ("dataset", "column", "release", "cfg")
+        ]
+        assert row["guarantee"] == said["facts"]["class"]
+        assert row["revoked_by"] == derived.revoked.get((said["dataset"], said["release"]))
+        assert {name: row[name] for name in ("records", "committed", "expired", "aborted")} == {
+            name: tally.get(name, 0) for name in ("records", "committed", "expired", "aborted")
+        }
+        assert steps_of("eps_pure", [row["largest_eps_pure"]]) == [
+            math.inf if tally.get("endless") else tally.get("max_pure", 0)
+        ]
+    assert {
+        (row["release_id"], row["nonce"], row["version"]): (row["manifest"], row["rows"])
+        for row in tables["publication"].iter_rows(named=True)
+    } == derived.publications
+    held = tables["record"].group_by("batch", maintain_order=True).agg("batch_row", "state")
+    assert {batch: states for batch, _, states in held.iter_rows()} == {
+        seq: [State(state).name for state in item.states] for seq, item in derived.batches.items()
+    }
+    assert all(rows == [*range(len(rows))] for rows in held["batch_row"].to_list())
+
+
+def test_balances_are_the_sums_that_verify_derives_and_those_of_the_records(full, tmp_path):
+    tables = exported(full, tmp_path / "tables")
+    book, compared = full._book, 0
+    with book.store.snapshot():
+        derived = derive(book)
+        for number, (name, period, unit) in derived.scopes.items():
+            pinned = book.scopes.by_id(number)
+            of_scope = (pl.col("scope") == name) & (pl.col("period") == period)
+            stored = tables["balance"].filter(of_scope)
+            assert set(stored["unit"]) == {unit} if stored.height else True
+            batches = [seq for seq, item in derived.batches.items() if item.scope == number]
+            for at, component in enumerate(counted(pinned)):
+                mine = stored.filter(pl.col("component") == component)
+                table = dict(zip(mine["unit_hash"], steps_of(component, mine["used"]), strict=True))
+                if pinned.measure is not None:
+                    for each in passes(book.segments, book.journal, derived.rows(batches)):
+                        units, _, amounts = charges(derived, each, batches, counted(pinned))
+                        part = fold(units, amounts, Fold.SUM)
+                        hashes = [
+                            f"{hi:016x}{lo:016x}" for hi, lo in zip(*map(np.ndarray.tolist, part.ids), strict=True)
+                        ]
+                        assert table == dict(zip(hashes, part.values[at].tolist(), strict=True))
+                    assert set(steps_of(component, mine["cap"])) <= {pinned.limits[at]}
+                    assert steps_of(component, mine["remaining"]) == [
+                        pinned.limits[at] - used for used in table.values()
+                    ]
+                rows = tables["record"].filter(of_scope & ~pl.col("canary"))
+                summed = Counter()
+                for digits, amount in zip(rows["unit_hash"], steps_of(component, rows[component]), strict=True):
+                    summed[digits] += amount
+                assert table == dict(summed)
+                compared += len(table)
+    assert compared >= 12
+
+
+def test_a_record_says_what_became_of_it(kit, tmp_path):
+    canary = np.array([False, False, True])
+    ref = kit.ref(refundable=True)
+    kit.reserve(["a", "b", "planted"], ["ann", "bob", None], [2, 3, 4], cap=9, refs=[ref], canary=canary)
+    kit.commit(["a"], ref=ref, positions=[1], spent=[500_000])
+    kit.reserve(["c"], ["bob"], 1, cap=9, refs=[ref], job="other")
+    kit.ledger.abort("other", compute_never_started=True, reason="never computed")
+    rows = exported(kit.ledger, tmp_path / "tables")["record"].rows(named=True)
+    names = ("state", "canary", "reserved_positions", "positions", "reserved_eps_pure", "eps_pure", "eps_tight")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        ("COMMITTED", False, 2, 1, 2.0, 0.5, 2.0),
+        ("RESERVED", False, 3, None, 3.0, 3.0, 3.0),
+        ("RESERVED", True, 4, None, 4.0, 0.0, 0.0),
+        ("ABORTED", False, 1, None, 1.0, 0.0, 0.0),
+    ]
+    assert [row["digest"] is not None for row in rows] == [True, False, False, False]
+    assert {rows[0]["record_hash"], rows[1]["unit_hash"]} <= {*kit.ledger.hashes(["a", "bob"])}
+    assert rows[2]["unit_hash"] is None
+
+
+def test_no_id_and_no_text_stands_in_any_table(kit, tmp_path):
+    names = [f"findable-{i:03d}" for i in range(50)]
+    kit.reserve(names, [f"person-{i}" for i in range(50)], cap=9, texts="a sentence to be found")
+    kit.commit(names[:20], texts="a sentence to be found", outputs="released words")
+    identities = kit.keys(kit.ref(), names, "a sentence to be found").to_pylist()
+    for frame in exported(kit.ledger, tmp_path / "tables").values():
+        written = frame.write_ndjson()
+        assert not [text for text in ("findable", "person-", "sentence", "released words") if text in written]
+        assert not [key for key in identities if key.hex()[:32] in written], "identities follow from texts"
+
+
+@given(st.integers(0, INFINITE), st.sampled_from(ADDITIVE))
+def test_an_amount_in_units_is_exact_or_an_upper_bound(amount, component):
+    (found,) = in_units(component, np.array([amount])).tolist()
+    if amount == INFINITE:
+        assert found == math.inf
+    elif amount <= 1 << 53:
+        assert round(Fraction(found) * steps(component)) == amount
+        assert found == amount / steps(component)
+    else:
+        assert Fraction(found) >= Fraction(amount, steps(component))
+
+
+def test_an_export_takes_no_place_that_is_taken_and_leaves_nothing_half(kit, tmp_path, monkeypatch):
+    kit.reserve(["a"])
+    (tmp_path / "empty").mkdir()
+    kit.ledger.write_tables(tmp_path / "empty")
+    with pytest.raises(InputError, match="holds something already"):
+        kit.ledger.write_tables(tmp_path / "empty")
+    with pytest.raises(InputError, match="cannot be written"):
+        kit.ledger.write_tables(tmp_path / "no" / "folder")
+    monkeypatch.setattr(kit.ledger._book.segments, "read", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        kit.ledger.write_tables(tmp_path / "broken")
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["empty"]
+
+
+def test_the_columns_are_those_of_the_page():
+    section = PAGE.read_text().partition("{#tables}")[2].partition("\n## ")[0]
+    found = {}
+    for table, rows in re.findall(r"^### `(\w+)`.*?\n((?:.|\n)*?)(?=^### |\Z)", section, re.MULTILINE):
+        for names, kind in re.findall(r"^\| (`.*?`) \| (\w+) \|", rows, re.MULTILINE):
+            found.setdefault(table, {}).update(dict.fromkeys(re.findall(r"`(\w+)`", names), kind))
+    kinds = {
+        "int64": "integer",
+        "string": "text",
+        "bool": "boolean",
+        "double": "float",
+        "timestamp[ms, tz=UTC]": "time",
+    }
+    assert found == {name: {field.name: kinds[str(field.type)] for field in schema} for name, schema in SCHEMAS.items()}
+    assert [list(columns) for columns in found.values()] == [schema.names for schema in SCHEMAS.values()]
+
+
+def asked(kit, sql, *options):
+    key = ["--id-key", f"env:{ID_KEY}"] if "://" in kit.place else []
+    return CliRunner().invoke(app, ["ledger", "query", sql, "--ledger", kit.place, *key, *options])
+
+
+def test_a_question_is_answered_in_sql(kit, tmp_path):
+    forms = IdForms(IdForm("string"), IdForm("string", normalize=("casefold",)))
+    kit.reserve(["a", "b", "c"], ["ann", "ann", "bob"], [2, 3, 4], cap=9, forms=forms)
+    kit.commit(["a"])
+    mine = "record JOIN asked ON unit_hash = hash"
+    sql = f"SELECT state, ROUND(SUM(eps_pure), 6) AS eps FROM {mine} GROUP BY state ORDER BY state"
+    done = asked(kit, sql, "--id", "ANN", "--json")
+    assert json.loads(done.stdout) == {"columns": ["state", "eps"], "rows": [["COMMITTED", 2.0], ["RESERVED", 3.0]]}
+    assert asked(kit, sql, "--id", "nobody", "--json").exit_code == 0
+    done = asked(kit, "SELECT scope, used, cap, remaining FROM balance ORDER BY remaining LIMIT 1")
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["scope", "used", "cap", "remaining"],
+        ["dataset:reviews", "5.0", "9.0", "4.0"],
+    ]
+    kit.ledger.write_tables(tmp_path / "tables")
+    sql = "SELECT COUNT(*) AS n FROM event"
+    again = CliRunner().invoke(app, ["ledger", "query", sql, "--tables", str(tmp_path / "tables")])
+    assert again.stdout.split() == ["n", str(kit.sound()["events"])]
+
+
+def test_a_query_that_cannot_be_answered_quotes_nothing(kit):
+    kit.reserve(["a"])
+    for sql in (
+        "SELECT 'findable' frm event",
+        "SELECT findable FROM event",
+        "SELECT CAST(kind AS INT) FROM event WHERE kind <> 'findable'",
+        "SELECT * FROM findable",
+        "SELECT 'findable'; SELECT 1",
+        "",
+    ):
+        done = asked(kit, sql)
+        assert done.exit_code == 2, (sql, done.output)
+        assert "cannot be answered" in done.output
+        assert "findable" not in done.output
+        assert "RESERVE" not in done.output
+    with pytest.raises(InputError, match=r"SQLInterfaceError at line: 1, column: 24"):
+        query.answer("SELECT 'findable' AS a b", Path())
+
+
+def test_a_query_names_one_place(kit, tmp_path):
+    run = CliRunner().invoke
+    for options, said in (
+        ([], "reads a ledger or exported tables"),
+        (["--ledger", kit.place, "--tables", str(tmp_path)], "reads a ledger or exported tables"),
+        (["--tables", str(tmp_path), "--id", "a"], "hold no id key"),
+        (["--tables", str(tmp_path)], "has no table event"),
+    ):
+        done = run(app, ["ledger", "query", "SELECT * FROM event", *options])
+        assert done.exit_code == 2
+        assert said in str(done.exception) + done.output
+
+
+def test_without_a_folder_the_public_view_is_printed(kit, tmp_path):
+    kit.reserve(["a"], cap=9)
+    run = CliRunner().invoke
+    assert json.loads(run(app, ["ledger", "export", "--ledger", kit.place]).stdout) == kit.ledger.export()
+    folder = tmp_path / "tables"
+    done = run(app, ["ledger", "export", str(folder), "--ledger", kit.place, "--json"])
+    assert json.loads(done.stdout)["tables"] == {"record": 1, "balance": 1, "event": 3, "release": 1, "publication": 0}
+    assert sorted(path.stem for path in folder.iterdir()) == sorted(SCHEMAS)
