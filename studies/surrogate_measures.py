@@ -33,8 +33,8 @@ from dptext_etl_eval.pairs import words_of
 from dptext_etl_eval.statistics import macro_f1, unseen
 
 EVERYDAY = "everyday-30k"
-VECTORS = {"sgns": "sgns_300d_30k", "counter-fitted": "counterfit_300d_30k"}
-FEWER = "Snips, encoders side by side"
+FEWER = {name: f"{name}, encoders side by side" for name in ("Snips", "Banking77", "SST-2")}
+"""Sets on which encoders are compared, by set."""
 SNIPS_BY_DOMAIN = {
     "Restaurants": "BookRestaurant",
     "Weather": "GetWeather",
@@ -82,7 +82,9 @@ def data_sets(data: Path) -> dict[str, DataSet]:
     sentences, phrases = _rows(uci), _rows(_train(sst, 10_000))
     found = [
         DataSet("Snips", _rows(_train(snips, 10_000)), _rows(_test(snips)), _rows(_some(turns, 10_000))),
-        DataSet(FEWER, _rows(_train(snips, 3_000)), _rows(_test(snips))),
+        DataSet(FEWER["Snips"], _rows(_train(snips, 3_000)), _rows(_test(snips))),
+        DataSet(FEWER["Banking77"], _rows(_train(bank, 3_000)), _rows(_test(bank))),
+        DataSet(FEWER["SST-2"], _rows(_train(sst, 3_000)), _rows(_test(sst))),
         DataSet("ATIS", _rows(_train(atis)), _rows(_test(atis))),
         DataSet("Banking77", _rows(_train(bank, 10_000)), _rows(_test(bank))),
         DataSet("SST-2", phrases, _rows(_test(sst)), _joined(films, sentences)),
@@ -136,7 +138,6 @@ class Made:
         sentences: Whether they are cut.
         task: Name of the data set whose public labeled texts teach the task's directions; None for `words`.
         vectors: Word vectors.
-        half_whitening: Whether strong directions are weakened.
         model: Name of a model of sentence-transformers in the place of word vectors.
     """
 
@@ -144,7 +145,6 @@ class Made:
     sentences: bool = False
     task: str | None = None
     vectors: str = "english-20k"
-    half_whitening: bool = True
     model: str | None = None
 
 
@@ -153,9 +153,6 @@ MINILM = "all-MiniLM-L6-v2"
 TURNS, REVIEWS, ARTICLES = "sgd_utterances", "imdb_unsup", "wiki_en"
 CORPORA: dict[str, Made] = {
     "dialogue turns": Made(TURNS),
-    "dialogue turns, not whitened": Made(TURNS, half_whitening=False),
-    "dialogue turns, sgns vectors": Made(TURNS, vectors="sgns"),
-    "dialogue turns, counter-fitted vectors": Made(TURNS, vectors="counter-fitted"),
     "dialogue turns, contrastive vectors": Made(TURNS, vectors="english-encoder"),
     "dialogue turns, all-MiniLM-L6-v2": Made(TURNS, model=MINILM),
     "dialogue turns, task": Made(TURNS, task="Snips"),
@@ -189,7 +186,6 @@ def corpus(name: str, data: Path, room: Path, sets: Mapping[str, DataSet], *, bu
             labelled = room / f"{folder.name}-labeled.parquet"
             pl.DataFrame(sets[made.task].public, schema=["text", "label"]).write_parquet(labelled)
             task = [Source(labelled, label="label")]
-        vectors = VECTORS.get(made.vectors)
         options = Options(
             name=name,
             licence="that of the source: for measuring",
@@ -197,9 +193,8 @@ def corpus(name: str, data: Path, room: Path, sets: Mapping[str, DataSet], *, bu
             cleaning=Cleaning(5, 25, made.sentences),
             encoder="sentence-transformers" if model else "task" if task else "words",
             model=model,
-            vectors=str(data / "word_vectors" / f"{vectors}.npz") if vectors else made.vectors,
+            vectors=made.vectors,
             task=task,
-            half_whitening=made.half_whitening,
         )
         build([Source(source)], folder, options)
     return Corpus.open(folder)
