@@ -33,7 +33,7 @@ from dptext_etl_eval.pairs import words_of
 from dptext_etl_eval.statistics import macro_f1, unseen
 
 EVERYDAY = "everyday-30k"
-FEWER = {name: f"{name}, encoders side by side" for name in ("Snips", "Banking77", "SST-2")}
+FEWER = {name: f"{name}, encoders side by side" for name in ("Snips", "Banking77")}
 """Sets on which encoders are compared, by set."""
 SNIPS_BY_DOMAIN = {
     "Restaurants": "BookRestaurant",
@@ -84,7 +84,6 @@ def data_sets(data: Path) -> dict[str, DataSet]:
         DataSet("Snips", _rows(_train(snips, 10_000)), _rows(_test(snips)), _rows(_some(turns, 10_000))),
         DataSet(FEWER["Snips"], _rows(_train(snips, 3_000)), _rows(_test(snips))),
         DataSet(FEWER["Banking77"], _rows(_train(bank, 3_000)), _rows(_test(bank))),
-        DataSet(FEWER["SST-2"], _rows(_train(sst, 3_000)), _rows(_test(sst))),
         DataSet("ATIS", _rows(_train(atis)), _rows(_test(atis))),
         DataSet("Banking77", _rows(_train(bank, 10_000)), _rows(_test(bank))),
         DataSet("SST-2", phrases, _rows(_test(sst)), _joined(films, sentences)),
@@ -157,7 +156,6 @@ CORPORA: dict[str, Made] = {
     "dialogue turns, all-MiniLM-L6-v2": Made(TURNS, model=MINILM),
     "dialogue turns, task": Made(TURNS, task="Snips"),
     "film reviews": Made(REVIEWS, sentences=True),
-    "film reviews, all-MiniLM-L6-v2": Made(REVIEWS, sentences=True, model=MINILM),
     "film reviews, task of SST-2": Made(REVIEWS, sentences=True, task="SST-2"),
     "film reviews, task of UCI": Made(REVIEWS, sentences=True, task="UCI sentences"),
     "film reviews, task of IMDb": Made(REVIEWS, sentences=True, task="IMDb"),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from dptext_etl_eval.baselines import NAMES, PUBLIC, label_names, public_data
+from dptext_etl_eval.baselines import BLIND, NAMES, PUBLIC, label_names, public_data
 from dptext_etl_eval.statistics import macro_f1
 from frontier import tidy
 from frontier.data import CUTS, read
@@ -18,7 +18,8 @@ from frontier.tables import amount, figure, named, table
 
 MEASURE, SETS = "baselines", " (baselines)"
 """Name of the figures in the tidy file, and how names of their data sets end."""
-NOTHING = "<b>publish nothing</b>, do this instead: "
+LEVEL = 0.02
+"""A release must beat a guess by this much, at its budget and at every larger one: less is noise."""
 
 
 def rows() -> Iterator[dict[str, Any]]:
@@ -49,15 +50,30 @@ def baselines(found: pl.DataFrame, points: pl.DataFrame) -> str:
     return table(head, lines)
 
 
+def verdict(free: Mapping[str, float], best: Mapping[float, float]) -> str:
+    """Say from which epsilon on releases beat all guesses, or that none does.
+
+    Args:
+        free: Macro-F1 of guesses that need no private text.
+        best: Macro-F1 of the best release by epsilon.
+    """
+    name = max(free, key=lambda title: free[title])
+    above: list[float] = []
+    for epsilon, use in sorted(best.items(), reverse=True):
+        if use <= free[name] + LEVEL:
+            break
+        above.append(epsilon)
+    if not above:
+        return f"<b>publish nothing</b>, do this instead: {name}"
+    return f"more than {name} from ε = {amount(above[-1])} on"
+
+
 def _line(free: dict[str, float], sound: list[dict[str, Any]]) -> list[str]:
     """Return the cells of a data set; `sound` are its releases, the best first."""
     small = next((row for row in sound if row["epsilon_per_text"] <= 4.0), None)
-    best = max(free, key=lambda title: free[title])
-    above = [row for row in sound if row["use"] > free[best]]
-    least = min(above, key=lambda row: row["epsilon_per_text"], default=None)
-    said = f"{NOTHING}{best}" if least is None else f"more than {best} from ε = {amount(least['epsilon_per_text'])} on"
+    best = {row["epsilon_per_text"]: row["use"] for row in reversed(sound)}
     cells = [f"{sound[0]['n']:,}", figure(sound[0]["raw"]), *(figure(free.get(title)) for title in (NAMES, PUBLIC))]
-    return [*cells, _release(small), _release(sound[0]), said]
+    return [*cells, _release(small), _release(sound[0]), verdict({**free, BLIND: sound[0]["blind"]}, best)]
 
 
 def _release(row: dict[str, Any] | None) -> str:

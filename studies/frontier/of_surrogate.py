@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from dptext_etl_eval.baselines import NAMES, PUBLIC
-from frontier.baselines import NOTHING
+from frontier.baselines import verdict
 from frontier.tables import amount, figure, folded, table
 
 SETS = " (surrogate)"
@@ -35,7 +35,7 @@ def corpora(found: pl.DataFrame) -> str:
                 f"{here['n'].max():,}",
                 *(figure(value) or "–" for value in base.values()),
                 *(figure(best.get(at)) for at in SHOWN),
-                verdict(base, best),
+                verdict({name: value for name, value in base.items() if name != "raw" and value is not None}, best),
             ]
         )
         tested = f"{_value(here, TESTED):,.0f} raw texts for the test."
@@ -74,21 +74,6 @@ def words(found: pl.DataFrame) -> str:
         for name in here["mechanism"].unique(maintain_order=True)
     ]
     return table(head, rows)
-
-
-def verdict(base: dict[str, float | None], best: dict[float, float]) -> str:
-    """Say what the release brings beyond what is known without it.
-
-    Args:
-        base: Macro-F1 of "raw", and of guesses that need no private text; None where there is none.
-        best: Macro-F1 of the best line by epsilon.
-    """
-    free = {name: value for name, value in base.items() if name != "raw" and value is not None}
-    name = max(free, key=lambda one: free[one])
-    above = [epsilon for epsilon, value in sorted(best.items()) if value > free[name]]
-    if not above:
-        return f"{NOTHING}{name}"
-    return f"more than {name} from ε = {above[0]:g} on"
 
 
 def _lines(lines: pl.DataFrame, title: str = "corpus and encoder") -> str:

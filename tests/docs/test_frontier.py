@@ -132,11 +132,11 @@ def test_figures_of_one_family_take_the_place_of_its_earlier_ones(frontier, tmp_
 
 
 def test_the_page_says_where_a_release_brought_nothing(frontier):
-    verdict, public, names = (getattr(frontier.of_surrogate, name) for name in ("verdict", "PUBLIC", "NAMES"))
-    base = {"raw": 0.9, names: 0.6, public: 0.7, "guessing": 0.3}
-    assert verdict(base, {4.0: 0.6, 8.0: 0.65}) == "<b>publish nothing</b>, do this instead: public data alone"
-    assert verdict(base, {8.0: 0.75, 4.0: 0.6}) == "more than public data alone from ε = 8 on"
-    assert verdict({"raw": 0.9, public: None, "guessing": 0.3}, {4.0: 0.6}) == "more than guessing from ε = 4 on"
+    verdict, free = frontier.baselines.verdict, {"label names alone": 0.6, "public data alone": 0.7}
+    assert verdict(free, {4.0: 0.6, 8.0: 0.65}) == "<b>publish nothing</b>, do this instead: public data alone"
+    assert verdict(free, {8.0: 0.75, 4.0: 0.6}) == "more than public data alone from ε = 8 on"
+    assert verdict({"no texts at all": 0.3}, {4.0: 0.6}) == "more than no texts at all from ε = 4 on"
+    assert verdict(free, {2.0: 0.75, 4.0: 0.71, 8.0: 0.8}) == "more than public data alone from ε = 8 on", "noise at 4"
 
 
 def test_every_labeled_set_has_both_baselines(frontier):
@@ -155,14 +155,6 @@ def test_baselines_of_a_set_are_measured_again(frontier, shared_data, monkeypatc
     again = {(row["dataset"], row["figure"]): row["value"] for row in frontier.baselines.rows()}
     stored = frontier.tidy.read().filter(pl.col("dataset") == "UCI (baselines)").select("dataset", "figure", "value")
     assert again == {(name, figure): pytest.approx(value, abs=2e-3) for name, figure, value in stored.rows()}
-
-
-def test_a_set_whose_releases_lose_is_not_recommended(frontier):
-    release = {"n": 9, "raw": 0.9, "mechanism": "m", "variant": "", "epsilon_per_text": 4.0}
-    line = frontier.baselines._line({"label names alone": 0.6}, [{**release, "use": 0.5}])
-    assert line[-1] == "<b>publish nothing</b>, do this instead: label names alone"
-    line = frontier.baselines._line({"label names alone": 0.6}, [{**release, "use": 0.7}])
-    assert line[-1] == "more than label names alone from ε = 4 on"
 
 
 def test_ways_to_draw_are_told_apart_by_two_standard_errors(frontier):
