@@ -116,6 +116,17 @@ def test_names_that_are_no_words_give_no_figure():
     assert score.value is None or score.raw is None
 
 
+def test_the_learner_finds_a_rare_label_among_noisy_texts():
+    from dptext_etl_eval.classifier import counted, fit
+
+    random = np.random.default_rng(5)
+    truth = np.array(["rare"] * 60 + ["usual"] * 1_140)
+    right = random.random(len(truth)) < 0.4  # other texts are drawn uniformly from both kinds
+    shown = np.where(right, truth, np.array(["rare", "usual"])[random.integers(0, 2, len(truth))])
+    texts = [f"{('quiet', 'loud')[one == 'rare']} w{random.integers(0, 50)}" for one in shown]
+    assert list(fit(counted(texts), truth)(counted(["loud w1", "quiet w1"]))) == ["rare", "usual"]
+
+
 def test_records_of_one_person_add_up():
     def half(text):  # every other release reveals the city
         return text if hash_of(text) % 2 else text.replace("paris", "").replace("oslo", "").replace("rome", "")

@@ -35,6 +35,13 @@ def test_learners_see_words_vectors_or_both(utility):
     assert utility.measures.guessing(TEST, (TRAIN[0], ["hotel"] * 40)) == 0.5
 
 
+def test_no_study_or_example_brings_a_learner_of_its_own():
+    for folder in ("studies", "examples"):
+        for path in (ROOT / folder).rglob("*.*"):
+            if path.suffix in (".py", ".ipynb"):
+                assert "LogisticRegression" not in path.read_text(encoding="utf-8"), path
+
+
 def test_a_stopped_run_goes_on_where_it_was(utility, tmp_path):
     kept = utility.Kept(tmp_path / "figures.jsonl")
     assert kept.figure(("one", 1), lambda: 0.5) == 0.5
