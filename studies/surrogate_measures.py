@@ -21,7 +21,7 @@ import pyarrow as pa
 from dptext_etl import load
 from dptext_etl.column import draw
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.building import Options, build
+from dptext_etl.corpora.building import TEXTS, Options, build
 from dptext_etl.corpora.cleaning import Cleaning
 from dptext_etl.corpora.named import names
 from dptext_etl.corpora.recalibrating import encoded
@@ -35,6 +35,7 @@ from dptext_etl_eval.statistics import macro_f1, unseen
 EVERYDAY = "everyday-30k"
 FEWER = {name: f"{name}, encoders side by side" for name in ("Snips", "Banking77")}
 """Sets on which encoders are compared, by set."""
+SMALL = "Snips, 3,000 texts"
 SNIPS_BY_DOMAIN = {
     "Restaurants": "BookRestaurant",
     "Weather": "GetWeather",
@@ -82,8 +83,9 @@ def data_sets(data: Path) -> dict[str, DataSet]:
     sentences, phrases = _rows(uci), _rows(_train(sst, 10_000))
     found = [
         DataSet("Snips", _rows(_train(snips, 10_000)), _rows(_test(snips)), _rows(_some(turns, 10_000))),
-        DataSet(FEWER["Snips"], _rows(_train(snips, 3_000)), _rows(_test(snips))),
-        DataSet(FEWER["Banking77"], _rows(_train(bank, 3_000)), _rows(_test(bank))),
+        DataSet(SMALL, _rows(_train(snips, 3_000)), _rows(_test(snips))),
+        DataSet(FEWER["Snips"], _rows(_train(snips, 2_000)), _rows(_test(snips))),
+        DataSet(FEWER["Banking77"], _rows(_train(bank, 2_000)), _rows(_test(bank))),
         DataSet("ATIS", _rows(_train(atis)), _rows(_test(atis))),
         DataSet("Banking77", _rows(_train(bank, 10_000)), _rows(_test(bank))),
         DataSet("SST-2", phrases, _rows(_test(sst)), _joined(films, sentences)),
@@ -136,15 +138,15 @@ class Made:
         source: File of public texts.
         sentences: Whether they are cut.
         task: Name of the data set whose public labeled texts teach the task's directions; None for `words`.
-        vectors: Word vectors.
         model: Name of a model of sentence-transformers in the place of word vectors.
+        texts: Most texts.
     """
 
     source: str
     sentences: bool = False
     task: str | None = None
-    vectors: str = "english-20k"
     model: str | None = None
+    texts: int = TEXTS
 
 
 MINILM = "all-MiniLM-L6-v2"
@@ -152,12 +154,10 @@ MINILM = "all-MiniLM-L6-v2"
 TURNS, REVIEWS, ARTICLES = "sgd_utterances", "imdb_unsup", "wiki_en"
 CORPORA: dict[str, Made] = {
     "dialogue turns": Made(TURNS),
-    "dialogue turns, contrastive vectors": Made(TURNS, vectors="english-encoder"),
-    "dialogue turns, all-MiniLM-L6-v2": Made(TURNS, model=MINILM),
-    "dialogue turns, task": Made(TURNS, task="Snips"),
+    "5,000 dialogue turns": Made(TURNS, texts=5_000),
+    f"5,000 dialogue turns, {MINILM}": Made(TURNS, texts=5_000, model=MINILM),
     "film reviews": Made(REVIEWS, sentences=True),
     "film reviews, task of SST-2": Made(REVIEWS, sentences=True, task="SST-2"),
-    "film reviews, task of UCI": Made(REVIEWS, sentences=True, task="UCI sentences"),
     "film reviews, task of IMDb": Made(REVIEWS, sentences=True, task="IMDb"),
     "encyclopedia": Made(ARTICLES, sentences=True),
 }
@@ -191,7 +191,7 @@ def corpus(name: str, data: Path, room: Path, sets: Mapping[str, DataSet], *, bu
             cleaning=Cleaning(5, 25, made.sentences),
             encoder="sentence-transformers" if model else "task" if task else "words",
             model=model,
-            vectors=made.vectors,
+            texts=made.texts,
             task=task,
         )
         build([Source(source)], folder, options)
