@@ -48,7 +48,6 @@ class Line:
 ENCODERS = [Line("5,000 dialogue turns"), Line(f"5,000 dialogue turns, {measures.MINILM}")]
 PLAN: dict[str, list[Line]] = {
     "Snips": [Line("dialogue turns"), Line(EVERYDAY), Line("film reviews")],
-    "ATIS": [Line("dialogue turns"), Line(EVERYDAY)],
     "Banking77": [Line(EVERYDAY)],
     **dict.fromkeys(FEWER.values(), ENCODERS),
     "SST-2": [Line("film reviews"), Line("film reviews, task of SST-2"), Line(EVERYDAY)],

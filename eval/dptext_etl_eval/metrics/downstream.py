@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from dptext_etl_eval.baselines import NAMES, NO_WORDS, label_names
-from dptext_etl_eval.classifier import crossed, scores
+from dptext_etl_eval.classifier import Guesses, crossed, scores
 from dptext_etl_eval.measure import Metric, Score
-from dptext_etl_eval.pairs import LABEL, RAW, RELEASED, Pairs, Values
+from dptext_etl_eval.pairs import LABEL, RAW, RELEASED, Pairs
 from dptext_etl_eval.statistics import bootstrapped, macro_f1, unseen
 
 
@@ -42,15 +42,12 @@ class Downstream(Metric):
                 pairs.subject,
             )
         ]
-        return [*found, _by_names(pairs)]
+        return [*found, _by_names(pairs, raw)]
 
 
-def _by_names(pairs: Pairs) -> Score:
-    truth: Values = pairs.label
-    names, counts = np.unique(truth, return_counts=True)
-    guessed = label_names(names, pairs.raw)
-    what = f"macro-F1, {NAMES}"
+def _by_names(pairs: Pairs, raw: Guesses) -> Score:
+    guessed, what = label_names(np.unique(raw.truth), pairs.raw), f"macro-F1, {NAMES}"
     if guessed is None:
         return Score(what, None, note=NO_WORDS)
-    blind = unseen(macro_f1, truth, np.repeat(names[counts.argmax()], len(truth)))
-    return Score(what, macro_f1(truth, guessed), bootstrapped(macro_f1, truth, guessed, pairs.subject), blind=blind)
+    interval = bootstrapped(macro_f1, raw.truth, guessed, pairs.subject)
+    return Score(what, macro_f1(raw.truth, guessed), interval, blind=unseen(macro_f1, raw.truth, raw.blind))
