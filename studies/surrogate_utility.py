@@ -49,7 +49,6 @@ ENCODERS = [Line("5,000 dialogue turns"), Line(f"5,000 dialogue turns, {measures
 PLAN: dict[str, list[Line]] = {
     "Snips": [Line("dialogue turns"), Line(EVERYDAY), Line("film reviews")],
     "Banking77": [Line(EVERYDAY)],
-    **dict.fromkeys(FEWER.values(), ENCODERS),
     "SST-2": [Line("film reviews"), Line("film reviews, task of SST-2"), Line(EVERYDAY)],
     "UCI sentences": [Line("film reviews"), Line(EVERYDAY)],
     "IMDb": [
