@@ -45,7 +45,6 @@ class Line:
         return self.corpus + (f", {self.parts} parts" if self.parts > 1 else "")
 
 
-ENCODERS = [Line("5,000 dialogue turns"), Line(f"5,000 dialogue turns, {measures.MINILM}")]
 PLAN: dict[str, list[Line]] = {
     "Snips": [Line("dialogue turns"), Line(EVERYDAY), Line("film reviews")],
     "Banking77": [Line(EVERYDAY)],
@@ -60,6 +59,11 @@ PLAN: dict[str, list[Line]] = {
     "DrugLib, condition": [Line(EVERYDAY)],
     "Blogs, gender": [Line(EVERYDAY)],
 }
+
+
+ENCODERS = [Line("5,000 dialogue turns"), Line(f"5,000 dialogue turns, {measures.MINILM}")]
+SIDE_BY_SIDE: dict[str, list[Line]] = dict.fromkeys(FEWER.values(), ENCODERS)
+"""What `--encoders` adds: word vectors next to a sentence encoder that takes minutes, over one small corpus."""
 
 
 def scores(kept: Kept, data: DataSet, place: Corpus, line: Line, epsilon: float) -> list[float]:
@@ -99,7 +103,7 @@ def section(kept: Kept, data: DataSet, sets: dict[str, DataSet], room: Path) -> 
         if name in base:
             yield {**common, "figure": name, "value": round(base[name], 5)}
     beside = {"raw": base["raw"], "blind": base["guessing"]}
-    for line in PLAN[data.name]:
+    for line in (PLAN | SIDE_BY_SIDE)[data.name]:
         place = measures.corpus(line.corpus, DATA, room, sets, builds=kept.measures)
         if place is None:
             continue
@@ -174,6 +178,7 @@ def main(asked: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--only", nargs="*", default=list(PLAN), help="data sets to measure; nothing is written unless all are"
     )
+    parser.add_argument("--encoders", action="store_true", help="also measure a sentence encoder; see measures.MINILM")
     given = parser.parse_args(asked)
     if not DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
@@ -186,6 +191,8 @@ def main(asked: Sequence[str] | None = None) -> None:
             place = measures.corpus(corpus, DATA, ROOM, sets)
             found += [] if place is None else learners(kept, sets[name], place)
         found += word_mechanisms(kept, sets[SMALL])
+        for name in SIDE_BY_SIDE if given.encoders else ():
+            found += section(kept, sets[name], sets, ROOM)
         from frontier import page, tidy
 
         tidy.put("surrogate_utility", found)

@@ -14,7 +14,6 @@ from frontier.tables import amount, figure, folded, table
 SETS = " (surrogate)"
 """How names of its data sets end."""
 F1, OTHERS, TESTED = "macro-F1 on raw test texts", "other labeled texts", "raw texts of the test"
-SIDE = f", encoders side by side{SETS}"
 GAIN = ", what learners gain"
 SHOWN = (2.0, 4.0, 8.0)
 """Budgets of the overview."""
@@ -25,8 +24,6 @@ def corpora(found: pl.DataFrame) -> str:
     own = found.filter(pl.col("measure") == "surrogate_utility")
     rows, parts = [], []
     for name in own.filter(pl.col("dataset").str.ends_with(SETS))["dataset"].unique(maintain_order=True):
-        if name.endswith(SIDE):
-            continue
         here = own.filter(pl.col("dataset") == name)
         lines, title = here.filter(pl.col("figure") == F1), name.removesuffix(SETS)
         base = {"raw": _first(lines, "raw"), **{what: _value(here, what) for what in (NAMES, PUBLIC, OTHERS)}}
@@ -55,18 +52,6 @@ def corpora(found: pl.DataFrame) -> str:
         "what to do",
     ]
     return table(head, rows, sorts=True) + "".join(parts)
-
-
-def encoders(found: pl.DataFrame) -> str:
-    """Return encoders side by side, over the same texts and the same corpus, data set by data set."""
-    own, parts = found.filter(pl.col("measure") == "surrogate_utility"), []
-    for name in own.filter(pl.col("dataset").str.ends_with(SIDE))["dataset"].unique(maintain_order=True).sort():
-        here = own.filter(pl.col("dataset") == name)
-        lines = here.filter(pl.col("figure") == F1)
-        raw, names = figure(_first(lines, "raw")), figure(_value(here, NAMES))
-        title = f"{name.removesuffix(SIDE)}, {here['n'].max():,} texts; raw {raw}, {NAMES} {names}:"
-        parts.append(f"<p>{title}</p>{_lines(lines)}")
-    return "".join(parts)
 
 
 def learners(found: pl.DataFrame) -> str:

@@ -151,7 +151,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "frontier_papers": of_papers,
     "frontier_sizes": sizes,
     "frontier_corpora": lambda: of_surrogate.corpora(tidy.read()),
-    "frontier_encoders": lambda: of_surrogate.encoders(tidy.read()),
     "frontier_learners": lambda: of_surrogate.learners(tidy.read()),
     "frontier_words": lambda: of_surrogate.words(tidy.read()),
     "frontier_draws": lambda: of_draws.draws(tidy.read()),
