@@ -17,11 +17,11 @@ from dptext_etl import _kernel, load
 from dptext_etl.allocation import Allocation
 from dptext_etl.guarantee import MICRO
 from dptext_etl_eval.attacks.nearest_neighbour import ranks_of
+from dptext_etl_eval.classifier import counted, fit, guess
 from dptext_etl_eval.pairs import words_of
 from dptext_etl_eval.statistics import macro_f1
 
 FIVE = ("ic", "pos", "ner", "wi", "sd")
-FOLDS = 5
 TOTAL = 100.0
 LONGEST = 32
 """Words of a text that are read: the rest of a film snippet is left out, because models are slow."""
@@ -153,7 +153,7 @@ def figures(data: DataSet, after: Sequence[str]) -> dict[str, float]:
     found = {
         "kept": statistics.fmean(kept),
         "learnt": crossed(after, data.texts, data.labels),
-        "read": macro_f1(np.array(data.labels), _fitted(tuple(data.others), tuple(data.other_labels)).predict(after)),
+        "read": macro_f1(np.array(data.labels), _fitted(tuple(data.others), tuple(data.other_labels))(counted(after))),
         "found": float((ranks_of(data.texts, after) == 1).mean()),
     }
     if data.secrets is not None:
@@ -163,20 +163,10 @@ def figures(data: DataSet, after: Sequence[str]) -> dict[str, float]:
 
 def crossed(learnt: Sequence[str], judged: Sequence[str], truth: Sequence[str]) -> float:
     """Return the macro-F1 of a classifier that learns from some rows of one kind and judges others of another."""
-    from sklearn.model_selection import StratifiedKFold
-
-    right, told = np.array(truth), np.array(truth)
-    for some, others in StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(right, right):
-        model = _fitted(tuple(learnt[row] for row in some), tuple(right[some]))
-        told[others] = model.predict([judged[row] for row in others])
-    return float(macro_f1(right, told))
+    found = guess(counted(learnt), counted(judged), np.array(truth))
+    return float(macro_f1(found.truth, found.guessed))
 
 
 @lru_cache(maxsize=4)
 def _fitted(texts: tuple[str, ...], labels: tuple[str, ...]) -> Any:
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-
-    learner = LogisticRegression(C=4.0, max_iter=200, tol=1e-3)
-    return make_pipeline(TfidfVectorizer(analyzer=words_of, sublinear_tf=True), learner).fit(texts, labels)
+    return fit(counted(texts), np.array(labels))

@@ -71,8 +71,8 @@ E is a literal: an epsilon per word times a public mean length. Texts have five 
 [[longest]] words are taken. Three keys each: means ± half the range.
 
 * *words kept*: the share of words that stay as they were;
-* *label learnt*: macro-F1 on raw texts, in five folds, of a classifier that learns from released texts;
-* *label read*: macro-F1 on released texts of a classifier that learnt from other raw texts;
+* *label learned*: macro-F1 on raw texts, in five folds, of the learner of `dptext evaluate`, which learns from released texts;
+* *label read*: macro-F1 on released texts of the same learner, which learned from other raw texts;
 * *author*, *site*: macro-F1 of an [adaptive attacker](evidence.md), who learns from releases with their secrets;
 * *text found*: the share of releases whose own raw text comes first among all raw texts.
 

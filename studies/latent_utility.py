@@ -24,6 +24,8 @@ import pyarrow as pa
 
 from dptext_etl.column import draw
 from dptext_etl.keys import throwaway
+from dptext_etl_eval.classifier import counted, fit
+from dptext_etl_eval.statistics import macro_f1
 from dptext_etl_models.families.latent import LatentMechanism
 from dptext_etl_models.mechanisms.adept import Adept
 from dptext_etl_models.mechanisms.dpbart import DPBart
@@ -118,19 +120,9 @@ def bleu(before: Sequence[str], after: Sequence[str]) -> float:
 
 
 def f1(texts: Sequence[str], corpus: Corpus) -> float:
-    """Macro F1 on original test texts of a logistic regression that learned from `texts`."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import f1_score
-
-    features = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\S+")
-    try:
-        learnt = features.fit_transform(texts)
-    except ValueError:  # no word at all was released
-        return 0.0
-    model = LogisticRegression(C=4.0, max_iter=1_000).fit(learnt, list(corpus.labels))
-    said = model.predict(features.transform(corpus.tested))
-    return float(f1_score(list(corpus.tested_labels), said, average="macro", zero_division=0))
+    """Macro F1 on original test texts of the learner of `dptext evaluate`, which learned from `texts`."""
+    guessed = fit(counted(texts), np.array(corpus.labels))(counted(corpus.tested))
+    return macro_f1(np.array(corpus.tested_labels), guessed)
 
 
 def measured(corpus: Corpus, models: Models, beams: int) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ import pyarrow as pa
 from dptext_etl.column import draw
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.keys import throwaway
+from dptext_etl_eval.classifier import counted, fit, guess
 from dptext_etl_eval.pairs import words_of
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 
@@ -41,7 +42,6 @@ DECODINGS: dict[str, dict[str, Any]] = {
 NOTHING = 0.001
 """An epsilon at which every word is drawn as good as uniformly."""
 ROWS = 500
-FOLDS = 5
 FIGURES = {
     "bleu": "BLEU of a text, 0 to 100",
     "cosine": "mean cosine",
@@ -125,35 +125,25 @@ def likeness(vectors: WordVectors, before: Sequence[str], after: Sequence[str]) 
 
 
 class Classifiers:
-    """Logistic regressions over one- and two-word features.
+    """The learner of `dptext evaluate`.
 
     Args:
         corpus: What one of them learns from, once: raw text that is not released.
     """
 
     def __init__(self, corpus: Corpus) -> None:
-        self._corpus = corpus
-        self._clean = self._fresh().fit(list(corpus.learned), list(corpus.learned_labels))
-
-    def _fresh(self) -> Any:
-        from sklearn.feature_extraction.text import TfidfVectorizer
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
-
-        features = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\S+")
-        return make_pipeline(features, LogisticRegression(C=4.0, max_iter=1_000))
+        self._labels = np.array(corpus.labels)
+        self._clean = fit(counted(corpus.learned), np.array(corpus.learned_labels))
 
     def clean(self, texts: Sequence[str]) -> Numbers:
         """Return per text 1 where what learned from raw text finds its label, else 0."""
-        return np.asarray(self._clean.predict(list(texts)) == np.array(self._corpus.labels), np.float64)
+        return np.asarray(self._clean(counted(texts)) == self._labels, np.float64)
 
     def released(self, texts: Sequence[str]) -> Numbers:
         """Return the same for what learned from the other released texts, in folds."""
-        from sklearn.model_selection import StratifiedKFold, cross_val_predict
-
-        folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
-        told = cross_val_predict(self._fresh(), list(texts), list(self._corpus.labels), cv=folds)
-        return np.asarray(told == np.array(self._corpus.labels), np.float64)
+        words = counted(texts)
+        found = guess(words, words, self._labels)
+        return np.asarray(found.guessed == found.truth, np.float64)
 
 
 def figures(

@@ -15,18 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import surrogate_measures as measures
-from surrogate_measures import EVERYDAY, FEWER, DataSet, Kept
+from surrogate_measures import EVERYDAY, FEWER, SMALL, DataSet, Kept
 
 from dptext_etl import load
 from dptext_etl.corpora import Corpus
+from dptext_etl_eval.baselines import NAMES, PUBLIC, label_names, public_data
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
 ROOM = ROOT / "target" / "surrogate-utility"
-EPSILONS = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 16.0)
+EPSILONS = (1.0, 2.0, 4.0, 8.0)
 FEW = (4.0, 8.0)
 SEEDS = (0, 1, 2)
-F1, PUBLIC, TESTED = "macro-F1 on raw test texts", "public data alone", "raw texts of the test"
+F1, OTHERS, TESTED = "macro-F1 on raw test texts", "other labeled texts", "raw texts of the test"
+GUESSES = {NAMES: label_names, PUBLIC: public_data}
 FIXED = {"reading": "per text", "delta": 0.0, "guarantee": "PURE_LDP", "discloses": "nullness", "kind": "kept"}
 
 
@@ -43,44 +45,25 @@ class Line:
         return self.corpus + (f", {self.parts} parts" if self.parts > 1 else "")
 
 
-CONTRAST = "contrastive vectors"
-
-
-def _variants(of: str) -> list[Line]:
-    return [Line(f"{of}, {what}") for what in ("not whitened", "sgns vectors", "counter-fitted vectors", CONTRAST)]
-
-
 PLAN: dict[str, list[Line]] = {
     "Snips": [Line("dialogue turns"), Line(EVERYDAY), Line("film reviews")],
-    FEWER: [
-        Line("dialogue turns"),
-        Line("dialogue turns, task"),
-        *_variants("dialogue turns"),
-    ],
-    "ATIS": [Line("dialogue turns"), Line(f"dialogue turns, {CONTRAST}"), Line(EVERYDAY), Line("film reviews")],
-    "Banking77": [Line("dialogue turns"), Line(f"dialogue turns, {CONTRAST}"), Line(EVERYDAY)],
-    "SST-2": [
-        Line("film reviews"),
-        Line("film reviews, task of SST-2"),
-        Line(EVERYDAY),
-    ],
-    "UCI sentences": [
-        Line("film reviews"),
-        Line("film reviews, task of UCI"),
-        Line(EVERYDAY),
-    ],
+    "Banking77": [Line(EVERYDAY)],
+    "SST-2": [Line("film reviews"), Line("film reviews, task of SST-2"), Line(EVERYDAY)],
+    "UCI sentences": [Line("film reviews"), Line(EVERYDAY)],
     "IMDb": [
+        Line(EVERYDAY),
         Line("film reviews"),
         Line("film reviews, task of IMDb"),
         Line("film reviews, task of IMDb", parts=4),
     ],
-    "DrugLib, condition": [
-        Line("encyclopedia"),
-        Line("encyclopedia", parts=4),
-        Line(EVERYDAY),
-    ],
-    "Blogs, gender": [Line("film reviews"), Line("film reviews", parts=4)],
+    "DrugLib, condition": [Line(EVERYDAY)],
+    "Blogs, gender": [Line(EVERYDAY)],
 }
+
+
+ENCODERS = [Line("5,000 dialogue turns"), Line(f"5,000 dialogue turns, {measures.MINILM}")]
+SIDE_BY_SIDE: dict[str, list[Line]] = dict.fromkeys(FEWER.values(), ENCODERS)
+"""What `--encoders` adds: word vectors next to a sentence encoder that takes minutes, over one small corpus."""
 
 
 def scores(kept: Kept, data: DataSet, place: Corpus, line: Line, epsilon: float) -> list[float]:
@@ -89,41 +72,38 @@ def scores(kept: Kept, data: DataSet, place: Corpus, line: Line, epsilon: float)
 
     def once() -> float:
         out = measures.released(measures.surrogate(place, epsilon, line.parts), texts)
-        return measures.f1((out, labels), data.test, place)
+        return measures.f1((out, labels), data.test)
 
     key = ("surrogate", data.name, len(texts), place.sha256, line.parts, epsilon)
     return [kept.figure((*key, seed), once) for seed in SEEDS]
 
 
-def baselines(kept: Kept, data: DataSet, place: Corpus) -> dict[str, float]:
-    """Return the F1 of raw training texts, of public data alone (where there is any), and of guessing."""
-
-    def best(name: str, train: measures.Rows) -> float:
-        def by(strength: float) -> float:
-            key = (name, data.name, len(train[0]), place.sha256, strength)
-            return kept.figure(key, lambda: measures.f1(train, data.test, place, strength=strength))
-
-        return max(map(by, (1.0, 10.0)))
-
-    found = {"raw": best("raw", data.train)}
+def free(kept: Kept, data: DataSet) -> dict[str, float]:
+    """Return the F1 of raw training texts, and of what needs no private text: not looking, names, public texts."""
+    found = {
+        "raw": kept.figure(("raw", data.name, len(data.train[0])), lambda: measures.f1(data.train, data.test)),
+        "guessing": measures.guessing(data.test, data.train),
+    }
+    for name, guess in GUESSES.items():
+        if data.names:
+            found[name] = kept.figure((name, data.name), lambda guess=guess: measures.named(data, guess))
     if data.public[0]:
-        found[PUBLIC] = best("public", data.public)
-    found = {**found, "guessing": measures.guessing(data.test, data.train)}
+        found[OTHERS] = kept.figure((OTHERS, data.name), lambda: measures.f1(data.public, data.test))
     return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
 def section(kept: Kept, data: DataSet, sets: dict[str, DataSet], room: Path) -> Iterator[dict[str, Any]]:
     """Measure a data set, and yield its rows of the tidy file."""
-    first = measures.corpus(PLAN[data.name][0].corpus, DATA, room, sets, builds=kept.measures)
-    base = {} if first is None else baselines(kept, data, first)
-    if not base:
+    base = free(kept, data)
+    if "raw" not in base:
         return
     common = {"dataset": f"{data.name} (surrogate)", "mechanism": "surrogate", "n": len(data.train[0]), **FIXED}
     yield {**common, "figure": TESTED, "value": float(len(data.test[0]))}
-    if PUBLIC in base:
-        yield {**common, "figure": PUBLIC, "value": round(base[PUBLIC], 5)}
+    for name in (*GUESSES, OTHERS):
+        if name in base:
+            yield {**common, "figure": name, "value": round(base[name], 5)}
     beside = {"raw": base["raw"], "blind": base["guessing"]}
-    for line in PLAN[data.name]:
+    for line in (PLAN | SIDE_BY_SIDE)[data.name]:
         place = measures.corpus(line.corpus, DATA, room, sets, builds=kept.measures)
         if place is None:
             continue
@@ -141,24 +121,27 @@ def _by_key(common: dict[str, Any], found: Sequence[float], **beside: float) -> 
         yield from ({**common, **rounded, "key": key, "value": round(value, 5)} for key, value in enumerate(found))
 
 
-LEARNED: dict[str, dict[str, Any]] = {
-    "words, C = 10": {"place": False, "strength": 10.0},
-    "words, C = 1": {"place": False, "strength": 1.0},
-    "vectors, C = 1": {"place": True, "words": False, "strength": 1.0},
-    "words and vectors, C = 1": {"place": True, "strength": 1.0},
+LEARNED: dict[str, dict[str, bool]] = {
+    "words": {"place": False},
+    "vectors": {"place": True, "words": False},
+    "words and vectors": {"place": True},
 }
+LEARNERS = {SMALL: "dialogue turns", "IMDb": "film reviews"}
+"""Sets and corpora on which the features of the learner are compared."""
+MOST = 3_000
 
 
 def learners(kept: Kept, data: DataSet, place: Corpus) -> Iterator[dict[str, Any]]:
-    """Measure what features and regularization gain on released text."""
-    texts, labels = data.train
-    common = {"dataset": "Snips, what learners gain", "mechanism": "surrogate", "n": len(texts), **FIXED}
+    """Measure what features gain on released text."""
+    texts, labels = (column[:MOST] for column in data.train)
+    title_ = data.name.partition(",")[0]
+    common = {"dataset": f"{title_}, what learners gain", "mechanism": "surrogate", "n": len(texts), **FIXED}
     for title, settings in LEARNED.items():
         for epsilon in FEW:
 
-            def once(epsilon: float = epsilon, settings: dict[str, Any] = settings) -> float:
+            def once(epsilon: float = epsilon, settings: dict[str, bool] = settings) -> float:
                 out = measures.released(measures.surrogate(place, epsilon), texts)
-                by = {**settings, "place": place if settings["place"] else None}
+                by: dict[str, Any] = {**settings, "place": place if settings["place"] else None}
                 return measures.f1((out, labels), data.test, **by)
 
             key = ("learner", title, data.name, len(texts), place.sha256, epsilon)
@@ -195,15 +178,21 @@ def main(asked: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--only", nargs="*", default=list(PLAN), help="data sets to measure; nothing is written unless all are"
     )
+    parser.add_argument("--encoders", action="store_true", help="also measure a sentence encoder; see measures.MINILM")
     given = parser.parse_args(asked)
     if not DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
     ROOM.mkdir(parents=True, exist_ok=True)
+    measures.remember()
     kept, sets = Kept(ROOM / "figures.jsonl", measures=not given.kept), measures.data_sets(DATA)
     found = [row for name in given.only for row in section(kept, sets[name], sets, ROOM)]
-    few, turns = sets[FEWER], measures.corpus("dialogue turns", DATA, ROOM, sets)
-    if turns is not None and given.only == list(PLAN):
-        found += [*learners(kept, few, turns), *word_mechanisms(kept, few)]
+    if given.only == list(PLAN):
+        for name, corpus in LEARNERS.items():
+            place = measures.corpus(corpus, DATA, ROOM, sets)
+            found += [] if place is None else learners(kept, sets[name], place)
+        found += word_mechanisms(kept, sets[SMALL])
+        for name in SIDE_BY_SIDE if given.encoders else ():
+            found += section(kept, sets[name], sets, ROOM)
         from frontier import page, tidy
 
         tidy.put("surrogate_utility", found)

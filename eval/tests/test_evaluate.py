@@ -96,6 +96,37 @@ def test_a_release_that_drops_the_city_keeps_its_use_and_stops_the_attacker():
     assert set(evidence.left_out.values()) <= {("subject",), ("word mechanism",), ("models",)}
 
 
+def test_label_names_alone_are_measured_and_a_release_that_loses_to_them_is_said_to_bring_nothing(tmp_path):
+    frame = table().with_columns(stars=pl.col("stars").replace_strict({0: "awful", 1: "lovely"}))
+    wrong = frame.select("id", text=pl.col("stars").replace_strict({"awful": "lovely", "lovely": "awful"}))
+    poor = frame.select("id", text=pl.when(pl.col("id") % 3 == 0).then(wrong["text"]).otherwise(pl.col("stars")))
+    found = evaluate(join(frame.lazy(), poor.lazy(), id="id", text="text", label="stars"))
+    names = figures(found)["Downstream", "macro-F1, label names alone"]
+    assert names.value == 1
+    assert (names.blind, names.raw) == (pytest.approx(1 / 2), None)
+    words = saved(tmp_path, wrong)
+    frame.write_parquet(words[1])
+    done = dptext(*words, *NAMED, "--label", "stars")
+    assert "Label names alone, without any release, reach 1.00." in " ".join(done.output.split())
+    assert "The release brought nothing for these labels" in " ".join(done.output.split())
+
+
+def test_names_that_are_no_words_give_no_figure():
+    (score,) = [s for (_, what), s in figures(evaluate(pairs(lambda text: text))).items() if "label names" in what]
+    assert score.value is None or score.raw is None
+
+
+def test_the_learner_finds_a_rare_label_among_noisy_texts():
+    from dptext_etl_eval.classifier import counted, fit
+
+    random = np.random.default_rng(5)
+    truth = np.array(["rare"] * 60 + ["usual"] * 1_140)
+    right = random.random(len(truth)) < 0.4  # other texts are drawn uniformly from both kinds
+    shown = np.where(right, truth, np.array(["rare", "usual"])[random.integers(0, 2, len(truth))])
+    texts = [f"{('quiet', 'loud')[one == 'rare']} w{random.integers(0, 50)}" for one in shown]
+    assert list(fit(counted(texts), truth)(counted(["loud w1", "quiet w1"]))) == ["rare", "usual"]
+
+
 def test_records_of_one_person_add_up():
     def half(text):  # every other release reveals the city
         return text if hash_of(text) % 2 else text.replace("paris", "").replace("oslo", "").replace("rome", "")

@@ -8,10 +8,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from dptext_etl.corpora import Corpus
 from dptext_etl.errors import PolicyError
 from dptext_etl_eval import stand_in
+from dptext_etl_eval.baselines import BLIND, CORPUS, NAMES, PUBLIC, label_names, public_data
 from dptext_etl_eval.commands.rehearse import KEYS, rehearse
-from dptext_etl_eval.rehearsal import Figure, label_names, recommendation
+from dptext_etl_eval.rehearsal import Figure, free, recommendation
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 SENTINEL = "zzqsentinelqzz"
@@ -72,9 +74,45 @@ def test_a_conditional_bound_is_proposed_last():
 @pytest.mark.parametrize("names", [("food", "train"), ("RestaurantFood", "late_train")])
 def test_names_of_labels_are_read_as_words(names):
     texts = ("cold food in the restaurant", "the train was late again")
-    labels = np.array(names)
-    rows = stand_in.StandIn(texts, labels, texts, labels)
-    assert label_names(rows) == 1
+    assert tuple(label_names(np.array(names), texts)) == names
+
+
+def test_public_data_are_texts_of_the_corpus_labeled_by_names():
+    names = np.array(["food", "weather"])
+    judged = ("It snows and rains today.", "This soup is salty.")
+    corpus = Corpus.open(CORPUS)
+    given = label_names(names, corpus.texts)
+    assert set(given) == set(names)
+    assert tuple(public_data(names, judged)) == ("weather", "food")
+    moved = public_data(np.array(["sport", "weather"]), judged)
+    assert "food" not in moved
+
+
+@pytest.mark.parametrize("names", [("zzqzz", "qqzqq"), ("\u2603", "+")])
+def test_names_without_words_give_no_baseline(names):
+    rows = stand_in.StandIn(("a b", "c d"), np.array(names), ("a b", "c d"), np.array(names))
+    assert label_names(np.array(names), rows.texts) is None
+    assert public_data(np.array(names), rows.texts) is None
+    assert free(rows) == {BLIND: 0.5}
+
+
+def test_every_baseline_is_printed(public):
+    done = run(public, "--label", "topic", "--rows", 200, "--epsilon", "8", "--mechanisms", "surrogate")
+    assert done.exit_code == 0, done.output
+    assert all(name in done.output for name in (BLIND, NAMES, PUBLIC))
+
+
+def test_a_set_ships_and_shares_no_sentence_with_the_corpus(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = stand_in.read("everyday", text="text", label="topic", rows=1_000)
+    assert (len(found.texts), len(found.test_texts), len(np.unique(found.labels))) == (1_000, 2_000, 60)
+    assert not {*found.texts, *found.test_texts} & {*Corpus.open(CORPUS).texts}
+    assert len(np.unique(stand_in.read("everyday", text="text", label="kind", rows=1_000).labels)) == 5
+    done = run("everyday", "--label", "kind", "--rows", 500, "--epsilon", "8", "--mechanisms", "surrogate")
+    assert done.exit_code == 0, done.output
+    assert "an upper end" in done.output
+    pl.DataFrame({"text": ["a"], "topic": ["b"]}).write_parquet("everyday")
+    assert not stand_in.ships("everyday")
 
 
 def test_printed_bounds_are_rounded_up():

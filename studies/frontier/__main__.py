@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from frontier import beside, data, masked, plan, tidy
+from frontier import baselines, beside, data, masked, plan, tidy
 from frontier.cells import Cell, measured
 
 KEYS = 3
@@ -42,7 +42,7 @@ def main(asked: Sequence[str] | None = None) -> None:
         _measure(list(cells(given.sets, given.only, models, given.keys)), given.again)
         masked.measure()
     whole = cells(list(data.CUTS), [], models, KEYS)
-    table = tidy.write(whole, [*beside.queries(), *tidy.families()])
+    table = tidy.write(whole, [*beside.queries(), *baselines.rows(), *tidy.families()])
     from frontier import page
 
     page.write()

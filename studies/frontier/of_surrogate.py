@@ -7,12 +7,15 @@ from typing import Any
 
 import polars as pl
 
+from dptext_etl_eval.baselines import NAMES, PUBLIC
+from frontier.baselines import verdict
 from frontier.tables import amount, figure, folded, table
 
 SETS = " (surrogate)"
 """How names of its data sets end."""
-F1, PUBLIC, TESTED = "macro-F1 on raw test texts", "public data alone", "raw texts of the test"
-SHOWN = (4.0, 8.0, 16.0)
+F1, OTHERS, TESTED = "macro-F1 on raw test texts", "other labeled texts", "raw texts of the test"
+GAIN = ", what learners gain"
+SHOWN = (2.0, 4.0, 8.0)
 """Budgets of the overview."""
 
 
@@ -23,7 +26,8 @@ def corpora(found: pl.DataFrame) -> str:
     for name in own.filter(pl.col("dataset").str.ends_with(SETS))["dataset"].unique(maintain_order=True):
         here = own.filter(pl.col("dataset") == name)
         lines, title = here.filter(pl.col("figure") == F1), name.removesuffix(SETS)
-        base = {"raw": _first(lines, "raw"), PUBLIC: _value(here, PUBLIC), "guessing": _first(lines, "blind")}
+        base = {"raw": _first(lines, "raw"), **{what: _value(here, what) for what in (NAMES, PUBLIC, OTHERS)}}
+        base["guessing"] = _first(lines, "blind")
         best = dict(_means(lines).group_by("epsilon").agg(pl.col("value").max()).rows())
         rows.append(
             [
@@ -31,18 +35,33 @@ def corpora(found: pl.DataFrame) -> str:
                 f"{here['n'].max():,}",
                 *(figure(value) or "–" for value in base.values()),
                 *(figure(best.get(at)) for at in SHOWN),
-                verdict(base, best),
+                verdict({name: value for name, value in base.items() if name != "raw" and value is not None}, best),
             ]
         )
         tested = f"{_value(here, TESTED):,.0f} raw texts for the test."
         parts.append(folded(f"{title}: {lines['variant'].n_unique()} lines", f"<p>{tested}</p>{_lines(lines)}"))
-    head = ["data set", "texts", "raw", PUBLIC, "guessing", *(f"best at ε = {at:g}" for at in SHOWN), "what it brings"]
+    head = [
+        "data set",
+        "texts",
+        "raw",
+        NAMES,
+        PUBLIC,
+        OTHERS,
+        "guessing",
+        *(f"best at ε = {at:g}" for at in SHOWN),
+        "what to do",
+    ]
     return table(head, rows, sorts=True) + "".join(parts)
 
 
 def learners(found: pl.DataFrame) -> str:
-    """Return what features and regularization gain on released text."""
-    return _lines(found.filter(pl.col("dataset") == "Snips, what learners gain"), "features, regularization")
+    """Return what features gain on released text, data set by data set."""
+    own, parts = found.filter(pl.col("measure") == "surrogate_utility"), []
+    for name in own.filter(pl.col("dataset").str.ends_with(GAIN))["dataset"].unique(maintain_order=True):
+        here = own.filter(pl.col("dataset") == name)
+        title = f"<p>{name.removesuffix(GAIN)}, {here['n'].max():,} texts:</p>"
+        parts.append(title + _lines(here, "features"))
+    return "".join(parts)
 
 
 def words(found: pl.DataFrame) -> str:
@@ -55,20 +74,6 @@ def words(found: pl.DataFrame) -> str:
         for name in here["mechanism"].unique(maintain_order=True)
     ]
     return table(head, rows)
-
-
-def verdict(base: dict[str, float | None], best: dict[float, float]) -> str:
-    """Say what the release brings beyond what is known without it.
-
-    Args:
-        base: Macro-F1 of "raw", of public data alone (None where there is none), and of "guessing".
-        best: Macro-F1 of the best line by epsilon.
-    """
-    name = "guessing" if base[PUBLIC] is None else PUBLIC
-    above = [epsilon for epsilon, value in sorted(best.items()) if value > (base[name] or 0.0)]
-    if not above:
-        return f"<b>nothing</b>: it stays below {name}"
-    return f"more than {name} from ε = {above[0]:g} on"
 
 
 def _lines(lines: pl.DataFrame, title: str = "corpus and encoder") -> str:

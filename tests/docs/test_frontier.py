@@ -18,7 +18,19 @@ TAKEN = ("downstream", "nearest_neighbour", "words_kept")
 @pytest.fixture(scope="module")
 def frontier():
     sys.path.insert(0, str(ROOT / "studies"))
-    names = ("cells", "data", "kept", "masked", "of_draws", "of_latents", "of_surrogate", "page", "paper_001", "plan")
+    names = (
+        "baselines",
+        "cells",
+        "data",
+        "kept",
+        "masked",
+        "of_draws",
+        "of_latents",
+        "of_surrogate",
+        "page",
+        "paper_001",
+        "plan",
+    )
     names += ("printed", "tidy")
     yield type("frontier", (), {name: importlib.import_module(f"frontier.{name}") for name in names})
     sys.path.remove(str(ROOT / "studies"))
@@ -120,11 +132,29 @@ def test_figures_of_one_family_take_the_place_of_its_earlier_ones(frontier, tmp_
 
 
 def test_the_page_says_where_a_release_brought_nothing(frontier):
-    verdict, public = frontier.of_surrogate.verdict, frontier.of_surrogate.PUBLIC
-    base = {"raw": 0.9, public: 0.7, "guessing": 0.3}
-    assert "nothing" in verdict(base, {4.0: 0.6, 8.0: 0.65})
-    assert verdict(base, {8.0: 0.75, 4.0: 0.6}) == "more than public data alone from ε = 8 on"
-    assert verdict({"raw": 0.9, public: None, "guessing": 0.3}, {4.0: 0.6}) == "more than guessing from ε = 4 on"
+    verdict, free = frontier.baselines.verdict, {"label names alone": 0.6, "public data alone": 0.7}
+    assert verdict(free, {4.0: 0.6, 8.0: 0.65}) == "<b>publish nothing</b>, do this instead: public data alone"
+    assert verdict(free, {8.0: 0.75, 4.0: 0.6}) == "more than public data alone from ε = 8 on"
+    assert verdict({"no texts at all": 0.3}, {4.0: 0.6}) == "more than no texts at all from ε = 4 on"
+    assert verdict(free, {2.0: 0.75, 4.0: 0.71, 8.0: 0.8}) == "more than public data alone from ε = 8 on", "noise at 4"
+
+
+def test_every_labeled_set_has_both_baselines(frontier):
+    table = frontier.tidy.read().filter(pl.col("measure") == frontier.baselines.MEASURE)
+    labeled = [name for name, cut in frontier.data.CUTS.items() if cut.label]
+    wanted = {(f"{name} (baselines)", what) for name in labeled for what in ("label names alone", "public data alone")}
+    assert set(table.select("dataset", "figure").rows()) == wanted
+    surrogate = frontier.tidy.read().filter(pl.col("measure") == "surrogate_utility")
+    for name in surrogate.filter(pl.col("dataset").str.ends_with(" (surrogate)"))["dataset"].unique():
+        here = set(surrogate.filter(pl.col("dataset") == name)["figure"])
+        assert {"label names alone", "public data alone"} <= here, name
+
+
+def test_baselines_of_a_set_are_measured_again(frontier, shared_data, monkeypatch):
+    monkeypatch.setattr(frontier.baselines, "CUTS", {"UCI": frontier.data.CUTS["UCI"]})
+    again = {(row["dataset"], row["figure"]): row["value"] for row in frontier.baselines.rows()}
+    stored = frontier.tidy.read().filter(pl.col("dataset") == "UCI (baselines)").select("dataset", "figure", "value")
+    assert again == {(name, figure): pytest.approx(value, abs=2e-3) for name, figure, value in stored.rows()}
 
 
 def test_ways_to_draw_are_told_apart_by_two_standard_errors(frontier):

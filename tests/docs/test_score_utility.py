@@ -91,7 +91,6 @@ def test_rows_tell_a_difference_from_noise(score_utility):
 
 def test_figures_are_measured_for_the_tidy_file(score_utility, corpus, monkeypatch):
     monkeypatch.setattr(score_utility, "EPSILONS", (10.0, 10_000.0))
-    monkeypatch.setattr(score_utility, "FOLDS", 2)
     found = score_utility.measured(corpus, WordVectors.load(limit=400), "example-masked")
     raw, uniform, *drawn = found
     assert (raw["whole"], raw["each"]["cosine"].min()) == (pytest.approx(100), pytest.approx(1.0))

@@ -3,6 +3,7 @@
 import importlib
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -34,6 +35,13 @@ def test_learners_see_words_vectors_or_both(utility):
     assert utility.measures.guessing(TEST, (TRAIN[0], ["hotel"] * 40)) == 0.5
 
 
+def test_no_study_or_example_brings_a_learner_of_its_own():
+    for folder in ("studies", "examples"):
+        for path in (ROOT / folder).rglob("*.*"):
+            if path.suffix in (".py", ".ipynb"):
+                assert "LogisticRegression" not in path.read_text(encoding="utf-8"), path
+
+
 def test_a_stopped_run_goes_on_where_it_was(utility, tmp_path):
     kept = utility.Kept(tmp_path / "figures.jsonl")
     assert kept.figure(("one", 1), lambda: 0.5) == 0.5
@@ -47,7 +55,12 @@ def test_a_section_is_measured_through_the_mechanism(utility, tmp_path, monkeypa
     monkeypatch.setattr(utility, "EPSILONS", (2.0, 16.0))
     monkeypatch.setattr(utility.measures, "corpus", lambda *_, **__: Corpus.open("example"))
     data = utility.DataSet("toy", TRAIN, TEST)
+    data = replace(data, names={"music": "music", "hotel": "hotel"})
     rows = list(utility.section(utility.Kept(tmp_path / "kept"), data, {"toy": data}, tmp_path))
+    assert {row["figure"]: row["value"] for row in rows if row["figure"] in utility.GUESSES} == {
+        "label names alone": 1.0,
+        "public data alone": 1.0,
+    }
     assert {(row["dataset"], row["mechanism"], row["n"]) for row in rows} == {("toy (surrogate)", "surrogate", 40)}
     assert next(row["value"] for row in rows if row["figure"] == utility.TESTED) == 3
     found = {(row["epsilon"], row["key"]): row for row in rows if row["figure"] == utility.F1}

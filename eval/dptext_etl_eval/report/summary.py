@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dptext_etl_eval.baselines import NAMES
 from dptext_etl_eval.evidence import Evidence, Measured
 from dptext_etl_eval.measure import Score
 
@@ -27,8 +28,17 @@ def _use(metrics: Sequence[Measured]) -> Iterator[str]:
         f"A classifier that learns from the release reaches macro-F1 {score.value:.2f} on raw texts. It reaches "
         f"{score.raw:.2f} if it learns from raw texts, and someone who does not look gets {score.blind:.2f}."
     )
+    names = next(
+        (one.value for item in _named(metrics, "downstream") for one in item.scores if NAMES in one.what), None
+    )
+    if names is not None:
+        says += f" Label names alone, without any release, reach {names:.2f}."
     low = score.interval[0] if score.interval else score.value
-    yield says if low > score.blind else f"{says} The release brought nothing for these labels."
+    if low <= score.blind:
+        says += " The release brought nothing for these labels."
+    elif names is not None and score.value <= names:
+        says += " The release brought nothing for these labels: publish nothing, use their names."
+    yield says
 
 
 def _secrets(attacks: Sequence[Measured]) -> Iterator[str]:
