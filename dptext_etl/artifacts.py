@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -16,13 +17,17 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from pydantic import BaseModel
 
 from dptext_etl import files
 from dptext_etl.errors import ArtifactError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+Described = TypeVar("Described", bound=BaseModel)
 
 CACHE_VARIABLE = "DPTEXT_CACHE"
 DERIVED = Path(__file__).parent / "data" / "derived"
@@ -44,6 +49,24 @@ def canon(value: Any) -> bytes:
     b'{"a":null,"b":[1,"x"]}'
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+
+
+def written(value: Any) -> Any:
+    """Write a parameter in the form of a configuration; a float becomes its repr, which can be parsed back."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("parameters are finite")
+        return repr(value)
+    if isinstance(value, (frozenset, set)):
+        return sorted(written(item) for item in value)
+    if isinstance(value, (list, tuple)):
+        return [written(item) for item in value]
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        named: frozenset[str] = getattr(value, "artifact_fields", frozenset())
+        given = {name: getattr(value, name) for name in fields if name not in named}
+        return {name: written(item) for name, item in given.items() if item != fields[name].default}
+    return value
 
 
 def sha256_file(path: Path) -> str:
@@ -200,3 +223,15 @@ def save_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]], metadata: 
         file.write(len(head).to_bytes(8, "little") + head)
         for name in order:
             file.write(tensors[name].astype(tensors[name].dtype.newbyteorder("<"), copy=False).tobytes())
+
+
+def placed(described: Described, artifacts: Mapping[str, Artifact]) -> Described:
+    """Return the same mechanism or post-processing with `artifacts` (by role) at their paths on this machine.
+
+    Workers get artifacts that another machine built and verified. If a role is a field, the field becomes the
+    artifact's path; any other artifact replaces the one that would be computed. Compare `cfg()` afterwards.
+    """
+    paths = {role: str(item.path) for role, item in artifacts.items() if role in type(described).model_fields}
+    again = type(described)(**{**described.model_dump(), **paths})
+    again.__dict__.update({role: item for role, item in artifacts.items() if role not in paths})
+    return again

@@ -13,7 +13,7 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, seam
-from dptext_etl.guarantee import ADDITIVE, Disclosure, steps
+from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, exact, steps
 from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve_column
@@ -73,9 +73,8 @@ def probe(mechanism: Mechanism) -> None:
     """Ask a model, and scores of words, with public texts whether they work (docs/spec/privacy.md#probe)."""
     with seam("probing the model"):
         mechanism.probe()
-    allocation = getattr(mechanism, "allocation", None)
-    if allocation is not None:
-        allocation.probe()
+    if mechanism.allocation is not None:
+        mechanism.allocation.probe()
 
 
 def with_spends(released: Released, mechanism: Mechanism) -> pa.Array:
@@ -146,6 +145,16 @@ def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[n
     return _by_record([_cost(mechanism, count)[1] for count in counts.tolist()], where)
 
 
+def step_costs(mechanism: Mechanism, made: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    """Return the pure epsilon of the draws that each record of a refundable mechanism took, in millionths rounded up.
+
+    It is never more than the spend of the record's positions.
+    """
+    each = exact(mechanism.epsilon) * MICRO
+    counts, where = np.unique(made, return_inverse=True)
+    return np.array([math.ceil(int(count) * each) for count in counts], dtype=np.int64)[where]
+
+
 def worst_case(
     mechanism: Mechanism, positions: pa.Array, texts: pa.Array, components: Sequence[str] = ADDITIVE
 ) -> tuple[npt.NDArray[np.uint32], dict[str, npt.NDArray[np.int64]]]:
@@ -156,7 +165,7 @@ def worst_case(
         passed = to_numpy(texts.is_null()) & (Disclosure.NULLNESS in disclosures)
         counts = np.where(passed, 0, mechanism.most_positions)
     distinct, where = _distinct(counts)
-    costs = [_cost(mechanism, mechanism.reserved_positions(count)) for count in distinct.tolist()]
+    costs = [_cost(mechanism, min(count, mechanism.most_positions)) for count in distinct.tolist()]
     n_worst = np.array([most for most, _ in costs], dtype=np.uint32)[where]
     return n_worst, _by_record([amounts for _, amounts in costs], where, components)
 
@@ -218,7 +227,7 @@ def _distinct(counts: npt.NDArray[np.integer[Any]]) -> tuple[npt.NDArray[np.inte
 
 def _cost(mechanism: Mechanism, draws: int) -> tuple[int, tuple[int, ...]]:
     """Return the cost of a number of draws; every shard has the same numbers again."""
-    known = mechanism.known_costs
+    known: dict[int, tuple[int, tuple[int, ...]]] = mechanism.__dict__.setdefault("_known_costs", {})
     if len(known) >= KNOWN_COSTS:
         known.clear()
     found = known.get(draws)

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
 
 from dptext_etl import _kernel, delta_policy, html_tables
 from dptext_etl.accounting import Draws
-from dptext_etl.artifacts import Artifact, canon
+from dptext_etl.allocation import Allocation, Marked
+from dptext_etl.artifacts import Artifact, canon, written
 from dptext_etl.device import Computing
-from dptext_etl.guarantee import MICRO, Guarantee, Spend, exact
+from dptext_etl.guarantee import Guarantee, Spend, exact
 from dptext_etl.keys import RecordKeys
-from dptext_etl.validation import validated
+from dptext_etl.validation import Epsilon, validated
 
 PAD = "<PAD>"
 """Padding word that fills a text up to a fixed or noisy length; it is drawn like any word and released as nothing."""
 
-Epsilon = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False, strict=True)]
 Mode = Literal["strict", "faithful"]
 
 DEFAULT_N_MAX = 10_000
@@ -59,6 +56,8 @@ class Mechanism(BaseModel, ABC):
         epsilon: The privacy parameter; `guarantee.unit` says whether it counts per word, token or record.
         mode: "strict": every row is a theorem. "faithful": a paper reproduced for benchmarks, never publishable.
         n_max: Longest text in words; longer texts are cut before anything else.
+        allocation: How one budget of a record is divided among its draws; `epsilon` is then that of the record, and may
+            be left out. None gives every draw `epsilon`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
@@ -77,17 +76,19 @@ class Mechanism(BaseModel, ABC):
     hub_fields: ClassVar[frozenset[str]] = frozenset()
     """Those of `artifact_fields` whose names may look like paths, as names of models on a hub do. A policy takes such a
     name as a path only if this file exists. A name in the other fields is a path if it has a slash or a suffix."""
-    divides: ClassVar[bool] = False
-    """True if it has a field `allocation`: one budget of a record, divided among its draws."""
-    cannot_divide: ClassVar[str] = "its draws are none of an exponential mechanism over one public output set"
-    """Why it has none; with the nearest sound way, if there is one."""
+    cannot_divide: ClassVar[str | None] = "its draws are none of an exponential mechanism over one public output set"
+    """Why no budget is divided among its draws, with the nearest sound way if there is one; None where `allocation` is
+    allowed (docs/spec/privacy.md#allocation)."""
 
     epsilon: Epsilon
     mode: Mode = "strict"
     n_max: PositiveInt = DEFAULT_N_MAX
+    allocation: Allocation | None = None
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy, with other parameters if given: they are checked, and nothing derived from the old ones goes along.
+
+        Where a budget is divided, another epsilon alone divides another budget in the same way.
 
         Args:
             update: Parameters of the copy that differ.
@@ -98,9 +99,15 @@ class Mechanism(BaseModel, ABC):
         """
         if not update:
             return super().model_copy(deep=deep)
+        changed = dict(update)
+        if self.allocation is not None and "epsilon" in changed and "allocation" not in changed:
+            changed["allocation"] = self.allocation.scaled(changed["epsilon"])
+            changed["epsilon"] = changed["allocation"].epsilon
+        elif changed.get("allocation") is not None and "epsilon" not in changed:
+            changed["epsilon"] = Allocation.model_validate(changed["allocation"]).epsilon
         given = {name: getattr(self, name) for name in self.model_fields_set}
         with validated(self.name, type(self).model_fields, of=f"parameters of {self.name}"):
-            return type(self)(**{**given, **update})
+            return type(self)(**{**given, **changed})
 
     def __getstate__(self) -> dict[Any, Any]:
         """Pickle the parameters alone; derived values are computed again."""
@@ -110,14 +117,44 @@ class Mechanism(BaseModel, ABC):
 
     @model_validator(mode="before")
     @classmethod
-    def _budgets_are_not_divided(cls, values: Any) -> Any:
-        if not cls.divides and isinstance(values, dict) and values.get("allocation") is not None:
+    def _epsilon_of_the_record(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or values.get("allocation") is None:
+            return values
+        if cls.cannot_divide is not None:
             raise ValueError(f"no allocation divides the budget of a text here: {cls.cannot_divide}")
-        return values
+        if "epsilon" in values:
+            return values
+        try:
+            made = Allocation.model_validate(values["allocation"])
+        except ValidationError:  # the field says what is wrong with it
+            return {**values, "epsilon": 1.0}
+        return {**values, "epsilon": made.epsilon}
+
+    @model_validator(mode="after")
+    def _allocation_holds(self) -> Self:
+        if self.allocation is None:
+            return self
+        if self.epsilon != self.allocation.epsilon:
+            whole = "total, first and choosing" if self.allocation.beside else "total"
+            raise ValueError(f"epsilon is that of a record, {self.allocation.epsilon!r} by {whole}: leave it out")
+        refused = self._refuses(self.allocation) or self.allocation.problem(self._most_draws)
+        if refused:
+            raise ValueError(refused)
+        return self
+
+    def _refuses(self, allocation: Allocation) -> str | None:  # noqa: ARG002  (families with a reason need it)
+        """Return why the budget cannot be divided like this, with the nearest sound way; None if it can."""
+        return None
+
+    @property
+    def _most_draws(self) -> int:
+        """Return the largest number of draws of any text in one pass."""
+        return self.most_positions
 
     @model_validator(mode="after")
     def _delta_fits_the_records(self) -> Self:
-        problem = delta_policy.problem(self.used_delta, self.n_rec_stated) if self.mode == "strict" else None
+        delta = getattr(self, "used_delta", 0.0) if self.mode == "strict" else 0.0
+        problem = delta_policy.problem(delta, stated_records(self))
         if problem:
             raise ValueError(problem)
         return self
@@ -143,24 +180,9 @@ class Mechanism(BaseModel, ABC):
         return html_tables.facts(self.name, entries)
 
     @property
-    def used_delta(self) -> float:
-        """The delta that is stated for one record; 0 for none."""
-        return 0.0
-
-    @property
-    def n_rec_stated(self) -> int | None:
-        """The public bound on the number of records that its delta was stated for: no release holds more."""
-        return getattr(self, "n_rec", None)
-
-    @property
     def name(self) -> str:
         """Return the mechanism's name, which is the name of its file."""
         return type(self).__module__.rpartition(".")[2]
-
-    @property
-    def publishable(self) -> bool:
-        """Return True if a release of this mechanism may be published."""
-        return self.mode == "strict"
 
     def configuration(self) -> dict[str, Any]:
         """Return everything that determines the output next to key, record and text; its hash is `cfg`.
@@ -168,7 +190,7 @@ class Mechanism(BaseModel, ABC):
         Specification: docs/spec/stream.md#configuration.
         """
         parameters = {
-            name: _written(getattr(self, name))
+            name: written(getattr(self, name))
             for name, field in type(self).model_fields.items()
             if name not in self.artifact_fields and (field.is_required() or getattr(self, name) != field.default)
         }
@@ -185,23 +207,9 @@ class Mechanism(BaseModel, ABC):
         return hashlib.sha256(b"dptext/cfg/v1\0" + canon(self.configuration())).hexdigest()
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the public inputs that the output depends on, by role."""
-        return {}
-
-    def placed(self, artifacts: Mapping[str, Artifact]) -> Self:
-        """Return the same mechanism with `artifacts` (by role) at their paths on this machine.
-
-        Workers get artifacts that another machine built and verified. If a role is a field, the field becomes the
-        artifact's path; any other artifact replaces the one that would be computed. Compare `cfg()` afterwards.
-        """
-        paths = {role: str(item.path) for role, item in artifacts.items() if role in type(self).model_fields}
-        again = type(self)(**{**self.model_dump(), **paths})
-        again.__dict__.update({role: item for role, item in artifacts.items() if role not in paths})
-        return again
-
-    def fetched(self, options: Mapping[str, str]) -> Self:  # noqa: ARG002  (mechanisms with remote inputs need it)
-        """Return this mechanism with public inputs fetched from an object store, by a policy's `storage_options`."""
-        return self
+        """Return the public inputs that the output depends on, by role; subclasses add theirs to these."""
+        inputs = {} if self.allocation is None else self.allocation.artifacts()
+        return {"allocation/" + role: item for role, item in inputs.items()}
 
     @property
     def computing(self) -> Computing | None:
@@ -211,9 +219,9 @@ class Mechanism(BaseModel, ABC):
         """
         return None
 
-    def unit_of(self, draw: str) -> str:
+    def _unit(self, draw: str) -> str:
         """Return what `epsilon` is the price of, by the name of what one draw releases."""
-        return draw
+        return draw if self.allocation is None else "record"
 
     @property
     @abstractmethod
@@ -233,32 +241,10 @@ class Mechanism(BaseModel, ABC):
         """
         return False
 
-    def spent(self, steps: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-        """Return the pure epsilon of that many draws per record, in millionths rounded up, shape (records,).
-
-        It is used only if `refundable`, and is never more than `spend` of the record's positions.
-        """
-        each = exact(self.epsilon) * MICRO
-        counts, where = np.unique(steps, return_inverse=True)
-        return np.array([math.ceil(int(count) * each) for count in counts], dtype=np.int64)[where]
-
     @property
     def most_positions(self) -> int:
         """Return the draws of the longest text; every record reserves them if the length is not disclosed."""
         return self.n_max
-
-    def worst_case(self, positions: int | None = None) -> Spend:
-        """Return the cost to reserve before a text is scored: of `positions` draws, or of the longest text if None."""
-        return self.spend(self.reserved_positions(self.most_positions if positions is None else positions))
-
-    def reserved_positions(self, positions: int) -> int:
-        """Return as how many draws a text of `positions` draws is reserved; `spend` of them is its worst case."""
-        return positions
-
-    @cached_property
-    def known_costs(self) -> dict[int, tuple[int, tuple[int, ...]]]:
-        """Return the costs found so far, by number of draws; `column` fills it, nothing else reads it."""
-        return {}
 
     def draws(self, positions: int) -> Draws | None:  # noqa: ARG002  (mechanisms of such draws need it)
         """Return the range-bounded draws of a record with that many positions, or None if it has other draws as well.
@@ -286,31 +272,27 @@ class Mechanism(BaseModel, ABC):
         """
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """Return facts about one draw ("draw") or the noise ("noise"); word mechanisms have tables instead."""
+        """Return facts about one draw ("draw"), the noise ("noise"), or the distributions of words ("table").
+
+        Of the last, "epsilon_table_is" says whether `epsilon_table` is "exact" or a "bound", "disclosed_bits_per_token"
+        what the choice of output sets reveals about a uniform word of the vocabulary.
+        """
         return {}
 
-    def budget(self) -> list[dict[str, Any]]:
-        """Return the parts of a record's epsilon where one budget is divided among its draws; otherwise none.
-
-        Each says in words what it pays for ("pays"), and its epsilon ("epsilon").
-        """
-        return []
+    def units(self, text: str) -> tuple[list[str], Marked]:
+        """Return what takes a share of a divided budget of a public text, for explanations: words, and their marks."""
+        words = [piece for piece, is_word in _kernel.split(text) if is_word]
+        return words, Marked(words, range(len(words)), max(1, len(words)))
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors whose product is the declared epsilon of a text, by their symbols in the documentation.
 
+        Where a budget is divided, it is the only one: it is the same for any number of draws.
+
         Args:
             positions: Draws of the text, at least 1.
         """
-        return {"n": positions, "ε": exact(self.epsilon)}
-
-    def out_of_vocabulary_chance(self) -> float:
-        """Return an upper bound of the probability that a release holds one given out-of-vocabulary word of 20 letters.
-
-        The bound is 0 if outputs are words of a fixed set. A mechanism that spells texts from pieces of words, or
-        decodes them, may copy such a word from its input by chance; 1 means that no bound is known.
-        """
-        return 0.0 if self.guarantee.unit == "word" or self.output_words() is not None else 1.0
+        return {"n": positions, "ε": exact(self.epsilon)} if self.allocation is None else {"E": exact(self.epsilon)}
 
     def output_words(self) -> frozenset[str] | None:
         """Return the words that a released text can hold, or None if outputs are not words of a fixed set."""
@@ -331,20 +313,26 @@ class Mechanism(BaseModel, ABC):
         """Return a tiny instance that needs no download; contract tests and documentation run it."""
 
 
-def _written(value: Any) -> Any:
-    """Write a parameter in the form of the configuration; a float becomes its repr, which can be parsed back."""
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            msg = "parameters are finite"
-            raise ValueError(msg)
-        return repr(value)
-    if isinstance(value, (frozenset, set)):
-        return sorted(_written(item) for item in value)
-    if isinstance(value, (list, tuple)):
-        return [_written(item) for item in value]
-    if isinstance(value, BaseModel):
-        fields = type(value).model_fields
-        named: frozenset[str] = getattr(value, "artifact_fields", frozenset())
-        given = {name: getattr(value, name) for name in fields if name not in named}
-        return {name: _written(item) for name, item in given.items() if item != fields[name].default}
-    return value
+@runtime_checkable
+class Fetched(Protocol):
+    """A mechanism some of whose public inputs may be in an object store."""
+
+    def fetched(self, options: Mapping[str, str]) -> Mechanism:
+        """Return this mechanism with those inputs on this machine, by a policy's `storage_options`."""
+
+
+def worst_spend(mechanism: Mechanism, positions: int | None = None) -> Spend:
+    """Return the cost to reserve before a text is scored: of `positions` draws, or of any text if None.
+
+    Where a budget is divided, what grows with the largest draw is for any text that of a text of one draw.
+    """
+    most = mechanism.spend(min(mechanism.most_positions, mechanism.most_positions if positions is None else positions))
+    if positions is not None or mechanism.allocation is None:
+        return most
+    one = worst_spend(mechanism, 1)
+    return replace(most, rho=max(most.rho, one.rho), eps_metric=max(most.eps_metric, one.eps_metric))
+
+
+def stated_records(mechanism: Mechanism) -> int | None:
+    """Return the public bound on the number of records that a delta was stated for; None without a delta."""
+    return getattr(mechanism, "n_rec", None)

@@ -8,15 +8,13 @@ and keys that follow from them, and never a raw text.
 from __future__ import annotations
 
 import hashlib
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from dptext_etl.artifacts import Artifact, canon
+from dptext_etl.artifacts import Artifact, canon, written
 from dptext_etl.device import Computing
 
 Provenance = Literal["public", "disjoint-records"]
@@ -72,7 +70,7 @@ class PostProcess(BaseModel, ABC):
     def configuration(self) -> dict[str, Any]:
         """Return everything that determines the output next to key, record and released text; its hash is `cfg`."""
         parameters = {
-            name: _written(getattr(self, name))
+            name: written(getattr(self, name))
             for name, field in type(self).model_fields.items()
             if name not in self.artifact_fields | self.unhashed
             and (field.is_required() or getattr(self, name) != field.default)
@@ -91,12 +89,6 @@ class PostProcess(BaseModel, ABC):
     def artifacts(self) -> dict[str, Artifact]:
         """Return the public inputs that the output depends on, by role."""
         return {}
-
-    def placed(self, artifacts: Mapping[str, Artifact]) -> Self:
-        """Return the same post-processing with `artifacts` (by role) at their paths on this machine."""
-        again = type(self)(**self.model_dump())
-        again.__dict__.update(artifacts)
-        return again
 
     @property
     def computing(self) -> Computing | None:
@@ -151,13 +143,3 @@ class PostProcess(BaseModel, ABC):
 def chain(steps: tuple[PostProcess, ...]) -> str:
     """Return the hash that names the post-processings of a column in their order, 64 hex digits."""
     return hashlib.sha256(b"dptext/post/v1\0" + canon([step.cfg() for step in steps])).hexdigest()
-
-
-def _written(value: Any) -> Any:
-    """Write a parameter in the form of the configuration; a float becomes its repr, which can be parsed back."""
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            msg = "parameters are finite"
-            raise ValueError(msg)
-        return repr(value)
-    return value

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from dptext_etl.errors import PolicyError, seam
+
+Epsilon = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False, strict=True)]
 
 
 class validated(seam):  # noqa: N801  (reads as a statement: `with validated("policy", …):`)

@@ -25,7 +25,7 @@ from dptext_etl.allocation.tools import Tools
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError, seam
 from dptext_etl.guarantee import MICRO, exact
-from dptext_etl.mechanism import Epsilon
+from dptext_etl.validation import Epsilon
 
 log = logging.getLogger("dptext_etl.allocation")
 

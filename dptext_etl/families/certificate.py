@@ -8,11 +8,13 @@ the sampler's weights, or from the exact output distributions of all words. A me
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
@@ -85,3 +87,8 @@ def read_table(path: Path) -> tuple[Arrays, dict[str, str]]:
 def word_list(stored: npt.NDArray[Any]) -> list[str]:
     """Return the words in an array of a stored table."""
     return bytes(stored).decode().split("\n")
+
+
+def stored_words(words: Iterable[str]) -> npt.NDArray[np.uint8]:
+    """Return the array of a stored table that holds words."""
+    return np.frombuffer("\n".join(words).encode(), dtype=np.uint8)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from safetensors import safe_open
 
 from dptext_etl.errors import seam
+from dptext_etl.families.parts import parts
 
 _CELLS = 1 << 20
 _ROUNDING = 1 + 1e-12
@@ -36,7 +35,7 @@ def of_table(path: Path, sha256: str) -> float:  # noqa: ARG001  (the hash is th
         offsets = table.get_tensor("row_offsets").astype(np.int64)
         running = table.get_slice("cumulative")
         best = 0.0
-        for first, last in _blocks(offsets):
+        for first, last in parts(offsets, _CELLS):
             ends = running[int(offsets[first]) : int(offsets[last])]
             starts = offsets[first:last] - offsets[first]
             weights = np.diff(ends, prepend=np.uint64(0))
@@ -45,12 +44,3 @@ def of_table(path: Path, sha256: str) -> float:  # noqa: ARG001  (the hash is th
             tops = np.maximum.reduceat(weights, starts)
             best = max(best, float((tops / totals).max()))
         return min(1.0, best * _ROUNDING)
-
-
-def _blocks(offsets: npt.NDArray[np.int64]) -> Iterable[tuple[int, int]]:
-    first, rows = 0, len(offsets) - 1
-    while first < rows:
-        last = int(np.searchsorted(offsets, offsets[first] + _CELLS, side="right")) - 1
-        last = min(rows, max(last, first + 1))
-        yield first, last
-        first = last

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 
 def parts(offsets: npt.NDArray[np.integer[Any]], most: int) -> Iterator[tuple[int, int]]:
-    """Cut rows into parts of at most `most` draws; a longer row is a part of its own."""
+    """Cut rows into parts of at most `most` draws or cells; a longer row is a part of its own."""
     ends = offsets.astype(np.int64)
     first, rows = 0, len(ends) - 1
     while first < rows:

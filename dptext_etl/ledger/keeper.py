@@ -23,6 +23,7 @@ from dptext_etl.ledger.operations.scopes import Pinned
 from dptext_etl.ledger.operations.settle import rebuild
 from dptext_etl.ledger.storage.store import open_store
 from dptext_etl.ledger.terms import Anchor, ReleaseRef, Scope
+from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Cap, ColumnPolicy
 
 _REASON = re.compile(r"[\w .:,()/+-]{1,200}", re.ASCII)
@@ -65,8 +66,8 @@ class Keeper(Reader):
             id_type=id_type,
             mechanism=mechanism.name,
             guarantee=guarantee or mechanism.guarantee,
-            worst_case=worst_case or mechanism.worst_case(),
-            publishable=mechanism.publishable,
+            worst_case=worst_case or worst_spend(mechanism),
+            publishable=mechanism.mode == "strict",
             configuration=mechanism.configuration(),
             artifact_hashes={name: artifact.sha256 for name, artifact in mechanism.artifacts().items()},
             nonce=policy.nonce,

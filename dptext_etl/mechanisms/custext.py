@@ -28,8 +28,7 @@ from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.artifacts import save_tensors, store
 from dptext_etl.embeddings import Metric, WordVectors, stopwords
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.allocated_words import AllocatedWords, Scored
-from dptext_etl.families.divided_words import Indices
+from dptext_etl.families.division import Division, Indices, Scored, ScoredDraw
 from dptext_etl.families.table import TableMechanism, TableParts
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.sampling import integer_weights
@@ -46,7 +45,7 @@ ONE_LEVEL = 4_096
 """Largest set that is drawn from in one level."""
 
 
-class CusText(AllocatedWords, TableMechanism):
+class CusText(TableMechanism):
     """CusText and CusText+ (Chen et al. 2023).
 
     Attributes:
@@ -68,7 +67,7 @@ class CusText(AllocatedWords, TableMechanism):
     """
 
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "stopwords"})
-    output_set_disclosure: ClassVar[frozenset[Disclosure]] = frozenset({Disclosure.CLUSTER})
+    cannot_divide: ClassVar[None] = None
 
     variant: Literal["plain", "plus"] = "plain"
     k: Annotated[int, Field(ge=2, le=65_536)] = 20
@@ -94,24 +93,24 @@ class CusText(AllocatedWords, TableMechanism):
     @property
     def word_disclosures(self) -> frozenset[Disclosure]:
         """Return the disclosures of words: the output set of every word and, for "plus", stopwords."""
-        return super().word_disclosures | ({Disclosure.STOPWORDS} if self.variant == "plus" else frozenset())
+        return frozenset({Disclosure.CLUSTER} | ({Disclosure.STOPWORDS} if self.variant == "plus" else set()))
 
     def table_description(self) -> dict[str, Any]:
         """Return the parameters and the hashes of the public inputs."""
         return {
             "mechanism": "custext",
             "version": self.version,
-            "epsilon": repr(self.unit_epsilon),
+            "epsilon": repr(self._unit_epsilon),
             "k": self.k,
             "norm": self.norm,
             "metric": self.metric,
             "remainder": "merged" if self.mode == "strict" else "last set",
-            "vectors": self.words.artifact.sha256,
+            "vectors": self._words.artifact.sha256,
             "kept": stopwords(self.stopwords).artifact.sha256 if self.variant == "plus" else None,
         }
 
     @cached_property
-    def words(self) -> WordVectors:
+    def _words(self) -> WordVectors:
         """Return the vocabulary and its vectors."""
         return WordVectors.load(self.vectors, limit=self.limit)
 
@@ -123,7 +122,7 @@ class CusText(AllocatedWords, TableMechanism):
 
     def _vectors_and_sets(self) -> tuple[WordVectors, Sets]:
         """Return the vocabulary and its partition, the remainder treated as the mode says."""
-        vectors = self.words
+        vectors = self._words
         if self.k > len(vectors.words):
             raise PolicyError(f"k is {self.k}, but the vocabulary has {len(vectors.words)} words", "lower k")
         sets = self._sets(vectors)
@@ -156,7 +155,7 @@ class CusText(AllocatedWords, TableMechanism):
             step = max(1, _CELLS // len(sets[places[0]]) ** 2)
             for chunk in (places[start : start + step] for start in range(0, len(places), step)):
                 scores = self._scores(vectors, np.stack([sets[at] for at in chunk]))
-                for at, rows in zip(chunk, integer_weights(scores, self.unit_epsilon), strict=True):
+                for at, rows in zip(chunk, integer_weights(scores, self._unit_epsilon), strict=True):
                     weights[at] = rows
         return weights
 
@@ -168,35 +167,12 @@ class CusText(AllocatedWords, TableMechanism):
         scores: npt.NDArray[np.float64] = (closeness - low) / np.where(high > low, high - low, 1.0)
         return scores
 
-    @property
-    def score_bounds(self) -> tuple[float, float]:
-        """Return 0 and 1."""
-        return 0.0, 1.0
-
-    @property
-    def largest_set(self) -> int:
-        """Return the size of the largest set of the partition."""
-        return self._mapped.max_set
-
-    @property
-    def uniform_ids(self) -> npt.NDArray[np.int64]:
-        """Return the whole vocabulary."""
-        return np.arange(len(self.output_names))
-
     @cached_property
-    def output_names(self) -> tuple[str, ...]:
-        """Return the vocabulary in public order."""
-        return tuple(self._mapped.input_words())
-
-    @property
-    def kept_in_clear(self) -> frozenset[str]:
-        """Return the stopwords of "plus"."""
-        return frozenset(self._mapped.kept_words())
-
-    @cached_property
-    def reader(self) -> _kernel.Vocabulary:
-        """Return the reader of texts over the vocabulary."""
-        return _kernel.Vocabulary(self.output_names, sorted(self.kept_in_clear))
+    def division(self) -> Division:
+        """Return how words with given epsilons are drawn: by the scores of their sets, from 0 to 1."""
+        names, kept = tuple(self._mapped.input_words()), frozenset(self._mapped.kept_words())
+        draw = ScoredDraw(self._scored, 0.0, 1.0, np.arange(len(names)), self._mapped.max_set)
+        return Division(_kernel.Vocabulary(names, sorted(kept)), names, draw, draw.largest_set, kept)
 
     @cached_property
     def _placed(self) -> tuple[WordVectors, Sets, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -212,7 +188,7 @@ class CusText(AllocatedWords, TableMechanism):
         place[order] = np.concatenate([np.arange(size) for size in sizes])
         return vectors, sets, of_word, place
 
-    def scored(self, words: Indices, slots: Slots, offset: int) -> Iterator[Scored]:  # noqa: ARG002
+    def _scored(self, words: Indices, slots: Slots, offset: int) -> Iterator[Scored]:  # noqa: ARG002
         """Score the members of each word's set; sets of one size together."""
         vectors, sets, of_word, place = self._placed
         mine = of_word[words]

@@ -28,15 +28,13 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, field_validator, model_validator
 
 from dptext_etl import _kernel
 from dptext_etl.allocation import Allocation, Epsilons
 from dptext_etl.embeddings import DEFAULT_VECTORS, Metric, NeighbourLists, stopwords
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.allocated_words import AllocatedWords, Scored
-from dptext_etl.families.divided_words import Indices
+from dptext_etl.families.division import Division, Indices, Scored, ScoredDraw
 from dptext_etl.families.lists.geometric import GeometricDistribution, rates_of
 from dptext_etl.families.lists.listed import ListMechanism, PlaceDistribution
 from dptext_etl.families.lists.tem import TemDistribution
@@ -55,7 +53,7 @@ _SLACK = 1 + 1e-12  # above the rounding error of the logarithms in a computed l
 _FROM_FILE = ("vectors", "walks", "metric", "limit")
 
 
-class Diffractor(AllocatedWords, ListMechanism):
+class Diffractor(ListMechanism):
     """1-Diffractor (Meisenbacher et al. 2024) with the truncated exponential or the geometric mechanism.
 
     Attributes:
@@ -81,6 +79,7 @@ class Diffractor(AllocatedWords, ListMechanism):
     """
 
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "lists", "stopwords"})
+    cannot_divide: ClassVar[None] = None
 
     variant: Literal["tem", "geometric"] = "tem"
     gamma: Annotated[int, Field(ge=1, le=4_096)] = 5
@@ -124,7 +123,7 @@ class Diffractor(AllocatedWords, ListMechanism):
         return self
 
     @property
-    def unknown(self) -> Literal["uniform", "first", "drop"]:
+    def _unknown(self) -> Literal["uniform", "first", "drop"]:
         """Return "uniform" for "tem", whose bounds hold for a uniform draw, and `unknown_words` for "geometric".
 
         Specification: docs/spec/privacy.md#unknown-words.
@@ -132,14 +131,14 @@ class Diffractor(AllocatedWords, ListMechanism):
         return "uniform" if self.variant == "tem" or self.mode == "faithful" else self.unknown_words
 
     @property
-    def bounded_range(self) -> bool:
+    def _bounded_range(self) -> bool:
         """Return True for "tem", which is an exponential mechanism."""
         return self.variant == "tem"
 
     @property
     def word_disclosures(self) -> frozenset[Disclosure]:
         """Return the disclosures of words: none in strict mode; faithful mode keeps stopwords."""
-        return super().word_disclosures | ({Disclosure.STOPWORDS} if self.mode == "faithful" else frozenset())
+        return frozenset({Disclosure.STOPWORDS} if self.mode == "faithful" else ())
 
     @property
     def guarantee(self) -> Guarantee:
@@ -149,7 +148,7 @@ class Diffractor(AllocatedWords, ListMechanism):
 
     @property
     def _rate(self) -> Fraction:
-        return Fraction(repr(self.unit_epsilon))
+        return Fraction(repr(self._unit_epsilon))
 
     @property
     def _even(self) -> bool:
@@ -158,18 +157,7 @@ class Diffractor(AllocatedWords, ListMechanism):
     @property
     def epsilon_per_word(self) -> Fraction:
         """Return the cost between any two words: epsilon * gamma ("tem"), epsilon * (N - 1) ("geometric")."""
-        return self._rate * (self.gamma if self.variant == "tem" else self.places - 1)
-
-    @property
-    def epsilon_table(self) -> float | None:
-        """Return the exact loss of the stored weights between any two words; None if the lists hold different words.
-
-        For "tem" it is computed from the integers for every output and every pair of words, unknown ones included. For
-        several lists it is exact for their mixture; if lists times gamma are too many, it is the value of one list,
-        which is an upper bound. For "geometric" it is epsilon * (N - 1): attained at the ends of a single list, and an
-        upper bound for several lists.
-        """
-        return super().epsilon_table
+        return self._rate * (self.gamma if self.variant == "tem" else self._places - 1)
 
     @property
     def metric_claim(self) -> MetricClaim | None:
@@ -181,7 +169,7 @@ class Diffractor(AllocatedWords, ListMechanism):
         """
         if not self._even or self.length == "noisy" or self.allocation is not None:
             return None
-        reach = self.places - 1
+        reach = self._places - 1
         if self.variant == "geometric":
             return MetricClaim(self._rate, "listidx-max", Fraction(reach))
         if float(self._facts["epsilon_metric"]) * _SLACK > self.epsilon:
@@ -193,34 +181,40 @@ class Diffractor(AllocatedWords, ListMechanism):
         return super().spend(positions) if self._even else unbounded(self.guarantee, positions)
 
     @cached_property
-    def loss_range(self) -> Fraction:
+    def _loss_range(self) -> Fraction:
         """Return the largest distance of two places: gamma, or N - 1 for "geometric"."""
         if self.variant == "tem":
             return Fraction(self.gamma)
         return Fraction(len(self.neighbour_lists().words) - (0 if self.hides_length else 1))
 
     @property
-    def unit_epsilon(self) -> float:
+    def _unit_epsilon(self) -> float:
         """Return `epsilon` of the dearest draw per place; for "geometric" it is a rate that is not rounded down."""
         if self.variant == "tem" or self.allocation is None:
-            return super().unit_epsilon
+            return super()._unit_epsilon
         decimals = 10 ** (12 if self.allocation.largest <= _FINE else 6)
-        return float(Fraction(math.ceil(exact(self.allocation.largest) / self.loss_range * decimals), decimals))
+        return float(Fraction(math.ceil(exact(self.allocation.largest) / self._loss_range * decimals), decimals))
 
-    def metric_of(self, allocation: Allocation) -> MetricClaim | None:
+    def _metric_of(self, allocation: Allocation) -> MetricClaim | None:
         """Return the claim per place of a draw of epsilon 1; none where the words of the text choose a template."""
         if self.variant == "tem" or not self._even or allocation.source == "chosen":
             return None
-        return MetricClaim(1 / self.loss_range, "listidx-max", self.loss_range)
+        return MetricClaim(1 / self._loss_range, "listidx-max", self._loss_range)
 
-    def draw_divided(
-        self, words: Indices, slots: Slots, sampler: WordSampler, epsilons: Sequence[Epsilons], purpose: int = TOKEN
+    @cached_property
+    def division(self) -> Division:
+        """Return how words with given epsilons are drawn: from weights, or by steps of rates of their own."""
+        names = tuple(self._mapped.input_words())
+        weights = ScoredDraw(self._scored, -float(self.gamma), 0.0, np.arange(self._places), self._places)
+        draw = weights if self.variant == "tem" else self._moved
+        return Division(_kernel.Vocabulary(names), names, draw, self._places)
+
+    def _moved(
+        self, words: Indices, slots: Slots, sampler: WordSampler, epsilons: Sequence[Epsilons], purpose: int
     ) -> Indices:
-        """Draw an output for every word at its epsilon: from weights, or by a step of its own rate."""
-        if self.variant == "tem":
-            return super().draw_divided(words, slots, sampler, epsilons, purpose)
-        lists, rates = self._listed(slots, purpose - TOKEN), rates_of(epsilons, self.loss_range)
-        return self.draw_by_steps(words, lists, rates, slots, sampler, purpose)
+        """Move every word along its list by a step of its own rate."""
+        lists, rates = self._listed(slots, purpose - TOKEN), rates_of(epsilons, self._loss_range)
+        return self._draw_by_steps(words, lists, rates, slots, sampler, purpose)
 
     def _listed(self, slots: Slots, offset: int) -> Indices:
         """Draw the list of each word uniformly."""
@@ -228,38 +222,13 @@ class Diffractor(AllocatedWords, ListMechanism):
             return choose_uniform(slots, len(self._orders), purpose=LIST + offset)
         return np.zeros(len(slots), np.uint32)
 
-    @property
-    def score_bounds(self) -> tuple[float, float]:
-        """Return minus gamma, and 0."""
-        return -float(self.gamma), 0.0
-
-    @property
-    def largest_set(self) -> int:
-        """Return the number of words on a list."""
-        return self.places
-
-    @property
-    def uniform_ids(self) -> npt.NDArray[np.int64]:
-        """Return all words of the lists."""
-        return np.arange(self.places)
-
-    @cached_property
-    def output_names(self) -> tuple[str, ...]:
-        """Return the words of the lists by their numbers."""
-        return tuple(self._mapped.input_words())
-
-    @cached_property
-    def reader(self) -> _kernel.Vocabulary:
-        """Return the reader of texts over the words of the lists."""
-        return _kernel.Vocabulary(self.output_names)
-
-    def scored(self, words: Indices, slots: Slots, offset: int) -> Iterator[Scored]:
+    def _scored(self, words: Indices, slots: Slots, offset: int) -> Iterator[Scored]:
         """Score the places of a list by minus their distance, at most gamma; the list of each draw is uniform."""
-        lists, step = self._listed(slots, offset), max(1, SCORED // self.places)
-        for number, (order, place) in enumerate(zip(self._orders, self.places_of_words, strict=True)):
+        lists, step = self._listed(slots, offset), max(1, SCORED // self._places)
+        for number, (order, place) in enumerate(zip(self._orders, self._places_of_words, strict=True)):
             mine = np.flatnonzero(lists == number)
             for at in (mine[first : first + step] for first in range(0, len(mine), step)):
-                gaps = np.abs(np.arange(self.places) - place[words[at]][:, None])
+                gaps = np.abs(np.arange(self._places) - place[words[at]][:, None])
                 yield Scored(at, -np.minimum(gaps, self.gamma).astype(np.float64), order)
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
@@ -268,7 +237,7 @@ class Diffractor(AllocatedWords, ListMechanism):
             return {"∞": math.inf}
         if self.allocation is not None:
             return super().cost_factors(positions)
-        apart = {"gamma": self.gamma} if self.variant == "tem" else {"(N-1)": self.places - 1}
+        apart = {"gamma": self.gamma} if self.variant == "tem" else {"(N-1)": self._places - 1}
         return super().cost_factors(positions) | apart
 
     def neighbour_lists(self) -> NeighbourLists:
@@ -289,30 +258,25 @@ class Diffractor(AllocatedWords, ListMechanism):
             "mechanism": self.name,
             "version": self.version,
             "variant": self.variant,
-            "epsilon": repr(self.unit_epsilon),
+            "epsilon": repr(self._unit_epsilon),
             "gamma": self.gamma if self.variant == "tem" else None,
             "lists": self.neighbour_lists().content,
             "pad": self.hides_length,
             "kept": stopwords(self.stopwords).artifact.sha256 if self.mode == "faithful" else None,
         }
 
-    def place_distribution(self, places: int) -> PlaceDistribution:
+    def _place_distribution(self, places: int) -> PlaceDistribution:
         """Return the integer weights by distance, or the rate of the steps."""
         if self.variant == "geometric":
             return GeometricDistribution(self._rate)
-        weights = TemDistribution.of(self.unit_epsilon, self.gamma, places)
+        weights = TemDistribution.of(self._unit_epsilon, self.gamma, places)
         if weights.loss(places)[0] > float(self._rate * self.gamma) * _SLACK:
             raise PolicyError("the weights have a loss above epsilon * gamma per word", "take another epsilon or gamma")
         return weights
 
-    def kept(self) -> Iterable[str]:
+    def _kept(self) -> Iterable[str]:
         """Return the words that are kept in clear: stopwords in faithful mode."""
         return stopwords(self.stopwords).words if self.mode == "faithful" else ()
-
-    def distance(self, word: str, other: str) -> int:
-        """Return the distance of the metric claim: the largest over the lists, for "tem" at most gamma."""
-        places = super().distance(word, other)
-        return min(places, self.gamma) if self.variant == "tem" else places
 
     @classmethod
     def aligned(cls, epsilon: float, **parameters: Any) -> Self:

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +39,8 @@ from dptext_etl.device import device, threads
 from dptext_etl.embeddings.grid import written
 from dptext_etl.embeddings.search import NearestWords, longest_reaches
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.divided_words import DividedWords
-from dptext_etl.families.vector import Draws, Indices, VectorMechanism
+from dptext_etl.families.division import Division, Indices
+from dptext_etl.families.vector import Draws, VectorMechanism
 from dptext_etl.families.vector.radial import least_tail, longest_noise
 from dptext_etl.families.vector.simulated import radial_collisions, radial_survivals
 from dptext_etl.families.words import MetricClaim
@@ -61,7 +61,7 @@ _WIDER = 1 + Fraction(1, 2**50)
 """Above the rounding error of the diameter: one square root and one product."""
 
 
-class Madlib(DividedWords, VectorMechanism):
+class Madlib(VectorMechanism):
     """MADLIB, or FBDD (Feyisetan et al. 2020).
 
     Attributes:
@@ -70,31 +70,34 @@ class Madlib(DividedWords, VectorMechanism):
             before words are counted, as version 1 did: then the number of released words is a disclosure (oov_flag).
 
     Example:
+        >>> from dptext_etl.families.words import sample_many
         >>> mechanism = Madlib.example()
-        >>> len(mechanism.sample_many("good", 5)), mechanism.survival("good") < 1
+        >>> len(sample_many(mechanism, "good", 5)), mechanism.survival("good") < 1
         (5, True)
     """
+
+    cannot_divide: ClassVar[None] = None
 
     unknown_words: Literal["first", "drop"] = "first"
 
     @property
     def reproducible(self) -> bool:  # type: ignore[override]
         """Return True unless a budget is divided, for which tools may score texts in floats."""
-        return not self.contextual
+        return self.allocation is None
 
     @property
-    def unknown(self) -> Literal["first", "drop"]:
+    def _unknown(self) -> Literal["first", "drop"]:
         """Return `unknown_words`, in faithful mode "drop": a uniform draw would lie outside the bounds."""
         return "drop" if self.mode == "faithful" else self.unknown_words
 
     @property
-    def bounded_range(self) -> bool:
+    def _bounded_range(self) -> bool:
         """Return False: a draw is pure, but not a range-bounded exponential mechanism."""
         return False
 
     def input_policy(self) -> dict[str, Any]:
         """Return the input policy of word mechanisms; faithful mode drops unknown words and numbers."""
-        return {**super().input_policy(), "numbers": self.unknown, "oov": self.unknown}
+        return {**super().input_policy(), "numbers": self._unknown, "oov": self._unknown}
 
     @property
     def guarantee(self) -> Guarantee:
@@ -114,16 +117,16 @@ class Madlib(DividedWords, VectorMechanism):
     @property
     def epsilon_per_word(self) -> Fraction:
         """Return epsilon times the diameter, enlarged by the possible rounding error."""
-        return Fraction(repr(self.unit_epsilon)) * self.loss_range
+        return Fraction(repr(self._unit_epsilon)) * self._loss_range
 
     @property
-    def loss_range(self) -> Fraction:
+    def _loss_range(self) -> Fraction:
         """Return the diameter, enlarged by the possible rounding error."""
         return Fraction(self.diameter) * _WIDER
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors of n draws between the two farthest words."""
-        farthest = {"D": self.loss_range} if self.allocation is None else {}
+        farthest = {"D": self._loss_range} if self.allocation is None else {}
         return {**super().cost_factors(positions), **farthest}
 
     @property
@@ -133,11 +136,11 @@ class Madlib(DividedWords, VectorMechanism):
             return None
         return MetricClaim(self.epsilon, "euclidean", self.diameter)
 
-    def metric_of(self, allocation: Allocation) -> MetricClaim | None:
+    def _metric_of(self, allocation: Allocation) -> MetricClaim | None:
         """Return the claim per unit of distance of a draw of epsilon 1; none where the words choose a template."""
         if allocation.source == "chosen":
             return None
-        return MetricClaim(1 / self.loss_range, "euclidean", self.diameter)
+        return MetricClaim(1 / self._loss_range, "euclidean", self.diameter)
 
     @classmethod
     def aligned(cls, epsilon: float, **parameters: Any) -> Self:
@@ -154,7 +157,7 @@ class Madlib(DividedWords, VectorMechanism):
     @property
     def _rate(self) -> float:
         """Return epsilon per step of the vectors' grid; the largest one, if a budget is divided."""
-        return self.unit_epsilon * self.words.scale
+        return self._unit_epsilon * self.words.scale
 
     @cached_property
     def search(self) -> NearestWords:
@@ -168,7 +171,7 @@ class Madlib(DividedWords, VectorMechanism):
     def _least_rate(self) -> float:
         if self.allocation is None:
             return self._rate
-        most = self.most_draws
+        most = self._most_draws
         parts = [self.allocation.bounds(most)[0], *filter(None, [self.allocation.even(most)])]
         return float(self._rates(np.array([min(parts) / MICRO]))[0])
 
@@ -200,28 +203,18 @@ class Madlib(DividedWords, VectorMechanism):
         each(search_some, range(0, len(chosen), rows), beside)
         return chosen
 
-    @property
-    def largest_set(self) -> int:
-        """Return the number of words."""
-        return len(self.words)
+    @cached_property
+    def division(self) -> Division:
+        """Return how words with given epsilons are drawn: by noise of their own rates."""
+        return Division(self._vocabulary, self.words.words, self._moved, len(self.words))
 
-    @property
-    def reader(self) -> _kernel.Vocabulary:
-        """Return the reader of texts over the vocabulary."""
-        return self._vocabulary
-
-    @property
-    def output_names(self) -> Sequence[str]:
-        """Return the vocabulary in public order."""
-        return self.words.words
-
-    def draw_divided(
+    def _moved(
         self,
         words: Indices,
         slots: Slots,
         sampler: WordSampler,  # noqa: ARG002  (noise is no choice among scores)
         epsilons: Sequence[Epsilons],
-        purpose: int = TOKEN,
+        purpose: int,
     ) -> Indices:
         """Add noise of its own rate to every word's vector, and take the nearest word."""
         rates, least = self._rates(np.concatenate([np.zeros(0), *epsilons])), self.search.bits
@@ -240,10 +233,10 @@ class Madlib(DividedWords, VectorMechanism):
 
     def transition(self, word: str) -> NoReturn:
         """Refuse, because a word's distribution is an integral over a cell without exact fractions."""
-        self.number_of(word)
+        self._number_of(word)
         raise PolicyError(
             "under continuous noise, the distribution of a word has no exact fractions",
-            "sample_many(word, n) draws from it; survival(word) bounds the chance that a word comes back",
+            "sample_many(mechanism, word, n) draws from it; survival(word) bounds the chance that a word comes back",
         )
 
     def survival(self, word: str) -> Fraction:
@@ -253,7 +246,7 @@ class Madlib(DividedWords, VectorMechanism):
         plane half-way to the nearest word at another place, up to the rounding of the noisy vector. Of several words at
         one place, only the first comes back.
         """
-        number = self.number_of(word)
+        number = self._number_of(word)
         if not self._knows(word):
             return Fraction(0)
         squared = self.words.squared_distances([number], slice(None))[0]
@@ -270,11 +263,11 @@ class Madlib(DividedWords, VectorMechanism):
         if not self._knows(word):
             return 0
         slack = 0.5**self.search.bits / 2 * float(np.sqrt(self.words.vectors.shape[1]))
-        return radial_survivals(self.words, self.number_of(word), self._rate, trials, slack)
+        return radial_survivals(self.words, self._number_of(word), self._rate, trials, slack)
 
     def simulated_collisions(self, words: Sequence[str], pairs: int) -> int:
         """Simulate how often two draws agree, from the paper's formula and without the code that releases."""
-        return radial_collisions(self.words, [self.number_of(word) for word in words], self._rate, pairs)
+        return radial_collisions(self.words, [self._number_of(word) for word in words], self._rate, pairs)
 
     def largest_probability(self) -> float:
         """Return an upper bound of the probability of any single output word.

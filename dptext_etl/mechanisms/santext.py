@@ -19,7 +19,7 @@ UMLDP).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -29,13 +29,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from dptext_etl import _kernel
 from dptext_etl.allocation import Allocation
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
-from dptext_etl.families.allocated_words import AllocatedWords, Scored
+from dptext_etl.families.division import Division, Indices, Scored, ScoredDraw
 from dptext_etl.families.spends import unbounded
-from dptext_etl.families.vector import Draws, Indices
+from dptext_etl.families.vector import Draws
 from dptext_etl.families.vector.distance_words import DistanceMechanism
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact
 from dptext_etl.scoring import Slots, bernoulli
@@ -47,7 +46,7 @@ PAPER_EPSILON = 15.0
 _ROWS = 256  # words whose outputs are scored at once, where a budget is divided
 
 
-class SanText(AllocatedWords, DistanceMechanism):
+class SanText(DistanceMechanism):
     """SanText and SanText+ (Yue et al. 2021).
 
     Attributes:
@@ -68,6 +67,7 @@ class SanText(AllocatedWords, DistanceMechanism):
     """
 
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "sensitive"})
+    cannot_divide: ClassVar[None] = None
 
     variant: Literal["plain", "plus"] = "plain"
     sensitive_share: Annotated[float, Field(gt=0, le=1)] = 0.5
@@ -98,14 +98,14 @@ class SanText(AllocatedWords, DistanceMechanism):
         return self
 
     @property
-    def shows_words(self) -> bool:
+    def _shows_words(self) -> bool:
         """Return True if words that are not sensitive can be released in clear."""
         return self.variant == "plus" and self.p < 1
 
     @property
     def word_disclosures(self) -> frozenset[Disclosure]:
         """Return the disclosures of words: which words are sensitive, if the others can be kept."""
-        return super().word_disclosures | ({Disclosure.SENS_CLASS} if self.shows_words else frozenset())
+        return frozenset({Disclosure.SENS_CLASS} if self._shows_words else ())
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the vectors, their diameter, and the list of sensitive words if there is one, by role."""
@@ -113,15 +113,15 @@ class SanText(AllocatedWords, DistanceMechanism):
         return {**super().artifacts(), **listed}
 
     @property
-    def draws_from_all(self) -> bool:
+    def _draws_from_all(self) -> bool:
         """Return True if every word of the vocabulary can be drawn; "plus" draws only sensitive words."""
         return self.variant == "plain"
 
-    def drawn_words(self) -> npt.NDArray[np.int64]:
+    def _drawn_words(self) -> npt.NDArray[np.int64]:
         """Return the ids of the words that can be drawn: all, those of a public list, or the rarest ones."""
         index, n = self.words.index, len(self.input_words())
         if self.variant == "plain":
-            return super().drawn_words()
+            return super()._drawn_words()
         if self.sensitive is not None:
             return np.array(sorted(index[word] for word in stopwords(self.sensitive).words if word in index), int)
         return np.arange(n - math.ceil(n * exact(self.sensitive_share)), n)
@@ -134,11 +134,11 @@ class SanText(AllocatedWords, DistanceMechanism):
 
     def _shown(self, number: int) -> Fraction:
         """Return the probability that a word is shown in clear: 1 - p for "plus" if it is not sensitive."""
-        return 1 - exact(self.p) if self.shows_words and not self._sensitive_mask[number] else Fraction(0)
+        return 1 - exact(self.p) if self._shows_words and not self._sensitive_mask[number] else Fraction(0)
 
     def _known(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
         """Draw an output for words of the vocabulary; for "plus" some words stay."""
-        if self.shows_words:
+        if self._shows_words:
             known = draws.take(order)
             chosen[order] = known.words
             order = order[self._drawn_again(known)]
@@ -152,38 +152,24 @@ class SanText(AllocatedWords, DistanceMechanism):
         drawn[~drawn] = bernoulli(slots, exact(self.p), purpose=PLAN)
         return drawn
 
-    def refuses(self, allocation: Allocation) -> str | None:
+    def _refuses(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided: words are shown, or as for other words."""
-        if self.shows_words:
+        if self._shows_words:
             return 'words that are not sensitive may be shown, which no budget bounds: take p = 1, or variant "plain"'
-        return super().refuses(allocation)
+        return super()._refuses(allocation)
 
     @property
-    def score_bounds(self) -> tuple[float, float]:
-        """Return minus the diameter, and 0."""
-        return -self.diameter, 0.0
+    def _loss_range(self) -> float:
+        """Return the diameter."""
+        return self.diameter
 
-    @property
-    def largest_set(self) -> int:
-        """Return the number of words that can be drawn."""
-        return len(self._output_ids)
+    @cached_property
+    def division(self) -> Division:
+        """Return how words with given epsilons are drawn: by minus their distances."""
+        draw = ScoredDraw(self._scored, -self.diameter, 0.0, self._output_ids, len(self._output_ids))
+        return Division(self._vocabulary, self.words.words, draw, draw.largest_set)
 
-    @property
-    def uniform_ids(self) -> npt.NDArray[np.int64]:
-        """Return the words that can be drawn."""
-        return self._output_ids
-
-    @property
-    def reader(self) -> _kernel.Vocabulary:
-        """Return the reader of texts over the vocabulary."""
-        return self._vocabulary
-
-    @property
-    def output_names(self) -> Sequence[str]:
-        """Return the vocabulary in public order."""
-        return self.words.words
-
-    def scored(self, words: Indices, slots: Slots, offset: int) -> Iterator[Scored]:  # noqa: ARG002
+    def _scored(self, words: Indices, slots: Slots, offset: int) -> Iterator[Scored]:  # noqa: ARG002
         """Score the words that can be drawn by minus their distance."""
         vectors, outputs = self.words, self._output_ids
         for at in np.split(np.arange(len(words)), range(_ROWS, len(words), _ROWS)):
@@ -194,7 +180,7 @@ class SanText(AllocatedWords, DistanceMechanism):
     def guarantee(self) -> Guarantee:
         """Return the guarantee of distance mechanisms, or class UMLDP if words are shown."""
         stated = super().guarantee
-        if not self.shows_words:
+        if not self._shows_words:
             return stated
         neighbours = (
             "two texts of one record that agree on everything disclosed and differ in sensitive words alone; a word "
@@ -204,26 +190,25 @@ class SanText(AllocatedWords, DistanceMechanism):
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors of n draws between the two farthest words; infinite if words are shown."""
-        return {"∞": math.inf} if self.shows_words else super().cost_factors(positions)
+        return {"∞": math.inf} if self._shows_words else super().cost_factors(positions)
 
     def spend(self, positions: int) -> Spend:
         """Return the spend of n draws; every component is infinite if words are shown.
 
         Specification: docs/spec/privacy.md#santext-plus, docs/spec/privacy.md#infinite-components.
         """
-        return unbounded(self.guarantee, positions) if self.shows_words else super().spend(positions)
+        return unbounded(self.guarantee, positions) if self._shows_words else super().spend(positions)
 
-    @property
-    def disclosed_bits_per_token(self) -> float:
-        """Return the bits that kept words disclose about a uniform vocabulary word: 0 if every word is drawn."""
-        if not self.shows_words:
-            return 0.0
+    def described(self) -> dict[str, dict[str, Any]]:
+        """Return the bits that kept words disclose about a uniform vocabulary word; nothing if every word is drawn."""
+        if not self._shows_words:
+            return {}
         n, sensitive = len(self.words), len(self._output_ids)
         chances = np.array([1 / n, self.p / n])
         drawn = float(chances @ [sensitive, n - sensitive])
         shares = chances / drawn
         left = -float((np.array([sensitive, n - sensitive]) * shares * np.log2(shares)).sum())
-        return math.log2(n) - drawn * left
+        return {"table": {"disclosed_bits_per_token": math.log2(n) - drawn * left}}
 
     @classmethod
     def example(cls) -> Self:

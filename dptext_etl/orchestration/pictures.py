@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dptext_etl.guarantee import MICRO, Disclosure
+from dptext_etl.mechanism import worst_spend
 from dptext_etl.runner import StagedRun
 from dptext_etl.runner.publish.gating import copies_of
 
@@ -40,7 +41,7 @@ def of_spends(staged: StagedRun) -> dict[str, dg.MarkdownMetadataValue]:
         draws = counted[name].rows_by_draws if name in counted else {}
         if Disclosure.LENGTH not in mechanism.guarantee.disclosures:
             draws = {mechanism.most_positions: sum(draws.values())}
-        spends = Counter({mechanism.worst_case(n).epsilon: rows for n, rows in draws.items() if rows})
+        spends = Counter({worst_spend(mechanism, n).epsilon: rows for n, rows in draws.items() if rows})
         if spends and max(spends) < float("inf"):
             pictures[f"epsilon of {name}"] = _histogram(spends, name)
     return pictures

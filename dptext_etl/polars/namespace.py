@@ -26,7 +26,7 @@ from polars.plugins import register_plugin_function
 
 from dptext_etl import _kernel, column
 from dptext_etl.errors import InputError, PolicyError, bare
-from dptext_etl.families.in_kernel import InKernel, in_kernel
+from dptext_etl.families.in_kernel import InKernel, charges, in_kernel
 from dptext_etl.guarantee import FINE
 from dptext_etl.polars.plan_marks import RELEASED, RELEASES, marks, table_marks
 from dptext_etl.polars.version import require_known_polars
@@ -172,6 +172,7 @@ def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:
 def _plugin(
     texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, mechanism: InKernel, name: str, *, spend: bool
 ) -> pl.Expr:
+    per_draw, per_text = charges(mechanism) if spend else (0, 0)
     return register_plugin_function(
         plugin_path=_kernel.__file__,
         function_name=RELEASES,
@@ -179,8 +180,8 @@ def _plugin(
         kwargs={
             **table_marks(policy, mechanism, name),
             "table_path": str(mechanism.table.path),
-            "unit_micro": mechanism.unit_micro() if spend else 0,
-            "base_micro": mechanism.base_micro() if spend else 0,
+            "unit_micro": per_draw,
+            "base_micro": per_text,
             "delta": mechanism.spend(1).delta / FINE if spend else 0.0,
             "spend": spend,
         },

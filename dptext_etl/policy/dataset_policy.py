@@ -12,6 +12,7 @@ from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_val
 from dptext_etl import html_tables
 from dptext_etl.errors import PolicyError
 from dptext_etl.id_forms import Normalization
+from dptext_etl.mechanism import Fetched
 from dptext_etl.policy.checked import Checked, KeyReference, Name
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
 from dptext_etl.policy.fitting import require_fit, require_unlinkable
@@ -172,7 +173,9 @@ class Policy(Checked):
         return self
 
     def _column_policy(self, item: ColumnSpec) -> ColumnPolicy:
-        mechanism = item.mechanism.fetched(self.storage_options)
+        mechanism = item.mechanism
+        if isinstance(mechanism, Fetched):
+            mechanism = mechanism.fetched(self.storage_options)
         if self.unlinked is not None:
             require_unlinkable(self, mechanism, self.unlinked)
             mechanism = mechanism.model_copy(update={"unlinked": self.unlinked})

@@ -22,7 +22,7 @@ def require_fit(column: ColumnPolicy, cap: Cap | None, *, publish: bool) -> None
     """Refuse a mechanism that cannot be published, or whose spends no cap of this measure can hold."""
     mechanism = column.mechanism
     kind = mechanism.guarantee.guarantee_class
-    if publish and not mechanism.publishable:
+    if publish and mechanism.mode != "strict":
         msg = f"column {column.column!r}: a {mechanism.mode} mechanism is for benchmarks; set publish = false"
         raise ValueError(msg)
     if cap is None:

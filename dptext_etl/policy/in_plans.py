@@ -238,7 +238,7 @@ def _told(policy: PolicyLike | None, ids: str | None) -> tuple[dict[str, ColumnP
         whole: Policy = resolve(policy)
         columns, ids = whole.column_policies(), ids if ids is not None else whole.id
     for column in columns:
-        if not column.mechanism.publishable:
+        if column.mechanism.mode != "strict":
             msg = f"column {column.column!r}: a {column.mechanism.mode} mechanism is for benchmarks"
             raise PolicyError(msg, "a guard stands before what leaves the boundary: take strict mode")
     return {str(column.column): column for column in columns}, ids

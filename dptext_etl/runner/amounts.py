@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dptext_etl.accounting import log10_odds
 from dptext_etl.arrays import to_numpy
-from dptext_etl.column import INFINITE, spends
+from dptext_etl.column import INFINITE, spends, step_costs
 from dptext_etl.guarantee import MICRO, millionths
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
@@ -56,7 +56,7 @@ def spent(
         costs = with_gate(spends(mechanism, positions), delta)
         costs[CHARGED] = costs["eps_pure"]
         if settled and mechanism.refundable and steps is not None:
-            costs[CHARGED] = mechanism.spent(to_numpy(steps))
+            costs[CHARGED] = step_costs(mechanism, to_numpy(steps))
         for name in SHOWN:
             amounts = costs[name][own]
             endless[name] |= bool((amounts == INFINITE).any())

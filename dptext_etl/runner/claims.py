@@ -18,7 +18,7 @@ from dptext_etl.column import INFINITE
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import FINE, MICRO, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.mechanism import Mechanism
+from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
 
 Amounts = dict[str, npt.NDArray[np.int64]]
@@ -41,7 +41,7 @@ def guarantee_of(mechanism: Mechanism, delta: int) -> Guarantee:
 
 def worst_of(mechanism: Mechanism, delta: int) -> Spend:
     """Return the cost of the longest text where a gate adds a delta, in steps of 10^-15."""
-    return with_delta(mechanism.worst_case(), delta)
+    return with_delta(worst_spend(mechanism), delta)
 
 
 def with_delta(spend: Spend, delta: int) -> Spend:
@@ -78,7 +78,7 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
     mechanism = column.mechanism
     worst = worst_of(mechanism, delta)
     rewritten = {} if column.chain is None else {"chain": column.chain, "postprocess": said_of(column)}
-    budget = mechanism.budget()
+    budget = [] if mechanism.allocation is None else mechanism.allocation.parts()
     unlinked = {}
     if isinstance(mechanism, ChoiceMechanism) and mechanism.unlinked is not None:
         unlinked = {
@@ -105,7 +105,7 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
 def _of_one_unit(mechanism: Mechanism, delta: int) -> dict[str, Any]:
     """Return what the ledger charges per unit; where every text costs the same, a record is the unit."""
     hidden = Disclosure.LENGTH not in mechanism.guarantee.disclosures
-    one, whole = (with_delta(mechanism.worst_case(n), delta) for n in (None if hidden else 1, None))
+    one, whole = (with_delta(worst_spend(mechanism, n), delta) for n in (None if hidden else 1, None))
     unit = "record" if one.eps_approx == whole.eps_approx else mechanism.guarantee.unit
     return {"unit": unit, "unit_epsilon": _units(one.eps_approx), "unit_delta": _units(one.delta, FINE)}
 

@@ -12,6 +12,7 @@ from dptext_etl.accounting import log10_odds, require_delta
 from dptext_etl.errors import bare
 from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.ledger import Scope
+from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.runner.balances import Forecast, is_infinite
 from dptext_etl.runner.claims import claims
@@ -157,7 +158,7 @@ def _unlinked(policy: Policy, columns: list[ColumnPolicy], beyond: int) -> list[
     """Say what an unlinked release charges, and which records it leaves out."""
     if policy.unlinked is None:
         return []
-    cost = columns[0].mechanism.worst_case()
+    cost = worst_spend(columns[0].mechanism)
     local, central = at_most(cost.eps_pure / MICRO), at_most(cost.eps_approx / MICRO)
     notes = [f"published unlinked: epsilon {local} of a draw is {central} of a record among {policy.unlinked.rows:,}"]
     if beyond:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.words import WordMechanism
+from dptext_etl.families.words import WordMechanism, sample_many
 from dptext_etl.keys import RecordKeys
 
 SHARE = 0.95
@@ -136,7 +136,7 @@ def _distribution(mechanism: WordMechanism, word: str) -> tuple[Floats, int, boo
     try:
         outputs, fractions = mechanism.transition(word)
     except PolicyError:
-        sampled = Counter(mechanism.sample_many(word, SAMPLES))
+        sampled = Counter(sample_many(mechanism, word, SAMPLES))
         outputs = [word, *(output for output in sampled if output != word)]
         return np.array([sampled[output] / SAMPLES for output in outputs]), 0, False
     merged: dict[str, float] = dict.fromkeys(outputs, 0.0)

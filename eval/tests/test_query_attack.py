@@ -8,6 +8,7 @@ import pytest
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.families.words import sample_many
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl_eval import queries_needed, replays_seen
 from dptext_etl_eval.query_attack import success_probability
@@ -103,4 +104,4 @@ def test_asking_a_release_again_tells_nothing_new(word_mechanism):
     word = "people" if "people" in word_mechanism.input_words() else word_mechanism.input_words()[3]
     secret = _kernel.Secret.from_bytes(bytes(range(3, 35)))
     assert replays_seen(word_mechanism, word, 1_000, secret) == 1
-    assert len(set(word_mechanism.sample_many(word, 200))) > 1
+    assert len(set(sample_many(word_mechanism, word, 200))) > 1

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import Policy, catalog
+from dptext_etl.artifacts import placed
 from dptext_etl.errors import PolicyError
 
 KEYS = pa.array([bytes([number, 7]) * 16 for number in range(200)], pa.binary(32))
@@ -137,7 +138,7 @@ def test_what_a_model_learnt_from_is_declared_once(tmp_path):
     trained = make(model=places["public"], training_provenance=None)
     assert (trained.learnt_for, trained.prompts.limit, asked[None].prompts.limit) == ("ab" * 32, 40, 512)
     assert trained.prompts.encode(["time"])[0] == make(template="Text : {text}").prompts.encode(["time"])[0]
-    moved = asked["public"].placed(asked["public"].artifacts())
+    moved = placed(asked["public"], asked["public"].artifacts())
     assert (moved.cfg(), moved.provenance) == (asked["public"].cfg(), "public")
 
 

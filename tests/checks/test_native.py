@@ -27,7 +27,7 @@ ROW = 24
 class Stay(WordMechanism):
     """Keeps a word with probability `stay`, else draws from all words; `lawless` hides the law; `broken` keeps all."""
 
-    pads: ClassVar[bool] = True
+    _pads: ClassVar[bool] = True
     stay: float = 0.2
     lawless: bool = False
     broken: bool = False
@@ -53,7 +53,7 @@ class Stay(WordMechanism):
 
     def draw(self, words, random):
         """Words of one text -> its release."""
-        words = [word for word in words if self.unknown == "uniform" or word in WORDS]
+        words = [word for word in words if self._unknown == "uniform" or word in WORDS]
         if self.hides_length:
             words = [*words, *[PAD] * self.n_max][: self.n_max]
             if self.length == "noisy":

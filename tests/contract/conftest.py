@@ -36,11 +36,8 @@ DIVIDED = " divided"
 
 def dividing():
     """Name one mechanism for each way in which budgets are divided; others share all of its code."""
-    kinds = {name: load(name) for name in chosen.names() if load(name).divides}
-    ways = {
-        (kind.release, getattr(kind, "scored", None), getattr(kind, "draw_divided", None)): name
-        for name, kind in kinds.items()
-    }
+    kinds = {name: load(name) for name in chosen.names() if load(name).cannot_divide is None}
+    ways = {(kind.release, getattr(kind, "division", None)): name for name, kind in kinds.items()}
     return [name + DIVIDED for name in ways.values()]
 
 

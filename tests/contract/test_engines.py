@@ -224,7 +224,7 @@ def dataset(policy, key, tmp_path):
         "keep": ["n"],
         "key": key,
         "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
-        "publish": mechanism.publishable,
+        "publish": mechanism.mode == "strict",
         "column": [{"name": "text", "mechanism": written, "allow": sorted(policy.allow)}],
     }
 

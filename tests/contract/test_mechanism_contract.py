@@ -12,13 +12,14 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import catalog, load, privatize
-from dptext_etl.artifacts import Artifact
+from dptext_etl.artifacts import Artifact, placed
 from dptext_etl.cli.render import mechanism_facts
-from dptext_etl.column import release, spends, worst_case
+from dptext_etl.column import release, spends, step_costs, worst_case
 from dptext_etl.errors import DPTextError, InputError, PolicyError
-from dptext_etl.families.by_word import WordByWord
+from dptext_etl.families.by_word import by_word
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import ADDITIVE, MICRO, UNIQUE_IDS, Disclosure, GuaranteeClass, Spend
+from dptext_etl.mechanism import worst_spend
 from tests import chosen
 
 FOREIGN = "qzxvjkwpqzxvjkwp"
@@ -88,11 +89,11 @@ def test_spends_grow_with_positions_and_compose(mechanism):
         assert cost.disclosures == mechanism.guarantee.disclosures
     thrice = mechanism.spend(1) + mechanism.spend(1) + mechanism.spend(1)
     assert thrice.eps_pure >= mechanism.spend(3).eps_pure
-    assert isinstance(mechanism.worst_case(), Spend)
-    assert mechanism.worst_case() == mechanism.worst_case(mechanism.most_positions)
-    assert mechanism.worst_case(7).eps_pure <= mechanism.worst_case().eps_pure
+    assert isinstance(worst_spend(mechanism), Spend)
+    assert worst_spend(mechanism) == worst_spend(mechanism, mechanism.most_positions)
+    assert worst_spend(mechanism, 7).eps_pure <= worst_spend(mechanism).eps_pure
     for positions in (0, 1, 7):
-        assert mechanism.worst_case(positions) == mechanism.spend(mechanism.reserved_positions(positions))
+        assert worst_spend(mechanism, positions) == mechanism.spend(min(positions, mechanism.most_positions))
 
 
 def test_the_factors_of_its_cost_multiply_to_what_is_charged(mechanism):
@@ -201,7 +202,7 @@ def test_draws_that_were_made_are_charged_within_the_worst_case(policy, texts, i
     if not mechanism.refundable:
         assert released.steps is None
         return
-    used = mechanism.spent(released.steps.to_numpy())
+    used = step_costs(mechanism, released.steps.to_numpy())
     assert (used <= worst_case(mechanism, released.positions, texts)[1]["eps_pure"]).all()
     assert (used >= 0).all()
 
@@ -262,7 +263,7 @@ def test_texts_that_agree_on_what_is_disclosed_have_releases_of_equal_support(me
             if not (getattr(one, "length", None) == "noisy" or one.refundable):
                 assert len(set(positions.to_pylist())) == 1
                 assert len(set(released.positions.to_pylist())) == 1
-            if isinstance(one, WordByWord) and one.in_place and not one.hides_length:
+            if by_word(one) is not None and not one.hides_length:
                 assert [len(text.split()) for text in released.text.to_pylist()] == released.positions.to_pylist()
         if isinstance(one, WordMechanism) and not disclosed & SETS:
             with contextlib.suppress(PolicyError):  # an integral over a cell has no exact fractions
@@ -331,7 +332,7 @@ def test_it_reads_its_artifacts_where_they_are_put_and_builds_none(
         arrived[role] = Artifact.open(path, artifact.sha256)
     cfg, worker = mechanism.cfg(), tmp_path / "cache of a worker"
     monkeypatch.setenv("DPTEXT_CACHE", str(worker))
-    placed = catalog.build({"name": mechanism.name, **mechanism.model_dump(mode="json")}).placed(arrived)
-    assert placed.cfg() == cfg
-    assert privatize(texts, ids, policy.model_copy(update={"mechanism": placed})).to_pylist() == expected
+    moved = placed(catalog.build({"name": mechanism.name, **mechanism.model_dump(mode="json")}), arrived)
+    assert moved.cfg() == cfg
+    assert privatize(texts, ids, policy.model_copy(update={"mechanism": moved})).to_pylist() == expected
     assert not worker.exists() or not any(worker.iterdir())

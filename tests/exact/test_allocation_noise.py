@@ -14,6 +14,7 @@ import pytest
 from dptext_etl.allocation import Allocation
 from dptext_etl.embeddings import search
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.division import release_divided
 from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.madlib import Madlib
@@ -43,7 +44,7 @@ def _scores(monkeypatch):
 def ends():
     """The words of a list of three, from one end to the other."""
     made = geometric(epsilon=1.0, limit=3)
-    return [made.output_names[number] for number in made._orders[0]]
+    return [made.division.names[number] for number in made._orders[0]]
 
 
 def released(made, row):
@@ -51,7 +52,7 @@ def released(made, row):
     out = (
         made.release_with_keys(text, key)
         if made.allocation is None
-        else made.release_divided(made.allocation, text, key)
+        else release_divided(made, made.allocation, text, key)
     )
     return (out.text[0].as_py() or "").split(), out.positions[0].as_py()
 
@@ -77,15 +78,15 @@ def test_every_position_is_drawn_as_by_the_mechanism_of_its_own_epsilon(name):
 def test_no_rate_of_noise_costs_more_than_its_part(part):
     made = Madlib(allocation=Allocation(total=60.0, template="uniform"), limit=400)
     rate = Fraction(float(made._rates(np.array([part / 1e6]))[0]))
-    cost = rate / Fraction(made.words.scale) * made.loss_range * 10**6
+    cost = rate / Fraction(made.words.scale) * made._loss_range * 10**6
     assert part * (1 - Fraction(1, 10**12)) < cost <= part
 
 
 def per_unit(made, part):
     """The parameter of the plain mechanism whose draw costs a part of the budget."""
     if isinstance(made, Madlib):
-        return part / 1e6 / float(made.loss_range) * (1 - 2.0**-50)
-    return float(part / 1_000_000 / made.loss_range)
+        return part / 1e6 / float(made._loss_range) * (1 - 2.0**-50)
+    return float(part / 1_000_000 / made._loss_range)
 
 
 def law(made, words, purposes=(1,)):
@@ -94,7 +95,7 @@ def law(made, words, purposes=(1,)):
     each = list(itertools.product(range(3), repeat=len(words)))
     for transcript in itertools.product(each, repeat=len(purposes)):
         forced = Forced(dict(zip(purposes, transcript, strict=True)))
-        made.release_divided(made.allocation, text, KEYS.slice(0, 1), forced)
+        release_divided(made, made.allocation, text, KEYS.slice(0, 1), forced)
         assert {purpose for purpose, _, _ in forced.used} == set(purposes)
         found[transcript] = forced.probability
     assert math.isclose(sum(found.values()), 1.0)
@@ -124,7 +125,7 @@ def test_a_chosen_template_costs_the_choice_and_the_budget(ends):
         found = {}
         for template, *drawn in itertools.product(range(2), range(3), range(3)):
             forced = Forced({7: [template], 1: drawn})
-            made.release_divided(made.allocation, pa.array([" ".join(words)]), KEYS.slice(0, 1), forced)
+            release_divided(made, made.allocation, pa.array([" ".join(words)]), KEYS.slice(0, 1), forced)
             found[template, *drawn] = forced.probability
         laws.append(found)
     fits = math.log((1 + math.exp(1 / 4)) / (1 + math.exp(-1 / 4)))  # the other template is half a budget away
@@ -189,10 +190,9 @@ def test_a_hidden_length_pads_and_pays_one_budget(name):
 def test_bounds_for_checks_are_those_of_the_dearest_draw(name):
     kind, options = KINDS[name]
     made = kind(allocation=Allocation(total=9.0, template="uniform", eps_hi=5.0), **options)
-    dearest = kind(epsilon=made.unit_epsilon, **options)
+    dearest = kind(epsilon=made._unit_epsilon, **options)
     assert dearest.epsilon_per_word == pytest.approx(5.0)
     word = made.input_words()[3]
-    assert made.contextual
     assert not made.reproducible
     assert dearest.survival(word) <= made.survival(word) <= float(dearest.survival(word)) * (1 + 1e-3)
     assert made.largest_probability() >= dearest.largest_probability()
@@ -206,5 +206,5 @@ def test_noise_that_is_too_large_is_refused_whatever_the_texts_are(monkeypatch):
     made = Madlib(allocation=Allocation(total=0.2, template="uniform"), limit=400)
     for text in ("the", "the good film"):
         with pytest.raises(PolicyError, match="so large"):
-            made.release_divided(made.allocation, pa.array([text]), KEYS.slice(0, 1))
+            release_divided(made, made.allocation, pa.array([text]), KEYS.slice(0, 1))
     assert released(made.model_copy(update={"n_max": 20}), 0)[1] == 8

@@ -12,6 +12,8 @@ import pytest
 from dptext_etl.accounting import allocated_epsilon
 from dptext_etl.allocation import Allocation
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.division import release_divided
+from dptext_etl.families.in_kernel import in_kernel
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.mechanisms.diffractor import Diffractor
@@ -40,7 +42,7 @@ def test_where_every_draw_has_the_epsilon_of_a_table_bytes_are_the_tables(kind, 
     for row, words in enumerate([8, 5, 1, 1, 40]):
         even = kind(allocation=Allocation(total=each * words, template="uniform"), **options)
         text, key = TEXTS.slice(row, 1), KEYS.slice(row, 1)
-        assert even.release_divided(even.allocation, text, key) == plain.release_with_keys(text, key)
+        assert release_divided(even, even.allocation, text, key) == plain.release_with_keys(text, key)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -56,9 +58,9 @@ def test_no_pair_of_divisions_exceeds_what_is_charged(name, monkeypatch):
         allocation = Told(total=total, told={text: division}, eps_lo=LEAST)
         made = kind(allocation=allocation, **options)
         law = {}
-        for transcript in itertools.product(range(made.largest_set), repeat=2):
+        for transcript in itertools.product(range(made.division.largest_set), repeat=2):
             forced = Forced({1: transcript})
-            made.release_divided(allocation, pa.array([" ".join(text)]), KEYS.slice(0, 1), forced)
+            release_divided(made, allocation, pa.array([" ".join(text)]), KEYS.slice(0, 1), forced)
             law[transcript] = forced.probability
         assert sum(law.values()) == 1
         laws.append(law)
@@ -83,10 +85,10 @@ def test_its_claim_is_that_of_one_budget(name, monkeypatch):
     assert made.spend(0).eps_pure == 0
     assert made.metric_claim is None, "one word may get two epsilons in two texts"
     assert (Disclosure.CLUSTER in made.guarantee.disclosures) is (name == "custext")
-    assert (made.reproducible, made.runs_in_kernel, made.contextual) == (False, False, True)
+    assert (made.reproducible, in_kernel(made)) == (False, None)
     with pytest.raises(PolicyError, match="whole texts"):
         made.transition(made.input_words()[0])
-    dearest = kind(epsilon=made.unit_epsilon, **options)
+    dearest = kind(epsilon=made._unit_epsilon, **options)
     for word in made.input_words():
         assert made.survival(word) == dearest.survival(word)
 
@@ -111,9 +113,9 @@ def test_a_first_release_divides_the_second_and_draws_from_other_streams(monkeyp
 
             return scoring.choose(scores, slots, purpose=purpose, **law)
 
-    released = made.release_divided(allocation, TEXTS.slice(0, 1), KEYS.slice(0, 1), Noting())
+    released = release_divided(made, allocation, TEXTS.slice(0, 1), KEYS.slice(0, 1), Noting())
     even = CusText(allocation=Allocation(total=8.0, template="uniform"), limit=500)
-    first = even.release_divided(even.allocation, TEXTS.slice(0, 1), KEYS.slice(0, 1)).text[0].as_py()
+    first = release_divided(even, even.allocation, TEXTS.slice(0, 1), KEYS.slice(0, 1)).text[0].as_py()
     assert seen == [first.split()], "only what the first pass released is scored"
     assert set(drawn) == {1, 257}
     assert {float(epsilon) for part in drawn[1] for epsilon in part} == {1.0}

@@ -15,7 +15,8 @@ import pytest
 from scipy import stats
 
 from dptext_etl import _kernel
-from dptext_etl.errors import PolicyError
+from dptext_etl.families.lists.certificate import distances_from
+from dptext_etl.families.words import sample_many
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanisms.diffractor import Diffractor
 
@@ -147,13 +148,11 @@ def test_transition_is_the_published_law(lists, variant, number):
 
 def test_distance_is_the_largest_over_the_lists(lists):
     path, orders = lists(9, 3)
-    tem, geometric = (Diffractor(epsilon=1.0, variant=variant, lists=path) for variant in VARIANTS)
+    mechanism = Diffractor(epsilon=1.0, lists=path)
     for one, other in ((0, 8), (2, 3), (4, 4)):
         largest = max(abs(int(np.argsort(order)[one]) - int(np.argsort(order)[other])) for order in orders)
-        assert geometric.distance(spelling(one), spelling(other)) == largest
-        assert tem.distance(spelling(one), spelling(other)) == min(5, largest)
-    with pytest.raises(PolicyError, match="on the lists"):
-        tem.distance(spelling(0), "zzxqv")
+        assert distances_from(mechanism.table.path, spelling(one))[spelling(other)] == largest
+    assert distances_from(mechanism.table.path, "zzxqv") is None
 
 
 # Statistics: the same checks on the mechanism and on mechanisms with planted bugs.
@@ -185,7 +184,7 @@ def flaws(draw, mechanism, word, n=60_000):
 def test_s1_draws_follow_the_law(lists, variant, places, number):
     mechanism = Diffractor(epsilon=0.75, variant=variant, lists=lists(places, number)[0])
     for word in (spelling(0), spelling(places // 2)):
-        sample = lambda secret, n, word=word: mechanism.sample_many(word, n, secret=secret)
+        sample = lambda secret, n, word=word: sample_many(mechanism, word, n, secret=secret)
         assert flaws(sample, mechanism, word, 200_000 if word == spelling(0) else 60_000) == set()
 
 
@@ -195,20 +194,20 @@ def test_planted_bugs_of_the_sampler_are_seen(lists):
     one_list = [Diffractor(epsilon=3.0, lists=write(f"{path}.{k}", 9, [order])) for k, order in enumerate(orders)]
 
     def memoised(secret, n):
-        return mechanism.sample_many(word, 1, secret=secret) * n
+        return sample_many(mechanism, word, 1, secret=secret) * n
 
     def public_seed(secret, n):
-        return mechanism.sample_many(word, n, secret=SECRET)
+        return sample_many(mechanism, word, n, secret=SECRET)
 
     def list_used_twice(secret, n):
-        samples = [one.sample_many(word, n, secret=secret) for one in one_list]
+        samples = [sample_many(one, word, n, secret=secret) for one in one_list]
         return [samples[(0, 0, 1)[i % 3]][i] for i in range(n)]
 
     def list_of_the_word(secret, n):
-        return one_list[hash(len(word)) % 3].sample_many(word, n, secret=secret)
+        return sample_many(one_list[hash(len(word)) % 3], word, n, secret=secret)
 
     def all_lists(secret, n):
-        samples = [one.sample_many(word, n, secret=secret) for one in one_list]
+        samples = [sample_many(one, word, n, secret=secret) for one in one_list]
         choice = np.random.default_rng(3).integers(3, size=n)
         return [samples[choice[i]][i] for i in range(n)]
 
@@ -229,7 +228,7 @@ def test_the_list_is_uniform_and_anew_for_every_word(tmp_path):
         at = int(np.flatnonzero(order == 30)[0])
         beside.append({spelling(order[at - 1]), spelling(order[at + 1])})
     assert len(set.union(*beside)) == 6
-    sample = mechanism.sample_many(spelling(30), 200_000, secret=SECRET)
+    sample = sample_many(mechanism, spelling(30), 200_000, secret=SECRET)
     taken = [
         next(k for k, words in enumerate(beside) if word in words) for word in sample if any(word in b for b in beside)
     ]
@@ -249,5 +248,5 @@ def test_faithful_draws_among_the_lists_that_hold_a_word(tmp_path, variant):
     assert first[spelling(8)] == 0
     assert first[spelling(0)] > 0
     for word in (0, 5, 8):  # on the first list, on both, on the second; no stopwords
-        sample = lambda secret, n, word=word: mechanism.sample_many(spelling(word), n, secret=secret)
+        sample = lambda secret, n, word=word: sample_many(mechanism, spelling(word), n, secret=secret)
         assert flaws(sample, mechanism, spelling(word), 20_000) == set()

@@ -14,6 +14,7 @@ from scipy import stats
 from dptext_etl import _kernel
 from dptext_etl.embeddings import search
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.words import sample_many
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms import madlib
@@ -39,7 +40,7 @@ def placed(tmp_path):
 
 
 def sampled(mechanism, word, n=N):
-    return Counter(mechanism.sample_many(word, n, secret=SECRET))
+    return Counter(sample_many(mechanism, word, n, secret=SECRET))
 
 
 def cells(epsilon, at):
@@ -265,7 +266,7 @@ def test_what_is_claimed_and_charged(small_vectors, epsilon):
     assert spend.metric_id == "euclidean"
     assert spend.diameter == math.ceil(diameter * 1e6)
     assert mechanism.epsilon_table is None
-    assert mechanism.disclosed_bits_per_token == 0
+    assert mechanism.described() == {}
 
 
 def test_aligned_never_costs_more_than_asked(small_vectors):
@@ -283,17 +284,17 @@ def test_a_law_is_refused_with_what_is_near_to_it(small_vectors):
     assert "sample_many" in caught.value.hint
     for word in ("unknownword", "17"):
         assert mechanism.survival(word) == mechanism.simulated_survivals(word, 9) == 0
-        assert mechanism.sample_many(word, 3, secret=SECRET)
+        assert sample_many(mechanism, word, 3, secret=SECRET)
     for word in ("two words", ""):
         with pytest.raises(PolicyError):
             mechanism.survival(word)
         with pytest.raises(PolicyError):
-            mechanism.sample_many(word, 3)
+            sample_many(mechanism, word, 3)
 
 
 def test_noise_beyond_exact_numbers_is_refused(small_vectors):
     with pytest.raises(PolicyError, match="larger epsilon"):
-        Madlib(epsilon=1e-12, vectors=small_vectors).sample_many("good", 1)
+        sample_many(Madlib(epsilon=1e-12, vectors=small_vectors), "good", 1)
 
 
 @pytest.mark.parametrize("options", [{"length": "fixed"}, {"length": "noisy", "epsilon_length": 2.0}])
@@ -305,7 +306,7 @@ def test_a_hidden_length(small_vectors, options):
     keys = pa.array([bytes([9]) * 32] * 5, pa.binary(32))
     released = mechanism.release_with_keys(texts, keys)
     assert released.positions.to_pylist() == [6, 6, 6, 6, 0]
-    counts = Counter(mechanism.sample_many(PAD, 3000, secret=SECRET))
+    counts = Counter(sample_many(mechanism, PAD, 3000, secret=SECRET))
     assert 0 < counts[PAD] < 3000
     assert stats.binom.sf(counts[PAD] - 1, 3000, float(mechanism.survival(PAD))) > 1e-9
     assert (mechanism.metric_claim is None) == (options["length"] == "noisy")
@@ -322,6 +323,5 @@ def test_faithful_keeps_punctuation_and_drops_unknown_words(small_vectors):
     assert "unknownword" not in text
     assert "17" not in text
     assert text.startswith("good,")
-    assert not mechanism.publishable
     assert Disclosure.OOV not in mechanism.guarantee.disclosures
     assert Disclosure.OOV_FLAG in mechanism.guarantee.disclosures, "the number of words reveals it"

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl import _kernel
+from dptext_etl.families.division import UNKNOWN
 from dptext_etl.families.vector import distance, vector
-from dptext_etl.families.vector.vector import UNKNOWN
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanisms.santext import SanText
 from dptext_etl.sampling import integer_weights
@@ -68,7 +68,7 @@ def alone(mechanism, key, text):
     for position, word in enumerate(words_of(text)):
         if word not in words.index:
             released.append(outputs[_kernel.below(key, 1, position, len(outputs), width)])
-        elif mechanism.shows_words and word not in outputs and not coin(key, position, mechanism.p):
+        elif mechanism._shows_words and word not in outputs and not coin(key, position, mechanism.p):
             released.append(word)
         else:
             squared = words.squared_distances([words.index[word]], columns)[0].astype(float)

@@ -15,7 +15,7 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.catalog import load
 from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
-from dptext_etl.families.lengths import HideableLength
+from dptext_etl.families.by_word import WordByWord
 from dptext_etl.families.words import WordMechanism
 
 from . import events, jobs, packed, probes
@@ -37,7 +37,7 @@ def _heads_of_its_own(tmp_path, monkeypatch):
 @pytest.fixture
 def _claims_of_that_day(monkeypatch):
     """Dropped unknown words are a disclosure by name today: a release that was pinned without it takes no more rows."""
-    monkeypatch.setattr(WordMechanism, "guarantee", HideableLength.guarantee)
+    monkeypatch.setattr(WordMechanism, "guarantee", WordByWord.guarantee)
 
 
 def test_a_release_that_did_not_name_its_disclosure_takes_no_more_rows(tmp_path):

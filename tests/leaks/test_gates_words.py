@@ -37,7 +37,7 @@ def staged(word_mechanism, tmp_path):
             "unit": "record",
             "key": f"file:{tmp_path / 'noise.key'}",
             "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
-            "publish": word_mechanism.publishable,
+            "publish": word_mechanism.mode == "strict",
             "column": [column],
         }
     )

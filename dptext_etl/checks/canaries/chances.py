@@ -14,8 +14,8 @@ from collections.abc import Iterable
 
 from dptext_etl.checks.poisson_binomial import round_up
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.by_word import WordByWord
-from dptext_etl.families.words import WordMechanism
+from dptext_etl.families.by_word import Simulated, WordByWord
+from dptext_etl.families.words import WordMechanism, sample_many
 from dptext_etl.mechanism import PAD
 
 SAMPLES = 256
@@ -41,13 +41,16 @@ class Chances:
         self._survivors: dict[str, int | None] = {}
         self._distributions: dict[str, dict[str, float]] = {}
         self._samples: dict[str, Counter[str]] = {}
+        self._contextual = not isinstance(mechanism, WordMechanism) or mechanism.allocation is not None
         self.exact = self._is_exact()
 
     def survival(self, word: str, alarm: float) -> float:
         """Bound the probability that `word` comes back; a simulated bound is wrong with probability `alarm`."""
         if word not in self._survival:
             self._survival[word] = round_up(self._mechanism.survival(word))
-            self._survivors[word] = None if self.exact else self._mechanism.simulated_survivals(word, TRIALS)
+            self._survivors[word] = None
+            if not self.exact and isinstance(self._mechanism, Simulated):
+                self._survivors[word] = self._mechanism.simulated_survivals(word, TRIALS)
         survivors = self._survivors[word]
         simulated = 1.0 if survivors is None else upper_bound(survivors, TRIALS, alarm)
         return min(self._survival[word], simulated)
@@ -59,7 +62,7 @@ class Chances:
         They bound the chance of the other targets, at a confidence of 1 - `alarm`. The chance that `word` itself comes
         back is never estimated from the code that is under suspicion: it has a bound, or a simulation of its own.
         """
-        if self._mechanism.contextual:
+        if self._contextual:
             return min(1.0, len(targets) * self._mechanism.largest_probability() * _ROUNDING)
         if self.exact:
             distribution = self._distribution(word)
@@ -71,7 +74,7 @@ class Chances:
 
     def _is_exact(self) -> bool:
         """Say whether nothing has to be estimated."""
-        if self._mechanism.contextual:
+        if self._contextual:
             return True
         try:
             for word in sorted(self._words)[:1]:
@@ -92,7 +95,7 @@ class Chances:
         if word not in self._samples:
             count = PAD_SAMPLES if word == PAD else SAMPLES
             known = self._mechanism
-            drawn = known.sample_many(word, count) if isinstance(known, WordMechanism) else ()
+            drawn = sample_many(known, word, count) if isinstance(known, WordMechanism) else ()
             self._samples[word] = Counter(drawn)
         return self._samples[word]
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from dptext_etl.checks.canaries.chances import upper_bound
 from dptext_etl.checks.poisson_binomial import Trials, least_suspicious
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.by_word import WordByWord
+from dptext_etl.families.by_word import Simulated, WordByWord
 
 PAIRS = 1_024
 """Pairs of draws behind the simulated agreement of one text."""
@@ -58,7 +58,7 @@ class PairedCanaries:
     def __init__(self, name: str, mechanism: WordByWord) -> None:
         self.name = name
         self._mechanism = mechanism
-        self._known = frozenset(mechanism.input_words()) if mechanism.unknown == "drop" else None
+        self._known = frozenset(mechanism.input_words()) if mechanism.input_policy()["oov"] == "drop" else None
         self._texts: dict[int, Words] = {}
         self._rows: dict[int, list[_Row]] = defaultdict(list)
 
@@ -157,9 +157,9 @@ class PairedCanaries:
     def _simulated(self, text: Words, alarm: float) -> tuple[float, ...]:
         if not text:
             return ()
-        pairs = -(-PAIRS // len(text)) * len(text)
-        found = self._mechanism.simulated_collisions(text, pairs)
-        mean = 1.0 if found is None else upper_bound(found, pairs, alarm)
+        pairs, mean = -(-PAIRS // len(text)) * len(text), 1.0
+        if isinstance(self._mechanism, Simulated):
+            mean = upper_bound(self._mechanism.simulated_collisions(text, pairs), pairs, alarm)
         return (mean,) * len(text)
 
 

@@ -28,7 +28,7 @@ class Survivors:
         self.misaligned = 0
         self.at_most = 0
         self._mechanism = mechanism
-        self._known = frozenset(mechanism.input_words()) if mechanism.unknown == "drop" else None
+        self._known = frozenset(mechanism.input_words()) if mechanism.input_policy()["oov"] == "drop" else None
         self._texts: dict[int, list[tuple[str, ...]]] = defaultdict(list)
 
     def feed(self, shard: int, words: tuple[str, ...], text: Any) -> None:

@@ -19,7 +19,7 @@ from dptext_etl.checks.staged_rows import with_id
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.column import output_digests
 from dptext_etl.errors import GateError
-from dptext_etl.families.by_word import WordByWord
+from dptext_etl.families.by_word import by_word
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.keys import canonical_ids
 from dptext_etl.mechanism import Mechanism
@@ -166,11 +166,10 @@ def positions_of(mechanism: Mechanism | None, texts: pl.Series) -> Bounds:
         blank = (texts.str.len_bytes() == 0).fill_null(value=True).to_numpy()
         words = np.where(blank, 0, texts.str.count_matches(" ", literal=True).fill_null(0).to_numpy() + 1)
         bounds[:, 0] = words > 0
-    if (
-        isinstance(mechanism, WordByWord) and mechanism.in_place and mechanism.mode == "strict"
-    ):  # faithful mode keeps more
-        keeps = mechanism.word_disclosures & {Disclosure.STOPWORDS, Disclosure.SENS_CLASS}
-        if mechanism.hides_length:
+    words_of = None if mechanism is None else by_word(mechanism)
+    if words_of is not None and words_of.mode == "strict":  # faithful mode keeps more
+        keeps = words_of.word_disclosures & {Disclosure.STOPWORDS, Disclosure.SENS_CLASS}
+        if words_of.hides_length:
             bounds[:, 0] = words
         else:
             bounds[:, 0], bounds[:, 1] = 0 if keeps else words, words

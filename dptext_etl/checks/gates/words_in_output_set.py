@@ -55,7 +55,7 @@ class WordsInOutputSet(Gate):
             words, name = item.mechanism.output_words(), item.column or ""
             if words is not None:
                 found.sets[name] = _kernel.WordSet(list(words))
-            elif item.mechanism.publishable and item.mechanism.guarantee.unit == "word":
+            elif item.mechanism.mode == "strict" and item.mechanism.guarantee.unit == "word":
                 found.unknown.append(name)
             else:
                 found.open.append(name)

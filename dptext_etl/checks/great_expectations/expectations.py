@@ -204,7 +204,7 @@ def suite_for(policy: PolicyLike, *, said: str | None = None) -> gx.ExpectationS
     expectations += [
         ExpectColumnValuesToStayInOutputSet(column=spec.name, policy=said)
         for spec, column in zip(policy.columns, policy.column_policies(), strict=True)
-        if column.mechanism.publishable and column.mechanism.output_words() is not None and not spec.postprocess
+        if column.mechanism.mode == "strict" and column.mechanism.output_words() is not None and not spec.postprocess
     ]
     expectations += [
         ExpectGateToPass(gate=gate.name, policy=said) for gate in judges(policy, Stage.PUBLISHED) if gate.problems

@@ -67,7 +67,6 @@ def explain(
     from dptext_etl import catalog, extensions
     from dptext_etl.cli import lean, parameters
     from dptext_etl.cli.render import divided, mechanism_facts, model_facts, terminal, unlinked_facts, word_facts
-    from dptext_etl.families.allocated import Allocated
     from dptext_etl.families.words import WordMechanism
 
     found: dict[str, Any]
@@ -89,7 +88,7 @@ def explain(
     found = {
         "name": name,
         "summary": mechanism_facts.summary(kind),
-        "publishable": mechanism.publishable,
+        "publishable": mechanism.mode == "strict",
         "guarantee": mechanism_facts.guarantee(mechanism.guarantee),
         "parameters": [
             {**item, "value": mechanism_facts.value(mechanism, item["name"])}
@@ -102,10 +101,10 @@ def explain(
     }
     if isinstance(mechanism, WordMechanism):
         found["lengths"] = word_facts.lengths(mechanism)
-    if isinstance(mechanism, WordMechanism) and not mechanism.contextual:
+    if isinstance(mechanism, WordMechanism) and mechanism.allocation is None:
         found["law"] = word_facts.distribution(mechanism)
         found["example"] = word_facts.worked(mechanism, word_facts.known(mechanism, word) if word == WORD else word)
-    if isinstance(mechanism, Allocated):
+    if mechanism.allocation is not None:
         found["allocation"] = divided.facts(mechanism, text)
     found |= {**model_facts.of(mechanism, words), "note": note}
     if unlinked is not None:

@@ -54,7 +54,6 @@ def preview(
     from dptext_etl.cli import lean, parameters, samples
     from dptext_etl.cli.render import divided, terminal, unlinked_facts
     from dptext_etl.cli.running import compute_on
-    from dptext_etl.families.allocated import Allocated
 
     compute_on(device, dtype)
     lean.without_pandas()
@@ -69,7 +68,7 @@ def preview(
     for number, value in enumerate(epsilon or kind.shown_epsilons):
         budget = {"epsilon": value} if allocation is None else {"allocation": divided.asked(allocation, value, first)}
         mechanism = catalog.build({"name": name, **taken, **given, **budget})
-        if number == 0 and isinstance(mechanism, Allocated) and mechanism.allocation is not None:
+        if number == 0 and mechanism.allocation is not None:
             shown = [{**row, "allocation": divided.facts(mechanism, row["before"])} for row in shown]
         made.append(mechanism)
         if number == 0:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dptext_etl.allocation import Allocation, Place
-    from dptext_etl.families.allocated import Allocated
+    from dptext_etl.mechanism import Mechanism
 
 _COLOURS = ("red", "yellow", "green")
 LEGEND = "red: least epsilon, best hidden; green: most epsilon, most likely to stay"
@@ -33,7 +33,7 @@ def asked(written: str, epsilon: float, first: float | None = None) -> dict[str,
     return {**given, "first": first, "total": float(exact(epsilon) - exact(first))}
 
 
-def facts(mechanism: Allocated, text: str) -> dict[str, Any] | None:
+def facts(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
     """Return every word of a text, or sentence where these are what is drawn, with its scores and its epsilon."""
     from dptext_etl.guarantee import MICRO
 

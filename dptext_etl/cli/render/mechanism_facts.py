@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def parameters(kind: type[BaseModel]) -> list[dict[str, Any]]:
     """Return name, type, default (None if required), required and meaning of every parameter."""
     meanings = _attributes(kind)
+    left_out = set() if getattr(kind, "cannot_divide", None) is None else {"allocation"}
     return [
         {
             "name": name,
@@ -27,6 +28,7 @@ def parameters(kind: type[BaseModel]) -> list[dict[str, Any]]:
             "meaning": meanings.get(name, ""),
         }
         for name, field in kind.model_fields.items()
+        if name not in left_out
     ]
 
 
@@ -73,8 +75,9 @@ def summary(kind: type[BaseModel]) -> str:
 def cost(mechanism: Mechanism, words: int) -> dict[str, Any]:
     """Return the cost of a text of `words` words in plain units; amounts without a claim are infinite."""
     from dptext_etl.guarantee import FINE, MICRO
+    from dptext_etl.mechanism import worst_spend
 
-    spend = mechanism.worst_case(words)
+    spend = worst_spend(mechanism, words)
     return {
         "words": words,
         "epsilon": spend.epsilon,
@@ -96,7 +99,7 @@ def consent(mechanism: Mechanism) -> list[str]:
         lines.append(f"allow = [{told}]")
     if claim.guarantee_class is GuaranteeClass.UMLDP:
         lines.append(f'accept_unbounded = ["{claim.guarantee_class.value}"]')
-    if not mechanism.publishable:
+    if mechanism.mode != "strict":
         lines.append("publish = false")
     return lines
 

@@ -15,8 +15,10 @@ RECORDS = (1, 10)
 
 def of(mechanism: Mechanism, words: int) -> dict[str, Any]:
     """Return the mechanism's facts about one draw or about its noise, and `conversions` of the cost of a text."""
-    found = mechanism.described()
-    return {**found, "conversions": _converted(mechanism.worst_case(words))} if found else {}
+    from dptext_etl.mechanism import worst_spend
+
+    found = {name: facts for name, facts in mechanism.described().items() if name != "table"}
+    return {**found, "conversions": _converted(worst_spend(mechanism, words))} if found else {}
 
 
 def _converted(spend: Spend) -> list[dict[str, Any]]:

@@ -29,19 +29,19 @@ def distribution(mechanism: WordMechanism) -> dict[str, Any]:
     declared = float(mechanism.epsilon_per_word)
     exact, tight, outputs = mechanism.epsilon_table, mechanism.epsilon_tight, mechanism.output_words()
     worst = min(declared, *(amount for amount in (exact, tight) if amount is not None), math.inf)
-    metric = mechanism.metric_claim
+    metric, facts = mechanism.metric_claim, mechanism.described().get("table", {})
     return {
         "epsilon_word": declared,
         "times_epsilon": declared / mechanism.epsilon,
         "epsilon_table": exact,
         "epsilon_worst": worst,
-        "is_exact": exact is not None and mechanism.epsilon_table_is_exact,
+        "is_exact": exact is not None and facts.get("epsilon_table_is", "exact") == "exact",
         "worst_ratio": _power(worst),
         "log10_odds": worst / math.log(10),
         "metric": None
         if metric is None
         else {"name": metric.metric, "epsilon": float(metric.epsilon), "diameter": float(metric.diameter)},
-        "disclosed_bits_per_token": mechanism.disclosed_bits_per_token,
+        "disclosed_bits_per_token": float(facts.get("disclosed_bits_per_token", 0.0)),
         "unknown_words": _unknown(mechanism),
         "output_words": None if outputs is None else len(outputs),
         "artifacts": {role: artifact.sha256 for role, artifact in sorted(mechanism.artifacts().items())},
@@ -107,7 +107,9 @@ def worked(mechanism: WordMechanism, word: str) -> dict[str, Any]:
 
 
 def _sampled(mechanism: WordMechanism, word: str) -> dict[str, Any]:
-    counts = Counter(mechanism.sample_many(word, SAMPLES))
+    from dptext_etl.families.words import sample_many
+
+    counts = Counter(sample_many(mechanism, word, SAMPLES))
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     outputs = [{"word": seen, "probability": count / SAMPLES} for seen, count in ranked]
     stays = counts[word] / SAMPLES

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from dptext_etl import catalog
-from dptext_etl.artifacts import canon
+from dptext_etl.artifacts import canon, placed
 from dptext_etl.engines.spark.shipping import Location, ship
 from dptext_etl.errors import PolicyError
 from dptext_etl.extensions import distribution, require
@@ -125,7 +125,7 @@ class Carried(_Plain):
         """Make the policy again on this machine."""
         found = {role: location.find() for role, location in self.artifacts.items()}
         require("mechanisms", self.mechanism["name"], self.package)
-        mechanism = catalog.build(self.mechanism).placed(found)
+        mechanism = placed(catalog.build(self.mechanism), found)
         if mechanism.cfg() != self.cfg:
             column = f"{self.policy['dataset']}.{self.policy['column']}"
             msg = f"the configuration of {column} has another hash here than where it was registered"
@@ -137,7 +137,7 @@ def _made(carried: CarriedStep) -> PostProcess:
     """Make a post-processing again on this machine."""
     found = {role: location.find() for role, location in carried.artifacts.items()}
     require("postprocesses", carried.step["name"], carried.package)
-    step = catalog.build_postprocess(carried.step).placed(found)
+    step = placed(catalog.build_postprocess(carried.step), found)
     if step.cfg() != carried.cfg:
         msg = f"the post-processing {step.name} has another hash here than on the driver"
         raise PolicyError(msg, "install the same version of dptext-etl on every machine of the cluster")

@@ -40,11 +40,6 @@ class ChoiceMechanism(ChoiceParameters):
         return not self.has_model
 
     @property
-    def runs_in_kernel(self) -> bool:
-        """Return True unless a model encodes texts."""
-        return not self.has_model
-
-    @property
     def computing(self) -> Computing | None:
         """Return device and number type of the model; None where the kernel encodes."""
         return computing() if self.has_model else None
@@ -80,10 +75,6 @@ class ChoiceMechanism(ChoiceParameters):
             return cost
         central, delta = self.unlinked.epsilon(self.law), self.unlinked.charged_delta(self.law)
         return replace(cost, eps_approx=micro(central), delta=fine(delta))
-
-    def reserved_positions(self, positions: int) -> int:
-        """Return the draws of one text, for any length; a null that passes as null takes none."""
-        return min(positions, self.most_positions)
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the number of draws and epsilon of each."""
@@ -177,10 +168,6 @@ class ChoiceMechanism(ChoiceParameters):
             return texts[0], texts[-1]
         (first, own), *others = said
         return first, min(others, key=lambda other: len(own & other[1]))[0]
-
-    def out_of_vocabulary_chance(self) -> float:
-        """Return 0: a release holds public texts alone."""
-        return 0.0
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Return facts about one draw: how many texts are near, how often it falls to them, what one of them gains."""

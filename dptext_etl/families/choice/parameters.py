@@ -17,9 +17,8 @@ from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.encoder import MOST_WORDS
 from dptext_etl.corpora.remote import fetched, is_remote
 from dptext_etl.corpora.weights import Weights, near_texts, usual_hit, weights
-from dptext_etl.families.in_kernel import InKernel
-from dptext_etl.guarantee import MICRO, exact, micro
-from dptext_etl.mechanism import DEFAULT_N_MAX
+from dptext_etl.guarantee import MICRO, exact
+from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism
 from dptext_etl.unlinked import Unlinked
 
 _MODEL = "sentence-transformers"
@@ -28,7 +27,7 @@ MOST_DRAWS = 1024
 Count = Annotated[PositiveInt, Field(le=MOST_DRAWS)]
 
 
-class ChoiceParameters(InKernel):
+class ChoiceParameters(Mechanism):
     """Parameters of a draw of whole public texts, and what follows from them; epsilon is per text.
 
     Attributes:
@@ -164,10 +163,6 @@ class ChoiceParameters(InKernel):
     def most_positions(self) -> int:
         """Return the draws of every text, whatever its length."""
         return self.parts * self.surrogates
-
-    def unit_micro(self) -> int:
-        """Return the declared epsilon of one draw in millionths."""
-        return int(micro(self.epsilon_per_draw))
 
     def input_policy(self) -> dict[str, Any]:
         """Return, as data, how texts are read and drawn."""

@@ -7,6 +7,8 @@ import math
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
+
 from dptext_etl.families.certificate import Certificate, read_table, word_list
 from dptext_etl.families.lists.tem_certificate import of_mixture, of_one_list
 from dptext_etl.mechanism import PAD
@@ -32,3 +34,18 @@ def of_lists(path: Path) -> Certificate:
     worst = of_one_list(weights, places) if mixture is None else mixture  # no mixture realizes more than one list
     source = f"the stored weights by distance, every output of {places:,} places"
     return Certificate(source, worst, exact=mixture is not None or len(lists) == 1, words=ends)
+
+
+def distances_from(path: Path, word: str) -> dict[str, float] | None:
+    """Return the largest distance of every drawn word from one over stored lists, in places.
+
+    Lists of different words have no such distance: then it is None, as for a word that is not drawn.
+    """
+    stored, _ = read_table(path)
+    inputs = word_list(stored["inputs"])
+    kept = {PAD, *(word_list(stored["kept"]) if "kept" in stored else ())}
+    if "list_offsets" in stored or word not in inputs or word in kept - {PAD}:
+        return None
+    places = np.argsort(stored["lists"].reshape(-1, len(inputs)), axis=1).astype(np.int64)
+    farthest = np.abs(places - places[:, [inputs.index(word)]]).max(axis=0)
+    return {other: float(apart) for other, apart in zip(inputs, farthest, strict=True) if other not in kept}

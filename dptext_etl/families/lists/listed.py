@@ -23,8 +23,7 @@ from dptext_etl import _kernel
 from dptext_etl.artifacts import save_tensors
 from dptext_etl.embeddings import NeighbourLists
 from dptext_etl.embeddings.grid import written
-from dptext_etl.errors import PolicyError
-from dptext_etl.families.certificate import Certificate
+from dptext_etl.families.certificate import Certificate, stored_words
 from dptext_etl.families.lists.certificate import of_lists
 from dptext_etl.families.table.mapped import MappedMechanism
 from dptext_etl.mechanism import PAD
@@ -56,18 +55,18 @@ class PlaceDistribution(Protocol):
 class ListMechanism(MappedMechanism):
     """A mechanism that replaces every word by a draw from the places of a list."""
 
-    format: ClassVar[str] = LISTS_FORMAT
-    pads: ClassVar[bool] = True
+    _format: ClassVar[str] = LISTS_FORMAT
+    _pads: ClassVar[bool] = True
 
     @abstractmethod
     def neighbour_lists(self) -> NeighbourLists:
         """Read or make the public lists."""
 
     @abstractmethod
-    def place_distribution(self, places: int) -> PlaceDistribution:
+    def _place_distribution(self, places: int) -> PlaceDistribution:
         """Return the distribution of places on lists of that length."""
 
-    def kept(self) -> Iterable[str]:
+    def _kept(self) -> Iterable[str]:
         """Return the words that are released in clear (a disclosed list)."""
         return ()
 
@@ -79,20 +78,20 @@ class ListMechanism(MappedMechanism):
             words = (*words, PAD)
             orders = tuple(np.append(order, np.uint32(len(words) - 1)) for order in orders)
         places = max(map(len, orders))
-        distribution = self.place_distribution(places)
+        distribution = self._place_distribution(places)
         facts = {"even": lists.even, "places": places, **(distribution.realised(orders) if lists.even else {})}
-        tensors: dict[str, npt.NDArray[Any]] = {"inputs": _blob(words), "lists": np.concatenate(orders)}
-        if kept := sorted(self.kept()):
-            tensors["kept"] = _blob(kept)
+        tensors: dict[str, npt.NDArray[Any]] = {"inputs": stored_words(words), "lists": np.concatenate(orders)}
+        if kept := sorted(self._kept()):
+            tensors["kept"] = stored_words(kept)
         if not lists.even:
             tensors["list_offsets"] = np.cumsum([0, *map(len, orders)]).astype(np.uint64)
         described = json.dumps({**description, **facts}, sort_keys=True)
         save_tensors(
-            path, tensors, {"format": self.format, "description": described, "law": json.dumps(distribution.written())}
+            path, tensors, {"format": self._format, "description": described, "law": json.dumps(distribution.written())}
         )
 
     @property
-    def places(self) -> int:
+    def _places(self) -> int:
         """Return the number of words of the longest list, `PAD` included."""
         return int(self._facts["places"])
 
@@ -100,18 +99,18 @@ class ListMechanism(MappedMechanism):
     def _orders(self) -> tuple[Order, ...]:
         """Return the stored lists."""
         tensors = load_file(self.table.path)
-        ends = tensors.get("list_offsets", np.arange(0, len(tensors["lists"]) + 1, self.places))
+        ends = tensors.get("list_offsets", np.arange(0, len(tensors["lists"]) + 1, self._places))
         return tuple(np.split(tensors["lists"], ends[1:-1].astype(np.int64)))
 
     @cached_property
-    def places_of_words(self) -> tuple[npt.NDArray[np.int64], ...]:
+    def _places_of_words(self) -> tuple[npt.NDArray[np.int64], ...]:
         """Return the place of each word on each list, of lists that hold the same words."""
-        found = tuple(np.empty(self.places, np.int64) for _ in self._orders)
+        found = tuple(np.empty(self._places, np.int64) for _ in self._orders)
         for place, order in zip(found, self._orders, strict=True):
-            place[order] = np.arange(self.places)
+            place[order] = np.arange(self._places)
         return found
 
-    def draw_by_steps(  # noqa: PLR0917
+    def _draw_by_steps(  # noqa: PLR0917
         self,
         words: Order,
         lists: Order,
@@ -122,10 +121,10 @@ class ListMechanism(MappedMechanism):
     ) -> Order:
         """Move words along their lists by discrete Laplace steps, each of its own rate; shape (n,)."""
         chosen = np.empty_like(words)
-        for number, (order, place) in enumerate(zip(self._orders, self.places_of_words, strict=True)):
+        for number, (order, place) in enumerate(zip(self._orders, self._places_of_words, strict=True)):
             at = np.flatnonzero(lists == number)
             mine = [rates[draw] for draw in at.tolist()]
-            chosen[at] = order[sampler.move(place[words[at]], self.places, mine, slots.take(at), purpose=purpose)]
+            chosen[at] = order[sampler.move(place[words[at]], self._places, mine, slots.take(at), purpose=purpose)]
         return chosen
 
     @cached_property
@@ -135,7 +134,7 @@ class ListMechanism(MappedMechanism):
 
     @cached_property
     def _stored_distribution(self) -> PlaceDistribution:
-        return self.place_distribution(self.places)
+        return self._place_distribution(self._places)
 
     def _at(self, word: str) -> list[tuple[int, int]]:
         """Return the list and place of a word for each list that holds it; empty for words without a place."""
@@ -144,25 +143,6 @@ class ListMechanism(MappedMechanism):
             return []
         found = [(number, np.flatnonzero(order == known)) for number, order in enumerate(self._orders)]
         return [(number, int(at[0])) for number, at in found if len(at)]
-
-    def distance(self, word: str, other: str) -> int:
-        """Return the largest distance of two words over the lists, in places."""
-        one, another = self._at(word), self._at(other)
-        if min(len(one), len(another)) < len(self._orders):
-            raise PolicyError("distances are those of words on the lists", "take two of input_words()")
-        return max(abs(place - there) for (_, place), (_, there) in zip(one, another, strict=True))
-
-    def distances_from(self, word: str) -> dict[str, float]:
-        """Return the largest distance of every word from one over the lists, in places."""
-        size = len(self._mapped.input_words())
-        if word not in self._ids or any(len(order) != size for order in self._orders):
-            raise PolicyError("distances are those of words on the lists", "take one of input_words()")
-        farthest = np.zeros(size, np.int64)
-        for order in self._orders:
-            place = np.empty(size, np.int64)
-            place[order] = np.arange(size)
-            np.maximum(farthest, np.abs(place - place[self._ids[word]]), out=farthest)
-        return {other: float(farthest[number]) for other, number in self._ids.items() if other != PAD}
 
     def certificate(self) -> Certificate:
         """Compute the largest loss of one draw from the stored lists and weights."""
@@ -173,8 +153,9 @@ class ListMechanism(MappedMechanism):
 
         It is exact if the probabilities of places are rational (see the `PlaceDistribution` for the others).
         """
+        self._undivided()
         at = self._at(word)
-        if not at and self.unknown == "first" and _kernel.split(word) == [(word, True)]:
+        if not at and self._unknown == "first" and _kernel.split(word) == [(word, True)]:
             return self.transition(self._mapped.input_words()[0])
         if not at:
             return super().transition(word)
@@ -191,7 +172,7 @@ class ListMechanism(MappedMechanism):
     def survival(self, word: str) -> Fraction:
         """Return (an upper bound of) the probability that `word` comes back as itself, in closed form."""
         at = self._at(word)
-        if not at:
+        if not at or self.allocation is not None:
             return super().survival(word)
         return sum(
             (self._stored_distribution.stays(place, len(self._orders[n])) for n, place in at), Fraction(0)
@@ -200,7 +181,7 @@ class ListMechanism(MappedMechanism):
     def collision(self, word: str) -> float:
         """Return an upper bound of the probability that two draws agree; for a mixture, the mean over the lists."""
         at = self._at(word)
-        if not at:
+        if not at or self.allocation is not None:
             return super().collision(word)
         return sum(self._stored_distribution.agrees(place, len(self._orders[number])) for number, place in at) / len(at)
 
@@ -209,7 +190,3 @@ class ListMechanism(MappedMechanism):
         if self.mode == "faithful":
             return 1.0
         return max(float(self._stored_distribution.stays(0, len(order))) for order in self._orders) * (1 + 1e-12)
-
-
-def _blob(words: Sequence[str]) -> npt.NDArray[np.uint8]:
-    return np.frombuffer("\n".join(words).encode(), dtype=np.uint8)

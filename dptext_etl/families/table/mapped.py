@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact, store
-from dptext_etl.families.in_kernel import InKernel
+from dptext_etl.families.division import release_divided
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
@@ -25,20 +25,20 @@ from dptext_etl.mechanism import PAD, Released
 TABLE_FORMAT = "dptext-table/1"
 
 
-class MappedMechanism(WordMechanism, InKernel):
+class MappedMechanism(WordMechanism):
     """A mechanism that replaces every word by a draw from a fixed distribution, stored in a file that the kernel maps.
 
     Subclasses define `build()` and `table_description()`. They override `epsilon_per_word` if a draw does not cost
     epsilon.
     """
 
-    format: ClassVar[str] = TABLE_FORMAT
+    _format: ClassVar[str] = TABLE_FORMAT
     """The layout of the file."""
 
     @property
     def reproducible(self) -> bool:  # type: ignore[override]
         """Return True unless the law of a word depends on its text, which tools score in floats."""
-        return not self.contextual
+        return self.allocation is None
 
     @abstractmethod
     def table_description(self) -> dict[str, Any]:
@@ -51,12 +51,12 @@ class MappedMechanism(WordMechanism, InKernel):
     @cached_property
     def table(self) -> Artifact:
         """Return the stored file, which is built once per machine and verified by its hash at every use."""
-        description = {"format": self.format, **self.table_description()}
+        description = {"format": self._format, **self.table_description()}
         return store(description, lambda path: self.build(path, description), suffix=".safetensors")
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the table as the only artifact."""
-        return {"table": self.table}
+        """Return the table and the inputs of scores that divide a budget, by role."""
+        return {"table": self.table, **super().artifacts()}
 
     @cached_property
     def _mapped(self) -> _kernel.Table:
@@ -76,15 +76,9 @@ class MappedMechanism(WordMechanism, InKernel):
         ratio = self._facts.get("epsilon_table")
         return None if ratio is None else float(ratio)
 
-    @property
-    def epsilon_table_is_exact(self) -> bool:
-        """Return True if `epsilon_table` is attained; the stored description says if it is a bound."""
-        return bool(self._facts.get("epsilon_table_is", "exact") == "exact")
-
-    @property
-    def disclosed_bits_per_token(self) -> float:
-        """Return the bits that the disclosed output set reveals about a uniform vocabulary word: its entropy."""
-        return float(self._facts.get("disclosed_bits_per_token", 0.0))
+    def described(self) -> dict[str, dict[str, Any]]:
+        """Return what the stored file says of its distributions, and what they were made of."""
+        return {"table": self._facts}
 
     def positions(self, texts: pa.Array) -> pa.Array:
         """Count draws: words after the input policy, without those kept in clear."""
@@ -92,6 +86,8 @@ class MappedMechanism(WordMechanism, InKernel):
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         """Draw every word of every text from the table, in parallel, without the GIL."""
+        if self.allocation is not None:
+            return release_divided(self, self.allocation, texts, keys.of(texts))
         out = pa.array(self._mapped.release(keys.release, texts, keys.ids, self._input_policy_json, keys.nonce))
         return Released(out.field("text"), out.field("positions"))
 
@@ -102,6 +98,7 @@ class MappedMechanism(WordMechanism, InKernel):
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
         """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1."""
+        self._undivided()
         outputs, weights = self._mapped.row(word, self._input_policy_json)
         total = sum(weights)
         return outputs, [Fraction(weight, total) for weight in weights]

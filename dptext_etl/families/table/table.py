@@ -18,7 +18,7 @@ import numpy.typing as npt
 from dptext_etl.artifacts import save_tensors
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
-from dptext_etl.families.certificate import Certificate
+from dptext_etl.families.certificate import Certificate, stored_words
 from dptext_etl.families.table.certificate import of_table
 from dptext_etl.families.table.mapped import TABLE_FORMAT, MappedMechanism
 from dptext_etl.guarantee import Disclosure
@@ -77,9 +77,9 @@ class TableParts:
         )
         cumulative[np.arange(len(running)) + shift] = running
         tensors: dict[str, npt.NDArray[Any]] = {
-            "inputs": _blob(self.inputs),
-            "outputs": _blob(self.outputs or ()),
-            "kept": _blob(sorted(set(self.kept))),
+            "inputs": stored_words(self.inputs),
+            "outputs": stored_words(self.outputs or ()),
+            "kept": stored_words(sorted(set(self.kept))),
             "input_set": np.asarray(self.input_set, dtype=np.uint32),
             "set_offsets": np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64),
             "members": np.concatenate(self.sets).astype(np.uint32),
@@ -87,10 +87,6 @@ class TableParts:
             "cumulative": cumulative,
         }
         save_tensors(path, tensors, {"format": TABLE_FORMAT, "description": json.dumps(description, sort_keys=True)})
-
-
-def _blob(words: Iterable[str]) -> npt.NDArray[np.uint8]:
-    return np.frombuffer("\n".join(words).encode(), dtype=np.uint8)
 
 
 class TableMechanism(MappedMechanism):

@@ -21,7 +21,8 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.device import threads
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.families.vector.vector import Draws, Indices
+from dptext_etl.families.division import Indices
+from dptext_etl.families.vector.vector import Draws
 from dptext_etl.sampling import epsilon_implemented, smallest_weight, weight_bits
 from dptext_etl.side_by_side import products_in_one_thread
 

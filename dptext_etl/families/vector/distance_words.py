@@ -22,9 +22,10 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
 from dptext_etl.families.certificate import Certificate
+from dptext_etl.families.division import UNKNOWN, Indices
 from dptext_etl.families.vector.certificate import of_distances
 from dptext_etl.families.vector.distance import PairWeights
-from dptext_etl.families.vector.vector import UNKNOWN, Draws, Indices, VectorMechanism, read_fact, stored_fact
+from dptext_etl.families.vector.vector import Draws, VectorMechanism, far_words, read_fact, stored_fact
 from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee
 from dptext_etl.mechanism import PAD
@@ -41,7 +42,7 @@ class DistanceMechanism(VectorMechanism):
     @property
     def reproducible(self) -> bool:  # type: ignore[override]
         """Return True unless the law of a word depends on its text, which tools score in floats."""
-        return not self.contextual
+        return self.allocation is None
 
     def input_policy(self) -> dict[str, Any]:
         """Return the input policy of word mechanisms; faithful mode draws unknown words uniformly as well."""
@@ -52,12 +53,12 @@ class DistanceMechanism(VectorMechanism):
         return {**super().artifacts(), "span": self.span}
 
     @property
-    def draws_from_all(self) -> bool:
+    def _draws_from_all(self) -> bool:
         """Return True if every word of the vocabulary can be drawn."""
         return True
 
     @property
-    def shows_words(self) -> bool:
+    def _shows_words(self) -> bool:
         """Return True if some words can be released in clear."""
         return False
 
@@ -65,14 +66,14 @@ class DistanceMechanism(VectorMechanism):
         """Return the probability that a known word is released in clear, without a draw."""
         return Fraction(0)
 
-    def drawn_words(self) -> npt.NDArray[np.int64]:
+    def _drawn_words(self) -> npt.NDArray[np.int64]:
         """Return the ids of the words that can be drawn, in public order without `PAD`."""
         return np.arange(len(self.input_words()))
 
     @cached_property
     def _output_ids(self) -> npt.NDArray[np.int64]:
         """Return the ids of the outputs: the words that can be drawn, and last `PAD` if the length is hidden."""
-        chosen = self.drawn_words()
+        chosen = self._drawn_words()
         if len(chosen) < 2:
             raise PolicyError(
                 f"{len(chosen)} words could be drawn, at least 2 are needed",
@@ -90,7 +91,7 @@ class DistanceMechanism(VectorMechanism):
         """Return the integer weights of every word over the outputs."""
         words, chosen = self.words, self._output_ids
         outputs = words if len(chosen) == len(words) else words.take(words.words[at] for at in chosen)
-        return PairWeights(words, outputs, self.unit_epsilon, self.diameter)
+        return PairWeights(words, outputs, self._unit_epsilon, self.diameter)
 
     def choose(self, draws: Draws) -> Indices:
         """Draw an output for every word; unknown ones uniformly."""
@@ -114,7 +115,7 @@ class DistanceMechanism(VectorMechanism):
     @property
     def epsilon_per_word(self) -> float:
         """Return epsilon times the diameter; infinite if words are shown."""
-        return math.inf if self.shows_words else self.pair_weights.exponent
+        return math.inf if self._shows_words else self.pair_weights.exponent
 
     @property
     def epsilon_tight(self) -> float | None:
@@ -124,7 +125,7 @@ class DistanceMechanism(VectorMechanism):
 
         `epsilon_table` is not larger. It needs a pass over all pairs of words, and is computed on request.
         """
-        return None if self.shows_words else self.pair_weights.epsilon_implemented
+        return None if self._shows_words else self.pair_weights.epsilon_implemented
 
     @property
     def epsilon_table(self) -> float | None:
@@ -133,7 +134,7 @@ class DistanceMechanism(VectorMechanism):
         It is computed once per configuration and machine, in seconds for 20,000 words and minutes for 65,000; the log
         reports the progress.
         """
-        if self.shows_words:
+        if self._shows_words:
             return None
         return float(self._fact("worst ratio", lambda: repr(self.pair_weights.worst_log_ratio())))
 
@@ -146,7 +147,9 @@ class DistanceMechanism(VectorMechanism):
         Every word must be drawable. The claim holds between known words (and padding); an unknown word is drawn
         uniformly and has no distance.
         """
-        if not self.draws_from_all or self.mode == "faithful" or self.length == "noisy" or not self._certified:
+        if self.allocation is not None or not self._draws_from_all or self.mode == "faithful":
+            return None
+        if self.length == "noisy" or not self._certified:
             return None
         return MetricClaim(self.epsilon, "euclidean", self.diameter)
 
@@ -162,16 +165,16 @@ class DistanceMechanism(VectorMechanism):
             "format": "dptext-santext-fact/1",
             "fact": fact,
             "version": self.version,
-            "epsilon": repr(self.unit_epsilon),
+            "epsilon": repr(self._unit_epsilon),
             "vectors": self.words.artifact.sha256,
             "padded": self.hides_length,
-            "outputs": self._output_ids.tolist() if not self.draws_from_all else "all",
+            "outputs": self._output_ids.tolist() if not self._draws_from_all else "all",
         }
         return read_fact(stored_fact(description, found))
 
     def certificate(self) -> Certificate:
         """Compute what one draw realizes at worst from the integer weights of every word, made anew."""
-        return of_distances(self.pair_weights, self.far_words())
+        return of_distances(self.pair_weights, far_words(self.words))
 
     @property
     def guarantee(self) -> Guarantee:
@@ -180,18 +183,19 @@ class DistanceMechanism(VectorMechanism):
         return replace(stated, disclosures=stated.disclosures - {Disclosure.OOV, Disclosure.NUMBERS})
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        """Return the factors of n draws between the two farthest words."""
-        return {**super().cost_factors(positions), "D": self.diameter}
+        """Return the factors of n draws between the two farthest words, or of one budget."""
+        return super().cost_factors(positions) | ({"D": self.diameter} if self.allocation is None else {})
 
     def output_words(self) -> frozenset[str] | None:
         """Return the words that can be drawn, or the whole vocabulary if words are shown; None in faithful mode."""
-        if self.mode == "faithful" or self.shows_words:
+        if self.mode == "faithful" or self._shows_words:
             return super().output_words()
         return frozenset(self.pair_weights.outputs.words) - {PAD}
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
         """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1."""
-        number, outputs = self.number_of(word), list(self.pair_weights.outputs.words)
+        self._undivided()
+        number, outputs = self._number_of(word), list(self.pair_weights.outputs.words)
         if number == UNKNOWN:
             return outputs, [Fraction(1, len(outputs))] * len(outputs)
         weights: list[int] = self.pair_weights.weights(np.array([number]))[0].tolist()
@@ -204,7 +208,9 @@ class DistanceMechanism(VectorMechanism):
 
     def survival(self, word: str) -> Fraction:
         """Return the exact probability that `word` comes back as itself."""
-        number = self.number_of(word)
+        if self.allocation is not None:
+            return super().survival(word)
+        number = self._number_of(word)
         if number == UNKNOWN:
             return Fraction(0)
         at = np.flatnonzero(self._output_ids == number)
@@ -215,12 +221,12 @@ class DistanceMechanism(VectorMechanism):
 
     def collision(self, word: str) -> float:
         """Return the probability that two independent draws of `word` agree, rounded up."""
-        number = self.number_of(word)
-        if number == UNKNOWN or self.shows_words:
+        number = self._number_of(word)
+        if number == UNKNOWN or self._shows_words or self.allocation is not None:
             return super().collision(word)
         weights = self.pair_weights.weights(np.array([number]))[0].astype(np.float64)
         return min(1.0, float(np.dot(weights, weights) / weights.sum() ** 2) * (1 + 1e-9))
 
     def largest_probability(self) -> float:
         """Return an upper bound of the probability of any single output word."""
-        return 1.0 if self.shows_words else extremes.range_bounded(self.pair_weights.exponent, len(self._output_ids))
+        return 1.0 if self._shows_words else extremes.range_bounded(self.pair_weights.exponent, len(self._output_ids))

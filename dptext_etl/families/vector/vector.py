@@ -24,6 +24,7 @@ from dptext_etl.artifacts import Artifact, canon, store
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.diameter import largest_squared_distance
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.division import Indices, release_divided
 from dptext_etl.families.parts import parts
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.keys import RecordKeys
@@ -31,10 +32,6 @@ from dptext_etl.mechanism import PAD, Released
 
 AT_ONCE = 2**23
 """Draws that are processed at once, 40 bytes each."""
-UNKNOWN = 2**32 - 1
-"""Id of every word outside the vocabulary."""
-
-Indices = npt.NDArray[np.uint32]
 
 
 class Draws(NamedTuple):
@@ -73,7 +70,7 @@ class VectorMechanism(WordMechanism):
     """
 
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors"})
-    pads: ClassVar[bool] = True
+    _pads: ClassVar[bool] = True
 
     vectors: str = "english-20k"
 
@@ -115,8 +112,8 @@ class VectorMechanism(WordMechanism):
         return float(np.sqrt(np.float64(max(read_fact(self.span), 1)))) * self.words.scale
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the vectors as the only artifact."""
-        return {"vectors": self.words.artifact}
+        """Return the vectors, and the inputs of scores that divide a budget, by role."""
+        return {"vectors": self.words.artifact, **super().artifacts()}
 
     def input_words(self) -> tuple[str, ...]:
         """Return the vocabulary in public order; every other word counts as unknown."""
@@ -126,29 +123,14 @@ class VectorMechanism(WordMechanism):
         """Return the vocabulary; None in faithful mode, which keeps more than words."""
         return None if self.mode == "faithful" else frozenset(self.input_words())
 
-    def far_words(self) -> tuple[str, str]:
-        """Return two words at a large distance: go from a word to the farthest one, and again from there."""
-        vectors, known = self.words, len(self.input_words())
-        start = index = 0
-        for _ in range(4):
-            start, index = index, int(np.argmax(vectors.squared_distances([index], slice(None))[0][:known]))
-        return vectors.words[start], vectors.words[index]
-
-    def distances_from(self, word: str) -> dict[str, float]:
-        """Return the Euclidean distance of every word from one, in the vectors' own units."""
-        squared = self.words.squared_distances([self.words.index[word]], slice(None))[0].tolist()
-        return {
-            other: math.sqrt(amount) * self.words.scale
-            for other, amount in zip(self.words.words, squared, strict=True)
-            if other != PAD
-        }
-
     def positions(self, texts: pa.Array) -> pa.Array:
         """Count draws: words after the input policy, or `n_max` if the length is hidden."""
         return pa.array(self._vocabulary.positions(texts, self._input_policy_json))
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         """Draw every word of every text, each at its own position of its record's stream."""
+        if self.allocation is not None:
+            return release_divided(self, self.allocation, texts, keys.of(texts))
         return self.release_with_keys(texts, keys.of(texts))
 
     def release_with_keys(self, texts: pa.Array, record_keys: pa.Array) -> Released:
@@ -167,7 +149,7 @@ class VectorMechanism(WordMechanism):
     def choose(self, draws: Draws) -> Indices:
         """Draw an output for every word, and return its id in the vocabulary, shape (n,)."""
 
-    def number_of(self, word: str) -> int:
+    def _number_of(self, word: str) -> int:
         """Return the id of one word, read as in a text; `UNKNOWN` outside the vocabulary."""
         if word == PAD and self.hides_length:
             return len(self.words) - 1
@@ -176,6 +158,24 @@ class VectorMechanism(WordMechanism):
         if len(numbers) != 1 or _kernel.split(word) != [(word, True)]:
             raise PolicyError("a distribution is that of one word that is drawn", "give a word of the vocabulary")
         return int(numbers[0].as_py())
+
+
+def far_words(words: WordVectors) -> tuple[str, str]:
+    """Return two words at a large distance: go from a word to the farthest one, and again from there."""
+    known, start, index = sum(word != PAD for word in words.words), 0, 0
+    for _ in range(4):
+        start, index = index, int(np.argmax(words.squared_distances([index], slice(None))[0][:known]))
+    return words.words[start], words.words[index]
+
+
+def distances_from(words: WordVectors, word: str) -> dict[str, float]:
+    """Return the Euclidean distance of every word from one, in the vectors' own units."""
+    squared = words.squared_distances([words.index[word]], slice(None))[0].tolist()
+    return {
+        other: math.sqrt(amount) * words.scale
+        for other, amount in zip(words.words, squared, strict=True)
+        if other != PAD
+    }
 
 
 def stored_fact(description: dict[str, Any], found: Callable[[], Any]) -> Artifact:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.column import output_digests, require_charged_draws
+from dptext_etl.column import output_digests, require_charged_draws, step_costs
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
 from dptext_etl.keys import canonical_ids
@@ -252,7 +252,7 @@ class Shards:
         results, ids = [], canonical_ids(frame[self.policy.id].to_arrow())
         for column in self.columns:
             charged, steps = draw_counts.counts(draws[column.name])
-            used = None if steps is None else column.policy.mechanism.spent(steps)
+            used = None if steps is None else step_costs(column.policy.mechanism, steps)
             digests = output_digests(column.policy, ids, frame[column.name])
             results.append(_Result(digests, charged, used))
         return results

@@ -9,6 +9,7 @@ import polars as pl
 from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import Policy
 from dptext_etl.runner.source.table import batches
 
@@ -20,7 +21,7 @@ def require_room(
 ) -> None:
     """Refuse a run after which a release would hold more records than its delta was stated for."""
     for item in policy.column_policies():
-        ref, bound = refs[item.column or ""], item.mechanism.n_rec_stated
+        ref, bound = refs[item.column or ""], stated_records(item.mechanism)
         if bound is None:
             continue
         held = ledger.records(ref)

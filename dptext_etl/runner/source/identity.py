@@ -13,6 +13,7 @@ from dptext_etl.arrays import distinct, to_arrow
 from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import InputError, seam
 from dptext_etl.keys import canonical_ids
+from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import Policy
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.source.roles import Table
@@ -44,7 +45,7 @@ def check(table: Table[pl.LazyFrame], policy: Policy, listener: Listener | None 
 def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) -> None:
     """Refuse a source without rows, ids or subjects, or with more rows than the delta of a column was stated for."""
     for item in policy.column_policies():
-        refuse_more_records(rows, item.mechanism.n_rec_stated, f"column {item.column!r}")
+        refuse_more_records(rows, stated_records(item.mechanism), f"column {item.column!r}")
     if not rows:
         raise InputError("the source has no rows", "nothing was spent or published")
     if null_ids:

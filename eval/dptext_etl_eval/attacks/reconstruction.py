@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.words import WordMechanism
+from dptext_etl.families.words import WordMechanism, sample_many
 from dptext_etl.mechanism import PAD
 from dptext_etl_eval.measure import Attack, Score
 from dptext_etl_eval.ngrams import NAME, OTHERS, START, Ngrams
@@ -124,7 +124,7 @@ class Channel:
                 self._outputs[word] = dict(zip(names, map(float, chances), strict=True))
             except PolicyError:
                 self._dear = True
-                drawn = Counter(self._mechanism.sample_many(word, _SAMPLES))
+                drawn = Counter(sample_many(self._mechanism, word, _SAMPLES))
                 self._outputs[word] = {name: count / _SAMPLES for name, count in drawn.items()}
         return self._outputs[word]
 

@@ -22,9 +22,12 @@ from dptext_etl import _kernel
 from dptext_etl.errors import InputError, bare
 from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.families.lists.certificate import distances_from as list_distances
+from dptext_etl.families.lists.listed import ListMechanism
+from dptext_etl.families.vector.vector import VectorMechanism, distances_from, far_words
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
-from dptext_etl.mechanism import Mechanism
+from dptext_etl.mechanism import PAD, Mechanism
 from dptext_etl.policy import PolicyLike, resolve
 from dptext_etl_eval.auditing import bound
 from dptext_etl_eval.auditing.choice import of_choice
@@ -178,7 +181,7 @@ def _limit(mechanism: WordMechanism, pair: _Pair) -> float:
 
 def _pairs(mechanism: WordMechanism, table: Certificate | None) -> list[_Pair]:
     """Choose pairs of inputs that the guarantee compares, without looking at any text."""
-    word, other = table.words if table else mechanism.far_words()
+    word, other = table.words if table else _far_words(mechanism)
     pairs = [_Pair(word, other)]
     policy, disclosed = mechanism.input_policy(), mechanism.guarantee.disclosures
     letters, digits = _unknown_words(mechanism)
@@ -204,7 +207,7 @@ def _pairs(mechanism: WordMechanism, table: Certificate | None) -> list[_Pair]:
 def _near(mechanism: WordMechanism, word: str) -> _Pair | None:
     """Find a word at such a distance from `word` that trials can test the metric claim; None if there is none."""
     metric = mechanism.metric_claim
-    distances = None if metric is None or mechanism.mode == "faithful" else mechanism.distances_from(word)
+    distances = None if metric is None or mechanism.mode == "faithful" else _distances_from(mechanism, word)
     if metric is None or distances is None:
         return None
     losses = {other: float(metric.epsilon) * far for other, far in distances.items() if far and other != word}
@@ -212,6 +215,21 @@ def _near(mechanism: WordMechanism, word: str) -> _Pair | None:
         return None
     found = min(losses, key=lambda other: abs(losses[other] - NEAR))
     return _Pair(word, found, distances[found])
+
+
+def _far_words(mechanism: WordMechanism) -> tuple[str, str]:
+    """Return two words that are probably easiest to distinguish, chosen from public inputs alone."""
+    if isinstance(mechanism, VectorMechanism):
+        return far_words(mechanism.words)
+    words = [word for word in mechanism.input_words() if word != PAD]
+    return words[0], words[-1]
+
+
+def _distances_from(mechanism: WordMechanism, word: str) -> dict[str, float] | None:
+    """Return the distance of every known word from one, in units of the metric claim; None if it is not known."""
+    if isinstance(mechanism, VectorMechanism):
+        return distances_from(mechanism.words, word)
+    return list_distances(mechanism.table.path, word) if isinstance(mechanism, ListMechanism) else None
 
 
 def _unknown_words(mechanism: WordMechanism) -> tuple[str, str]:

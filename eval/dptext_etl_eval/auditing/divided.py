@@ -13,7 +13,6 @@ from typing import TypeVar
 from pydantic import PrivateAttr
 
 from dptext_etl.allocation import Allocation, Place
-from dptext_etl.families.allocated import Allocated
 from dptext_etl.guarantee import MICRO
 from dptext_etl.mechanism import Mechanism
 
@@ -29,7 +28,7 @@ PASSES = "two passes"
 
 def limit_of(mechanism: Mechanism, trial: str, otherwise: float) -> float:
     """Return the claimed bound of a trial's loss."""
-    allocation = mechanism.allocation if isinstance(mechanism, Allocated) else None
+    allocation = mechanism.allocation
     if allocation is None or trial not in (POSITIONS, OF_TWO):
         return otherwise
     if allocation.template is None:
@@ -39,8 +38,7 @@ def limit_of(mechanism: Mechanism, trial: str, otherwise: float) -> float:
 
 def whole(mechanism: Mechanism) -> float | None:
     """Return the epsilon of a record where one budget is divided among its draws; otherwise None."""
-    divided = isinstance(mechanism, Allocated) and mechanism.allocation is not None
-    return mechanism.epsilon if divided else None
+    return None if mechanism.allocation is None else mechanism.epsilon
 
 
 class Watched(Allocation):
@@ -70,7 +68,7 @@ def watched(mechanism: Kind) -> tuple[Kind, Watched] | None:
 
     With equal budgets, two passes that share a stream release the same word of a text of one draw.
     """
-    allocation = mechanism.allocation if isinstance(mechanism, Allocated) else None
+    allocation = mechanism.allocation
     if allocation is None or allocation.first is None:
         return None
     budget = min(allocation.first, allocation.largest)

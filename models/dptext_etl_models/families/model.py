@@ -51,9 +51,9 @@ class ModelMechanism(Mechanism):
     @cached_property
     def model_files(self) -> dict[str, Artifact]:
         """Return the model's files by role, such as "model/config.json"; find them by name unless a worker got them."""
-        return language_model.placed_files(self.__dict__) or self.find_files()
+        return language_model.placed_files(self.__dict__) or self._find_files()
 
-    def find_files(self) -> dict[str, Artifact]:
+    def _find_files(self) -> dict[str, Artifact]:
         """Find the files by the name of the model."""
         try:
             return language_model.model_files(self.model, self.revision)
@@ -72,4 +72,4 @@ class ModelMechanism(Mechanism):
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the model's files by role."""
-        return dict(self.model_files)
+        return {**self.model_files, **super().artifacts()}

@@ -55,11 +55,11 @@ class Adept(LatentMechanism):
     clip: Clip = 5.0
     num_beams: Annotated[PositiveInt, Field(le=64)] = 1
 
-    def find_files(self) -> dict[str, Artifact]:
+    def _find_files(self) -> dict[str, Artifact]:
         """Find the autoencoder's files; build those of the tiny random one."""
         if self.model == _EXAMPLE:
             return {f"{language_model.ROLE}{name}": _example(name) for name in _FILES}
-        return super().find_files()
+        return super()._find_files()
 
     @cached_property
     def computing(self) -> device.Computing:

@@ -58,9 +58,9 @@ class DPBart(LatentMechanism):
     length: Annotated[PositiveInt, Field(ge=2, le=4096)] = 20
     clip: Clip = 0.1
 
-    def find_files(self) -> dict[str, Artifact]:
+    def _find_files(self) -> dict[str, Artifact]:
         """Find the model's files, and the list of kept columns if the variant needs it."""
-        files = super().find_files()
+        files = super()._find_files()
         if self.variant != "clv":
             folder = next(iter(files.values())).path.parent
             if not (folder / FILE).is_file():

@@ -5,34 +5,52 @@ Language Models" (algorithms 1 to 3, appendix A). This mechanism differs from th
 docs/spec/privacy.md#dpmlm-plusminus, docs/spec/privacy.md#length-options):
 
 * The paper does not mention that the number of words is released, and its code keeps stopwords, punctuation and
-capitals
-  in clear. Strict mode draws every word and drops the rest; it keeps stopwords only as a disclosure. Padding every text
-  to a public or a noisy number of words can hide the length.
-* Strict mode draws only whole words in lower case. Faithful mode draws from all tokens, as the paper does. * Algorithm
-3 (variant "plusminus") adds and deletes words. The printed algorithm leaves original words at the end of the
-  text; here these words are deleted.
+  capitals in clear. Strict mode draws every word and drops the rest; it keeps stopwords only as a disclosure. Padding
+  every text to a public or a noisy number of words can hide the length.
+* Strict mode draws only whole words in lower case. Faithful mode draws from all tokens, as the paper does.
+* Algorithm 3 (variant "plusminus") adds and deletes words. A plan is drawn first, independently of the text; remaining
+  and added words take one draw each, so the worst case is two draws per word, and a cap can be charged for the draws
+  that were made. The printed algorithm counts deletions but never makes them, and leaves original words at the end of
+  the text; here these words are deleted.
 * The score of appendix A (similarity of words plus a small multiple of the model's score) is unbounded in the paper;
   with `alpha`, it is clipped to a range of its own. The similarity is that of the model's word embeddings.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Self
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import Field, PositiveInt, model_validator
 
 from dptext_etl.artifacts import Artifact
+from dptext_etl.families.reading import Read
+from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend, exact, fine, micro
 from dptext_etl.scoring import Clip
 from dptext_etl_models.families.score.antonyms import antonyms_among
-from dptext_etl_models.families.score.plusminus import PlusMinusMechanism
+from dptext_etl_models.families.score.masked import MaskedMechanism
+from dptext_etl_models.inference.masked.plan import draw_plans, likely_draws, planned
 from dptext_etl_models.inference.masked.scorer import Adjustment
+from dptext_etl_models.inference.masked.steps import Script
+
+Probability = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 
-class DPMLM(PlusMinusMechanism):
+class DPMLM(MaskedMechanism):
     """DP-MLM (Meisenbacher et al. 2024).
 
     Attributes:
         variant: "plain" replaces every word (algorithms 1 and 2); "plusminus" also deletes and adds words (3).
+        addition: Probability that another word follows a word, for "plusminus".
+        deletion: Probability that a word is deleted, for "plusminus".
+        delta: For "plusminus": also state (epsilon, delta) for the number of draws that is exceeded with probability
+            delta.
+        n_rec: Public bound on the records of the table, never its size; strict mode needs it for a delta.
         alpha: Weight of the model's score next to the similarity of words (appendix A; 0.003 in the paper).
         antonyms: Path of NLTK's wordnet.zip; antonyms of a word get the lowest score in its place; faithful mode only.
 
@@ -42,12 +60,17 @@ class DPMLM(PlusMinusMechanism):
         300.0
     """
 
-    artifact_fields: ClassVar[frozenset[str]] = PlusMinusMechanism.artifact_fields | {"antonyms"}
+    artifact_fields: ClassVar[frozenset[str]] = MaskedMechanism.artifact_fields | {"antonyms"}
     small_model: ClassVar[str | None] = "english-small"
     model_source: ClassVar[str] = (
         "download the usual one on a machine with a network: `hf download FacebookAI/roberta-base`"
     )
 
+    variant: Literal["plain", "plusminus"] = "plain"
+    addition: Probability = 0.1
+    deletion: Probability = 0.05
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    n_rec: PositiveInt | None = None
     alpha: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)] | None = None
     antonyms: str | None = None
 
@@ -56,6 +79,69 @@ class DPMLM(PlusMinusMechanism):
         if self.antonyms is not None and self.mode == "strict":
             raise ValueError('the filter of antonyms belongs to mode "faithful"')
         return self
+
+    @model_validator(mode="after")
+    def _plans_are_of_plusminus(self) -> Self:
+        fields = type(self).model_fields
+        changed = any(getattr(self, name) != fields[name].default for name in ("addition", "deletion", "delta"))
+        if self.delta is not None and self.allocation is not None:
+            raise ValueError("delta bounds how many draws are likely, but an allocation costs the same for any number")
+        if self.variant == "plain" and changed:
+            raise ValueError('addition, deletion and delta are for variant "plusminus"')
+        if self.delta is None and self.n_rec is not None:
+            raise ValueError("n_rec bounds the records that a delta is stated for: leave it out, or give delta")
+        return self
+
+    @property
+    def used_delta(self) -> float:
+        """The delta of the draws that are likely, where one is given."""
+        return self.delta or 0.0
+
+    @property
+    def _length_is_shown_by(self) -> str | None:
+        shown = 'variant "plusminus" releases another number of words' if self.variant == "plusminus" else None
+        return super()._length_is_shown_by or shown
+
+    @property
+    def _in_place(self) -> bool:
+        """Return True unless words are added and deleted, or more than words is released."""
+        return super()._in_place and self.variant == "plain"
+
+    @property
+    def refundable(self) -> bool:
+        """Return True for "plusminus": the plan decides the number of draws, independently of the text."""
+        return self.variant == "plusminus" and self.allocation is None
+
+    @property
+    def draws_per_position(self) -> int:
+        """Return 2 for "plusminus", for a remaining word and an added one; otherwise 1."""
+        return 2 if self.variant == "plusminus" else 1
+
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        """Return the factors, with two draws per word for "plusminus"."""
+        twice: dict[str, float | Fraction] = {"2": 2} if self.refundable else {}
+        return {**twice, **super().cost_factors(positions)}
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return the guarantee of masked mechanisms, with a delta if one is stated."""
+        stated = super().guarantee
+        return stated if self.delta is None else replace(stated, guarantee_class=GuaranteeClass.COND_APPROX)
+
+    def spend(self, positions: int) -> Spend:
+        """Return the worst case; with `delta`, also the cost of the draws that are likely."""
+        cost = super().spend(positions)
+        if self.delta is None or not positions:
+            return cost
+        likely = likely_draws(positions, self.deletion, self.addition, self.delta)
+        return replace(cost, eps_approx=micro(likely * exact(self.epsilon)), delta=fine(self.delta))
+
+    def _scripts(self, reads: Sequence[Read], counts: npt.NDArray[np.int64], keys: pa.Array) -> list[Script]:
+        """Return the script of each text; for "plusminus" it follows a plan from a stream of its own."""
+        if self.variant == "plain":
+            return super()._scripts(reads, counts, keys)
+        drawn = draw_plans(keys, counts, self.deletion, self.addition)
+        return [planned(read.words, read.kept, plan) for read, plan in zip(reads, drawn, strict=True)]
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the model's files and the word lists, by role."""
@@ -74,7 +160,7 @@ class DPMLM(PlusMinusMechanism):
     def _adjusted_by(self) -> tuple[Any, ...]:
         return self.alpha, self.antonyms
 
-    def adjustment(self) -> Adjustment:
+    def _adjustment(self) -> Adjustment:
         """Return the adjustment of the model's scores: similarity of words, and the lowest score for antonyms."""
         excluded = None if self.antonyms is None else antonyms_among(self.antonyms, self.words_and_tokens[0])
         return Adjustment(self.alpha, excluded)

@@ -182,7 +182,6 @@ def test_what_is_disclosed():
     assert Disclosure.STOPWORDS in mechanism(stopwords="english").guarantee.disclosures
     paper = mechanism(mode="faithful")
     assert {Disclosure.STOPWORDS, Disclosure.PUNCT, Disclosure.CASE, Disclosure.LENGTH} < paper.guarantee.disclosures
-    assert not paper.publishable
     assert paper.output_words() is None
 
 

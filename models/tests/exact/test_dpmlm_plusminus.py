@@ -15,6 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from dptext_etl import catalog, scoring
+from dptext_etl.column import step_costs
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.sampling import epsilon_implemented
@@ -217,7 +218,7 @@ def test_spends_and_what_is_settled_afterwards():
     assert not plain.refundable
     assert made.spend(7).eps_pure == 2 * plain.spend(7).eps_pure == 28_000_000
     assert made.spend(7).rho == 2 * plain.spend(7).rho
-    assert made.spent(np.array([0, 6, 9], np.uint32)).tolist() == [0, 12_000_000, 18_000_000]
+    assert step_costs(made, np.array([0, 6, 9], np.uint32)).tolist() == [0, 12_000_000, 18_000_000]
     likely = made.model_copy(update={"delta": 1e-6, "n_rec": 10_000, "addition": 0.1})
     cost = likely.spend(20)
     assert (cost.guarantee_class, cost.eps_approx, cost.delta) == (GuaranteeClass.COND_APPROX, 60_000_000, 10**9)
@@ -249,4 +250,4 @@ def test_a_release_says_how_many_draws_it_made():
     words = [0 if text is None else len(text.split()) for text in released.text.to_pylist()]
     assert released.steps.to_pylist() == words
     assert words[0] not in (0, 20)
-    assert (made.spent(released.steps.to_numpy()) <= [made.spend(n).eps_pure for n in (20, 0, 0, 1)]).all()
+    assert (step_costs(made, released.steps.to_numpy()) <= [made.spend(n).eps_pure for n in (20, 0, 0, 1)]).all()

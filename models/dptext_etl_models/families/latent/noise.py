@@ -26,10 +26,9 @@ from pydantic import Field, PositiveInt, model_validator
 
 from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.delta_policy import largest
-from dptext_etl.families.allocated import Allocated
 from dptext_etl.gaussian import largest_mu
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, Spend, exact, fine, micro
-from dptext_etl.mechanism import DEFAULT_N_MAX
+from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism
 from dptext_etl.sampling import analytic_gaussian_sigma, epsilon_implemented
 from dptext_etl_models.families.latent.sentences import cut, marked
 from dptext_etl_models.grid_noise import STEPS, Norm, clipped_steps, laplace_rate
@@ -65,7 +64,7 @@ TEXT = (
 """Why the words of a text do not divide the budget of its vectors, and what is sound."""
 
 
-class LatentNoise(Allocated):
+class LatentNoise(Mechanism):
     """A mechanism that adds noise to a clipped vector made of the whole text, or to one per sentence.
 
     Attributes:
@@ -80,6 +79,7 @@ class LatentNoise(Allocated):
             together. Empty ones are added, and the last one holds all that is left of a long text. 1 takes whole texts.
     """
 
+    cannot_divide: ClassVar[None] = None
     norm: ClassVar[Norm]
     """Norm that `clip` bounds: of every coordinate, or of the vector."""
 
@@ -97,7 +97,7 @@ class LatentNoise(Allocated):
             raise ValueError(f"{', '.join(sorted(asked))}: {TEXT}")
         return given
 
-    def refuses(self, allocation: Allocation) -> str | None:
+    def _refuses(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided: by the words of the text itself, or if there is one vector alone."""
         if allocation.source == "text":
             return TEXT
@@ -111,7 +111,7 @@ class LatentNoise(Allocated):
         return pieces, marked(pieces)
 
     @property
-    def most_draws(self) -> int:
+    def _most_draws(self) -> int:
         """Return the number of sentences, each of which takes a share."""
         return self.sentences
 
@@ -256,9 +256,10 @@ class LatentNoise(Allocated):
             return Fraction(1)
         return min(Fraction(1), clipped_steps(self.clip) / (exact(self.clip) * STEPS))
 
-    def reserved_positions(self, positions: int) -> int:
-        """Return 1 for a text of any length: a record is released once. A null that passes as null is none."""
-        return min(positions, 1)
+    @property
+    def most_positions(self) -> int:
+        """Return 1: a record is released once, whatever the length of its text."""
+        return 1
 
     def positions(self, texts: pa.Array) -> pa.Array:
         """Return 1 for every text and 0 for a null."""

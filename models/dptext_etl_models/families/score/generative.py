@@ -101,7 +101,7 @@ class GenerativeMechanism(ScoreMechanism):
             guarantee_class=GuaranteeClass.COND_PURE if faithful else GuaranteeClass.PURE_LDP,
             disclosures=frozenset(disclosures),
             neighbours="any two texts of one record" + (" whose prompts have equally many tokens" if faithful else ""),
-            unit=self.unit_of("token"),
+            unit=self._unit("token"),
         )
         return replace(stated, assumptions=stated.assumptions | {SCORES_LOCAL})
 
@@ -115,11 +115,11 @@ class GenerativeMechanism(ScoreMechanism):
 
     def units(self, text: str) -> tuple[list[str], Marked]:
         """Return for each step of an answer the word that it stands for."""
-        marks = marked_along(text, self.most_draws, self.n_max)
+        marks = marked_along(text, self._most_draws, self.n_max)
         return [marks.tokens[place] if isinstance(place, int) else "" for place in marks.places], marks
 
     @property
-    def most_draws(self) -> int:
+    def _most_draws(self) -> int:
         """Return the largest number of draws of any answer."""
         return self.l_max if self.mode == "strict" else self.input_limit or self.default_limit
 
@@ -130,7 +130,7 @@ class GenerativeMechanism(ScoreMechanism):
 
     def spend(self, positions: int) -> Spend:
         """Return the spend of that many draws; every text takes `l_max` draws, a null takes none."""
-        return self.spend_of(positions, self.guarantee, positions=positions)
+        return self._spend_of(positions, self.guarantee, positions=positions)
 
     def draws(self, positions: int) -> Draws | None:
         """Return one range-bounded draw per position; None if one budget is divided among them."""
@@ -142,10 +142,6 @@ class GenerativeMechanism(ScoreMechanism):
             return super().cost_factors(positions)
         count = "l_max" if self.mode == "strict" else "n"
         return {count: positions, "ε": exact(self.epsilon)}
-
-    def reserved_positions(self, positions: int) -> int:
-        """Return the draws of the longest answer, or `positions` if fewer."""
-        return min(positions, self.most_positions)
 
     def positions(self, texts: pa.Array) -> pa.Array:
         """Return `l_max` for every text, in faithful mode the number of its prompt's tokens, and 0 for a null."""

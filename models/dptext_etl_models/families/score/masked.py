@@ -7,14 +7,14 @@ docs/spec/privacy.md#batch-independence.
 * One position is one word, one mask and one draw. n words cost n times epsilon, between any two texts of n words. Two
   texts that differ in one word cost as much, because every draw reads the whole text.
 * Words are drawn one after the other, in blocks, or all at once, with the same guarantee. The scores of a word depend
-on
-  the draws of earlier blocks, not on those of its own block.
+  on the draws of earlier blocks, not on those of its own block.
 * The model reads a long text through a window around the position. Positions that cannot be scored are drawn uniformly,
   at the same spend.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,23 +27,26 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
-from dptext_etl import _kernel, scoring
+from dptext_etl import _kernel, sampling, scoring
 from dptext_etl.accounting import Draws
 from dptext_etl.allocation import Epsilons, Marked, draw_in_passes
+from dptext_etl.artifacts import Artifact
+from dptext_etl.embeddings import stopwords
+from dptext_etl.families.by_word import STRICT_INPUT, WordByWord
 from dptext_etl.families.parts import parts
 from dptext_etl.families.probes import WORDS, Undrawn, refuse
 from dptext_etl.families.reading import Read, read_faithful, read_strict
-from dptext_etl.families.words import STRICT_INPUT
-from dptext_etl.guarantee import SCORES_LOCAL, Guarantee, Spend
+from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee, Spend
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
 from dptext_etl.scoring import Sampler
 from dptext_etl_models.families.score.marking import marked, marked_again
-from dptext_etl_models.families.score.masked_outputs import MaskedOutputs
+from dptext_etl_models.families.score.score import ScoreMechanism
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.masked.scorer import Adjustment, Lexicon, MaskedScorer
-from dptext_etl_models.inference.masked.steps import Drawn, DrawParameters, Progress, Scorer, Script, draw
+from dptext_etl_models.inference.masked.steps import Drawn, DrawParameters, Numbers, Progress, Scorer, Script, draw
 from dptext_etl_models.inference.masked.texts import write_faithful, write_strict
+from dptext_etl_models.inference.masked.vocabulary import MaskedVocabulary
 
 log = logging.getLogger("dptext_etl.score")
 
@@ -54,8 +57,6 @@ _SCORERS_HELD = 2
 
 
 class _Work(NamedTuple):
-    """Texts to draw, with what draws them."""
-
     scorer: Scorer
     sampler: Sampler
     scripts: Sequence[Script]
@@ -64,19 +65,29 @@ class _Work(NamedTuple):
     progress: Progress | None = None
 
 
-class MaskedMechanism(MaskedOutputs):
+class MaskedMechanism(ScoreMechanism, WordByWord):
     """A mechanism that replaces words by draws from a masked language model's scores.
+
+    The output set is public: all tokens of the model's tokenizer that are one whole word in lower case. Faithful mode
+    draws from all tokens, pieces of words included.
 
     Attributes:
         epsilon: Epsilon per word.
+        model: A masked language model, such as RoBERTa, BERT, ModernBERT or DeBERTa.
+        stopwords: Public list ("english" or a path) of words that are kept in clear, which is a disclosure; None draws
+            them. In faithful mode, None keeps the English ones.
         decoding: "sequential" draws one word after the other, given the draws before; "block" draws the words of a
             block at once; "parallel" draws all words at once.
         block: Words of a block; only for decoding "block".
         window: Largest number of tokens that the model reads at once, for both copies of the text together.
     """
 
+    artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism.artifact_fields | {"stopwords"}
+    _faithful_disclosures: ClassVar[frozenset[Disclosure]] = frozenset({Disclosure.PUNCT, Disclosure.CASE})
     model_place: ClassVar[str] = "scorer_in_place"
 
+    model: str = "FacebookAI/roberta-base"
+    stopwords: str | None = None
     decoding: Literal["sequential", "block", "parallel"] = "sequential"
     block: PositiveInt | None = None
     window: Annotated[int, Field(ge=32, le=8192)] = 512
@@ -86,6 +97,78 @@ class MaskedMechanism(MaskedOutputs):
         if (self.block is not None) != (self.decoding == "block"):
             raise ValueError('block is the size of blocks of decoding "block": give both or neither')
         return self
+
+    @property
+    def _kept_source(self) -> str | None:
+        return "english" if self.stopwords is None and self.mode == "faithful" else self.stopwords
+
+    @cached_property
+    def kept_words(self) -> frozenset[str]:
+        """Return the words that are released in clear."""
+        return frozenset() if self._kept_source is None else frozenset(stopwords(self._kept_source).words)
+
+    @property
+    def word_disclosures(self) -> frozenset[Disclosure]:
+        """Return the disclosure of stopwords if they are kept."""
+        return frozenset({Disclosure.STOPWORDS}) if self._kept_source is not None else frozenset()
+
+    def artifacts(self) -> dict[str, Artifact]:
+        """Return the model's files, and the list of words that are kept, by role."""
+        if self._kept_source is None:
+            return super().artifacts()
+        return {**super().artifacts(), "stopwords": stopwords(self._kept_source).artifact}
+
+    @cached_property
+    def vocabulary(self) -> MaskedVocabulary:
+        """The model's tokenizer."""
+        return MaskedVocabulary.of(self.model_files)
+
+    @cached_property
+    def words_and_tokens(self) -> tuple[tuple[str, ...], Numbers]:
+        """Return the outputs as texts and as token ids, shape (m,): whole words, or every token of the model."""
+        if self.mode == "strict":
+            return self.vocabulary.whole_words()
+        size = int(json.loads(self.model_files["model/config.json"].path.read_bytes())["vocab_size"])
+        texts = [*self.vocabulary.texts()[:size], *[""] * max(0, size - self.vocabulary.size)]
+        return tuple(texts), np.arange(size)
+
+    @cached_property
+    def output_texts(self) -> tuple[str, ...]:
+        """Return the text of each output in the order of the token ids; the padding of hidden lengths comes last."""
+        return (*self.words_and_tokens[0], PAD) if self.hides_length else self.words_and_tokens[0]
+
+    @property
+    def outputs(self) -> int:
+        """Return the size of the output set."""
+        return len(self.output_texts)
+
+    def output_words(self) -> frozenset[str] | None:
+        """Return the words that a released text can hold; None in faithful mode, which releases more than words."""
+        if self.mode == "faithful":
+            return None
+        return frozenset(self.words_and_tokens[0]) | self.kept_words
+
+    def input_words(self) -> tuple[str, ...]:
+        """Return the words that can come back as themselves, in public order; every word takes one draw."""
+        return tuple(word for word in self.words_and_tokens[0] if word and word not in self.kept_words)
+
+    def survival(self, word: str) -> Fraction:
+        """Return an upper bound of the probability that `word` comes back in its own place, for any text."""
+        if word in self.kept_words:
+            return Fraction(1)
+        return self._most if word in self.words_and_tokens[0] else Fraction(0)
+
+    def largest_probability(self) -> float:
+        """Return an upper bound of the probability of any single output word; 1 if some words are kept."""
+        if self._kept_source is not None or self.mode == "faithful":
+            return 1.0
+        return min(1.0, float(self._most) * (1 + 1e-12))
+
+    @cached_property
+    def _most(self) -> Fraction:
+        """Bound a probability by the sampler's integers (docs/spec/privacy.md#exponential-mechanism)."""
+        top = 2 ** sampling.weight_bits(self.outputs)
+        return Fraction(top, top + (self.outputs - 1) * sampling.smallest_weight(self.largest_epsilon, self.outputs))
 
     def configuration(self) -> dict[str, Any]:
         """As for all mechanisms; where words are kept between masks of one row, long texts are read otherwise since 2.
@@ -97,16 +180,13 @@ class MaskedMechanism(MaskedOutputs):
         return {**found, "mechanism_version": self.version + 1} if spans else found
 
     @property
-    def in_place(self) -> bool:
+    def _in_place(self) -> bool:
         """Return True unless faithful mode releases more than words."""
         return self.mode == "strict"
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the claim between texts with equally many words and equal kept words, or between any texts.
-
-        It holds between any two texts if the length is hidden.
-        """
+        """Return the claim between texts with as many words and equal kept words, or any if the length is hidden."""
         stated = super().guarantee
         return replace(stated, assumptions=stated.assumptions | {SCORES_LOCAL})
 
@@ -118,11 +198,10 @@ class MaskedMechanism(MaskedOutputs):
     def spend(self, positions: int) -> Spend:
         """Return the spend of the largest number of draws, and of a noisy length."""
         beside = self._length_cost if positions else Fraction(0)
-        return self.spend_of(positions * self.draws_per_position, self.guarantee, positions=positions, beside=beside)
+        return self._spend_of(positions * self.draws_per_position, self.guarantee, positions=positions, beside=beside)
 
     @property
-    def most_draws(self) -> int:
-        """Return the largest number of draws of any text in one pass."""
+    def _most_draws(self) -> int:
         return self.n_max * self.draws_per_position
 
     def draws(self, positions: int) -> Draws | None:
@@ -160,7 +239,7 @@ class MaskedMechanism(MaskedOutputs):
             some, keys = texts.slice(first, last - first), record_keys.slice(first, last - first)
             values, size = some.to_pylist(), self._block_size(counts[first:last])
             reads = [self._read(text, int(count)) for text, count in zip(values, counts[first:last], strict=True)]
-            scripts = self.scripts(reads, counts[first:last], keys)
+            scripts = self._scripts(reads, counts[first:last], keys)
             passes = self._passes(_Work(scorer, sampler, scripts, keys, size, progress), counts[first:last])
             chosen = passes[-1]
             steps[first:last] = [script.draws for script in scripts]
@@ -177,7 +256,6 @@ class MaskedMechanism(MaskedOutputs):
     def _draw_once(
         self, work: _Work, epsilons: Sequence[Epsilons] | None = None, purpose: int = scoring.TOKEN
     ) -> list[Drawn]:
-        """Draw all positions once, each at `epsilon` or at an epsilon of its own."""
         scorer, sampler, scripts, keys, block, progress = work
         how: dict[str, Any] = {"block": block, "epsilons": epsilons, "progress": progress}
         return draw(
@@ -185,7 +263,6 @@ class MaskedMechanism(MaskedOutputs):
         )
 
     def _passes(self, work: _Work, counts: npt.NDArray[np.int64]) -> list[list[Drawn]]:
-        """Draw all positions, in two passes where the first divides the budget; each has the same positions."""
         if self.allocation is None:
             return [self._draw_once(work)]
         most = (counts * self.draws_per_position).tolist()
@@ -212,13 +289,12 @@ class MaskedMechanism(MaskedOutputs):
             refuse()
 
     def _block_size(self, counts: npt.NDArray[np.int64]) -> int:
-        """Return the number of draws per block, which depends on the configuration and not on the texts' contents."""
+        """Return the draws per block, which follow from the configuration and not from the texts' contents."""
         if self.decoding == "parallel":
             return max(1, 2 * int(counts.max(initial=1)))
         return self.block or 1
 
-    def scripts(self, reads: Sequence[Read], counts: npt.NDArray[np.int64], keys: pa.Array) -> list[Script]:  # noqa: ARG002
-        """Return the script of each text."""
+    def _scripts(self, reads: Sequence[Read], counts: npt.NDArray[np.int64], keys: pa.Array) -> list[Script]:  # noqa: ARG002
         if not self.hides_length:
             return [Script.plain(read.words, read.kept) for read in reads]
         return [
@@ -227,7 +303,6 @@ class MaskedMechanism(MaskedOutputs):
         ]
 
     def _read(self, text: str | None, count: int) -> Read:
-        """Read a text so that as many words take a draw as the kernel counted."""
         reading = read_strict if self.mode == "strict" else read_faithful
         read = reading(text or "", self.kept_words, self.n_max) if text is not None else Read([], [])
         if self.hides_length or sum(not keep for keep in read.kept) == count:
@@ -239,13 +314,12 @@ class MaskedMechanism(MaskedOutputs):
             return write_strict(script, outputs, self.output_texts)
         return write_faithful(text, self.n_max, script, outputs, self.output_texts)
 
-    def adjustment(self) -> Adjustment:
-        """Return the adjustment of the model's scores before they are clipped: none."""
+    def _adjustment(self) -> Adjustment:
+        """Return the change of the model's scores before they are clipped: none."""
         return Adjustment()
 
     @property
     def _adjusted_by(self) -> tuple[Any, ...]:
-        """Return the parameters that `adjustment` depends on."""
         return ()
 
     def scorer(self) -> Scorer:
@@ -273,4 +347,4 @@ class MaskedMechanism(MaskedOutputs):
         pieces = [[int(token)] for token in tokens] if self.mode == "strict" else list(known.encode(words))
         pieces = [*pieces, []] if self.hides_length else pieces
         lexicon = Lexicon(known.encode, pieces, tokens, self.hides_length)
-        return MaskedScorer(scored, known.frame(scored.window), lexicon, self.clip_range, self.adjustment())
+        return MaskedScorer(scored, known.frame(scored.window), lexicon, self.clip_range, self._adjustment())

@@ -20,7 +20,6 @@ from dptext_etl import device, sampling
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
-from dptext_etl.families.allocated import Allocated
 from dptext_etl.families.spends import spend_of_allocation, spend_of_draws
 from dptext_etl.guarantee import Guarantee, Spend, exact
 from dptext_etl.scoring import Clip
@@ -28,7 +27,7 @@ from dptext_etl_models.families.model import ModelMechanism
 from dptext_etl_models.inference.example_model import CLIPS, PREFIX
 
 
-class ScoreMechanism(Allocated, ModelMechanism):
+class ScoreMechanism(ModelMechanism):
     """A mechanism that draws outputs by a language model's clipped scores.
 
     Attributes:
@@ -38,6 +37,7 @@ class ScoreMechanism(Allocated, ModelMechanism):
 
     shown_epsilons: ClassVar[tuple[float, ...]] = (10.0, 50.0, 250.0)
     artifact_fields: ClassVar[frozenset[str]] = ModelMechanism.artifact_fields | {"clip"}
+    cannot_divide: ClassVar[None] = None
 
     clip: Clip | str | None = None
 
@@ -85,6 +85,11 @@ class ScoreMechanism(Allocated, ModelMechanism):
         return {**super().configuration(), "clip_range": [repr(bound) for bound in self.score_range]}
 
     @property
+    def largest_epsilon(self) -> float:
+        """Return the largest epsilon of one draw of what is released."""
+        return self.epsilon if self.allocation is None else self.allocation.largest
+
+    @property
     def score_range(self) -> Clip:
         """Return the range of the sampler's scores, which is that of the clipped scores."""
         return self.clip_range
@@ -114,7 +119,7 @@ class ScoreMechanism(Allocated, ModelMechanism):
         after = {"temperature": 2 * (high - low) / self.epsilon, "most probable output, at most": most}
         return {"draw": one | facts | after}
 
-    def spend_of(self, draws: int, guarantee: Guarantee, *, positions: int, beside: Fraction = Fraction(0)) -> Spend:
+    def _spend_of(self, draws: int, guarantee: Guarantee, *, positions: int, beside: Fraction = Fraction(0)) -> Spend:
         """Return the cost of a number of adaptive draws."""
         if self.allocation is not None:
             arguments = guarantee, self.allocation, draws, self.outputs
