@@ -21,12 +21,10 @@ import pyarrow as pa
 from dptext_etl import load
 from dptext_etl.column import draw
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.building import TEXTS, Options, build
-from dptext_etl.corpora.cleaning import Cleaning
-from dptext_etl.corpora.named import names
-from dptext_etl.corpora.recalibrating import encoded
-from dptext_etl.corpora.sentence_model import SentenceModel
-from dptext_etl.corpora.sources import Source
+from dptext_etl.corpora.building import TEXTS, Options, build, encoded
+from dptext_etl.corpora.cleaning import Cleaning, Source
+from dptext_etl.corpora.corpus import names
+from dptext_etl.corpora.encoder import SentenceModel
 from dptext_etl.keys import throwaway
 from dptext_etl_eval.classifier import counted, fit, learner
 from dptext_etl_eval.pairs import words_of

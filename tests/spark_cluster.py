@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from dptext_etl import ColumnPolicy
-from dptext_etl.engines.spark import ledger_url
+from dptext_etl.engines.spark import worker_policy
 from dptext_etl.spark import register
 
 
@@ -38,7 +38,7 @@ def main(master, settings, policy, rows, ledger, folder, queries, slow=0, one_ma
     from pyspark.sql import SparkSession
 
     if one_machine:  # a cluster whose workers share this machine, and so the ledger's file
-        ledger_url.is_local = lambda spark: True
+        worker_policy.is_local = lambda spark: True
 
     spark = SparkSession.builder.master(master).config(map=settings).getOrCreate()
     frame = spark.createDataFrame(rows, "id string, review string, n int").repartition(4)

@@ -171,7 +171,11 @@ def _widest(eps: float, size: int, law: Law, guess: int) -> tuple[float, int]:
     def mean(width: int) -> float:
         counts, chance = _binomial(size, law.chance(width))
         low, high = max(int(counts[0]), first), min(int(counts[-1]) + 1, first + len(values))
-        return float(chance[low - int(counts[0]) : high - int(counts[0])] @ values[low - first : high - first]) if low < high else 0.0
+        return (
+            float(chance[low - int(counts[0]) : high - int(counts[0])] @ values[low - first : high - first])
+            if low < high
+            else 0.0
+        )
 
     width = _last(rises, law.widest, guess)
     return max(mean(one) for one in {width, min(width + 1, law.widest)}), width
@@ -257,7 +261,11 @@ def _binned(trials: int, chance: float) -> tuple[list[tuple[int, float]], float]
     bins = min(max(_LEAST_BINS, int(_BINS * math.sqrt(1000 / max(trials, 1000)))), len(counts))
     middle, spread = trials * chance - int(counts[0]), 4.5 * math.sqrt(trials * chance * (1 - chance))
     low, high = max(0.0, middle - spread), min(float(len(counts)), middle + spread)
-    edges = np.unique(np.concatenate([np.linspace(0, low, bins // 12 + 2), np.linspace(low, high, bins // 3 + 1)[:-1], [len(counts)]]).astype(np.int64))
+    edges = np.unique(
+        np.concatenate(
+            [np.linspace(0, low, bins // 12 + 2), np.linspace(low, high, bins // 3 + 1)[:-1], [len(counts)]]
+        ).astype(np.int64)
+    )
     found = [(int(counts[a]), float(masses[a:b].sum())) for a, b in pairwise(edges.tolist())]
     return found, 2 * math.exp(-_LOG_TAIL)
 

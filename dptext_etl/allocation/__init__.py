@@ -1,9 +1,8 @@
 """Divide a budget among the draws of a text by public scores of its words (paper 001), under Theorem A."""
 
-from dptext_etl.allocation.allocation import Allocation, Place, in_millionths
+from dptext_etl.allocation.allocation import Allocation, Place, in_millionths, spread
 from dptext_etl.allocation.dividing import PASS, Epsilons, Marked, along, divided, draw_in_passes, fit
 from dptext_etl.allocation.score import Score
-from dptext_etl.allocation.spread import spread
 
 __all__ = [
     "PASS",

@@ -20,12 +20,39 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from dptext_etl.allocation import score
-from dptext_etl.allocation.spread import FLOOR, spread
-from dptext_etl.allocation.tools import Tools
+from dptext_etl.allocation.score import Tools
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError, seam
 from dptext_etl.guarantee import MICRO, exact
 from dptext_etl.validation import Epsilon
+
+FLOOR = 1e-6
+"""Least score: a score of 0 would take the whole budget."""
+_UNIT = 2.0**40
+
+
+def spread(scores: Sequence[float], total: int, lowest: int, highest: int) -> list[int]:
+    """Divide a budget: each part is inversely proportional to its score, within bounds, rounded down.
+
+    Amounts are in millionths. A score that is no number counts as 1. The sum of the parts is at most `total`.
+
+    >>> spread([0.1, 0.2, 0.4], 7_000_000, 1, 7_000_000)
+    [4000000, 2000000, 1000000]
+    """
+    if not 0 <= lowest <= highest or len(scores) * lowest > total:
+        raise ValueError("the least parts fit into the budget, and the largest part is not below the least")
+    inverse = [int(_UNIT / _from_floor(score)) for score in scores]
+    whole = sum(inverse)
+    parts = [min(highest, max(lowest, total * each // whole)) for each in inverse]
+    if sum(parts) <= total:
+        return parts
+    room, excess = total - len(parts) * lowest, sum(parts) - len(parts) * lowest
+    return [lowest + (part - lowest) * room // excess for part in parts]
+
+
+def _from_floor(score: float) -> float:
+    return 1.0 if math.isnan(score) else min(1.0, max(FLOOR, score))
+
 
 log = logging.getLogger("dptext_etl.allocation")
 

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.encoder import WordEncoder
-from dptext_etl.corpora.sentence_model import SentenceModel
+from dptext_etl.corpora.encoder import SentenceModel, WordEncoder
 from dptext_etl.errors import PolicyError
 
 Reals = npt.NDArray[np.float64]

@@ -1,24 +1,25 @@
-"""Describe the release that gates judge."""
+"""Describe the release that gates judge: its files, its canary rows, and what the run did to columns.
+
+Staged shards hold released rows, and canary rows with a mark, in one Parquet file per shard.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
+import pyarrow.parquet as pq
 
-from dptext_etl.checks.canaries.rows import CanaryPlan
-from dptext_etl.checks.canaries.words import policy_tokens
-from dptext_etl.checks.lineage import Lineage
-from dptext_etl.checks.staged_rows import count
+from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan, policy_tokens
 from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
-    from dptext_etl.checks.manifest import PublishedManifest
     from dptext_etl.checks.reports.copies import CopyCount
+    from dptext_etl.checks.sink import PublishedManifest
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.terms import ReleaseRef
 
@@ -38,7 +39,7 @@ class Candidate:
 
     Attributes:
         policy: Its policy.
-        parts: Staged Parquet files, with their marked canary rows (`staged_rows`); none where a published table is
+        parts: Staged Parquet files, with their marked canary rows; none where a published table is
             judged.
         canaries: The canary rows that were planted, one plan per shard; none after publication.
         quarantined: Records that were left out over the cap.
@@ -83,14 +84,7 @@ class Candidate:
         refs: Mapping[str, ReleaseRef] | None = None,
         manifest: PublishedManifest | None = None,
     ) -> Candidate:
-        """Describe a published table.
-
-        Args:
-            policy: The policy that it was published under.
-            ledger: Its ledger, open; None where nothing is looked up.
-            refs: Registered release of each text column; None for none.
-            manifest: The manifest, where a whole folder is judged.
-        """
+        """Describe a published table."""
         texts = () if manifest is None else (manifest.content,)
         return cls(policy, (), (), 0, ledger, refs or {}, texts, stage=Stage.PUBLISHED, manifest=manifest)
 
@@ -105,9 +99,6 @@ class Candidate:
         """Return the words of out-of-vocabulary canaries, by text column.
 
         Those that were planted, for a staged run. After publication, all that follow from the policy's key.
-
-        Raises:
-            KeyReferenceError: The key of the policy of a published table cannot be resolved.
         """
         if self.stage is Stage.PUBLISHED:
             tokens = policy_tokens(self.policy, self.policy.column_policies()[0].secret)
@@ -124,3 +115,92 @@ def as_released(batch: pl.DataFrame, policy: Policy) -> pl.DataFrame:
     made = [item.name for item in policy.columns if item.postprocess and item.name in batch.columns]
     kept = {item.intermediate: item.name for item in policy.columns if item.intermediate in batch.columns}
     return batch.drop(made).rename({str(name): column for name, column in kept.items()})
+
+
+Way = Literal["id", "kept", "released"]
+
+
+@dataclass(frozen=True, order=True)
+class Edge:
+    """Says where one output column comes from."""
+
+    source: str  # column of the raw table
+    output: str  # column of the published table
+    way: Way  # "id", "kept" (both in clear) or "released" (through a mechanism)
+    by: str | None = None  # name of the mechanism, where released
+    cfg: str | None = None  # its configuration hash, where released
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Says where every output column of a run comes from."""
+
+    edges: tuple[Edge, ...]  # one per output column
+    dropped: tuple[str, ...] = ()  # columns of the raw table that went nowhere
+
+    @classmethod
+    def declared(cls, policy: Policy, source_columns: Iterable[str] = ()) -> Lineage:
+        """Return what a policy says must happen to the columns of its source."""
+        edges = [Edge(policy.id, policy.id, "id")]
+        edges += [Edge(name, name, "kept") for name in policy.keep]
+        edges += [
+            Edge(item.column, item.column, "released", item.mechanism.name, item.mechanism.cfg())
+            for item in policy.column_policies()
+            if item.column is not None
+        ]
+        edges += [
+            Edge(item.column, spec.intermediate, "released", item.mechanism.name, item.mechanism.cfg())
+            for spec, item in zip(policy.columns, policy.column_policies(), strict=True)
+            if spec.intermediate is not None and item.column is not None
+        ]
+        named = {edge.source for edge in edges}
+        return cls(tuple(edges), tuple(name for name in source_columns if name not in named))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The output columns, in order."""
+        return tuple(edge.output for edge in self.edges)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same facts as JSON can hold them: output column -> where it comes from."""
+        columns = {
+            edge.output: {"source": edge.source, "way": edge.way, "by": edge.by, "cfg": edge.cfg} for edge in self.edges
+        }
+        return {"columns": columns, "dropped": list(self.dropped)}
+
+
+BATCH_ROWS = 20_000
+"""Rows that are held in memory at a time."""
+
+
+def canary_rows(batch: pl.DataFrame) -> pl.DataFrame:
+    """Return the marked rows of a batch. Most batches hold none, or nothing else: that is known without a query."""
+    marks = batch[CANARY]
+    if not marks.any():
+        return batch.clear()
+    return batch if marks.all(ignore_nulls=False) else batch.filter(marks)
+
+
+def other_rows(batch: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of a batch that are not marked, also where a mark is missing."""
+    marks = batch[CANARY]
+    if not marks.any():
+        return batch
+    return batch.clear() if marks.all(ignore_nulls=False) else batch.filter(~marks.fill_null(value=False))
+
+
+def with_id(batch: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return the rows of a batch that have an id."""
+    ids = batch[name]
+    return batch.filter(ids.is_not_null()) if ids.null_count() else batch
+
+
+def count(part: Path) -> int:
+    """Count the rows of a shard, canary rows included."""
+    return int(pq.read_metadata(part).num_rows)
+
+
+def batches(*parts: Path) -> Iterator[pl.DataFrame]:
+    """Read shards in order, in batches of at most `BATCH_ROWS` rows."""
+    for part in parts:
+        yield from pl.scan_parquet(part).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import polars as pl
 
-from dptext_etl.checks.repeats import Repeats
-from dptext_etl.checks.short_digests import short_digests
+from dptext_etl.checks.buckets import Repeats, short_digests
 from dptext_etl.families.by_word import WordByWord
 from dptext_etl.guarantee import Disclosure
 
@@ -27,17 +26,11 @@ _BY_PATTERN = 512
 
 
 class CommonPrefixes:
-    """Compares the prefixes of one column's texts: 16 bytes of each text that is long enough.
-
-    Attributes:
-        name: The column.
-        words: Words per prefix; None where no number is enough.
-        repeats: The prefixes.
-    """
+    """Compares the prefixes of one column's texts: 16 bytes of each text that is long enough."""
 
     def __init__(self, name: str, mechanism: WordByWord, rows: int, alarm: float, scratch: Path | None = None) -> None:
         self.name = name
-        self.words = prefix_words(mechanism, rows, alarm)
+        self.words = prefix_words(mechanism, rows, alarm)  # words per prefix; None where no number is enough
         self.repeats = Repeats(folder=scratch)
 
     def feed(self, texts: pl.Series) -> None:
@@ -54,10 +47,6 @@ class CommonPrefixes:
 
 def prefixes(texts: pl.Series, words: int) -> pl.Series:
     """Return the first words of every text that has so many; a single U+0020 separates words.
-
-    Args:
-        texts: Strings; nulls count as too short.
-        words: Number of words, at least 1.
 
     >>> prefixes(pl.Series(["one two three", "one"]), 2).to_list()
     ['one two']

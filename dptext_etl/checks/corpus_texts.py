@@ -11,15 +11,11 @@ from dptext_etl.families.choice import ChoiceMechanism
 
 
 class Found(NamedTuple):
-    """What released texts were made of.
+    """What released texts were made of."""
 
-    Attributes:
-        drawn: How often each text of the corpus was drawn, by number; released texts with two readings count for none.
-        outside: Texts that no draws could have made.
-    """
-
+    # how often each text of the corpus was drawn, by number; released texts with two readings count for none
     drawn: Counter[int]
-    outside: int
+    outside: int  # texts that no draws could have made
 
 
 class CorpusTexts:

@@ -1,27 +1,104 @@
 """Define what a gate is: it looks at a release, and says whether it may be published.
 
-A gate is one file in `checks/gates/` with one class. The file name is the gate's name. `checks.catalog` finds it, and
-so do the runner, `dptext check`, Dagster, Great Expectations and the documentation.
+A gate is one file in `checks/gates/` with one class. The file name is the name of the gate. `every` finds it, and so do
+the runner, `dptext check`, Dagster, Great Expectations and the documentation. What a gate says is a `Verdict`: a
+positive record with counts, never a value, an id or a quoted error.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from dptext_etl.checks.verdict import Verdict
+from dptext_etl import extensions, html_tables
+from dptext_etl.checks.candidate import Stage
+from dptext_etl.errors import GateError, PolicyError
+from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import polars as pl
 
-    from dptext_etl.checks.candidate import Candidate, Stage
+    from dptext_etl.checks.buckets import Repeats
+    from dptext_etl.checks.candidate import Candidate
     from dptext_etl.checks.ledger_comparison import Cellwise
-    from dptext_etl.checks.repeats import Repeats
-    from dptext_etl.policy import Policy
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Holds the outcome of one gate.
+
+    Attributes:
+        name: The gate.
+        passed: Whether publication may go on as far as this gate is concerned.
+        counts: Whole numbers and bounds behind the outcome.
+        message: One sentence for people; names of the policy's own columns and counts only.
+        catches: The kind of defect that this gate finds, in a sentence.
+    """
+
+    name: str
+    passed: bool
+    counts: Mapping[str, int | float]
+    message: str
+    catches: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Freeze the counts."""
+        object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))
+
+    def __reduce__(self) -> tuple[type[Verdict], tuple[Any, ...]]:
+        return type(self), (self.name, self.passed, dict(self.counts), self.message, self.catches)
+
+    def __repr__(self) -> str:
+        return f"Verdict({self.name!r}, {'passed' if self.passed else 'FAILED'}: {self.message})"
+
+    def _repr_html_(self) -> str:
+        """Show the outcome in a notebook."""
+        said = "passed" if self.passed else "FAILED"
+        return html_tables.facts(
+            f"{self.name}: {said}", {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same facts as JSON can hold them."""
+        return {
+            "name": self.name,
+            "passed": self.passed,
+            "counts": {key: _finite(value) for key, value in self.counts.items()},
+            "message": self.message,
+            "catches": self.catches,
+        }
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Verdict:
+        """Read what `as_dict` wrote."""
+        counts = {key: float(value) if isinstance(value, str) else value for key, value in facts["counts"].items()}
+        return cls(facts["name"], facts["passed"], counts, facts["message"], facts["catches"])
+
+
+def _finite(value: float) -> int | float | str:
+    return str(value) if value in {float("inf"), float("-inf")} or value != value else value  # noqa: PLR0124
+
+
+def require(verdicts: Iterable[Verdict]) -> None:
+    """Let a publication go on only if there are verdicts and all of them passed.
+
+    A fired gate is a defect (docs/spec/privacy.md#fired-gate): the charge stays, nothing is drawn again, the release
+    name is revoked.
+    """
+    verdicts = tuple(verdicts)
+    if not verdicts:
+        raise GateError("no gate was evaluated, so nothing can be published")
+    failed = [verdict for verdict in verdicts if not verdict.passed]
+    if failed:
+        said = "; ".join(f"{verdict.name}: {verdict.message}" for verdict in failed)
+        hint = "find the defect, mend it, and release under a new name: what is charged stays charged"
+        raise GateError(f"{len(failed)} of {len(verdicts)} gates failed: {said}", hint)
 
 
 class Gate(ABC):
@@ -147,3 +224,37 @@ def _added(mine: Any, other: Any) -> Any:
     if isinstance(mine, dict):
         return {**other, **mine}
     return mine | other if isinstance(mine, set) else mine + other
+
+
+_TAKES = ("look_at_columns", "feed", "search")
+
+
+def load(name: str) -> type[Gate]:
+    """Return the class of a gate."""
+    try:
+        gate = extensions.load("gates", name, Gate)  # type: ignore[type-abstract]
+    except PolicyError as exc:
+        raise GateError(exc.message, exc.hint) from None
+    if not getattr(gate, "catches", "") or not getattr(gate, "stages", ()):
+        raise GateError(f"{gate.__module__} does not say what its gate catches, or which stages it judges")
+    folds = gate.seen or gate.repeats is not Gate.repeats
+    if not folds and any(getattr(gate, method) is not getattr(Gate, method) for method in _TAKES):
+        raise GateError(f"{gate.__module__} does not say in `seen` which attributes its gate changes")
+    return gate
+
+
+def every() -> tuple[type[Gate], ...]:
+    """Return all gates, by `Gate.order` and then by name."""
+    return tuple(sorted(map(load, extensions.names("gates")), key=lambda gate: (gate.order, gate.name)))
+
+
+def judges(policy: Policy, stage: Stage) -> tuple[type[Gate], ...]:
+    """Return the gates that judge a stage of the policy's releases, in order."""
+    no_ids = stage is Stage.PUBLISHED and policy.unlinked is not None
+    found = (gate for gate in every() if stage in gate.stages and gate.applies(policy))
+    return tuple(gate for gate in found if not (no_ids and gate.by_record))
+
+
+def catalogue(policy: Policy, stage: Stage) -> dict[str, str]:
+    """Return what each gate of a stage catches, by name; known before anything runs."""
+    return {gate.name: gate.catches for gate in judges(policy, stage)}

@@ -18,11 +18,8 @@ from pathlib import Path
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.checks.candidate import Candidate, Stage
-from dptext_etl.checks.catalog import judges
-from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.staged_rows import batches
-from dptext_etl.checks.verdict import Verdict
+from dptext_etl.checks.candidate import Candidate, Stage, batches
+from dptext_etl.checks.gate import Gate, Verdict, judges
 from dptext_etl.device import threads
 from dptext_etl.errors import GateError, seam
 from dptext_etl.side_by_side import ahead, sharing

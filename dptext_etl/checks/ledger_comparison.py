@@ -38,29 +38,20 @@ RANGE_BITS = 10
 Bounds = npt.NDArray[np.uint32]
 
 
-class LookedUp(NamedTuple):
-    """Counts of cells.
+class CellCounts(NamedTuple):
+    """Counts of cells."""
 
-    Attributes:
-        uncommitted: Cells whose record has no commit.
-        different: Cells that hold other bytes than were committed.
-        misshapen: Cells that are null or as long as no text with the committed positions is.
-    """
+    uncommitted: int = 0  # cells whose record has no commit
+    different: int = 0  # cells that hold other bytes than were committed
+    misshapen: int = 0  # cells that are null or as long as no text with the committed positions is
 
-    uncommitted: int = 0
-    different: int = 0
-    misshapen: int = 0
-
-    def plus(self, other: LookedUp) -> LookedUp:
+    def plus(self, other: CellCounts) -> CellCounts:
         """Add the counts of other cells."""
-        return LookedUp(*(one + more for one, more in zip(self, other, strict=True)))
+        return CellCounts(*(one + more for one, more in zip(self, other, strict=True)))
 
 
 def range_bits(entries: int) -> int:
     """Return by how many leading bits an index is cut into ranges.
-
-    Args:
-        entries: The entries of the index.
 
     >>> range_bits(100_000), range_bits(1_000_000), range_bits(10**9)
     (0, 3, 10)
@@ -74,13 +65,13 @@ def located(lookup: Lookup, cells: Cells) -> Cells:
     return np.hstack([places.astype("<i8")[:, None].view(np.uint8), cells[:, ID_BYTES:]])
 
 
-def compared(lookup: Lookup, cells: Cells) -> LookedUp:
+def compared(lookup: Lookup, cells: Cells) -> CellCounts:
     """Compare located cells with what was committed at their places."""
     committed, digests, positions = lookup.digests(places_of(cells))
     different = committed & (digests != cells[:, PLACE_BYTES:-BOUNDS_BYTES]).any(axis=1)
     least, most = np.ascontiguousarray(cells[:, -BOUNDS_BYTES:]).view("<u4").T
     misshapen = committed & ((positions < least) | (positions > most))
-    return LookedUp(int(np.sum(~committed)), int(np.sum(different)), int(np.sum(misshapen)))
+    return CellCounts(int(np.sum(~committed)), int(np.sum(different)), int(np.sum(misshapen)))
 
 
 def places_of(cells: Cells) -> npt.NDArray[np.int64]:
@@ -100,7 +91,7 @@ class Cellwise:
         self.lookup = lookup
         self._elsewhere = elsewhere
         self._cells = Buckets(ID_BYTES + DIGEST_BYTES + BOUNDS_BYTES, scratch)
-        self._counts = LookedUp()
+        self._counts = CellCounts()
 
     def add(self, ids: pa.Array, digests: pa.Array, canary: npt.NDArray[np.bool_], bounds: Bounds) -> None:
         """Take cells."""
@@ -117,7 +108,7 @@ class Cellwise:
         if not self._elsewhere:
             self._look_up()
 
-    def add_counted(self, counts: LookedUp) -> None:
+    def add_counted(self, counts: CellCounts) -> None:
         """Take counts of cells that were compared elsewhere."""
         self._counts = self._counts.plus(counts)
 
@@ -126,7 +117,7 @@ class Cellwise:
         yield from self._cells.each()
         self._cells.close()
 
-    def counts(self) -> LookedUp:
+    def counts(self) -> CellCounts:
         """Return the counts of all cells."""
         self._look_up()
         return self._counts

@@ -16,16 +16,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dptext_etl.checks import staged_rows
+from dptext_etl.checks import candidate
 from dptext_etl.checks.candidate import Candidate, Stage, as_released
-from dptext_etl.checks.catalog import judges
-from dptext_etl.checks.gate import Gate
+from dptext_etl.checks.gate import Gate, Verdict, judges
 from dptext_etl.checks.judging import search
-from dptext_etl.checks.kept_types import published_types, without_published
-from dptext_etl.checks.manifest import HINT, PublishedManifest, fetched
-from dptext_etl.checks.sink import LocalSink
-from dptext_etl.checks.table_metadata import shown
-from dptext_etl.checks.verdict import Verdict
+from dptext_etl.checks.sink import HINT, LocalSink, PublishedManifest, fetched
+from dptext_etl.checks.table_metadata import published_types, shown, without_published
 from dptext_etl.errors import GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.objects import Objects
@@ -104,11 +100,11 @@ def _from_file(path: Path, types: Mapping[str, str] | None) -> Iterator[pl.DataF
             beside = without_published(shown(row), types).schema
             schema.update({name: kind for name, kind in beside.items() if name not in written.names})
         yield pl.DataFrame(schema=schema)
-        yield from staged_rows.batches(path)
+        yield from candidate.batches(path)
     elif suffix == ".csv":
         lazy = pl.scan_csv(path, infer_schema=False)
-        yield from lazy.collect_batches(chunk_size=staged_rows.BATCH_ROWS)
+        yield from lazy.collect_batches(chunk_size=candidate.BATCH_ROWS)
     elif suffix in {".ndjson", ".jsonl"}:
-        yield from pl.scan_ndjson(path, infer_schema_length=None).collect_batches(chunk_size=staged_rows.BATCH_ROWS)
+        yield from pl.scan_ndjson(path, infer_schema_length=None).collect_batches(chunk_size=candidate.BATCH_ROWS)
     else:
         raise InputError(f"a published file is Parquet, CSV or NDJSON, got the suffix {suffix!r}", HINT)

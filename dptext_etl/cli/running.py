@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dptext_etl.cli import lean
-from dptext_etl.cli.render import balance, terminal
+from dptext_etl.cli.render import terminal
 
 if TYPE_CHECKING:
     from dptext_etl.policy import Policy
@@ -72,7 +72,7 @@ def _on_spark(
     require_spark()
     from dptext_etl.engines import run
     from dptext_etl.engines.spark.engine import SparkEngine
-    from dptext_etl.engines.spark.source import read_source
+    from dptext_etl.engines.spark.session import read_source
 
     with session() as spark:
         engine = SparkEngine(read_source(spark, policy, partition))
@@ -100,7 +100,7 @@ def show(summary: Mapping[str, Any]) -> None:
         terminal.heading("Reports (inside the boundary; they decide nothing)")
         rows = [(item["name"], _outcome(item), item["message"]) for item in summary["reports"]]
         terminal.table(("report", "", "what it saw"), rows)
-    balance.show(summary["remaining"])
+    terminal.show_balance(summary["remaining"])
     terminal.say()
     for line in summary["notes"]:
         terminal.say(line)

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-from dptext_etl.corpora import cards
-from dptext_etl.corpora.calibrating import MOST_TEXTS, Hit, calibrate
-from dptext_etl.corpora.cleaning import Cleaning, Kept, Progress, clean, normalized
-from dptext_etl.corpora.corpus import Corpus
-from dptext_etl.corpora.encoder import Int8s, WordEncoder
-from dptext_etl.corpora.learning import SMOOTHING, learn, vectors_of
-from dptext_etl.corpora.sentence_model import SentenceModel
-from dptext_etl.corpora.sources import Source, read
-from dptext_etl.corpora.task import SHARE, add_directions
+import numpy as np
+
+from dptext_etl.corpora.cleaning import Cleaning, Kept, Progress, Source, clean, normalized, read
+from dptext_etl.corpora.corpus import CARD, CONTENT, Corpus
+from dptext_etl.corpora.encoder import Int8s, SentenceModel, WordEncoder
+from dptext_etl.corpora.learning import SHARE, SMOOTHING, add_directions, learn, vectors_of
+from dptext_etl.corpora.weights import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
 from dptext_etl.embeddings import DEFAULT_VECTORS, WordVectors
 from dptext_etl.errors import InputError, PolicyError
 
@@ -31,35 +30,20 @@ _HINT = "a corpus is published text by definition: anyone who uses it must know 
 
 @dataclass(frozen=True)
 class Options:
-    """Say how a corpus is built.
+    """Say how a corpus is built."""
 
-    Attributes:
-        name: Name for people.
-        licence: Terms of the texts' license.
-        provenance: Where the texts come from.
-        cleaning: Which texts stay.
-        texts: Most texts; of more, those with the smallest hashes are taken.
-        encoder: Kind of encoder.
-        vectors: Word vectors of `words` and `task`: "english-20k" or a path.
-        model: Model of `sentence-transformers`.
-        task: Public labeled texts of `task`.
-        share: Share of the task's directions.
-        smoothing: Of word weights (`learning.learn`).
-        half_whitening: Whether strong directions are weakened.
-    """
-
-    name: str
-    licence: str
-    provenance: str
-    cleaning: Cleaning = field(default_factory=Cleaning)
-    texts: int = TEXTS
+    name: str  # name for people
+    licence: str  # terms of the texts' license
+    provenance: str  # where the texts come from
+    cleaning: Cleaning = field(default_factory=Cleaning)  # which texts stay
+    texts: int = TEXTS  # most texts; of more, those with the smallest hashes are taken
     encoder: EncoderKind = "words"
-    vectors: str = DEFAULT_VECTORS
-    model: str | None = None
-    task: Sequence[Source] = field(default=())
-    share: float = SHARE
-    smoothing: float = SMOOTHING
-    half_whitening: bool = True
+    vectors: str = DEFAULT_VECTORS  # word vectors of `words` and `task`: "english-20k" or a path
+    model: str | None = None  # model of `sentence-transformers`
+    task: Sequence[Source] = field(default=())  # public labeled texts of `task`
+    share: float = SHARE  # share of the task's directions
+    smoothing: float = SMOOTHING  # of word weights (`learning.learn`)
+    half_whitening: bool = True  # whether strong directions are weakened
 
     def __post_init__(self) -> None:
         for what in ("licence", "provenance"):
@@ -101,7 +85,7 @@ def build(sources: Sequence[Source], out: Path, options: Options, progress: Prog
         "build": {"sources": [source.path.name for source in sources], **_counts(kept, texts, options.cleaning)},
     }
     corpus = Corpus.save(out, texts, description, encoder=encoder, vectors=vectors)
-    cards.write(corpus, out)
+    write_card(corpus, out)
     return corpus
 
 
@@ -149,3 +133,116 @@ def _counts(kept: Kept, texts: Sequence[str], how: Cleaning) -> dict[str, Any]:
         "sentences": how.sentences,
         "texts": len(texts),
     }
+
+
+FEWEST = 50
+
+
+def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[float] = EPSILONS) -> tuple[Hit, ...]:
+    """Find the best hit rate of every epsilon on public texts; texts that the corpus holds are left out."""
+    own = frozenset(corpus.texts)
+    rows = [(normalized(text), label) for source in public for text, label in source.rows()]
+    rows = sorted({row for row in rows if row[0] and row[0] not in own}, key=lambda row: (row[0], row[1] or ""))
+    if len(rows) < FEWEST:
+        raise InputError(
+            f"{len(rows)} public texts are left that are not in the corpus; allowed: {FEWEST} and more",
+            "name public texts like those that you will privatize; never those themselves",
+        )
+    rows = [rows[place] for place in np.linspace(0, len(rows) - 1, min(len(rows), MOST_TEXTS)).astype(int)]
+    labels = [label for _, label in rows if label is not None]
+    if labels and len(labels) != len(rows):
+        raise InputError("some public texts have a label and others have none", "leave those without one out")
+    queries = encoded(corpus, [text for text, _ in rows])
+    return calibrate(corpus.vectors, queries, epsilons, labels=labels or None)
+
+
+def encoded(corpus: Corpus, texts: Sequence[str]) -> Int8s:
+    """Return the vectors of texts by the corpus's own encoder, shape (n, k)."""
+    if corpus.encoder_kind == "sentence-transformers":
+        return SentenceModel(str(corpus.description["encoder"]["name"])).encode(texts)
+    return vectors_of(corpus.encoder, texts)
+
+
+def write_recalibrated(
+    corpus: Corpus, hits: Sequence[Hit], public: Sequence[Source], out: Path | None = None
+) -> Corpus:
+    """Write the corpus with new hit rates and return it; its hash is another one."""
+    place = corpus.path.parent if out is None else out
+    if out is None and not (corpus.path.name == CONTENT and (place / CARD).is_file()):
+        raise PolicyError(
+            "this corpus comes with the library or from an object store and stays as it is",
+            "name a new folder with --out",
+        )
+    if out is not None and out.exists() and any(out.iterdir()):
+        raise InputError(f"{out} is not empty", "name a new folder with --out")
+    labelled = any(source.label is not None for source in public)
+    description = dict(corpus.description)
+    description["hits"] = {repr(hit.epsilon): f"{hit.hit:.4f}" for hit in hits}
+    names = ", ".join(source.path.name for source in public)
+    description["hits_from"] = f"public texts {'with' if labelled else 'without'} labels: {names}"
+    words = corpus.encoder if corpus.encoder_kind != "sentence-transformers" else None
+    aside = place.with_name(f".{place.name}.new")
+    Corpus.save(aside, corpus.texts, description, encoder=words, vectors=corpus.vectors)
+    place.mkdir(parents=True, exist_ok=True)
+    for name in (CONTENT, CARD):
+        (aside / name).replace(place / name)
+    aside.rmdir()
+    written = Corpus.open(place)
+    write_card(written, place)
+    return written
+
+
+MARKDOWN = "README.md"
+_SHOWN = ("1.0", "2.0", "4.0", "6.0", "8.0", "10.0", "16.0")
+
+
+def card_facts(corpus: Corpus) -> dict[str, Any]:
+    """Return what people ask of a corpus first, plain data."""
+    told = corpus.description
+    return {
+        "name": told.get("name", corpus.path.parent.name),
+        "texts": len(corpus),
+        "sha256": corpus.sha256,
+        "licence": told.get("licence"),
+        "provenance": told.get("provenance"),
+        "encoder": told.get("encoder", {}),
+        "hits": told.get("hits", {}),
+        "build": told.get("build", {}),
+    }
+
+
+def write_card(corpus: Corpus, folder: Path) -> Path:
+    """Write the card for people into the corpus's folder and return its path."""
+    path = folder / MARKDOWN
+    path.write_text(card(corpus), "utf-8")
+    return path
+
+
+def card(corpus: Corpus) -> str:
+    """Return the card as Markdown."""
+    told = card_facts(corpus)
+    encoder, build = told["encoder"], told["build"]
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in build.get("dropped", {}).items()) or "none"
+    lines = [
+        f"# Corpus {told['name']}",
+        "",
+        "**Every text of this corpus is published text.** A release that uses it shows texts of this corpus and no",
+        "others: do not put in it what must not be shown.",
+        "",
+        f"* texts: {told['texts']:,}",
+        f"* SHA-256 of `corpus.safetensors`: `{told['sha256']}`",
+        f"* license: {told['licence']}",
+        f"* provenance: {told['provenance']}",
+        f"* encoder: {encoder.get('kind', 'words')}, {encoder.get('name', 'unnamed')}",
+        f"* sources: {', '.join(build.get('sources', [])) or 'not stated'}",
+        f"* texts read: {build.get('read', 0):,}, usable: {build.get('usable', 0):,}, left out: {dropped}",
+        "",
+        "| epsilon of one draw | hit rate | near texts |",
+        "| --- | --- | --- |",
+    ]
+    for epsilon in _SHOWN:
+        if epsilon in told["hits"]:
+            hit = float(told["hits"][epsilon])
+            near = near_texts(told["texts"], Decimal(epsilon), Decimal(told["hits"][epsilon]))
+            lines.append(f"| {float(epsilon):g} | {hit:.2f} | {near:,} |")
+    return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Clean public texts for a corpus: one form, one length range, no contact data, each text once.
+"""Read public texts and clean them for a corpus: one form, one length range, no contact data, each text once.
 
 What is dropped is counted by reason. The order of what stays follows the hashes of texts: it depends neither on the
 order of the sources nor on the machine.
@@ -10,11 +10,81 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dptext_etl import _kernel
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import InputError, PolicyError, seam
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+COLUMN = "text"
+_TABLES = {".parquet": "Parquet", ".csv": "CSV"}
+_PLAIN = frozenset({".txt", ".text", ""})
+_HINT = "a source is a .parquet or .csv file with a column of texts, or a .txt file with one text per line"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Name a file of public texts."""
+
+    path: Path  # a Parquet or CSV file, or a text file with one text per line
+    column: str = COLUMN  # the column of texts; a text file has none
+    label: str | None = None  # a column of public labels, or None
+
+    def rows(self) -> Iterator[tuple[str, str | None]]:
+        """Yield the texts and their labels (None without a column of labels); nulls are left out."""
+        kind = self.path.suffix.lower()
+        if not self.path.is_file():
+            raise InputError(f"there is no file {self.path}", _HINT)
+        if kind in _PLAIN:
+            yield from ((text, None) for text in self._lines())
+        elif kind in _TABLES:
+            yield from self._table(kind)
+        else:
+            raise InputError(f"{self.path.name} is no source of texts: its suffix is {kind}", _HINT)
+
+    def texts(self) -> Iterator[str]:
+        """Yield the texts in the file's order; errors are those of `rows`."""
+        return (text for text, _ in self.rows())
+
+    def _lines(self) -> Iterator[str]:
+        with seam(f"reading {self.path.name}", InputError, "a text file is UTF-8"):
+            whole = self.path.read_text("utf-8")
+        if self.label is not None:
+            raise InputError(f"{self.path.name} has no column of labels", "name a .parquet or .csv file")
+        yield from whole.splitlines()
+
+    def _table(self, kind: str) -> Iterator[tuple[str, str | None]]:
+        import polars as pl
+
+        with seam(f"reading {self.path.name}", InputError, _HINT):
+            frame = pl.scan_parquet(self.path) if kind == ".parquet" else pl.scan_csv(self.path)
+            schema = frame.collect_schema()
+        for name in (self.column, *([] if self.label is None else [self.label])):
+            if name not in schema:
+                msg = f"{self.path.name} has no column {name!r}, and {len(schema)} others"
+                raise InputError(msg, "name it with --text")
+        if schema[self.column] != pl.String:
+            raise InputError(f"column {self.column!r} of {self.path.name} is {schema[self.column]}; allowed: strings")
+        wanted: list[pl.Expr] = [pl.col(self.column).alias("text")]
+        label = pl.lit(None, pl.String) if self.label is None else pl.col(self.label).cast(pl.String)
+        with seam(f"reading {self.path.name}", InputError, _HINT):
+            rows = frame.select(*wanted, label.alias("label")).collect(engine="streaming")
+        for text, named in rows.iter_rows():
+            if text is not None:
+                yield text, named
+
+
+def read(sources: Sequence[Source]) -> Iterator[str]:
+    """Yield the texts of several sources, one file after the other."""
+    for source in sources:
+        yield from source.texts()
+
 
 FEWEST_WORDS, MOST_WORDS = 4, 40
 _MARKUP = re.compile(r"<br ?/?>", re.IGNORECASE)
@@ -32,17 +102,11 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Cleaning:
-    """Say how texts become lines of a corpus.
+    """Say how texts become lines of a corpus."""
 
-    Attributes:
-        fewest: Words of the shortest text.
-        most: Words of the longest text.
-        sentences: Whether texts are cut into sentences first.
-    """
-
-    fewest: int = FEWEST_WORDS
-    most: int = MOST_WORDS
-    sentences: bool = False
+    fewest: int = FEWEST_WORDS  # words of the shortest text
+    most: int = MOST_WORDS  # words of the longest text
+    sentences: bool = False  # whether texts are cut into sentences first
 
     def __post_init__(self) -> None:
         if not 1 <= self.fewest <= self.most:
@@ -51,17 +115,11 @@ class Cleaning:
 
 @dataclass
 class Kept:
-    """Hold the texts of a corpus, and count what became of the others.
+    """Hold the texts of a corpus, and count what became of the others."""
 
-    Attributes:
-        texts: Distinct clean texts, in the order of their hashes.
-        read: Number of texts (or sentences) that were read.
-        dropped: Number of texts that were left out, by reason.
-    """
-
-    texts: list[str]
-    read: int
-    dropped: Counter[str] = field(default_factory=Counter)
+    texts: list[str]  # distinct clean texts, in the order of their hashes
+    read: int  # number of texts (or sentences) that were read
+    dropped: Counter[str] = field(default_factory=Counter)  # number of texts that were left out, by reason
 
 
 def clean(texts: Iterable[str], how: Cleaning, progress: Progress = lambda _: None) -> Kept:

@@ -19,18 +19,18 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
-from dptext_etl.artifacts import Artifact, canon, save_tensors
+from dptext_etl import extensions
+from dptext_etl.artifacts import Artifact, canon, save_tensors, store
 from dptext_etl.corpora.encoder import MOST_DIMENSIONS, Int8s, WordEncoder, quantised
-from dptext_etl.corpora.named import place
-from dptext_etl.corpora.remote import CONTENT, fetched, is_remote
-from dptext_etl.errors import ArtifactError, seam
+from dptext_etl.errors import ArtifactError, InputError, seam
+from dptext_etl.objects import Objects
 
 FORMAT = "dptext-corpus/1"
 CARD = "card.json"
@@ -197,3 +197,59 @@ def _blob(lines: Sequence[str]) -> npt.NDArray[np.uint8]:
 
 def _lines(blob: npt.NDArray[np.uint8]) -> tuple[str, ...]:
     return tuple(blob.tobytes().decode().split("\n")) if len(blob) else ()
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all corpora that are installed, sorted.
+
+    >>> "example" in names()
+    True
+    """
+    return tuple(sorted(name.replace("_", "-") for name in extensions.names("corpora")))
+
+
+def place(name: str) -> Path | None:
+    """Return the file of an installed corpus, written once per machine; None for another name."""
+    module_name = name.replace("-", "_")
+    if "_" in name or not extensions.known("corpora", module_name):
+        return None
+    module = extensions.module("corpora", module_name)
+    return store(module.description(), module.build, suffix=".safetensors").path
+
+
+CONTENT = "corpus.safetensors"
+"""Name of a corpus' file in its folder."""
+
+
+def is_remote(reference: str) -> bool:
+    """Return True if a reference names an object, not a path or a name.
+
+    >>> is_remote("s3://bucket/turns"), is_remote("corpora/turns"), is_remote("everyday-30k")
+    (True, False, False)
+    """
+    return "://" in reference
+
+
+def fetched(url: str, options: Mapping[str, str] | None = None) -> Path:
+    """Return the file of a corpus on this machine; it is downloaded where the cache has no such state of the object."""
+    where, _, name = url.rstrip("/").rpartition("/")
+    if PurePosixPath(name).suffix != ".safetensors":
+        where, name = url.rstrip("/"), CONTENT
+    try:
+        return _copied(where, name, options or {})
+    except InputError as refused:
+        problem, hint = refused.message, refused.hint
+    raise ArtifactError(problem, hint)
+
+
+def _copied(where: str, name: str, options: Mapping[str, str]) -> Path:
+    objects = Objects.of(where, options)
+    tag = objects.tag(name)
+    if tag is None:
+        raise ArtifactError(f"there is no corpus at {where}/{name}", "copy a corpus' folder there, or name another one")
+
+    def download(out: Path) -> None:
+        if not objects.download(name, out):
+            raise InputError(f"{name} was deleted while it was read", "name a corpus that stays where it is")
+
+    return store({"format": "object 1", "url": f"{where}/{name}", "tag": tag}, download, suffix=".safetensors").path

@@ -1,6 +1,9 @@
-"""Encode texts as integer vectors, from the integer vectors of their words: the reference of what the kernel computes.
+"""Encode texts as integer vectors: by the vectors of their words, or by a model of sentence-transformers.
 
-Every step is exact or correctly rounded: all machines get the same integers (docs/spec/surrogate.md#words-encoder).
+The first is the reference of what the kernel computes. Every step of it is exact or correctly rounded: all machines get
+the same integers (docs/spec/surrogate.md#words-encoder). A model (extra `semantic`) computes in floats: vectors may
+differ by machine, so a mechanism over such a corpus is not reproducible, and the first commit is the release
+(docs/spec/surrogate.md#exactness). The theorem holds whatever the model computes.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.errors import ArtifactError
+from dptext_etl.errors import ArtifactError, PolicyError, seam
+from dptext_etl.extras import install
 
 Int8s = npt.NDArray[np.int8]
 Integers = npt.NDArray[np.int64]
@@ -101,3 +105,37 @@ def nearest(scores: npt.NDArray[Any], d: int) -> Integers:
     """Return the d indices of largest score of each row, the smaller index first of equals, shape (rows, d)."""
     order: Integers = np.argsort(-scores, axis=1, kind="stable")[:, :d].astype(np.int64)
     return order
+
+
+EXTRA = "semantic"
+
+
+class SentenceModel:
+    """A model that gives a vector to each text."""
+
+    def __init__(self, name: str, batch: int = 1) -> None:
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError:
+            missing = True
+        else:
+            missing = False
+        if missing:
+            raise PolicyError("the encoder sentence-transformers needs a library that is not here", install(EXTRA))
+        with seam("loading a model of sentence-transformers", ArtifactError, "name its folder, or its name on the hub"):
+            self._model: Any = SentenceTransformer(name)
+        self._batch = batch
+
+    def encode(self, texts: Sequence[str]) -> Int8s:
+        """Return int8 vectors of length 127 or less, shape (n, k); zeros for an empty text and for no finite vector."""
+        with seam("encoding texts", ArtifactError):
+            found = self._model.encode(list(texts), batch_size=self._batch, show_progress_bar=False)
+            floats = np.asarray(found, dtype=np.float64)
+        if floats.ndim != 2 or not 1 <= floats.shape[1] <= MOST_DIMENSIONS:
+            raise ArtifactError(f"the model's vectors have shape {floats.shape}; allowed: up to {MOST_DIMENSIONS} wide")
+        lengths = np.linalg.norm(floats, axis=1, keepdims=True)
+        usable = np.isfinite(lengths) & (lengths > 0) & np.array([[bool(text.strip())] for text in texts])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scaled = 127.0 * floats / lengths
+        vectors: Int8s = np.rint(np.where(usable, scaled, 0.0)).astype(np.int8)
+        return vectors

@@ -143,7 +143,7 @@ def estimate_frequencies(
 def _shrinkage(
     topics: Mapping[str, str], near: int, corpus: Corpus | None, public: Mapping[str, str] | None
 ) -> dict[str, Shrinkage]:
-    from dptext_etl.corpora.recalibrating import encoded
+    from dptext_etl.corpora.building import encoded
 
     if corpus is None and public is None:
         return {}

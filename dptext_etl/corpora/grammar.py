@@ -51,15 +51,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Source:
-    """Hold the lists and the templates of one file.
+    """Hold the lists and the templates of one file."""
 
-    Attributes:
-        lists: The entries by the name of the list.
-        templates: The templates by their kind, in the order of the file.
-    """
-
-    lists: Mapping[str, tuple[Phrase, ...]]
-    templates: Mapping[str, tuple[Phrase, ...]]
+    lists: Mapping[str, tuple[Phrase, ...]]  # the entries by the name of the list
+    templates: Mapping[str, tuple[Phrase, ...]]  # the templates by their kind, in the order of the file
 
 
 @dataclass

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.device import Device, device
-from dptext_etl.embeddings.vectors import WordVectors
+from dptext_etl.embeddings.vectors import Integers, Metric, WordVectors
 from dptext_etl.errors import PolicyError
 
 Points = npt.NDArray[np.float64]
@@ -53,14 +53,10 @@ def longest_reaches(vectors: WordVectors) -> Points:
 
 
 class NearestWords:
-    """Search the words of a vocabulary exactly.
-
-    Attributes:
-        bits: Fineness of the points: they are integers in units of 2**-bits steps.
-    """
+    """Search the words of a vocabulary exactly."""
 
     def __init__(self, vectors: WordVectors, reach: float) -> None:
-        self.bits = finest_bits(vectors, reach)
+        self.bits = finest_bits(vectors, reach)  # fineness of the points: they are integers in units of 2**-bits steps
         if self.bits < 0:
             raise PolicyError(
                 "the noise is so large that distances are no exact numbers any more",
@@ -151,3 +147,150 @@ def _on_device(vectors: WordVectors, where: str) -> tuple[Any, Any]:
 
     matrix = torch.from_numpy(vectors.vectors.astype(np.float64)).to(where).T
     return matrix, torch.from_numpy(vectors.norms.astype(np.float64)).to(where)
+
+
+_COMPACT = 0.7  # used words leave the matrix when the share of free ones falls below this
+_GROUP = 16  # estimates per group; the best of each group serves to find a limit
+
+Guesses = npt.NDArray[np.float32]
+
+
+class FreeWords:
+    """Hold the words of a vocabulary that are not used yet."""
+
+    def __init__(self, vectors: WordVectors, metric: Metric) -> None:
+        self._vectors, self._metric = vectors, metric
+        self.left = len(vectors)  # number of free words
+        terms = vectors.vectors.shape[1] + 8
+        self._error = terms * _UNIT / (1 - terms * _UNIT)
+        lengths = np.sqrt(np.maximum(vectors.norms, 1))
+        self._longest = float(lengths.max(initial=1))
+        ids = np.arange(len(vectors))
+        # an estimate is product * factor + offset: |y|^2 - 2xy, or -xy / |y|; the offset of a used word is infinite
+        factors = np.full(len(ids), -2) if metric == "euclidean" else -1 / lengths
+        offsets = vectors.norms if metric == "euclidean" else np.zeros(len(ids))
+        matrix = vectors.vectors.astype(np.float32)
+        self._keep(ids, matrix, factors.astype(np.float32), offsets.astype(np.float32))
+
+    def _keep(self, ids: Integers, matrix: Guesses, factors: Guesses, offsets: Guesses) -> None:
+        """Hold these words: their ids, vectors, and the factors and offsets that turn products into estimates."""
+        self._ids, self._matrix, self._factors, self._offsets = ids, matrix, factors, offsets
+        self._free = np.ones(len(ids), dtype=bool)
+
+    def first(self, count: int) -> Integers:
+        """Return the first free words in public order, up to `count`, and drop used words from the matrix."""
+        if self.left < _COMPACT * len(self._free):
+            free = self._free
+            self._keep(self._ids[free], self._matrix[free], self._factors[free], self._offsets[free])
+        return self._ids[np.flatnonzero(self._free)[:count]]
+
+    def is_free(self, word: int) -> bool:
+        """Say whether a word is free."""
+        at = int(np.searchsorted(self._ids, word))
+        return at < len(self._ids) and int(self._ids[at]) == word and bool(self._free[at])
+
+    def use(self, words: Integers) -> None:
+        """Mark free words as used."""
+        at = np.searchsorted(self._ids, words)
+        self._free[at] = False
+        self._offsets[at] = np.inf
+        self.left -= len(words)
+
+    def guesses(self, words: Integers) -> Guesses:
+        """Return the estimates that `nearest` needs, for several words at once, shape (words, held words)."""
+        product: Guesses = self._vectors.vectors[words].astype(np.float32) @ self._matrix.T
+        return product
+
+    def nearest(self, word: int, k: int, guess: Guesses) -> Integers:
+        """Return the k nearest free words of a word, nearest first; of equally near words, the earlier one first."""
+        length = float(np.sqrt(self._vectors.norms[word]))
+        reach = self._longest * (2 * length + self._longest) if self._metric == "euclidean" else length
+        slack = 2 * self._error * reach
+        guess *= self._factors
+        guess += self._offsets
+        limit = _kth(guess, k)
+        near = self._ids[guess <= np.nextafter(np.float32(limit + slack), np.float32(np.inf))]
+        (keys,) = self._vectors.rank_keys([word], near, self._metric)
+        nearest: Integers = near[np.argsort(keys, kind="stable")[:k]]
+        return nearest
+
+
+def _kth(guess: Guesses, k: int) -> float:
+    """Return the k-th smallest estimate, or a slightly larger one from the groups' best where that is much faster."""
+    width = len(guess) // _GROUP
+    if width >= 4 * k:
+        best = guess[: width * _GROUP].reshape(_GROUP, width).min(axis=0)
+        limit = np.partition(best, k - 1)[k - 1]
+        if np.isfinite(limit):
+            return float(limit)
+    return float(np.partition(guess, k - 1)[k - 1])
+
+
+_PAIRS = 2**14  # pairs compared exactly at once
+
+
+def largest_squared_distance(vectors: WordVectors) -> int:
+    """Return the largest squared distance of two words, in squared grid steps: an exact integer."""
+    grid = vectors.vectors
+    radii = _radii(grid)
+    order = np.argsort(-radii, kind="stable")
+    grid, radii = grid[order], radii[order] * _WIDER
+    best = _sweep(grid)
+    coordinates = grid.astype(np.float32)
+    norms = np.einsum("ij,ij->i", coordinates, coordinates, dtype=np.float64).astype(np.float32)
+    longest, terms = float(norms.max(initial=0)), (grid.shape[1] + 8) * _UNIT
+    slack = 0.0 if 4 * longest < 2**24 else 4 * terms / (1 - terms) * longest * _WIDER  # float32 is exact below 2**24
+    step = max(1, _CELLS // len(grid))
+    for first in range(0, len(grid), step):
+        if 2 * radii[first] < np.sqrt(best):
+            break
+        last = int(np.searchsorted(-radii, radii[first] - np.sqrt(best), side="right"))
+        rows = slice(first, min(first + step, last))
+        guess = coordinates[rows] @ coordinates[first:last].T
+        guess *= -2
+        guess += norms[rows, None]
+        guess += norms[first:last]
+        best = _larger(grid[rows], grid[first:last], guess, best, slack)
+    return best
+
+
+def _radii(grid: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
+    """Return the distances from the rounded mean, shape (n,), as square roots of exact integers."""
+    centre = np.rint(grid.mean(axis=0, dtype=np.float64))
+    away = grid - centre
+    radii: npt.NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", away, away))
+    return radii
+
+
+def _sweep(grid: npt.NDArray[np.integer]) -> int:
+    """Find a large distance to start with: begin at the outermost word and step to the farthest word several times."""
+    best, at = 0, 0
+    while True:
+        squared = _squared(grid, grid[at])
+        if squared.max() <= best:
+            return best
+        at = int(squared.argmax())
+        best = int(squared[at])
+
+
+def _larger(
+    rows: npt.NDArray[np.integer],
+    columns: npt.NDArray[np.integer],
+    guess: npt.NDArray[np.float32],
+    best: int,
+    slack: float,
+) -> int:
+    """Return the maximum of `best` and the largest squared distance between rows and columns."""
+    at = np.unravel_index(int(guess.argmax()), guess.shape)
+    best = max(best, int(_squared(rows[at[0]], columns[at[1]])))
+    pairs = np.flatnonzero(guess.ravel() > best - slack) if guess.max() > best - slack else np.empty(0, np.int64)
+    for start in range(0, len(pairs), _PAIRS):
+        row, column = np.unravel_index(pairs[start : start + _PAIRS], guess.shape)
+        best = max(best, int(_squared(rows[row], columns[column]).max()))
+    return best
+
+
+def _squared(a: npt.NDArray[np.integer], b: npt.NDArray[np.integer]) -> Integers:
+    away = a.astype(np.int64) - b.astype(np.int64)
+    squared: Integers = (away * away).sum(axis=-1)
+    return squared

@@ -21,8 +21,7 @@ import pyarrow as pa
 from dptext_etl import _kernel, extensions
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.artifacts import Artifact, sha256_file, store
-from dptext_etl.embeddings.files import convert, kind_of
-from dptext_etl.embeddings.grid import FORMAT, Grid, read_grid
+from dptext_etl.embeddings.grid import FORMAT, Grid, convert, kind_of, read_grid
 from dptext_etl.errors import ArtifactError
 
 Metric = Literal["euclidean", "cosine"]

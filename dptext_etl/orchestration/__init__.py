@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from dptext_etl.orchestration.launch import MaterializationSummary as MaterializationSummary
     from dptext_etl.orchestration.launch import materialize as materialize
     from dptext_etl.orchestration.lineage import check_lineage as check_lineage
-    from dptext_etl.orchestration.reading import PublishedTable as PublishedTable
+    from dptext_etl.orchestration.names import PolicyTranslator as PolicyTranslator
     from dptext_etl.orchestration.resources import KeyResource as KeyResource
     from dptext_etl.orchestration.resources import LedgerResource as LedgerResource
-    from dptext_etl.orchestration.settings import after_gates as after_gates
-    from dptext_etl.orchestration.translator import PolicyTranslator as PolicyTranslator
+    from dptext_etl.orchestration.resources import PublishedTable as PublishedTable
+    from dptext_etl.orchestration.resources import after_gates as after_gates
 
 _HOMES = {
     "KeyResource": "resources",
     "LedgerResource": "resources",
     "MaterializationSummary": "launch",
     "PolicyComponent": "component",
-    "PolicyTranslator": "translator",
-    "PublishedTable": "reading",
-    "after_gates": "settings",
+    "PolicyTranslator": "names",
+    "PublishedTable": "resources",
+    "after_gates": "resources",
     "build_definitions": "definitions",
     "check_lineage": "lineage",
     "materialize": "launch",

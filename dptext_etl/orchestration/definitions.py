@@ -8,17 +8,18 @@ from typing import Any, Protocol
 import dagster as dg
 
 from dptext_etl.errors import PolicyError, bare
-from dptext_etl.orchestration.assets import published_asset, raw_asset, staged_asset
-from dptext_etl.orchestration.gates import gate_checks
+from dptext_etl.orchestration.assets import published_asset, raw_asset, schedule_of, source_sensor, staged_asset
+from dptext_etl.orchestration.gates import gate_checks, published_checks
 from dptext_etl.orchestration.lineage import check_lineage
-from dptext_etl.orchestration.names import names
-from dptext_etl.orchestration.partitions import Partitions, partitions_definition
-from dptext_etl.orchestration.reading import PublishedTable
-from dptext_etl.orchestration.recheck import published_checks
-from dptext_etl.orchestration.resources import KeyResource, LedgerResource
-from dptext_etl.orchestration.settings import Backfill, Settings, backfill_policy
-from dptext_etl.orchestration.starting import schedule_of, source_sensor
-from dptext_etl.orchestration.translator import PolicyTranslator
+from dptext_etl.orchestration.names import Partitions, PolicyTranslator, names, partitions_definition
+from dptext_etl.orchestration.resources import (
+    Backfill,
+    KeyResource,
+    LedgerResource,
+    PublishedTable,
+    Settings,
+    backfill_policy,
+)
 from dptext_etl.policy import Policy, PolicyLike, resolve
 
 
@@ -155,7 +156,6 @@ def _chosen(
     group_name: str | None,
     owners: Sequence[str] | None,
 ) -> PolicyTranslator:
-    """Return the translator that names the assets."""
     if translator is None:
         return PolicyTranslator(key_prefix, group_name, owners)
     if any(given is not None for given in (key_prefix, group_name, owners)):

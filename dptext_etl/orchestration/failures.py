@@ -1,4 +1,4 @@
-"""Turn exceptions of steps into failures that hold our own sentences, because Dagster stores them.
+"""Turn exceptions of steps into failures that hold our own sentences, and log the progress of steps in Dagster.
 
 Dagster keeps the text of an exception, its causes, its context and its stack (source lines, no values) in the event
 store for ever. The message of a library may quote a cell, so it must not leave a step.
@@ -6,14 +6,17 @@ store for ever. The message of a library may quote a cell, so it must not leave 
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Self
 
 import dagster as dg
 
 from dptext_etl.errors import DPTextError, UnavailableLedgerError
+from dptext_etl.runner.progress import Listener, Progress, seldom
 
 if TYPE_CHECKING:
     from types import TracebackType
+
 
 UNKNOWN = "an error that dptext_etl did not foresee; its message is not shown, because it may quote a row"
 
@@ -50,3 +53,14 @@ def _failure(action: str, exc: BaseException | None) -> dg.Failure:
         sentence, code = f"{action} failed ({type(exc).__name__}): {UNKNOWN}", DPTextError.exit_code
     passing = code == DPTextError.exit_code or isinstance(exc, UnavailableLedgerError)
     return dg.Failure(sentence, metadata={"exit_code": code, "error": type(exc).__name__}, allow_retries=passing)
+
+
+def progress_logger(log: logging.Logger, partition: str | None) -> Listener:
+    """Return a listener that logs a line now and then, and one at the end of every phase."""
+    where = f"{partition}: " if partition else ""
+
+    def tell(seen: Progress) -> None:
+        took = f" in {seen.seconds:.1f} s" if seen.ended else ""
+        log.info(f"{where}{seen.phase}: {seen}{took}")
+
+    return seldom(tell)

@@ -11,6 +11,11 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from dptext_etl.checks import Verdict
+from dptext_etl.checks.reports import copies, rewritten
+from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.policy import Policy
+from dptext_etl.runner import StagedRun
+from dptext_etl.runner.publish.gating import copies_of
 
 Event = dg.AssetCheckResult | dg.AssetCheckEvaluation | dg.Output[None]
 
@@ -19,26 +24,16 @@ _NOT_EVALUATED = "not evaluated: another gate failed before it"
 
 
 @dataclass(frozen=True)
-class Found:
-    """The result of a check on a partition.
+class CheckResult:
+    """The result of a check on a partition."""
 
-    Attributes:
-        asset: Key of the asset that was judged.
-        check: Name of the check.
-        partition: Name of the partition; None if the dataset has none.
-        passed: True if the check passed.
-        said: One sentence for people.
-        counts: Counts by name.
-        blocking: True if later steps wait for the check; otherwise it only warns.
-    """
-
-    asset: dg.AssetKey
+    asset: dg.AssetKey  # key of the asset that was judged
     check: str
-    partition: str | None
-    passed: bool
-    said: str
+    partition: str | None  # name of the partition; None if the dataset has none
+    passed: bool  # True if the check passed
+    said: str  # one sentence for people
     counts: Mapping[str, Any]
-    blocking: bool
+    blocking: bool  # True if later steps wait for the check; otherwise it only warns
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -65,7 +60,7 @@ def specs_of(
         ]
 
 
-def events_of(context: dg.AssetCheckExecutionContext, results: Iterable[Found]) -> Iterator[Event]:
+def events_of(context: dg.AssetCheckExecutionContext, results: Iterable[CheckResult]) -> Iterator[Event]:
     """Yield the events of the checks that a run requests: all of them, unless a check is executed alone.
 
     A run of one partition yields Dagster's usual result. If a run covers several partitions, each result is an event of
@@ -87,8 +82,7 @@ def events_of(context: dg.AssetCheckExecutionContext, results: Iterable[Found]) 
         yield dg.Output(None, dg.AssetCheckSpec(name, asset=asset).get_python_identifier())
 
 
-def _judged(context: dg.AssetCheckExecutionContext, item: Found) -> Any:
-    """Return the materialization of a partition that was judged."""
+def _judged(context: dg.AssetCheckExecutionContext, item: CheckResult) -> Any:
     key, partition = item.asset, str(item.partition)
     wanted = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition])
     found = context.instance.fetch_materializations(wanted, limit=1).records
@@ -98,12 +92,8 @@ def _judged(context: dg.AssetCheckExecutionContext, item: Found) -> Any:
     return AssetCheckEvaluationTargetMaterializationData(run_id=run_id, storage_id=storage_id, timestamp=timestamp)
 
 
-class Findings:
-    """Collect the verdicts of a run.
-
-    Attributes:
-        partitions: The partitions of the run.
-    """
+class CheckResults:
+    """Collect the verdicts of a run."""
 
     def __init__(self, asset: dg.AssetKey, partitions: Sequence[str | None]) -> None:
         self._asset = asset
@@ -126,11 +116,11 @@ class Findings:
         """Return the verdicts over a partition."""
         return self._verdicts[partition]
 
-    def results(self, gates: Iterable[str]) -> list[Found]:
+    def results(self, gates: Iterable[str]) -> list[CheckResult]:
         """Return the results of gates; a gate that was not evaluated fails, unless there was nothing to judge."""
         return [self._result(gate, partition) for gate in gates for partition in self.partitions]
 
-    def _result(self, gate: str, partition: str | None) -> Found:
+    def _result(self, gate: str, partition: str | None) -> CheckResult:
         verdicts = [verdict for verdict in self._verdicts.get(partition, ()) if verdict.name == gate]
         empty = partition in self._empty
         counts = {
@@ -140,4 +130,61 @@ class Findings:
         }
         said = "; ".join(verdict.message for verdict in verdicts) or (_NOTHING_NEW if empty else _NOT_EVALUATED)
         passed = all(verdict.passed for verdict in verdicts) if verdicts else empty
-        return Found(self._asset, gate, partition, passed, said, counts, blocking=True)
+        return CheckResult(self._asset, gate, partition, passed, said, counts, blocking=True)
+
+
+COPIES = "report_copies"
+LEFT_OUT = "report_left_out"
+BUDGET = "report_budget"
+NEAR = 0.9
+"""Share of a cap from which a unit counts as near it."""
+
+Runs = Sequence[tuple[str | None, StagedRun]]
+
+
+def report_catalog(policy: Policy) -> dict[str, str]:
+    """Return the reports on a run of the policy with a description of each, before the run."""
+    said = {
+        COPIES: "Warns when more texts came back unchanged than the mechanism makes by chance. It compares with raw "
+        "text, so it decides nothing; it is an exact statistic of raw text, so it stays inside the boundary."
+    }
+    if policy.cap is not None and policy.on_cap == "quarantine":
+        said[LEFT_OUT] = "Warns when records over the cap of their unit were left out of the release."
+    if policy.cap is not None:
+        said[BUDGET] = f"Warns when most {policy.unit}s have used more than {NEAR:.0%} of their cap."
+    return said
+
+
+def report_results(policy: Policy, asset: dg.AssetKey, runs: Runs) -> list[CheckResult]:
+    """Return one result per report and partition of a run."""
+    make = {COPIES: _copies_result, LEFT_OUT: _left_out_result, BUDGET: _budget_result}
+    return [make[name](asset, partition, run) for name in report_catalog(policy) for partition, run in runs]
+
+
+def _copies_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
+    found = copies.report(run.policy, copies_of(run))
+    counts = {f"{item.column}: {name}": count for item in found for name, count in item.verdict().counts.items()}
+    for column, count in rewritten.copies_of(shard.post for shard in run.shards).items():
+        counts[f"{column}, rewritten: copies"] = count.copies
+    beyond = sum(item.beyond_chance for item in found)
+    said = f"{beyond} of {len(found)} text columns have more copies than chance makes" if beyond else "within chance"
+    said = said if found else "no column has a bound to compare with"
+    return CheckResult(asset, COPIES, partition, not beyond, said, counts, blocking=False)
+
+
+def _left_out_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
+    records = run.rows["quarantined"]
+    said = f"{records} records over the cap were left out" if records else "no record was over the cap"
+    return CheckResult(asset, LEFT_OUT, partition, not records, said, {"records": records}, blocking=False)
+
+
+def _budget_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
+    place = run.policy.ledger
+    with Ledger.open(place.url, place.id_key, create=False, read_only=True) as ledger:
+        found = ledger.remaining(Scope.of(run.policy))
+    medians = {name: int(found.left[name]["p50"]) / limit for name, limit in found.limits.items() if name in found.left}
+    least = min(medians.values(), default=1.0)
+    near = bool(found.units) and least <= 1 - NEAR
+    said = f"the median {found.unit} has {least:.0%} of the cap left"
+    counts = {"units": found.units, "at their cap": found.exhausted, "median share left": round(least, 4)}
+    return CheckResult(asset, BUDGET, partition, not near, said, counts, blocking=False)

@@ -3,6 +3,9 @@
 The reports of the same run are checks that warn and block nothing. They compare raw with released text, so they must
 not decide (docs/spec/privacy.md#no-row-decision). They hold counts only and stay inside the boundary, like a Dagster
 instance.
+
+The published table is judged again by every gate that needs no raw text. This finds changes after the first gates:
+files that were edited, cut, added, or written by someone else. Downstream assets wait for the result.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
@@ -11,24 +14,24 @@ from collections.abc import Iterator
 import dagster as dg
 
 from dptext_etl import runner
-from dptext_etl.checks import Stage, catalogue, require
-from dptext_etl.errors import InputError
-from dptext_etl.orchestration import handover, reports
-from dptext_etl.orchestration.failures import as_failure
-from dptext_etl.orchestration.findings import Event, Findings, events_of, specs_of
+from dptext_etl.checks import Stage, Verdict, catalogue, published, require
+from dptext_etl.errors import GateError, InputError
+from dptext_etl.orchestration import findings, handover
+from dptext_etl.orchestration.failures import as_failure, progress_logger
+from dptext_etl.orchestration.findings import CheckResults, Event, events_of, specs_of
 from dptext_etl.orchestration.handover import is_staged
-from dptext_etl.orchestration.partitions import to_judge
-from dptext_etl.orchestration.resources import deployed, needed
-from dptext_etl.orchestration.settings import Settings
-from dptext_etl.orchestration.telling import teller
+from dptext_etl.orchestration.names import to_judge
+from dptext_etl.orchestration.resources import Settings, deployed, needed
 from dptext_etl.policy import Policy
+from dptext_etl.runner import Manifest
+from dptext_etl.runner.layout import Layout
 
 
 def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
     """Return the step that evaluates every gate on the staged rows; the published asset waits for all of them."""
     name = settings.names
     known = catalogue(policy, Stage.STAGED)
-    reported = reports.catalogue(policy)
+    reported = findings.report_catalog(policy)
     specs = specs_of(name.staged, known, settings.partitions, blocking=True)
     specs += specs_of(name.staged, reported, settings.partitions, blocking=False)
 
@@ -44,19 +47,19 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
         with as_failure("evaluating the gates"):
             here = deployed(policy, context, name)
             partitions = to_judge(context, settings.partitions, lambda partition: is_staged(here, partition))
-            found = Findings(name.staged, partitions)
+            found = CheckResults(name.staged, partitions)
             runs = []
             for partition in partitions:
-                staged = handover.find_run(here, partition)
-                verdicts = runner.check(staged, progress=teller(context.log, partition))
-                handover.leave_verdicts(staged, verdicts)
+                staged = handover.load_run(here, partition)
+                verdicts = runner.check(staged, progress=progress_logger(context.log, partition))
+                handover.save_verdicts(staged, verdicts)
                 found.add(partition, verdicts, empty=not staged.shards)
                 runs.append((partition, staged))
                 if not found.passed:  # the release name is revoked, so no other partition can be judged under it
                     break
             if not runs:
                 raise InputError(*handover.NOTHING)
-            results = [*found.results(known), *reports.results(policy, name.staged, runs)]
+            results = [*found.results(known), *findings.report_results(policy, name.staged, runs)]
         yield from events_of(context, results)
         with as_failure("evaluating the gates"):
             for partition, staged in runs:
@@ -64,3 +67,57 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
                     require(found.of(partition))
 
     return evaluate
+
+
+_NOTHING_PUBLISHED = ("nothing is published that could be checked", "materialize the published asset first")
+
+
+def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
+    """Return the step that judges the published table, in a folder or in an object store."""
+    name = settings.names
+    known = catalogue(policy, Stage.PUBLISHED)
+
+    @dg.multi_asset_check(
+        name=name.recheck,
+        specs=specs_of(name.published, known, settings.partitions, blocking=True),
+        description="The published table, judged again without raw data; its readers wait for this.",
+        required_resource_keys=needed(name),
+        can_subset=True,
+        retry_policy=settings.retry_policy,
+    )
+    def recheck(context: dg.AssetCheckExecutionContext) -> Iterator[Event]:
+        with as_failure("checking the published table"):
+            here = deployed(policy, context, name)
+            partitions = to_judge(context, settings.partitions, lambda partition: _published(here, partition))
+            found = CheckResults(name.published, partitions)
+            for partition in partitions:
+                found.add(partition, _verdicts(here, partition))
+            if not partitions:
+                raise InputError(*_NOTHING_PUBLISHED)
+        yield from events_of(context, found.results(known))
+        with as_failure("checking the published table"):
+            _require(found)
+
+    return recheck
+
+
+def _published(policy: Policy, partition: str | None) -> bool:
+    return Manifest.read(Layout.of(policy, partition)) is not None
+
+
+def _verdicts(policy: Policy, partition: str | None) -> tuple[Verdict, ...]:
+    if not _published(policy, partition):
+        raise InputError(*_NOTHING_PUBLISHED)
+    return published.check_published(Layout.of(policy, partition).sink, policy)
+
+
+def _require(found: CheckResults) -> None:
+    failed = {
+        f"{verdict.name}: {verdict.message}"
+        for partition in found.partitions
+        for verdict in found.of(partition)
+        if not verdict.passed
+    }
+    if failed:
+        msg = f"what is published is no longer what passed its gates: {'; '.join(sorted(failed))}"
+        raise GateError(msg, "find out who wrote there; materialize the dataset again to restore its files")

@@ -10,9 +10,10 @@ import hashlib
 import json
 from typing import Any
 
+from pydantic import BaseModel
+
 from dptext_etl.checks import Verdict
 from dptext_etl.errors import GateError, InputError, PolicyError, seam
-from dptext_etl.orchestration.written import written
 from dptext_etl.policy import Policy
 from dptext_etl.runner import StagedRun
 from dptext_etl.runner.layout import Layout
@@ -26,7 +27,7 @@ NOTHING = ("nothing is staged that could be checked or published", "materialize 
 """Message and hint if no staged run exists."""
 
 
-def leave_run(staged: StagedRun) -> None:
+def save_run(staged: StagedRun) -> None:
     """Store a staged run for the gates; verdicts over an earlier run no longer count."""
     shelf = staged.layout.shelf
     shelf.remove(shelf.folder / _VERDICTS)
@@ -38,7 +39,7 @@ def is_staged(policy: Policy, partition: str | None) -> bool:
     return bool(Layout.of(policy, partition).shelf.found(_RUN))
 
 
-def find_run(policy: Policy, partition: str | None) -> StagedRun:
+def load_run(policy: Policy, partition: str | None) -> StagedRun:
     """Return the staged run."""
     found = _read(Layout.of(policy, partition).shelf, _RUN)
     if found is None:
@@ -49,13 +50,13 @@ def find_run(policy: Policy, partition: str | None) -> StagedRun:
         return from_json(found["run"], policy)
 
 
-def leave_verdicts(staged: StagedRun, verdicts: tuple[Verdict, ...]) -> None:
+def save_verdicts(staged: StagedRun, verdicts: tuple[Verdict, ...]) -> None:
     """Store the verdicts over a staged run for its publication."""
     facts = {"judged": _judged(staged), "verdicts": [verdict.as_dict() for verdict in verdicts]}
     _write(staged.layout.shelf, _VERDICTS, facts)
 
 
-def find_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
+def load_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
     """Return the verdicts over exactly these staged files."""
     found = _read(staged.layout.shelf, _VERDICTS)
     if found is None or found["judged"] != _judged(staged):
@@ -95,3 +96,12 @@ def _read(shelf: Shelf, name: str) -> dict[str, Any] | None:
             return None
         facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return facts
+
+
+def written(model: BaseModel) -> str:
+    """Write a model as JSON; sets are sorted, because their order differs between processes."""
+    return json.dumps(model.model_dump(), sort_keys=True, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, (set, frozenset)) else str(value)

@@ -13,8 +13,7 @@ import dagster as dg
 from dptext_etl.errors import DPTextError, InputError, bare, seam
 from dptext_etl.orchestration.definitions import build_definitions
 from dptext_etl.orchestration.lineage import check_lineage
-from dptext_etl.orchestration.names import names
-from dptext_etl.orchestration.partitions import Partitions
+from dptext_etl.orchestration.names import Partitions, names
 from dptext_etl.orchestration.resources import KeyResource, LedgerResource
 from dptext_etl.policy import PolicyLike, resolve
 

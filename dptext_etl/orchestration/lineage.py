@@ -25,29 +25,20 @@ Kind = Literal["raw", "staged", "published", "gate", "check", "other"]
 Checked = TypeVar("Checked")
 
 _STEPS = "dptext_etl.orchestration.assets"
-_GATES = {"dptext_etl.orchestration.gates", "dptext_etl.orchestration.recheck"}
+_GATES = "dptext_etl.orchestration.gates"
 _SHOWN = 5
 
 
 @dataclass(frozen=True)
 class _Node:
-    """An asset, or an asset check.
+    """An asset, or an asset check."""
 
-    Attributes:
-        kind: Kind of the asset, which decides what it may depend on.
-        dataset: Dataset of one of our stages; empty for other assets.
-        above: Names of the assets that it is made from.
-        blocking: True for a check that stops later steps.
-        made_with: Names of the assets that the same step makes.
-        public: True for an asset that holds no raw text, though raw assets are made from it or with it.
-    """
-
-    kind: Kind
-    dataset: str
-    above: frozenset[str]
-    blocking: bool = False
-    made_with: frozenset[str] = frozenset()
-    public: bool = False
+    kind: Kind  # kind of the asset, which decides what it may depend on
+    dataset: str  # dataset of one of our stages; empty for other assets
+    above: frozenset[str]  # names of the assets that it is made from
+    blocking: bool = False  # True for a check that stops later steps
+    made_with: frozenset[str] = frozenset()  # names of the assets that the same step makes
+    public: bool = False  # True for an asset that holds no raw text, though raw assets are made from it or with it
 
 
 def check_lineage(defs: Checked, raw: Iterable[dg.CoercibleToAssetKey] = ()) -> Checked:
@@ -81,10 +72,10 @@ def check_lineage(defs: Checked, raw: Iterable[dg.CoercibleToAssetKey] = ()) -> 
         ```
     """
     nodes = _nodes(_assets(defs), {_written(dg.AssetKey.from_coercible(key)) for key in raw})
-    ways = [_told(way, nodes) for way in _ways(nodes)]
-    if ways:
-        more = [f"and {len(ways) - _SHOWN} more"] if len(ways) > _SHOWN else []
-        raise GateError("\n  ".join(["what is not published reaches assets:", *ways[:_SHOWN], *more]), _HINT)
+    paths = [_path_line(path, nodes) for path in _paths(nodes)]
+    if paths:
+        more = [f"and {len(paths) - _SHOWN} more"] if len(paths) > _SHOWN else []
+        raise GateError("\n  ".join(["what is not published reaches assets:", *paths[:_SHOWN], *more]), _HINT)
     return defs
 
 
@@ -134,7 +125,7 @@ def _nodes(assets: Iterable[dg.AssetsDefinition], raw: set[str]) -> dict[str, _N
         for check in item.check_specs:
             judged = {_written(check.asset_key), *(_written(dep.asset_key) for dep in check.additional_deps)}
             above = frozenset(judged | step | read | own)
-            check_kind: Kind = "gate" if module in _GATES else "check" if RAW_TAG in check.metadata else "other"
+            check_kind: Kind = "gate" if module == _GATES else "check" if RAW_TAG in check.metadata else "other"
             name = f"check {check.name} of {_written(check.asset_key)}"
             nodes[name] = _Node(check_kind, "", above, check.blocking)
             checks[name] = _written(check.asset_key)
@@ -181,7 +172,7 @@ def _module(item: dg.AssetsDefinition) -> str | None:
     return getattr(function, "__module__", None)
 
 
-def _ways(nodes: Mapping[str, _Node]) -> list[list[str]]:
+def _paths(nodes: Mapping[str, _Node]) -> list[list[str]]:
     """Return the shortest path from an unpublished asset to each asset that it must not reach."""
     below: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted(nodes):
@@ -201,7 +192,7 @@ def _ways(nodes: Mapping[str, _Node]) -> list[list[str]]:
                 came_from[name] = here
                 if nodes[name].kind == "other":
                     queue.append(name)
-    return [_way(name, came_from, nodes) for name in came_from if name not in passed_on or nodes[name].kind != "other"]
+    return [_path(name, came_from, nodes) for name in came_from if name not in passed_on or nodes[name].kind != "other"]
 
 
 def _may_read(reader: _Node, read: _Node) -> bool:
@@ -212,23 +203,23 @@ def _may_read(reader: _Node, read: _Node) -> bool:
     return reader.kind == "gate" or (reader.kind in ("raw", "staged") and read.kind == "raw")
 
 
-def _way(end: str, came_from: Mapping[str, str], nodes: Mapping[str, _Node]) -> list[str]:
-    way = [end, came_from[end]]
-    while nodes[way[-1]].kind == "other":
-        way.append(came_from[way[-1]])
-    return way[::-1]
+def _path(end: str, came_from: Mapping[str, str], nodes: Mapping[str, _Node]) -> list[str]:
+    path = [end, came_from[end]]
+    while nodes[path[-1]].kind == "other":
+        path.append(came_from[path[-1]])
+    return path[::-1]
 
 
-def _told(way: Sequence[str], nodes: Mapping[str, _Node]) -> str:
+def _path_line(path: Sequence[str], nodes: Mapping[str, _Node]) -> str:
     """Return one line: the path, the kind of its start, and the published asset to read instead."""
-    source, last = nodes[way[0]], nodes[way[-1]]
+    source, last = nodes[path[0]], nodes[path[-1]]
     instead = [name for name, node in nodes.items() if node.kind == "published" and node.dataset == source.dataset]
     said = "raw text" if source.kind == "raw" else "the quarantine, judged by no gate"
     if last.kind == "check":
         said += "; a check that reads it must not block"
-    elif instead and instead[0] not in way:
+    elif instead and instead[0] not in path:
         said += f"; read {instead[0]} instead"
-    return f"{' -> '.join(way)}  ({said})"
+    return f"{' -> '.join(path)}  ({said})"
 
 
 def _written(key: dg.AssetKey) -> str:

@@ -1,17 +1,22 @@
-"""Name a dataset, its stages and its resources in Dagster."""
+"""Name a dataset, its stages, its resources, and its partitions in Dagster.
+
+A translator maps policies to names of your own. Names of partitions replace "{partition}" in the source.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import dagster as dg
 
-from dptext_etl.policy import Policy
-
-if TYPE_CHECKING:
-    from dptext_etl.orchestration.translator import PolicyTranslator
+from dptext_etl.errors import PolicyError
+from dptext_etl.policy import PARTITION, Policy
+from dptext_etl.runner.layout import check_partition
 
 RAW_TAG, STAGED_TAG, PUBLISHED_TAG = "dptext/raw", "dptext/staged", "dptext/published"
 """Tags of the stages, whose value is the dataset; `check_lineage` and selections in Dagster's pages use them."""
@@ -22,41 +27,23 @@ _KINDS = ("gates", "recheck", "run", "schedule", "sensor", "ledger", "key", "tab
 
 
 class Names(NamedTuple):
-    """Keys of a dataset's assets, steps, job and resources; several datasets and releases fit into one code location.
+    """Keys of the assets, steps, job, and resources of a dataset; several datasets fit into one code location."""
 
-    Attributes:
-        raw: The source: its rows never enter an event.
-        staged: Released rows in quarantine, inside the boundary.
-        published: The table that readers see.
-        evidence: The report of what a release keeps and gives away, inside the boundary.
-        gates: The step that evaluates every gate.
-        recheck: The step that judges the published table again.
-        job: The job of all steps.
-        schedule: The schedule of the job.
-        sensor: The sensor that starts the job when the source is new.
-        group: The group of the assets.
-        owners: The owners of the assets.
-        ledger: The resource that names the ledger.
-        key: The resource that refers to the noise key.
-        table: The resource through which downstream assets read the published table.
-        word: What distinguishes the dataset in all of these.
-    """
-
-    raw: dg.AssetKey
-    staged: dg.AssetKey
-    published: dg.AssetKey
-    evidence: dg.AssetKey
-    gates: str
-    recheck: str
+    raw: dg.AssetKey  # the source: its rows never enter an event
+    staged: dg.AssetKey  # released rows in quarantine, inside the boundary
+    published: dg.AssetKey  # the table that readers see
+    evidence: dg.AssetKey  # the report of what a release keeps and gives away, inside the boundary
+    gates: str  # the step that evaluates every gate
+    recheck: str  # the step that judges the published table again
     job: str
     schedule: str
-    sensor: str
+    sensor: str  # the sensor that starts the job when the source is new
     group: str
     owners: list[str]
     ledger: str
-    key: str
-    table: str
-    word: str
+    key: str  # the resource that refers to the noise key
+    table: str  # the resource through which downstream assets read the published table
+    word: str  # what distinguishes the dataset in all of these
 
     def tag(self, stage: str) -> dict[str, str]:
         """Mark a stage of the dataset; Dagster allows tags of 63 characters."""
@@ -76,8 +63,6 @@ def names(
 
     Steps, job and resources are called after the key of the published asset, so that they differ where the keys do.
     """
-    from dptext_etl.orchestration.translator import PolicyTranslator
-
     mapped = translator or PolicyTranslator()
     raw = mapped.asset_key(policy, "raw") if source is None else dg.AssetKey.from_coercible(source)
     staged, published, evidence = (mapped.asset_key(policy, stage) for stage in ("staged", "published", "evidence"))
@@ -87,3 +72,139 @@ def names(
     group, owners = mapped.group_name(policy), list(mapped.owners(policy))
     steps = (gates, recheck, job, schedule, sensor)
     return Names(raw, staged, published, evidence, *steps, group, owners, ledger, key, table, word)
+
+
+Stage = Literal["raw", "staged", "published", "evidence"]
+"""The assets of a dataset, in their order."""
+
+
+class PolicyTranslator:
+    """Names the assets of a policy; override a method to map them to names of your own.
+
+    Args:
+        key_prefix: What stands before the keys of all assets.
+        group_name: Group of the assets; None takes the dataset.
+        owners: Owners of the assets: e-mail addresses, or "team:NAME".
+
+    Example:
+        ```python
+        import dagster as dg
+        from dptext_etl.orchestration import PolicyTranslator, build_definitions
+
+
+        class Ours(PolicyTranslator):
+            def asset_key(self, policy, stage):
+                return dg.AssetKey(["privacy", policy.dataset, stage])
+
+
+        defs = build_definitions("privacy.toml", translator=Ours())
+        ```
+    """
+
+    def __init__(
+        self,
+        key_prefix: Sequence[str] | str | None = None,
+        group_name: str | None = None,
+        owners: Sequence[str] | None = None,
+    ) -> None:
+        self._prefix = [key_prefix] if isinstance(key_prefix, str) else list(key_prefix or ())
+        self._group = group_name
+        self._owners = list(owners or ())
+
+    def asset_key(self, policy: Policy, stage: Stage) -> dg.AssetKey:
+        """Return the key of an asset."""
+        return dg.AssetKey([*self._prefix, f"{stage}_{word_of(policy.dataset)}"])
+
+    def group_name(self, policy: Policy) -> str:
+        """Return the group of the assets."""
+        return self._group or word_of(policy.dataset)
+
+    def owners(self, policy: Policy) -> Sequence[str]:  # noqa: ARG002  (for those who override it)
+        """Return the owners of the assets."""
+        return self._owners
+
+
+Partitions = Sequence[str] | dg.PartitionsDefinition
+"""Names, or a definition of Dagster: static, by time, or dynamic."""
+
+_SOME_TIME = datetime(2001, 12, 31, 23, 59, tzinfo=UTC)
+
+
+def partitions_definition(policy: Policy, given: Partitions | None = None) -> dg.PartitionsDefinition | None:
+    """Return the partitions of a policy, or None if its source has no "{partition}"."""
+    if PARTITION not in policy.source:
+        if given is not None:
+            raise PolicyError(
+                f"partitions were given, and the source has no {PARTITION}", f"write {PARTITION} in source and sink"
+            )
+        return None
+    if isinstance(given, dg.PartitionsDefinition):
+        _check(policy, given)
+        return given
+    found = list(given) if given is not None else discovered(policy.source)
+    if not found:
+        raise PolicyError(
+            f"no file matches the source's template, so {PARTITION} has no values", "pass partitions=[…], or add files"
+        )
+    static = dg.StaticPartitionsDefinition(found)
+    _check(policy, static)
+    return static
+
+
+def discovered(template: str) -> list[str]:
+    """List the values of "{partition}" for which a file exists, sorted."""
+    template = template.removeprefix("file://")
+    if "://" in template:
+        raise PolicyError(
+            f"the partitions of an object-store source cannot be listed: {template}", "pass partitions=[…]"
+        )
+    path = Path(template).absolute()
+    name = re.compile(_pattern(path.as_posix()))
+    files = Path(path.anchor).glob(str(path.relative_to(path.anchor)).replace(PARTITION, "*"))
+    matches = (name.fullmatch(found.as_posix()) for found in files)
+    return sorted({match["partition"] for match in matches if match})
+
+
+def in_run(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> list[str | None]:
+    """Return the partitions of a run: one, or those of a range; an empty list if it names none."""
+    if context.has_partition_key:
+        return [context.partition_key]
+    return list(context.partition_keys) if context.has_partition_key_range else []
+
+
+def to_judge(
+    context: dg.AssetCheckExecutionContext,
+    partitions: dg.PartitionsDefinition | None,
+    there: Callable[[str | None], bool],
+) -> list[str | None]:
+    """Return the partitions that a check judges: those of its run, or, if it runs alone, all that exist."""
+    if partitions is None:
+        return [None]
+    keys = partitions.get_partition_keys(dynamic_partitions_store=context.op_execution_context.instance)
+    return in_run(context) or [name for name in keys if there(name)]
+
+
+def _check(policy: Policy, partitions: dg.PartitionsDefinition) -> None:
+    """Refuse names that cannot be part of a path, before a run uses them; dynamic definitions are checked later."""
+    if isinstance(partitions, dg.MultiPartitionsDefinition):
+        raise PolicyError("partitions of two dimensions have no place in a path", "give one dimension")
+    if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
+        known = [_SOME_TIME.strftime(partitions.fmt)]
+    elif isinstance(partitions, dg.StaticPartitionsDefinition):
+        known = list(partitions.get_partition_keys())
+    else:
+        known = []
+    for name in known:
+        check_partition(policy, name)
+
+
+def _pattern(template: str) -> str:
+    """Write a glob template as a regular expression that captures the first partition and repeats it."""
+    first, *rest = template.split(PARTITION)
+    return _any(first) + "(?P<partition>[^/]+)" + "(?P=partition)".join(map(_any, rest))
+
+
+def _any(part: str) -> str:
+    """Write the glob characters of a path part as a regular expression."""
+    said = re.escape(part).replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+    return said.replace(r"\[", "[").replace(r"\]", "]")

@@ -1,17 +1,27 @@
-"""Define the resources of a deployment that replace parts of the policy: the ledger and the key, both by reference."""
+"""Define the resources of a deployment and the settings of a dataset that no policy has.
+
+Resources are the ledger and the key, both by reference, and the published table, which downstream assets read as a lazy
+frame. The I/O managers of Dagster for frames log sampled rows. This one logs nothing and stores nothing.
+"""
 
 # No `from __future__ import annotations`: Dagster resolves the annotations of resources when the class is made.
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
 
 import dagster as dg
+import polars as pl
 from pydantic import field_validator
 
 from dptext_etl import keys
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger
+from dptext_etl.orchestration.failures import as_failure
 from dptext_etl.orchestration.names import Names
 from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.policy.secrets import holds_password
+from dptext_etl.runner import scan_published
+from dptext_etl.runner.layout import Layout
 
 
 class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -95,3 +105,100 @@ def deployed(policy: Policy, context: dg.AssetExecutionContext | dg.AssetCheckEx
     key: KeyResource = getattr(context.resources, name.key)
     spec = LedgerSpec(**{field: getattr(ledger, field) for field in LedgerSpec.model_fields})
     return policy.model_copy(update={"ledger": spec, "key": key.reference})
+
+
+Backfill = Literal["multi_run", "single_run"]
+"""Division of a backfill into runs: one per partition, or one for all of them."""
+
+GPU = "gpu"
+"""Default pool of mechanisms whose models run on a GPU."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings that all assets of a dataset share."""
+
+    names: Names  # names of assets, steps and resources
+    partitions: dg.PartitionsDefinition | None = None  # the dataset's partitions, or None
+    backfill: dg.BackfillPolicy | None = None  # division of a backfill into runs; None takes one run per partition
+    pool: str | None = None  # pool in which staging takes a slot; None leaves it to the mechanisms
+    # condition under which Dagster stages automatically; None never does
+    automation_condition: dg.AutomationCondition[Any] | None = None
+    op_tags: Mapping[str, Any] | None = None  # tags of the staging step, such as what a Kubernetes executor reads
+    # how often a failed step is tried again; committed records are neither drawn nor charged again
+    retry_policy: dg.RetryPolicy | None = None
+    freshness_policy: dg.FreshnessPolicy | None = None  # how old the last publication may be; None says nothing
+
+    def pool_of(self, policy: Policy) -> str | None:
+        """Return the pool of the staging step: the named one, or that of GPUs if a mechanism runs on one."""
+        if self.pool is not None:
+            return self.pool
+        columns = policy.column_policies()
+        steps = any(step.accelerated for item in columns for step in item.postprocess)
+        return GPU if steps or any(item.mechanism.accelerated for item in columns) else None
+
+
+def backfill_policy(how: Backfill, partitions: dg.PartitionsDefinition | None) -> dg.BackfillPolicy | None:
+    """Return Dagster's policy for a dataset's partitions; None is its default, one run per partition.
+
+    One run for all partitions is sound: every partition is staged, judged and published as in a run of its own, and if
+    one gate fails, none of them is published.
+    """
+    return dg.BackfillPolicy.single_run() if how == "single_run" and partitions is not None else None
+
+
+def after_gates() -> dg.AutomationCondition[Any]:
+    """Return the condition of assets after a gate: an asset above them is new, and every blocking check passed.
+
+    Example:
+        ```python
+        import dagster as dg
+        from dptext_etl.orchestration import after_gates
+
+        @dg.asset(deps=["published_notes"], automation_condition=after_gates())
+        def topics() -> None: ...
+        ```
+    """
+    condition = dg.AutomationCondition.eager() & dg.AutomationCondition.all_deps_blocking_checks_passed()
+    return condition.with_label("after the gates")
+
+
+class PublishedTable(dg.IOManager):
+    """Load the published table of a policy for parameters such as `def topics(published_notes: pl.LazyFrame)`.
+
+    A parameter annotated `pl.DataFrame` or `pandas.DataFrame` gets such a data frame, any other a lazy frame. An asset
+    that takes several partitions gets them one after the other in one frame.
+
+    Args:
+        policy: The policy that publishes.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """Return the version that the manifest names; rows are read only when the frame is collected.
+
+        Raises:
+            dagster.Failure: Nothing is published there.
+        """
+        with as_failure("reading the published table"):
+            partitions = context.asset_partition_keys if context.has_asset_partitions else [None]
+            frame = pl.concat([self._scan(partition) for partition in partitions])
+            wanted = context.dagster_type.typing_type
+            if wanted is pl.DataFrame:
+                return frame.collect()
+            return frame.collect().to_pandas() if _is_pandas(wanted) else frame
+
+    def handle_output(self, context: dg.OutputContext, obj: object) -> NoReturn:  # noqa: ARG002
+        """Refuse to write, because only the runner publishes."""
+        msg = "the published table is written by its own step alone"
+        raise PolicyError(msg, "give your asset another io_manager_key")
+
+    def _scan(self, partition: str | None) -> pl.LazyFrame:
+        sink = Layout.of(self._policy, partition).sink
+        return scan_published(sink, self._policy.storage_options)
+
+
+def _is_pandas(wanted: Any) -> bool:
+    return isinstance(wanted, type) and wanted.__name__ == "DataFrame" and wanted.__module__.startswith("pandas")

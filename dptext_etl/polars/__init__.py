@@ -9,8 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl.polars.functions import privatize
-from dptext_etl.polars.namespace import SPEND, DataFrameNamespace, ExprNamespace, LazyFrameNamespace
+from dptext_etl.polars.namespace import SPEND, DataFrameNamespace, ExprNamespace, LazyFrameNamespace, privatize
 from dptext_etl.polars.plan_guard import guard
 
 if TYPE_CHECKING:

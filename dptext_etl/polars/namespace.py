@@ -29,11 +29,27 @@ from dptext_etl.errors import InputError, PolicyError, bare
 from dptext_etl.families.in_kernel import InKernel, charges, in_kernel
 from dptext_etl.guarantee import FINE
 from dptext_etl.polars.plan_marks import RELEASED, RELEASES, marks, table_marks
-from dptext_etl.polars.version import require_known_polars
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve, resolve_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+OLDEST = (2, 1)
+NEXT_MAJOR = 3
+
+
+def require_known_polars(version: str = pl.__version__) -> None:
+    """Refuse a version of Polars that does not fit the plugin, before the plugin is called."""
+    parts = version.split(".")
+    known = len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit()
+    if not known or not OLDEST <= (int(parts[0]), int(parts[1])) < (NEXT_MAJOR, 0):
+        wanted = f"polars>={OLDEST[0]}.{OLDEST[1]},<{NEXT_MAJOR}"
+        raise PolicyError(
+            f"the expression plugin is written for {wanted}; Polars here is {version}",
+            f"install another one: pip install '{wanted}'",
+        )
+
 
 require_known_polars()
 
@@ -127,7 +143,6 @@ class LazyFrameNamespace:
 
 
 def _released(policy: PolicyLike, ids: str | None, *, spend: bool) -> list[pl.Expr]:
-    """Return the releases of all text columns of a policy."""
     if isinstance(policy, ColumnPolicy):
         if policy.column is None:
             raise PolicyError(
@@ -219,3 +234,32 @@ class _Release:
             )
         released = column.privatize(text.cast(pl.String).to_arrow(), record.to_arrow(), self.policy, spend=self.spend)
         return pl.Series(batch.name, released)
+
+
+@bare
+def privatize(
+    text: pl.Expr | str,
+    policy: PolicyLike,
+    *,
+    id: pl.Expr | str,  # noqa: A002  (the argument's name is the column's role)
+    spend: bool = False,
+) -> pl.Expr:
+    """Release a text column under differential privacy: the same expression as `pl.col(text).dptext.privatize(…)`.
+
+    Args:
+        text: The text column, by name or as an expression.
+        policy: The column's policy; if it names no column, it takes the expression's root column. Or a policy that has
+            the root column, or the path of its file.
+        id: Record ids: unique, without nulls, the same in every run. An id with two texts is refused where one batch
+            holds both: always in an eager frame, by chance in a lazy one, whose engine takes rows in pieces.
+            Structs give other texts here than in a run (docs/spec/stream.md#composite-ids).
+        spend: Return `Struct[text, positions, epsilon, delta]`, the declared pair of each record.
+
+    Returns:
+        As many strings as texts, null if the text is null; or the struct.
+
+    Raises:
+        PolicyError: The expression stands for several columns, or for another column than the policy.
+    """
+    expression = pl.col(text) if isinstance(text, str) else text
+    return ExprNamespace(expression).privatize(policy, id=id, spend=spend)

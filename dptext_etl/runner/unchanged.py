@@ -23,7 +23,7 @@ from typing import Any, Self
 import dptext_etl
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.candidate import Stage
-from dptext_etl.checks.catalog import judges
+from dptext_etl.checks.gate import judges
 from dptext_etl.errors import InputError, seam
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner.amounts import combined, shown

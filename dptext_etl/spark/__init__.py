@@ -9,18 +9,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dptext_etl.spark.frame import published as published
     from dptext_etl.spark.frame import run_frame as run_frame
     from dptext_etl.spark.functions import register as register
+    from dptext_etl.spark.functions import register_view as register_view
     from dptext_etl.spark.plan_guard import guard as guard
-    from dptext_etl.spark.reading import published as published
-    from dptext_etl.spark.views import register_view as register_view
 
 _WHERE = {
     "guard": "plan_guard",
     "run_frame": "frame",
-    "published": "reading",
+    "published": "frame",
     "register": "functions",
-    "register_view": "views",
+    "register_view": "functions",
 }
 
 __all__ = ["guard", "published", "register", "register_view", "run_frame"]

@@ -1,29 +1,33 @@
-"""Run a policy over a Spark data frame: executors reserve, compute, stage and commit; the driver checks and publishes.
+"""Run a policy over a Spark data frame, and read published tables with Spark.
 
     from dptext_etl.spark import run_frame
 
     run_frame(spark.table("reviews"), "privacy.toml")
 
-The driver gets counts and hashes but no rows. Staging and sink are on storage that driver and executors share under one
-path, or in an object store.
+Executors reserve, compute, stage and commit; the driver checks and publishes, and gets counts and hashes but no rows.
+Staging and sink are on storage that driver and executors share under one path, or in an object store.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dptext_etl.engines import run, stage
 from dptext_etl.engines.spark.engine import SparkEngine
-from dptext_etl.errors import bare
+from dptext_etl.engines.spark.session import read_text
+from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.policy import Policy, PolicyLike
 from dptext_etl.policy.whole import whole_policy
 from dptext_etl.runner import RunSummary
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener
+from dptext_etl.runner.publish.reading import current, scan
 from dptext_etl.runner.staged import StagedRun
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @bare
@@ -99,3 +103,34 @@ def stage_frame(
         progress=progress,
         checkpoint=checkpoint,
     )
+
+
+@bare
+def published(
+    spark: SparkSession, path: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True
+) -> DataFrame:
+    """Read the current version of a published table, and check first that its files are those of its manifest.
+
+    Args:
+        spark: The session; its executors see the files under the same paths.
+        path: Folder or object-store URL of the table, which is the policy's sink.
+        storage_options: Options with which the driver reads the manifest of an object store; values may be "env:NAME".
+            Executors read the objects with Spark's own settings.
+        verify: Read every file once and compare its hash (see `runner.scan_published`).
+
+    Returns:
+        A frame of the version that was current at the call; a later publication does not change it.
+
+    Raises:
+        InputError: Nothing is published there, or a file is not the one that was published.
+    """
+    layout = Layout.of_sink(path, dict(storage_options or {}))
+    manifest = current(layout, verify=verify)
+    places = [layout.part(part.path) for part in manifest.parts]
+    paths = [place if "://" in place else f"file://{place}" for place in places]
+    if manifest.file_format != "parquet":
+        return read_text(spark, paths, manifest.file_format, scan(layout, manifest).collect_schema())
+    with seam(
+        "opening a published table with Spark", InputError, "check that every executor sees the files under this path"
+    ):
+        return spark.read.parquet(*paths)

@@ -1,38 +1,43 @@
-"""Register SQL functions that release a text column: `SELECT id, private_review(review, id) AS review FROM reviews`.
+"""Register SQL functions and views that release text columns.
 
-    from dptext_etl.spark import register
+    from dptext_etl.spark import register, register_view
 
     register(spark, "private_review", policy)
+    spark.sql("SELECT id, private_review(review, id) AS review FROM reviews")
+    register_view(spark, "released_reviews", table="reviews", policy="privacy.toml")
+    spark.sql("SELECT * FROM released_reviews")
 
 The arguments are text, id and, with a ledger that charges subjects, subject; by position or by name (`text =>`,
 `id =>`, `subject =>`). The released text depends on key, record and text alone, so Spark may retry, repeat and reorder.
 
 Anyone who calls the function chooses the ids, and one text under many ids is many draws, whose noise averages away. So
-it is for those who may read the raw column anyway; give others a view (`dptext_etl.spark.register_view`), which fixes
-id and subject. A policy with `sql_function = false` has no such function.
+it is for those who may read the raw column anyway; give others a view (`register_view`), which fixes id and subject. A
+policy with `sql_function = false` has no such function.
+
+The functions behind a view are in no catalog. Readers of the view must not be able to read the table: use grants of
+the catalog, or a separate session for them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from dptext_etl.column import require_row_by_row
-from dptext_etl.engines.spark.asking import require_workers
-from dptext_etl.engines.spark.ledger_url import opened
-from dptext_etl.engines.spark.shipping import ship
-from dptext_etl.engines.spark.worker_policy import Carried, CarriedLedger
+from dptext_etl.engines.spark.session import require_workers
+from dptext_etl.engines.spark.worker_policy import WorkerLedger, WorkerPolicy, opened, ship
 from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.id_forms import Normalization
 from dptext_etl.mechanism import Mechanism
-from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve_column
-from dptext_etl.spark.charged import Account
-from dptext_etl.spark.describing import describe
+from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, Policy, PolicyLike, resolve, resolve_column
+from dptext_etl.spark.worker import Account
 from dptext_etl.validation import validated
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -123,7 +128,7 @@ def released_by(
         raise PolicyError("a cap needs a ledger, and none is given", "give ledger=…")
     with validated("ledger", LedgerSpec.model_fields):
         spec = LedgerSpec(url=ledger) if isinstance(ledger, str) else ledger
-    carried = Carried.of(
+    carried = WorkerPolicy.of(
         policy,
         ship(spark, policy.mechanism.artifacts(), artifacts),
         spend=spend,
@@ -147,15 +152,15 @@ def require_name(name: str) -> None:
         raise PolicyError("a name in SQL has letters, digits and _ alone", 'such as "private_review"')
 
 
-def _account(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -> CarriedLedger:
+def _account(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -> WorkerLedger:
     if not policy.mechanism.reproducible:
         raise LedgerError(
             f"{policy.mechanism.name} is a model: a second run may give other bytes, and a SQL function keeps no copy "
             "of its results, so it cannot be charged here",
             "use run_frame(df, policy, id=…), which stages its results; or register without a ledger",
         )
-    told, ledger_id = opened(spark, spec)
-    carried = CarriedLedger(**told.model_dump(), ledger_id=ledger_id, **terms)
+    shared, ledger_id = opened(spark, spec)
+    carried = WorkerLedger(**shared.model_dump(), ledger_id=ledger_id, **terms)
     Account(policy, carried).close()  # notices a lost or restored ledger before a query runs
     return carried
 
@@ -174,3 +179,126 @@ def _made(carried: str, form: str, *, spend: bool) -> Any:
 
         return function(carried, spend=spend)
     raise PolicyError('the form of a Spark function is "arrow" or "pandas"')
+
+
+@bare
+def register_view(
+    spark: SparkSession,
+    name: str,
+    *,
+    table: str,
+    policy: PolicyLike,
+    charge: bool = True,
+    form: Literal["arrow", "pandas"] = "arrow",
+    artifacts: str | None = None,
+    check_workers: bool = False,
+) -> DataFrame:
+    """Register a temporary view of a table that releases every text column and shows only columns of the policy.
+
+    The view has the policy's id column, its kept columns and its text columns, in the table's order. Each text is
+    released for the id of its own row, and charged to that row's subject under the policy's cap. Spark evaluates the
+    view at every read; the same rows give the same bytes and one charge.
+
+    Args:
+        spark: The session, classic or Spark Connect.
+        name: Name of the view.
+        table: Name of the raw table or view.
+        policy: The policy of the dataset, or the path of its file; the view does not read its source.
+        charge: Charge the policy's ledger before a text is returned. If False, the view writes nothing, which models
+            need because SQL cannot charge them; a text still has one draw per id.
+        form: "arrow" or "pandas" (see `register`).
+        artifacts: Folder or object-store URI by which tables reach the workers, or None (see `register`).
+        check_workers: Ask the workers first whether they can compute (see `register`).
+
+    Returns:
+        The view as a frame.
+
+    Raises:
+        PolicyError: The table lacks a column of the policy, SQL cannot carry out the policy, or a worker lacks
+            something.
+        LedgerError: The ledger cannot be opened, or workers could not reach it.
+    """
+    require_name(name)
+    whole = resolve(policy)
+    if check_workers:
+        ask_workers(spark, form, [column.mechanism for column in whole.columns])
+    raw = spark.table(table)
+    named = {column.name: column for column in whole.columns}
+    kept = {whole.id, *whole.keep, *named}
+    subject = {whole.subject} if charge and whole.unit == "subject" and whole.subject else set()
+    if missing := (kept | subject) - set(raw.columns):
+        raise PolicyError(
+            f"the table has no column {', '.join(map(repr, sorted(missing)))}, and the policy names it",
+            "a view takes every column that the policy names",
+        )
+    chosen = [
+        _released_column(spark, whole, whole.column_policy(column), charge=charge, form=form, artifacts=artifacts)(
+            *(raw[_quoted(item)] for item in [column, whole.id, *subject])
+        ).alias(column)
+        if column in named
+        else raw[_quoted(column)]
+        for column in raw.columns
+        if column in kept
+    ]
+    raw.select(*chosen).createOrReplaceTempView(name)
+    return spark.table(name)
+
+
+def _quoted(column: str) -> str:
+    """Write a column's name as one name, whatever it holds."""
+    return f"`{column.replace('`', '``')}`"
+
+
+def _released_column(
+    spark: Any, whole: Policy, column: ColumnPolicy, *, charge: bool, form: str, artifacts: str | None
+) -> Any:
+    return released_by(
+        spark,
+        column,
+        whole.ledger if charge else None,
+        form,
+        artifacts,
+        cap=whole.cap if charge else None,
+        on_cap=whole.on_cap,
+        unit=whole.unit,
+        normalize=whole.normalize,
+        id_columns=whole.id_columns,
+    )
+
+
+_USAGE = (
+    "{name}({arguments}) - releases the text of a record of {dataset}.{column} under differential privacy, release "
+    "{release}. Arguments by position or by name (text =>, id =>{subject}); id is the table's id column as it is."
+)
+_NOTE = """
+    For callers who may read the raw column: one text under many ids is many draws, whose noise averages away. Others
+    take a view that fixes the ids (dptext_etl.spark.register_view) or the published table.
+  """
+_PLACES: tuple[tuple[str, ...], ...] = (("session", "system"), ())
+"""Database and catalog in which versions of Spark keep the functions of a session."""
+
+
+def describe(spark: Any, name: str, policy: ColumnPolicy, arguments: str) -> None:
+    """Write the description of a function into the catalog of a classic session; Spark Connect cannot hold one."""
+    session = getattr(spark, "_jsparkSession", None)
+    if session is None:
+        return
+    subject = ", subject =>" if "subject" in arguments else ""
+    facts = {"dataset": policy.dataset, "column": policy.column, "release": policy.release}
+    usage = _USAGE.format(name=name, arguments=arguments, subject=subject, **facts)
+    for place in _PLACES:
+        with suppress(Exception):  # other versions keep functions elsewhere, and the function is registered anyway
+            _write(spark, session.sessionState().functionRegistry(), (name, *place), usage)
+            return
+
+
+def _write(spark: Any, registry: Any, named: tuple[str, ...], usage: str) -> None:
+    """Register a function again with its description."""
+    jvm = spark._jvm  # noqa: SLF001  (the registry has no public interface)
+    name, *place = named
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    function = catalyst.FunctionIdentifier(name, *(jvm.scala.Some(part) for part in place))
+    known = registry.lookupFunction(function).get()
+    facts = (known.getClassName(), known.getDb(), known.getName())
+    info = catalyst.expressions.ExpressionInfo(*facts, usage, "", "", _NOTE, "", "", "", known.getSource())
+    registry.registerFunction(function, info, registry.lookupFunctionBuilder(function).get())

@@ -108,16 +108,12 @@ def guard(
 
 
 class _Walk:
-    """Follow columns through a plan.
-
-    Attributes:
-        seen: Raw columns that a source has, under the names of the policy or the caller.
-    """
+    """Follow columns through a plan."""
 
     def __init__(self, releases: Releases) -> None:
         self._written = {name.casefold(): name for name in releases.raw}
         self._expressions = Expressions(releases, self.step)
-        self.seen: set[str] = set()
+        self.seen: set[str] = set()  # raw columns that a source has, under the names of the policy or the caller
         self._common: dict[int, list[Held]] = {}
 
     def step(self, node: Any, outer: Columns) -> Found:

@@ -1,26 +1,36 @@
-"""Release batches in Spark's Python workers; this light module is imported once per worker.
+"""Release batches in the Python workers of Spark, and charge a ledger first if the function has one.
 
-A function in a plan holds only the JSON of `Carried`. The first batch of a worker makes the policy from it, opens the
-tables and resolves the references. Later batches and later queries find all of this in this module.
+A function in a plan holds only the JSON of `WorkerPolicy`. The first batch of a worker makes the policy from it, opens
+the tables and resolves the references. Later batches and later queries find all of this in this module.
+
+With a ledger, a batch is reserved, computed, committed, and only then returned (docs/spec/privacy.md#ledger-in-sql).
+Every step is idempotent: if a task is retried, runs twice by speculation or runs again later, it reserves nothing new,
+computes the same bytes and finds them committed. This holds only for reproducible mechanisms, so others are refused.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from dptext_etl import column
-from dptext_etl.engines.spark.worker_policy import Carried
-from dptext_etl.errors import DPTextError, InputError, bare, seam
+from dptext_etl import _kernel, column
+from dptext_etl.engines.spark.worker_policy import WorkerLedger, WorkerPolicy
+from dptext_etl.errors import DPTextError, InputError, LedgerError, bare, seam
+from dptext_etl.id_forms import IdForm, arranged, normalized
 from dptext_etl.keys import canonical_ids
+from dptext_etl.ledger import Charge, CommitOutcome, IdForms, Ledger, Outcome, ReleaseRef, ReserveResult
+from dptext_etl.ledger.head_files import Heads, folder_of
 from dptext_etl.ledger.retrying import patient
+from dptext_etl.ledger.terms import LEFT_OUT
 from dptext_etl.policy import ColumnPolicy
-from dptext_etl.spark.charged import Account
 
 SPEND = pa.struct(
     {"text": pa.string(), "positions": pa.int32(), "epsilon": pa.float64(), "delta": pa.float64()}.items()
@@ -38,29 +48,23 @@ _SWAPPED = "the order of arguments is (text, id, subject); check that no two of 
 
 
 @dataclass(frozen=True)
-class Seat:
-    """The state of a function in a worker.
+class FunctionState:
+    """The state of a function in a worker."""
 
-    Attributes:
-        policy: The column's policy with artifacts on this machine.
-        spend: Return the struct.
-        account: Account that is charged for rows, or None.
-    """
-
-    policy: ColumnPolicy
-    spend: bool
-    account: Account | None
+    policy: ColumnPolicy  # the column's policy with artifacts on this machine
+    spend: bool  # return the struct
+    account: Account | None  # account that is charged for rows, or None
 
 
 @lru_cache(maxsize=64)
-def seat(carried: str) -> Seat:
+def function_state(carried: str) -> FunctionState:
     """Return the state of a plan's function, which a worker process makes once."""
     os.environ["DPTEXT_THREADS"] = "1"  # Spark runs one worker per task slot
     with seam("reading the policy in the plan", DPTextError, _DEFECT):
-        described = Carried.model_validate_json(carried)
+        described = WorkerPolicy.model_validate_json(carried)
         policy = described.column_policy()
         account = None if described.ledger is None else patient(partial(Account, policy, described.ledger))
-    return Seat(policy, described.spend, account)
+    return FunctionState(policy, described.spend, account)
 
 
 def arguments(columns: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, Any, Any]:
@@ -83,7 +87,7 @@ def arguments(columns: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, An
 @bare
 def release(carried: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None = None) -> pa.Array:
     """Release one batch of a Spark column, charged first if the function has a ledger."""
-    here = seat(carried)
+    here = function_state(carried)
     with seam("releasing a batch", DPTextError, _DEFECT):
         _require_strings(texts)
         _require_subjects(here, subjects)
@@ -108,7 +112,7 @@ def _require_strings(texts: pa.Array) -> None:
         raise InputError(f"the first argument is the text column and holds strings, got {kind}", _SWAPPED)
 
 
-def _require_subjects(here: Seat, subjects: pa.Array | None) -> None:
+def _require_subjects(here: FunctionState, subjects: pa.Array | None) -> None:
     wanted = here.account is not None and here.account.per_subject
     if wanted and subjects is None:
         raise InputError(
@@ -134,3 +138,113 @@ def _typed(released: pa.Array) -> pa.Array:
         return released.cast(pa.string())
     fields = [item.cast(field.type) for item, field in zip(released.flatten(), SPEND, strict=True)]
     return pa.StructArray.from_arrays(fields, fields=list(SPEND))
+
+
+class Account:
+    """Charge the rows of a column policy to an open ledger."""
+
+    def __init__(self, policy: ColumnPolicy, ledger: WorkerLedger) -> None:
+        self._policy = policy
+        self._terms = ledger
+        self._ledger = Ledger.open(ledger.url, ledger.id_key, create=False)
+        if self._ledger.ledger_id != ledger.ledger_id:
+            msg = "the ledger that this worker finds is another one than the function was registered with"
+            raise LedgerError(msg, "register the function again, where driver and workers see one ledger")
+        self._refs: dict[str, ReleaseRef] = {}
+        self._scope = ledger.scope(policy.dataset)
+        self._heads = Heads(self._ledger, folder_of(ledger.anchors))
+        self._heads.require(self._scope)
+
+    def close(self) -> None:
+        """Close the ledger."""
+        self._ledger.close()
+
+    @property
+    def per_subject(self) -> bool:
+        """Return True if rows are charged to their subjects."""
+        return self._terms.unit == "subject"
+
+    def arranged(self, ids: pa.Array, subjects: pa.Array | None) -> tuple[pa.Array, pa.Array | None, IdForms]:
+        """Bring composite ids into the order of fields that the ledger pinned, and subjects into their spelling."""
+        pinned = self._ledger.pinned_forms(self._terms.scope(self._policy.dataset), [self._policy.column or ""])
+        ids = arranged(ids, pinned.get("record"))
+        if subjects is None:
+            return ids, None, IdForms(IdForm.of(ids.type), columns=self._terms.id_columns)
+        form = IdForm.of(subjects.type, self._terms.normalize)
+        subjects = normalized(arranged(subjects, pinned.get("subject")), self._terms.normalize)
+        return ids, subjects, IdForms(IdForm.of(ids.type), form, self._terms.id_columns)
+
+    def charge(
+        self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, forms: IdForms, spend: bool
+    ) -> pa.Array:
+        """Charge a batch, release it and commit it; wait for other writers as long as the task lives."""
+        return patient(partial(self._charged, texts, ids, subjects, forms, spend))
+
+    def _charged(
+        self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, forms: IdForms, spend: bool
+    ) -> pa.Array:
+        self._heads.require(self._scope)  # workers live long, and so do streams
+        policy, ref = self._policy, self._ref(forms.record.kind)
+        mechanism = policy.mechanism
+        identities = pa.array(_kernel.idem_keys(policy.release_key(), ids, texts, policy.nonce))
+        worst = column.worst_case(mechanism, mechanism.positions(texts), texts)
+        job = f"spark-{secrets.token_hex(8)}"
+        result = self._ledger.reserve(
+            job,
+            self._scope,
+            self._terms.cap,
+            ids,
+            subjects,
+            [Charge(ref, identities, *worst)],
+            on_cap=self._terms.on_cap,
+            forms=forms,
+        )
+        self._refuse_changed(job, result)
+        self._heads.remember(self._scope, policy.release)
+        fits = pa.array(~np.isin(result.outcome, LEFT_OUT))
+        released = column.release(texts.filter(fits), ids.filter(fits), policy)
+        drawn = released.positions.to_numpy(zero_copy_only=False)
+        column.require_charged_draws(policy, worst[0][fits.to_numpy(zero_copy_only=False)], drawn)
+        outcome = self._ledger.commit(
+            job,
+            ref,
+            ids.filter(fits),
+            identities.filter(fits),
+            pa.array(_kernel.digests(released.text)),
+            positions=drawn,
+        )
+        _refuse_diverged(int((outcome == CommitOutcome.DIVERGED).sum()))
+        paid = column.with_spends(released, mechanism) if spend else released.text
+        return _spread(paid, fits)
+
+    def _ref(self, id_type: str) -> ReleaseRef:
+        if id_type not in self._refs:
+            self._refs[id_type] = self._ledger.register(self._policy, id_type)
+        return self._refs[id_type]
+
+    def _refuse_changed(self, job: str, result: ReserveResult) -> None:
+        changed = result.counts[Outcome.CHANGED.name]
+        if not changed:
+            return
+        with suppress(LedgerError):  # otherwise the reservation stays charged, because another task relies on it
+            self._ledger.abort(job, compute_never_started=True)
+        msg = f"the texts of {changed} records changed since this release took them; it holds one text per record id"
+        raise InputError(
+            msg,
+            "no row of the batch was charged; release changed data, or data under another key, under a new name, at "
+            "full spend",
+        )
+
+
+def _refuse_diverged(diverged: int) -> None:
+    if diverged:
+        msg = f"{diverged} records, computed again, gave other bytes than committed; nothing of the batch is returned"
+        raise LedgerError(msg, "the first commit is the release: read it where it was written, or take a new name")
+
+
+def _spread(released: pa.Array, fits: pa.Array) -> pa.Array:
+    """Put the rows under the cap back into their places, with nulls elsewhere."""
+    if len(released) == len(fits):
+        return released
+    places = np.cumsum(fits.to_numpy(zero_copy_only=False)) - 1
+    return released.take(pa.array(places, mask=~fits.to_numpy(zero_copy_only=False)))

@@ -15,10 +15,8 @@ import dagster as dg
 from dptext_etl.errors import PolicyError
 from dptext_etl.orchestration import facts
 from dptext_etl.orchestration.failures import as_failure
-from dptext_etl.orchestration.names import RAW_TAG
-from dptext_etl.orchestration.partitions import in_run
-from dptext_etl.orchestration.resources import deployed, needed
-from dptext_etl.orchestration.settings import Settings
+from dptext_etl.orchestration.names import RAW_TAG, in_run
+from dptext_etl.orchestration.resources import Settings, deployed, needed
 from dptext_etl.policy import Policy
 from dptext_etl_eval import evaluate, report
 from dptext_etl_eval.evidence import INSIDE, Evidence

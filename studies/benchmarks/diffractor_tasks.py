@@ -91,7 +91,7 @@ def public_vectors(limit: int) -> Any:
 def diffractor_list(limit: int = 5_000) -> dict[str, float]:
     """Our list of the first words, 300 dimensions."""
 
-    from dptext_etl.embeddings.nearest_walk import nearest_walk
+    from dptext_etl.embeddings.neighbour_lists import nearest_walk
 
     vectors = public_vectors(limit)
     nearest_walk(vectors.take(vectors.words[:100]))

@@ -79,7 +79,7 @@ def classes() -> str:
 def gates() -> str:
     """Return all gates, when they judge, and what each catches."""
     from dptext_etl.checks import Stage
-    from dptext_etl.checks.catalog import every
+    from dptext_etl.checks.gate import every
 
     said = {Stage.STAGED: "staged run", Stage.PUBLISHED: "published table"}
     rows = (

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dptext_etl import catalog, column
 from dptext_etl.allocation import Allocation, likeness, score, spread, tagging
-from dptext_etl.allocation.information import OwnTable
-from dptext_etl.allocation.tools import Tools
+from dptext_etl.allocation.score import Tools
+from dptext_etl.allocation.scores.ic import OwnTable
 from dptext_etl.errors import ArtifactError, PolicyError
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "nltk_data"

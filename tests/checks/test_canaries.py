@@ -12,9 +12,8 @@ import pytest
 
 from dptext_etl import Policy, _kernel, load
 from dptext_etl.checks import CANARY, plan, plant
-from dptext_etl.checks.canaries import words
-from dptext_etl.checks.canaries.ids import ids_from
-from dptext_etl.checks.canaries.words import in_vocabulary_words, pseudo_words, survival
+from dptext_etl.checks.canaries import rows as canary_rows
+from dptext_etl.checks.canaries.rows import ids_from, in_vocabulary_words, pseudo_words, survival
 from dptext_etl.errors import InputError
 from dptext_etl.keys import canonical_ids, id_type
 
@@ -252,7 +251,7 @@ def test_canary_words_are_derived_once_however_large_the_corpus_is(monkeypatch):
         calls.append(names)
         return pseudo_words(*names)
 
-    monkeypatch.setattr(words, "pseudo_words", counted)
+    monkeypatch.setattr(canary_rows, "pseudo_words", counted)
     mechanism = load("surrogate")(epsilon=2.0, corpus="example")
-    assert words.in_vocabulary_words(mechanism, _kernel.Secret(), "reviews", "once", "text")
+    assert canary_rows.in_vocabulary_words(mechanism, _kernel.Secret(), "reviews", "once", "text")
     assert len(calls) == 1

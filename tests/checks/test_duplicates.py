@@ -9,8 +9,8 @@ import pytest
 
 from dptext_etl import load
 from dptext_etl.checks import common_prefixes
-from dptext_etl.checks.canaries.paired import PairedCanaries
 from dptext_etl.checks.common_prefixes import CommonPrefixes, prefix_words
+from dptext_etl.checks.gates.duplicates_within_chance import PairedCanaries
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.words import sample_many
 from dptext_etl.mechanisms.custext import CusText

@@ -11,15 +11,16 @@ import pytest
 
 from dptext_etl import ColumnPolicy, Policy
 from dptext_etl.checks import Candidate, Stage
-from dptext_etl.checks.catalog import judges
+from dptext_etl.checks.gate import judges
 from dptext_etl.checks.reports.copies import (
     CopyCount,
     count_copies,
     gate_delta,
+    ngram_chances,
     ngram_report,
+    ngram_words,
     report,
 )
-from dptext_etl.checks.reports.shared_ngrams import ngram_chances, ngram_words
 from dptext_etl.column import release
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.words import sample_many

@@ -11,10 +11,10 @@ import pytest
 from scipy.stats import beta
 
 from dptext_etl.checks import CANARY
-from dptext_etl.checks.canaries.chances import Chances, upper_bound
 from dptext_etl.checks.canaries.rows import CanaryPlan, CanaryRow
 from dptext_etl.checks.gates import canary_words_replaced
 from dptext_etl.checks.gates.canary_words_replaced import CanaryWordsReplaced
+from dptext_etl.checks.poisson_binomial import Chances, upper_bound
 from dptext_etl.checks.reports.copies import copy_chances
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.words import WordMechanism

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from dptext_etl.cli.app import app
-from dptext_etl.corpora import Corpus, cards
+from dptext_etl.corpora import Corpus, building
 from dptext_etl.corpora.building import Options, build
-from dptext_etl.corpora.sources import Source
+from dptext_etl.corpora.cleaning import Source
 from dptext_etl.errors import InputError, PolicyError
 from tests.corpora.sentences import labelled, texts
 
@@ -46,7 +46,7 @@ def test_a_corpus_holds_texts_vectors_encoder_and_hit_rates(built: Path) -> None
     assert np.array_equal(corpus.vectors, corpus.encoder.encode(corpus.texts))
     assert 0.3 < corpus.hits[1.0] < corpus.hits[4.0] < corpus.hits[16.0] <= 1.0
     assert corpus.description["build"]["dropped"] == {"there already": 100}
-    card = (built / cards.MARKDOWN).read_text("utf-8")
+    card = (built / building.MARKDOWN).read_text("utf-8")
     assert corpus.sha256 in card
     assert "published text" in card
     assert json.loads((built / "card.json").read_text("utf-8"))["sha256"] == corpus.sha256

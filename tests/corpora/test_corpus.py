@@ -7,8 +7,7 @@ import pytest
 
 from dptext_etl.artifacts import save_tensors
 from dptext_etl.corpora import Corpus, WordEncoder
-from dptext_etl.corpora.corpus import CARD
-from dptext_etl.corpora.remote import CONTENT
+from dptext_etl.corpora.corpus import CARD, CONTENT
 from dptext_etl.errors import ArtifactError
 
 FACTS = {"name": "toy", "licence": "CC0", "provenance": "written here", "hits": {"4.0": 0.7, "8.0": 0.9}}

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from dptext_etl.corpora import Corpus, named
+from dptext_etl.corpora import Corpus
+from dptext_etl.corpora.corpus import names
 from dptext_etl.corpora.everyday import everyday_texts
 from dptext_etl.corpora.learning import learn, vectors_of
 from dptext_etl.corpora.shipped import everyday_30k
@@ -23,7 +24,7 @@ def test_the_file_is_the_same_everywhere(corpus):
 
 
 def test_it_is_found_by_name_and_holds_our_sentences(corpus):
-    assert "everyday-30k" in named.names()
+    assert "everyday-30k" in names()
     assert tuple(corpus.texts) == everyday_texts()
     assert corpus.hits[8.0] > corpus.hits[4.0] > corpus.hits[1.0]
 

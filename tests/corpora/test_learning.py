@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dptext_etl.corpora.encoder import WordEncoder, nearest, products
-from dptext_etl.corpora.learning import learn, vectors_of
-from dptext_etl.corpora.task import add_directions
+from dptext_etl.corpora.learning import add_directions, learn, vectors_of
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import ArtifactError, InputError
 from tests.corpora.sentences import labelled

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from dptext_etl import Policy, load
-from dptext_etl.corpora import Corpus, remote
+from dptext_etl.corpora import Corpus, corpus
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.objects import Objects
 from tests.corpora.sentences import texts
@@ -87,7 +87,7 @@ def test_what_is_not_there_is_refused_in_words(folder):
     with pytest.raises(ArtifactError, match="opening the object store"):
         Corpus.open("nowhere://bucket/turns")
     with pytest.raises(PolicyError, match="NO_SUCH_VARIABLE, which is not set"):
-        remote.fetched(f"file://{folder}", {"aws_secret_access_key": "env:NO_SUCH_VARIABLE"})
+        corpus.fetched(f"file://{folder}", {"aws_secret_access_key": "env:NO_SUCH_VARIABLE"})
     (folder / "corpus.safetensors").write_bytes(b"no corpus")
     with pytest.raises(ArtifactError, match="reading the corpus"):
         Corpus.open(f"file://{folder}")

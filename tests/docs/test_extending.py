@@ -68,7 +68,7 @@ def test_its_docstring_example_runs(site):
 
 
 def test_runs_use_the_gate(site):
-    printed = python(site, "-c", "from dptext_etl.checks.catalog import every; print([gate.name for gate in every()])")
+    printed = python(site, "-c", "from dptext_etl.checks.gate import every; print([gate.name for gate in every()])")
     assert repr(GATE) in printed
 
 
@@ -101,14 +101,14 @@ def test_a_process_without_the_package_names_it_and_the_command(site, tmp_path):
     """What Spark's driver sends to its workers holds the name of the package."""
     send = f"""
 from dptext_etl import ColumnPolicy
-from dptext_etl.engines.spark.worker_policy import Carried
+from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 mechanism = {{"name": "{NAME}", "epsilon": 1.0}}
 policy = ColumnPolicy(dataset="d", column="c", release="1", mechanism=mechanism, key="env:DPTEXT_SECRET")
-print(Carried.of(policy, {{}}).written())
+print(WorkerPolicy.of(policy, {{}}).written())
 """
     (tmp_path / "sent.json").write_text(python(site, "-c", send))
-    read = "import sys, pathlib; from dptext_etl.engines.spark.worker_policy import Carried\n"
-    read += "Carried.model_validate_json(pathlib.Path(sys.argv[1]).read_text()).column_policy()"
+    read = "import sys, pathlib; from dptext_etl.engines.spark.worker_policy import WorkerPolicy\n"
+    read += "WorkerPolicy.model_validate_json(pathlib.Path(sys.argv[1]).read_text()).column_policy()"
     said = python(ROOT, "-c", read, str(tmp_path / "sent.json"), code=1)
     assert f"the mechanism {NAME} comes with dptext-weekday, which is not installed here" in said
     assert "Hint: pip install dptext-weekday" in said

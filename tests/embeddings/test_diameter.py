@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.artifacts import Artifact
-from dptext_etl.embeddings import WordVectors, diameter
-from dptext_etl.embeddings.diameter import largest_squared_distance
+from dptext_etl.embeddings import WordVectors, search
+from dptext_etl.embeddings.search import largest_squared_distance
 
 from ..examples import examples
 
@@ -36,7 +36,7 @@ def brute(grid):
 def test_it_is_the_largest_of_all_pairs(n, d, size, seed, cells):
     grid = np.random.default_rng(seed).integers(-size, size + 1, (n, d)).astype(np.int16)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(diameter, "_CELLS", cells)
+        patch.setattr(search, "_CELLS", cells)
         assert largest_squared_distance(vectors(grid)) == brute(grid)
 
 
@@ -64,9 +64,9 @@ def test_pruning_ends_the_search(monkeypatch):
     grid = random.integers(-10, 11, (3_000, 5)).astype(np.int16)
     grid[:10] *= 300
     made = []
-    monkeypatch.setattr(diameter, "_CELLS", 3_000 * 20)
-    larger = diameter._larger
-    monkeypatch.setattr(diameter, "_larger", lambda *given: made.append(given[2].size) or larger(*given))
+    monkeypatch.setattr(search, "_CELLS", 3_000 * 20)
+    larger = search._larger
+    monkeypatch.setattr(search, "_larger", lambda *given: made.append(given[2].size) or larger(*given))
     assert largest_squared_distance(vectors(grid)) == int(
         vectors(grid).squared_distances(slice(0, 10), slice(None)).max()
     )

@@ -9,8 +9,7 @@ import pytest
 
 from dptext_etl.artifacts import Artifact, save_tensors
 from dptext_etl.embeddings import NeighbourLists, WordVectors
-from dptext_etl.embeddings.nearest_walk import nearest_walk
-from dptext_etl.embeddings.neighbour_lists import FORMAT
+from dptext_etl.embeddings.neighbour_lists import FORMAT, nearest_walk
 from dptext_etl.errors import ArtifactError
 
 
@@ -41,8 +40,8 @@ def test_every_step_goes_to_the_nearest_unused_word(small_vectors, metric, start
 @pytest.mark.parametrize(("near", "block"), [(1, 1), (2, 5), (3, 64), (200, 200)])
 def test_short_lists_of_any_length_give_the_same_walk(small_vectors, monkeypatch, near, block):
     vectors = WordVectors.load(small_vectors)
-    monkeypatch.setattr("dptext_etl.embeddings.nearest_walk._NEAR", near)
-    monkeypatch.setattr("dptext_etl.embeddings.nearest_walk._BLOCK", block)
+    monkeypatch.setattr("dptext_etl.embeddings.neighbour_lists._NEAR", near)
+    monkeypatch.setattr("dptext_etl.embeddings.neighbour_lists._BLOCK", block)
     assert nearest_walk(vectors).tolist() == by_hand(vectors, 0, "euclidean")
 
 

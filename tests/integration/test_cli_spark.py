@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import run as command
 from dptext_etl.engines.spark import session
-from dptext_etl.engines.spark.source import read_source
+from dptext_etl.engines.spark.session import read_source
 from dptext_etl.errors import PolicyError
 from dptext_etl.runner import scan_published
 from dptext_etl.spark import run_frame

@@ -65,7 +65,7 @@ def test_canary_words_stay_beside_the_staged_rows(job, materialized):
 
     policy = job.policy(publish=False)
     assert materialized(policy).success
-    staged = handover.find_run(policy, None)
+    staged = handover.load_run(policy, None)
     words = {word for plan in staged.canaries for word in plan.tokens}
     assert words
     assert sum(find(words, kept(job.folder / "home")).values()) == 0

@@ -211,21 +211,21 @@ def test_what_is_published_in_a_store_is_checked_there(make_job, store):
 
 def test_dagster_looks_at_a_store_a_second_time(make_job, store):
     pytest.importorskip("dagster", reason="dagster is not installed")
-    from dptext_etl.orchestration import recheck
+    from dptext_etl.orchestration import gates
     from dptext_etl.orchestration.names import names
-    from dptext_etl.orchestration.settings import Settings
+    from dptext_etl.orchestration.resources import Settings
 
     job = make_job()
     upload(job, store)
     policy = job.policy(**remote(job, store))
-    assert not recheck._published(policy, None)
+    assert not gates._published(policy, None)
     run(policy)
-    assert recheck._published(policy, None)
-    assert all(verdict.passed for verdict in recheck._verdicts(policy, None))
+    assert gates._published(policy, None)
+    assert all(verdict.passed for verdict in gates._verdicts(policy, None))
     first, second = sorted(name for name in store.objects if "/part-" in name)[:2]
     store.objects[first] = store.objects[second]
-    assert not recheck._verdicts(policy, None)[0].passed
-    assert recheck.published_checks(policy, Settings(names(policy))) is not None
+    assert not gates._verdicts(policy, None)[0].passed
+    assert gates.published_checks(policy, Settings(names(policy))) is not None
 
 
 def test_without_the_extra_a_store_is_refused_before_anything_is_charged(make_job, store, monkeypatch):

@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 
 from dptext_etl.checks import CANARY, judging
-from dptext_etl.checks.repeats import counted
+from dptext_etl.checks.buckets import counted
 from dptext_etl.engines import stage
 from dptext_etl.engines.spark import digest_counts
 from dptext_etl.engines.spark.digest_counts import Pack, batch_of, counts_of, packed
 from dptext_etl.engines.spark.engine import SparkEngine
-from dptext_etl.engines.spark.writing import PartOrder, draft
+from dptext_etl.engines.spark.writing import PartTaskConfig, draft
 from dptext_etl.errors import InputError
 from dptext_etl.files import sha256
 from dptext_etl.runner import check, publish
@@ -134,12 +134,12 @@ def test_two_attempts_at_a_part_do_not_meet(job):
     staged = stage(job.policy())
     folder = job.folder / "drafts"
     folder.mkdir()
-    board = type("Board", (), {"stopped": False, "done": lambda *_: None})()
-    order = PartOrder(staged.layout.inside, folder, "parquet", board)
+    markers = type("Markers", (), {"stopped": False, "done": lambda *_: None})()
+    order = PartTaskConfig(staged.layout.inside, folder, "parquet", markers)
     packs = [pack for _ in range(2) for pack in draft(order, 0, staged.shards[0])]
     assert len({pack.name for pack in packs}) == 2
     assert [json.loads(pack.cells)[1] for pack in packs] == [sha256(folder / pack.name) for pack in packs]
-    board.stopped = True
+    markers.stopped = True
     assert list(draft(order, 0, staged.shards[0])) == []
 
 

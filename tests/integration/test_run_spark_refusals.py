@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import ColumnPolicy, Ledger
-from dptext_etl.engines.spark import ledger_url, profile
-from dptext_etl.engines.spark.task_messages import FolderBoard
+from dptext_etl.engines.spark import engine, worker_policy
+from dptext_etl.engines.spark.task_messages import FolderMarkers
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Mechanism
@@ -149,7 +149,7 @@ def test_columns_of_ours_and_columns_of_one_name(spark, job):
 
 
 def test_a_sqlite_ledger_and_executors_elsewhere(spark, job, monkeypatch):
-    monkeypatch.setattr(ledger_url, "is_local", lambda _: False)
+    monkeypatch.setattr(worker_policy, "is_local", lambda _: False)
     with pytest.raises(LedgerError, match="file of one machine") as caught:
         run_frame(frame_of(spark, job), job.policy())
     assert "local master" in caught.value.hint
@@ -161,19 +161,19 @@ def test_gpus_come_from_a_cluster(spark, job, monkeypatch):
         run_frame(frame_of(spark, job), job.policy(), gpus_per_task=1)
     with pytest.raises(PolicyError, match="whole number"):
         run_frame(frame_of(spark, job), job.policy(), gpus_per_task=-1)
-    monkeypatch.setattr(profile, "is_local", lambda _: False)
+    monkeypatch.setattr(engine, "is_local", lambda _: False)
     if spark.version.startswith("3."):
         with pytest.raises(PolicyError, match=r"Spark 4\.0"):
-            profile.gpu_profile(spark, 2)
+            engine.gpu_profile(spark, 2)
         return
-    asked = profile.gpu_profile(spark, 2).taskResources
+    asked = engine.gpu_profile(spark, 2).taskResources
     assert {name: request.amount for name, request in asked.items()} == {"cpus": 1.0, "gpu": 2.0}
-    assert profile.gpu_profile(spark, 0) is None
+    assert engine.gpu_profile(spark, 0) is None
 
 
 def test_an_executor_that_does_not_see_the_staging_folder(spark, job):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FolderBoard, "put_up", lambda self: None)
+        patch.setattr(FolderMarkers, "create", lambda self: None)
         with pytest.raises(InputError, match="cannot use the staging folder") as caught:
             run_frame(frame_of(spark, job), job.policy())
     assert "share" in caught.value.hint

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from dptext_etl import Policy
-from dptext_etl.engines.spark.tasks import Order, read, records, written
-from dptext_etl.engines.spark.worker_policy import Carried
+from dptext_etl.engines.spark.tasks import TaskConfig, read, records, written
+from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner.shard.attempt import Attempt
@@ -22,12 +22,12 @@ class Bench:
         attempt.layout.shelf.prepare()
         with Ledger.open(self.policy.ledger.url) as ledger:
             refs = attempt.register(ledger, "string")
-        columns = tuple(Carried.of(item, {}).written() for item in attempt.columns)
+        columns = tuple(WorkerPolicy.of(item, {}).written() for item in attempt.columns)
         raw = pl.read_parquet(self.policy.source)
         names = ("id", "stars", "review", "note", "user_id")
         marks = {"__dptext_canary": False, "__dptext_shard": pl.lit(0, pl.Int32)}
         self.batches = raw.select(*names).with_columns(**marks).to_arrow().to_batches(max_chunksize=100)
-        self.order = Order(
+        self.order = TaskConfig(
             written(self.policy),
             columns,
             names,
@@ -40,7 +40,7 @@ class Bench:
             "release",
             lambda _: None,
         )
-        self.order.board.put_up()
+        self.order.markers.create()
 
     def attempt(self):
         return records(self.order, iter(self.batches))
@@ -143,11 +143,11 @@ def test_what_was_staged_and_then_changed_is_not_taken_up(job, drifting):
 def test_a_task_that_outlived_its_run_stops(job, drifting):
     bench = Bench(job)
     tasks = bench.attempt()
-    bench.order.board.put_up()
-    bench.order.board.stop()
+    bench.order.markers.create()
+    bench.order.markers.stop()
     assert list(tasks) == []
     assert not drifting
-    bench.order.board.take_down()
+    bench.order.markers.remove()
     with pytest.raises(Exception, match="cannot use the staging folder"):
         read(next(bench.attempt()))
 

@@ -136,11 +136,11 @@ def test_dagster_hands_over_through_the_store(place, make_job, machine):
 
     policy = place(make_job()).policy()
     staged = stage(policy)
-    handover.leave_run(staged)
-    handover.leave_verdicts(staged, check(staged))
+    handover.save_run(staged)
+    handover.save_verdicts(staged, check(staged))
     machine()
-    found = handover.find_run(policy, None)
-    assert publish(found, handover.find_verdicts(found)).rows == 240
+    found = handover.load_run(policy, None)
+    assert publish(found, handover.load_verdicts(found)).rows == 240
     handover.clear(found)
     assert not handover.is_staged(policy, None)
 

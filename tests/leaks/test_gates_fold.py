@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 from dptext_etl.checks import CANARY, buckets
-from dptext_etl.checks.catalog import load
+from dptext_etl.checks.buckets import Counted, Repeats, counted
+from dptext_etl.checks.candidate import batches
+from dptext_etl.checks.gate import load
 from dptext_etl.checks.judging import feed, made, search
 from dptext_etl.checks.ledger_comparison import compared, located
-from dptext_etl.checks.repeats import Counted, Repeats, counted
-from dptext_etl.checks.staged_rows import batches
 from dptext_etl.errors import GateError, InputError
 
 

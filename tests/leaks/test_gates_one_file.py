@@ -10,7 +10,7 @@ import pytest
 
 from dptext_etl import extensions, run
 from dptext_etl.checks import CANARY, Stage, catalogue, evaluate, gates
-from dptext_etl.checks.catalog import load
+from dptext_etl.checks.gate import load
 from dptext_etl.checks.published import check_published
 from dptext_etl.errors import GateError
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from dptext_etl.checks import CANARY, Lineage, evaluate, require
-from dptext_etl.checks.lineage import Edge
+from dptext_etl.checks.candidate import Edge
 from dptext_etl.errors import GateError
 
 GATES = [

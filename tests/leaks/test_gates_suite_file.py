@@ -8,7 +8,7 @@ import pytest
 gx = pytest.importorskip("great_expectations")
 
 from dptext_etl.checks.great_expectations import expectations as dptx  # noqa: E402  (needs great_expectations)
-from dptext_etl.checks.great_expectations.suite_file import write_suite  # noqa: E402
+from dptext_etl.checks.great_expectations.expectations import write_suite  # noqa: E402
 from dptext_etl.cli.app import app  # noqa: E402
 from dptext_etl.errors import PolicyError  # noqa: E402
 

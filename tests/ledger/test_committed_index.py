@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl.checks.ledger_comparison import ANY, Cellwise, LookedUp, batches_of, compared, located
+from dptext_etl.checks.ledger_comparison import ANY, CellCounts, Cellwise, batches_of, compared, located
 from dptext_etl.ledger.storage import sorted_runs
 from dptext_etl.ledger.storage.keyed_ids import matrix
 
@@ -63,9 +63,9 @@ def test_counts_of_ranges_and_batches_add_up_to_those_of_all_cells(kit):
     lookup = kit.ledger.lookup(kit.ref())
     cells = cells_of(kit, ids, outputs)
     whole = compared(lookup, located(lookup, cells))
-    assert whole == LookedUp(uncommitted=len(ids) - 10, different=1)
+    assert whole == CellCounts(uncommitted=len(ids) - 10, different=1)
     placed = np.concatenate([located(lookup, cells[cells[:, 0] >> 6 == at]) for at in range(4)])
-    total = LookedUp()
+    total = CellCounts()
     for batch in np.unique(batches_of(placed)):
         total = total.plus(compared(lookup, placed[batches_of(placed) == batch]))
     assert total == whole
@@ -87,7 +87,7 @@ def test_counts_of_ranges_and_batches_add_up_to_those_of_all_cells(kit):
     )
     (drained,) = elsewhere.drain()
     assert (drained == cells).all()
-    assert elsewhere.counts() == LookedUp(), "anyone who took the cells counts them"
+    assert elsewhere.counts() == CellCounts(), "anyone who took the cells counts them"
 
 
 def test_positions_outside_the_bounds_of_a_cell_are_counted(kit):
@@ -106,7 +106,7 @@ def test_positions_outside_the_bounds_of_a_cell_are_counted(kit):
     ):
         cells = Cellwise(kit.ledger.lookup(kit.ref()))
         cells.add(ids, digests, np.zeros(2, np.bool_), np.full((2, 2), bounds, np.uint32))
-        assert cells.counts() == LookedUp(misshapen=count)
+        assert cells.counts() == CellCounts(misshapen=count)
 
 
 def keyed(kit, ids):

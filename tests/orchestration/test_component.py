@@ -13,7 +13,7 @@ from dagster.components.resolved.errors import ResolutionException  # noqa: E402
 
 from dptext_etl.errors import InputError, PolicyError  # noqa: E402
 from dptext_etl.orchestration import PolicyComponent  # noqa: E402
-from dptext_etl.orchestration.scaffold import PolicyScaffolder, ScaffoldOptions  # noqa: E402
+from dptext_etl.orchestration.component import PolicyScaffolder, ScaffoldOptions  # noqa: E402
 from dptext_etl.policy import Policy  # noqa: E402
 
 STEPS = ("staged_notes", "published_notes")

@@ -14,8 +14,10 @@ dg = pytest.importorskip("dagster", reason="dagster is not installed")
 orchestration = pytest.importorskip("dptext_etl.orchestration")
 
 from dptext_etl.mechanisms.custext import CusText  # noqa: E402
-from dptext_etl.orchestration.names import names  # noqa: E402
-from dptext_etl.orchestration.partitions import discovered  # noqa: E402
+from dptext_etl.orchestration.names import (  # noqa: E402
+    discovered,
+    names,
+)
 
 
 @pytest.fixture
@@ -286,7 +288,7 @@ def test_every_process_writes_a_policy_alike(make_policy):
     columns = [{**column.model_dump(mode="json"), "allow": allow} for column in policy.columns]
     values = {**policy.model_dump(mode="json", by_alias=True, exclude_none=True), "column": columns}
     code = (
-        "import json, sys; from dptext_etl import Policy; from dptext_etl.orchestration.written import written;"
+        "import json, sys; from dptext_etl import Policy; from dptext_etl.orchestration.handover import written;"
         "print(written(Policy.parse(json.load(sys.stdin))))"
     )
     said = {

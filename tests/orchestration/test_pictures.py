@@ -9,7 +9,7 @@ dg = pytest.importorskip("dagster", reason="dagster is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from dptext_etl.guarantee import MICRO  # noqa: E402
-from dptext_etl.orchestration import pictures  # noqa: E402
+from dptext_etl.orchestration import facts  # noqa: E402
 
 USED = {"min": 10 * MICRO, "p50": 40 * MICRO, "max": 100 * MICRO}
 
@@ -28,7 +28,7 @@ def image(markdown):
 
 
 def test_the_remaining_budget_is_drawn():
-    drawn = pictures.of_remaining(remaining())
+    drawn = facts.pictures_of_remaining(remaining())
     assert list(drawn) == ["remaining budget (eps_pure)"]
     picture = drawn["remaining budget (eps_pure)"]
     assert isinstance(picture, dg.MarkdownMetadataValue)
@@ -39,9 +39,9 @@ def test_the_remaining_budget_is_drawn():
 def test_every_component_of_a_cap_has_its_picture():
     limits = {"eps_approx": MICRO, "delta": 1}
     used = {"eps_approx": USED, "delta": {"min": 0, "max": "inf"}}
-    assert len(pictures.of_remaining(remaining(limits=limits, used=used))) == 2
+    assert len(facts.pictures_of_remaining(remaining(limits=limits, used=used))) == 2
 
 
 def test_without_a_cap_or_a_charge_nothing_is_drawn():
-    assert pictures.of_remaining(remaining(limits={}, used={"eps_pure": USED})) == {}
-    assert pictures.of_remaining(remaining(used={"eps_pure": {}})) == {}
+    assert facts.pictures_of_remaining(remaining(limits={}, used={"eps_pure": USED})) == {}
+    assert facts.pictures_of_remaining(remaining(used={"eps_pure": {}})) == {}

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from dptext_etl.errors import PolicyError
-from dptext_etl.polars.version import NEXT_MAJOR, OLDEST, require_known_polars
+from dptext_etl.polars.namespace import NEXT_MAJOR, OLDEST, require_known_polars
 
 
 @pytest.mark.parametrize("version", ["2.1.0", "2.1.0-rc.1", "2.40.1", "2.99"])

@@ -7,7 +7,7 @@ import pytest
 from dptext_etl import Policy
 from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.engines.spark import tasks
-from dptext_etl.engines.spark.worker_policy import Carried
+from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.policy import ColumnPolicy
 from dptext_etl.policy.column_policy import ColumnSpec
@@ -129,4 +129,4 @@ def test_a_run_over_a_frame_from_the_policy_of_one_column(column, tmp_path):
 
 def test_workers_of_spark_get_every_field_of_a_column(column):
     bare = column.model_copy(update={"postprocess": (), "keep_intermediate": False, "nonce": 3})
-    assert facts(Carried.of(bare, {}).column_policy()) == facts(bare)
+    assert facts(WorkerPolicy.of(bare, {}).column_policy()) == facts(bare)

@@ -32,8 +32,8 @@ def probe(carried):
     def look(ids: pd.Series) -> pd.Series:
         from dptext_etl.spark import worker
 
-        held = worker.seat(carried)
-        found = worker.seat.cache_info()
+        held = worker.function_state(carried)
+        found = worker.function_state.cache_info()
         said = f"{os.getpid()} {found.misses} {os.environ.get('DPTEXT_THREADS')} {id(held)}"
         return pd.Series([said] * len(ids))
 

@@ -11,7 +11,7 @@ from dptext_etl.policy import LedgerSpec
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
-from dptext_etl.engines.spark.worker_policy import Carried  # noqa: E402
+from dptext_etl.engines.spark.worker_policy import WorkerPolicy  # noqa: E402
 from dptext_etl.spark import register as register_as  # noqa: E402
 
 FORM = "arrow" if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1) else "pandas"
@@ -63,10 +63,10 @@ QUERY = "SELECT private_review(review, id, user) FROM films ORDER BY n"
 
 def register_only(policy, ledger, session=LOCAL, **terms):
     """What `register` would carry, without a session."""
-    from dptext_etl.engines.spark.shipping import ship
+    from dptext_etl.engines.spark.worker_policy import ship
     from dptext_etl.spark.functions import _account
 
     asked = {"cap": None, "on_cap": "quarantine", "unit": "subject", **terms}
     spec = LedgerSpec(url=ledger) if isinstance(ledger, str) else ledger
     account = _account(session, policy, spec, **asked)
-    return Carried.of(policy, ship(session, policy.mechanism.artifacts()), ledger=account)
+    return WorkerPolicy.of(policy, ship(session, policy.mechanism.artifacts()), ledger=account)

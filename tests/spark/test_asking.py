@@ -7,7 +7,7 @@ from importlib.metadata import version
 import pytest
 
 from dptext_etl import Policy, __version__
-from dptext_etl.engines.spark import asking, engine
+from dptext_etl.engines.spark import engine, session
 from dptext_etl.errors import PolicyError
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
@@ -22,7 +22,7 @@ NOT_THERE = r"1 of 1, .*cannot import dptext_etl: dptext-etl is not installed th
 
 
 def said(*answers):
-    return {asking.Answer(**{**HERE, **answer}) for answer in answers}
+    return {session.Answer(**{**HERE, **answer}) for answer in answers}
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def bare(films, tmp_path, monkeypatch):
 
 
 def test_workers_that_have_the_package_register_as_always(films, policy):
-    assert asking.require_workers(films, ["dptext_etl.spark.worker"]) == 1
+    assert session.require_workers(films, ["dptext_etl.spark.worker"]) == 1
     register(films, "asked_review", policy, check_workers=True)
     assert len(films.sql("SELECT asked_review(review, id) FROM films").collect()) == films.table("films").count()
 
@@ -64,21 +64,21 @@ def test_a_view_asks_too(films, policy, url, monkeypatch):
 
 
 def test_the_question_is_answered_by_what_imports():
-    answer = json.loads(asking._question(("json", "dptext_etl.spark.worker"))(0))
-    assert asking.Answer(**answer).lack({}) is None
+    answer = json.loads(session._question(("json", "dptext_etl.spark.worker"))(0))
+    assert session.Answer(**answer).lack({}) is None
     assert answer["version"] == version("dptext-etl")
-    lacking = json.loads(asking._question(("dptext_etl.not_there",))(0))
+    lacking = json.loads(session._question(("dptext_etl.not_there",))(0))
     assert "have dptext-etl, but cannot import dptext_etl.not_there (ModuleNotFoundError)" in str(
-        asking.Answer(**lacking).lack({})
+        session.Answer(**lacking).lack({})
     )
 
 
 def test_workers_are_counted_by_what_they_lack(monkeypatch):
     old = [{"version": "0.0.9", "host": f"node-{number}"} for number in range(2, 7)]
     answers = said({}, *old, {"host": "node-7", "module": "pyarrow", "error": "ImportError"})
-    monkeypatch.setattr(asking, "_answers", lambda spark, modules: answers)
+    monkeypatch.setattr(session, "_answers", lambda spark, modules: answers)
     with pytest.raises(PolicyError) as caught:
-        asking.require_workers(None, [])
+        session.require_workers(None, [])
     message = caught.value.message
     assert "5 of 7, node-2 (/opt/python), node-3 (/opt/python), node-4 (/opt/python) and 2 more," in message
     assert f"have dptext-etl 0.0.9, and the driver has {__version__}" in message
@@ -100,7 +100,7 @@ def test_workers_are_counted_by_what_they_lack(monkeypatch):
     ],
 )
 def test_workers_that_do_not_answer(failure, words):
-    found = asking._failure(failure)
+    found = session._failure(failure)
     assert "what a library says" not in str(found)
     with pytest.raises(PolicyError, match=words):
         raise found

@@ -16,8 +16,11 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
-from dptext_etl.engines.spark.shipping import Location, ship  # noqa: E402
-from dptext_etl.engines.spark.worker_policy import Carried  # noqa: E402
+from dptext_etl.engines.spark.worker_policy import (  # noqa: E402
+    Location,
+    WorkerPolicy,
+    ship,
+)
 from dptext_etl.spark import register, worker  # noqa: E402
 
 from .film_queries import ARROW, EXAMPLE, FORMS, ROWS, column, failure, probe  # noqa: E402
@@ -148,7 +151,7 @@ TEXTS, NAMES, NUMBERS = pa.array(["fine", "fine", None]), pa.array(["a", "b", "c
 def test_arguments_in_the_wrong_order_are_noticed(policy, monkeypatch, arguments, said):
     monkeypatch.setenv("DPTEXT_THREADS", "1")
     located = Location(sha256=policy.mechanism.table.sha256, name="table", path=str(policy.mechanism.table.path))
-    carried = Carried.of(policy, {"table": located}).written()
+    carried = WorkerPolicy.of(policy, {"table": located}).written()
     with pytest.raises(InputError, match=said) as caught:
         worker.release(carried, *arguments)
     assert "Hint:" in str(caught.value)
@@ -233,7 +236,7 @@ def test_filters_that_evaluate_twice_see_one_release(films, policy, expected):
 
 def test_a_worker_loads_once_and_uses_one_thread(films, policy):
     policy = policy.model_copy(update={"release": "loaded once"})
-    carried = Carried.of(policy, ship(films, policy.mechanism.artifacts())).written()
+    carried = WorkerPolicy.of(policy, ship(films, policy.mechanism.artifacts())).written()
     films.udf.register("look", probe(carried))
     said = {text for _ in range(3) for text in column(films, "SELECT look(id) FROM films")}
     by_worker = {}
@@ -260,7 +263,7 @@ def test_a_plan_carries_configuration_locations_hashes_and_references_alone(film
     function = register(films, "private_review", policy, form=form)
     (cell,) = function.func.__closure__
     carried = json.loads(cell.cell_contents)
-    assert set(carried) == set(Carried.model_fields)
+    assert set(carried) == set(WorkerPolicy.model_fields)
     assert carried["artifacts"]["table"]["sha256"] == policy.mechanism.table.sha256
     pickled = dumps(function.func)
     assert len(pickled) < 4000

@@ -11,7 +11,7 @@ from dptext_etl.policy import Cap, LedgerSpec
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
-from dptext_etl.engines.spark.ledger_url import is_file, opened  # noqa: E402
+from dptext_etl.engines.spark.worker_policy import is_file, opened  # noqa: E402
 from dptext_etl.spark import worker  # noqa: E402
 
 from .films import (  # noqa: E402
@@ -156,7 +156,7 @@ def test_a_ledger_in_postgresql_serves_any_master(postgres, policy, key, monkeyp
     monkeypatch.setenv("DPTEXT_THREADS", "1")
     monkeypatch.setenv("DPTEXT_TEST_LEDGER_URL", postgres.url(password=":pass-word"))
     spec = LedgerSpec(url="env:DPTEXT_TEST_LEDGER_URL", id_key=key)
-    monkeypatch.setattr("dptext_etl.engines.spark.shipping.add_to_session", lambda spark, artifact, name: None)
+    monkeypatch.setattr("dptext_etl.engines.spark.worker_policy.add_to_session", lambda spark, artifact, name: None)
     carried = register_only(policy, spec, session=CLUSTER, unit="record", cap=Cap(epsilon=10_000)).written()
     assert "pass-word" not in carried
     for _ in range(2):

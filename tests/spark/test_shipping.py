@@ -10,8 +10,13 @@ from dptext_etl.mechanisms.custext import CusText
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
-from dptext_etl.engines.spark.shipping import Location, add_to_session, is_local, ship  # noqa: E402
-from dptext_etl.engines.spark.worker_policy import Carried  # noqa: E402
+from dptext_etl.engines.spark.worker_policy import (  # noqa: E402
+    Location,
+    WorkerPolicy,
+    add_to_session,
+    is_local,
+    ship,
+)
 from dptext_etl.spark import register  # noqa: E402
 
 from .film_queries import FORMS, ROWS, column, probe  # noqa: E402
@@ -37,7 +42,7 @@ def test_the_master_says_whether_workers_share_a_machine(master, local):
 
 class TestShipping:
     def carried(self, policy, location):
-        return Carried.of(policy, {"table": location})
+        return WorkerPolicy.of(policy, {"table": location})
 
     def test_by_uri(self, films, policy, expected, tmp_path):
         located = ship(films, policy.mechanism.artifacts(), f"file://{tmp_path}/tables")["table"]
@@ -77,13 +82,13 @@ class TestShipping:
                 located.find()
 
     def test_another_configuration_is_refused(self, films, policy):
-        carried = Carried.of(policy, ship(films, policy.mechanism.artifacts()))
+        carried = WorkerPolicy.of(policy, ship(films, policy.mechanism.artifacts()))
         assert carried.column_policy().mechanism == policy.mechanism
         with pytest.raises(PolicyError, match=r"another hash here(.|\n)*same version"):
             carried.model_copy(update={"cfg": "00" * 32}).column_policy()
 
     def test_workers_build_nothing(self, films, policy, monkeypatch):
-        carried = Carried.of(policy, ship(films, policy.mechanism.artifacts()))
+        carried = WorkerPolicy.of(policy, ship(films, policy.mechanism.artifacts()))
 
         def build(*_):
             raise AssertionError
@@ -94,7 +99,7 @@ class TestShipping:
 
 
 def test_what_is_carried_is_plain_and_stable(films, policy):
-    first, second = (Carried.of(policy, ship(films, policy.mechanism.artifacts())).written() for _ in range(2))
+    first, second = (WorkerPolicy.of(policy, ship(films, policy.mechanism.artifacts())).written() for _ in range(2))
     assert first == second
-    assert Carried.model_validate_json(first).written() == first
+    assert WorkerPolicy.model_validate_json(first).written() == first
     assert pickle.loads(pickle.dumps(first)) == first

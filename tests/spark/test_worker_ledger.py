@@ -35,7 +35,7 @@ def plan_of(policy, url, **terms):
 def test_an_interrupted_batch_is_completed_by_the_next_attempt(policy, url, monkeypatch):
     carried = plan_of(policy, url)
     people = pa.array([row[2] for row in ROWS])
-    monkeypatch.setattr("dptext_etl.spark.charged.column.release", interrupted)
+    monkeypatch.setattr("dptext_etl.spark.worker.column.release", interrupted)
     with pytest.raises(KeyboardInterrupt):
         worker.release(carried, texts(), ids(), people)
     assert counts(url)["pending"] == len(ROWS)
@@ -59,7 +59,7 @@ def test_changed_texts_are_refused_and_charge_nothing(policy, url):
 def test_other_bytes_than_committed_are_not_returned(policy, url, monkeypatch):
     carried = plan_of(policy, url, unit="record")
     worker.release(carried, texts(), ids())
-    monkeypatch.setattr("dptext_etl.spark.charged.column.release", upper(worker.column.release))
+    monkeypatch.setattr("dptext_etl.spark.worker.column.release", upper(worker.column.release))
     with pytest.raises(LedgerError, match="60 records, computed again, gave other bytes"):
         worker.release(carried, texts(), ids())
 
@@ -73,7 +73,7 @@ def test_fewer_draws_than_were_charged_are_not_committed(policy, url, monkeypatc
         words = pa.array([text.split()[0] for text in out.text.to_pylist()], out.text.type)
         return out._replace(text=words, positions=pa.array([1] * len(words), out.positions.type))
 
-    monkeypatch.setattr("dptext_etl.spark.charged.column.release", cut)
+    monkeypatch.setattr("dptext_etl.spark.worker.column.release", cut)
     with pytest.raises(LedgerError, match=f"{len(ROWS)} texts were released with another number of draws"):
         worker.release(plan_of(policy, url, unit="record"), texts(), ids())
     assert counts(url)["committed"] == 0
@@ -170,7 +170,7 @@ def test_a_ledger_that_was_restored_is_noticed(policy, url, tmp_path, charged_si
     if charged_since:
         worker.release(carried, texts(ROWS[20:]), ids(ROWS[20:]))
     restore(tmp_path)
-    worker.seat.cache_clear()
+    worker.function_state.cache_clear()
     if not charged_since:
         assert worker.release(carried, texts(), ids()).to_pylist() == expected(policy)
         plan_of(policy, url, unit="record")
@@ -204,8 +204,8 @@ def test_no_text_is_computed_before_the_head_is_kept(policy, url, tmp_path, monk
     carried = plan_of(policy, url, unit="record")
     (tmp_path / "taken").write_text("")
     monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "taken"))
-    monkeypatch.setattr("dptext_etl.spark.charged.column.release", interrupted)
-    worker.seat.cache_clear()
+    monkeypatch.setattr("dptext_etl.spark.worker.column.release", interrupted)
+    worker.function_state.cache_clear()
     with pytest.raises(LedgerError, match="the head of the ledger cannot be kept in"):
         worker.release(carried, texts(), ids())
 
@@ -273,7 +273,7 @@ class Notices:
 
 @pytest.mark.parametrize("error", [LockedLedgerError("locked"), LedgerError("revoked")])
 def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, tmp_path, error):
-    board, tried, folder = Notices(), [], Place(str(tmp_path))
+    markers, tried, folder = Notices(), [], Place(str(tmp_path))
 
     def done(*_):
         tried.append(1)
@@ -285,12 +285,12 @@ def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, tm
     monkeypatch.setattr(tasks, "pieces", lambda *_: iter([(0, None)]))
     monkeypatch.setattr(tasks, "_shards", lambda *_: SimpleNamespace(ledger=SimpleNamespace(close=lambda: None)))
     monkeypatch.setattr(Done, "of", done)
-    order = SimpleNamespace(board=board, names=(), most=1, step=1, phase="release", staging=folder, memory=folder)
-    (said,) = tasks.records(order, iter(()))
+    config = SimpleNamespace(markers=markers, names=(), most=1, step=1, phase="release", staging=folder, memory=folder)
+    (said,) = tasks.records(config, iter(()))
     if isinstance(error, LockedLedgerError):
-        assert (tasks.read(said).rows, board.rows, board.stopped) == (7, [7], False)
+        assert (tasks.read(said).rows, markers.rows, markers.stopped) == (7, [7], False)
     else:
-        assert (json.loads(said)["refused"][:2], len(tried), board.stopped) == (["LedgerError", "revoked"], 1, True)
+        assert (json.loads(said)["refused"][:2], len(tried), markers.stopped) == (["LedgerError", "revoked"], 1, True)
 
 
 def restore(folder):

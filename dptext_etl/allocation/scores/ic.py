@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import math
+import statistics
+import warnings
 from collections.abc import Sequence
-from typing import ClassVar
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
-from dptext_etl.allocation import information
+import numpy as np
+
 from dptext_etl.allocation.score import Score, Scores
 from dptext_etl.artifacts import Artifact
+from dptext_etl.errors import ArtifactError, PolicyError, seam
+from dptext_etl.extras import install
 
 
 class InformationContent(Score):
@@ -22,12 +32,157 @@ class InformationContent(Score):
 
     def said(self, tokens: Sequence[str]) -> Scores:
         """Return -log p over its largest value."""
-        return information.contents(self.tools.information).of(tokens)
+        return contents(self.tools.information).of(tokens)
 
     def printed(self, tokens: Sequence[str]) -> Scores:
         """Return the counts of NLTK's files, as the paper takes them; 1 for a word without one."""
-        return information.counts(self.tools.information).of(tokens)
+        return counts(self.tools.information).of(tokens)
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the files of counts."""
-        return information.artifacts(self.tools.information)
+        return artifacts(self.tools.information)
+
+
+ENGLISH = "english"
+OWN = Path(__file__).parent.parent.parent / "data" / "english-counts.json"
+COUNTS = "ic-brown.dat"
+_ROOT = 0  # offset of a class's total in NLTK's tables
+_UNKNOWN = 1.0
+
+
+class Contents(Protocol):
+    """A number for each word of a text."""
+
+    def of(self, tokens: Sequence[str]) -> Scores:
+        """Return the numbers, shape (n,)."""
+
+
+class OwnTable:
+    """-log of shares of public text, over that of a word which occurs half as often as the rarest known one."""
+
+    def __init__(self) -> None:
+        held = json.loads(OWN.read_text(encoding="utf-8"))
+        most = math.log(2 * held["per"] / min(held["words"].values()))
+        self._contents = {word: math.log(held["per"] / count) / most for word, count in held["words"].items()}
+
+    def of(self, tokens: Sequence[str]) -> Scores:
+        """Return numbers from 0 to 1, 1 for unknown words; a mark without letters and digits reveals nothing: 0."""
+        return np.array([self.one(token) for token in tokens])
+
+    def one(self, token: str) -> float:
+        """Return the number of a word."""
+        if not any(map(str.isalnum, token)):
+            return 0.0
+        return self._contents.get(token.lower().replace("\u2019", "'"), 1.0)
+
+
+class WordNet:
+    """WordNet with counts of its synsets, as NLTK reads them."""
+
+    def __init__(self, folder: Path | None) -> None:
+        try:
+            import nltk
+            from nltk.corpus.reader import WordNetCorpusReader, WordNetICCorpusReader
+        except ImportError:
+            raise PolicyError("information content from WordNet needs nltk", install("allocation")) from None
+        places = None if folder is None else [str(folder.resolve())]
+        nltk.data.path += [place for place in places or () if place not in nltk.data.path]  # it opens nothing elsewhere
+        roots = {name: _root(nltk.data.find, name, places) for name in ("wordnet", "wordnet_ic")}
+        self.files = {
+            role: _file(roots[name], inside)
+            for role, name, inside in (("wordnet", "wordnet", "data.noun"), ("wordnet_counts", "wordnet_ic", COUNTS))
+        }
+        with seam("reading WordNet", ArtifactError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it has no words of other languages
+            self.words: Any = WordNetCorpusReader(roots["wordnet"], None)
+            self.counts: Any = WordNetICCorpusReader(roots["wordnet_ic"], [COUNTS]).ic(COUNTS)
+
+    def of_synsets(self, token: str) -> list[tuple[float, float]]:
+        """Return count and total of each sense of a word as a noun or a verb that was counted."""
+        found = []
+        for sense in self.words.synsets(token.lower()):
+            total, count = (self.counts.get(sense.pos(), {}).get(key, 0.0) for key in (_ROOT, sense.offset()))
+            if count > 0 and total > 0:
+                found.append((count, total))
+        return found
+
+
+class FromWordNet:
+    """The largest information content of a word's senses (the paper's `get_max_score`), the right way round."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._net, self._own = wordnet(folder), OwnTable()
+
+    def of(self, tokens: Sequence[str]) -> Scores:
+        """Return numbers from 0 to 1; words without a counted noun or verb are taken from the own table."""
+        return np.array([self._one(token) for token in tokens])
+
+    def _one(self, token: str) -> float:
+        known = self._net.of_synsets(token)
+        if not known:
+            return self._own.one(token)
+        return max(min(1.0, math.log(total / count) / math.log(total)) for count, total in known)
+
+
+class Printed:
+    """Counts in the place of information content, as the paper takes them: their mean over senses, else 1."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._net = wordnet(folder)
+
+    def of(self, tokens: Sequence[str]) -> Scores:
+        """Return counts, 1 for a word without one."""
+        known = [self._net.of_synsets(token) for token in tokens]
+        return np.array([statistics.fmean(count for count, _ in each) if each else _UNKNOWN for each in known])
+
+
+@lru_cache(maxsize=2)
+def wordnet(folder: Path | None) -> WordNet:
+    """Open WordNet, once per process."""
+    return WordNet(folder)
+
+
+@lru_cache(maxsize=4)
+def contents(source: str) -> Contents:
+    """Return what says how much words tell, from 0 to 1."""
+    return OwnTable() if source == ENGLISH else FromWordNet(_folder(source))
+
+
+@lru_cache(maxsize=4)
+def counts(source: str) -> Contents:
+    """Return the paper's counts; they need WordNet."""
+    if source == ENGLISH:
+        raise PolicyError(
+            "the printed information content is made of WordNet's counts", 'set information = "wordnet:FOLDER"'
+        )
+    return Printed(_folder(source))
+
+
+def artifacts(source: str) -> dict[str, Artifact]:
+    """Return the files of a source, by role."""
+    own = Artifact.open(OWN, provenance="counted for dptext_etl in public text", licence="CC BY-SA 4.0")
+    if source == ENGLISH:
+        return {"word_counts": own}
+    return {"word_counts": own} | {role: Artifact.open(path) for role, path in wordnet(_folder(source)).files.items()}
+
+
+def _root(find: Any, name: str, places: list[str] | None) -> Any:
+    """Find a corpus of NLTK, as a zip file or a folder."""
+    for form in (f"corpora/{name}.zip/{name}/", f"corpora/{name}"):
+        with suppress(LookupError):
+            return find(form, paths=places)
+    hint = "NLTK's data hold the corpora wordnet and wordnet_ic; name their folder, nothing is downloaded"
+    raise ArtifactError("WordNet or its counts are not here", hint)
+
+
+def _file(root: Any, inside: str) -> Path:
+    """Return the file that names a corpus by its hash: the zip file, or one that decides."""
+    archive = getattr(root, "zipfile", None)
+    return Path(root) / inside if archive is None else Path(archive.filename)
+
+
+def _folder(source: str) -> Path | None:
+    kind, _, place = source.partition(":")
+    if kind != "wordnet":
+        raise PolicyError("a source of information content of unknown form", 'allowed: "english", "wordnet:FOLDER"')
+    return Path(place) if place else None

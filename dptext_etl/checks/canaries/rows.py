@@ -15,22 +15,30 @@ the ledger sees replays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import hashlib
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
 from dptext_etl.artifacts import canon
-from dptext_etl.checks.canaries.ids import ids_from
-from dptext_etl.checks.canaries.words import in_vocabulary_words, policy_tokens
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.families.by_word import WordByWord, by_word
 from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.keys import canonical_ids
+from dptext_etl.keys import canonical_ids, id_type
 
 if TYPE_CHECKING:
     from dptext_etl._kernel import Secret
+    from dptext_etl.mechanism import Mechanism
     from dptext_etl.policy import Policy
+
 
 CANARY = "__dptext_canary"
 """The column that marks canary rows inside the boundary; it is never published."""
@@ -50,37 +58,24 @@ _BATCHES = 256
 
 @dataclass(frozen=True)
 class CanaryRow:
-    """Holds one synthetic record.
+    """Holds one synthetic record."""
 
-    Attributes:
-        id: Its id, as the id column holds it.
-        kind: "out_of_vocabulary" or "in_vocabulary".
-        texts: Its raw text, by text column.
-        words: The words of that text as the mechanism looks them up, or the public text that it is, by text column.
-        pair: Number of an in-vocabulary row's text, from 0; all rows of a release with this number hold the same text.
-    """
-
-    id: Any
-    kind: Kind
-    texts: Mapping[str, str] = field(repr=False)
+    id: Any  # its id, as the id column holds it
+    kind: Kind  # "out_of_vocabulary" or "in_vocabulary"
+    texts: Mapping[str, str] = field(repr=False)  # its raw text, by text column
+    # the words of that text as the mechanism looks them up, or the public text that it is, by text column
     words: Mapping[str, tuple[str, ...]] = field(repr=False)
+    # number of an in-vocabulary row's text, from 0; all rows of a release with this number hold the same text
     pair: int | None = None
 
 
 @dataclass(frozen=True)
 class CanaryPlan:
-    """Holds the canary rows of one shard.
+    """Holds the canary rows of one shard."""
 
-    Attributes:
-        shard: Serial number of the shard.
-        rows: The rows: first one row of every text, then, in the same order, a second one of each.
-        tokens: The pseudo-words of every text column.
-        id_dtype: Type of the ids.
-    """
-
-    shard: int
-    rows: tuple[CanaryRow, ...]
-    tokens: frozenset[str] = field(repr=False)
+    shard: int  # serial number of the shard
+    rows: tuple[CanaryRow, ...]  # the rows: first one row of every text, then, in the same order, a second one of each
+    tokens: frozenset[str] = field(repr=False)  # the pseudo-words of every text column
     id_dtype: pl.DataType
 
     def ids(self, kind: Kind | None = None) -> pl.Series:
@@ -210,3 +205,127 @@ def _marked(rows: pl.DataFrame, *, canary: bool) -> pl.DataFrame:
     return pl.DataFrame(
         [*rows.get_columns(), pl.Series(CANARY, [canary], dtype=pl.Boolean).new_from_index(0, rows.height)]
     )
+
+
+_LAST_DAY = date.max.toordinal()
+_MICROSECONDS = 2**62 // 1_000
+"""Largest timestamp: nanoseconds can still hold it."""
+
+
+def ids_from(seeds: Sequence[bytes], dtype: pl.DataType) -> pl.Series:
+    """Make one id of type `dtype` from each seed of 32 bytes; equal seeds give equal ids."""
+    with seam(f"making canary ids of type {dtype}"):
+        if isinstance(dtype, pl.Enum):
+            raise InputError(
+                "an Enum takes no canary ids, because its values are fixed", "cast the id column to String"
+            )
+        id_type(pl.Series([], dtype=dtype).to_arrow().type)
+        if isinstance(dtype, pl.Datetime):
+            instants = [_instant(int.from_bytes(seed, "little") % _MICROSECONDS, dtype.time_unit) for seed in seeds]
+            return pl.Series(instants, dtype=pl.Int64).cast(dtype)
+        return pl.Series([_id_value(seed, dtype) for seed in seeds], dtype=dtype)
+
+
+def _id_value(seed: bytes, dtype: pl.DataType) -> Any:
+    number = int.from_bytes(seed, "little")
+    if isinstance(dtype, (pl.String, pl.Categorical)):
+        return str(uuid.UUID(bytes=seed[:16], version=4))
+    if isinstance(dtype, pl.Binary):
+        return seed[:16]
+    if isinstance(dtype, pl.Date):
+        return date.fromordinal(1 + number % _LAST_DAY)
+    if isinstance(dtype, pl.Decimal):
+        return Decimal(f"{number % 10**dtype.precision}e-{dtype.scale}")
+    if isinstance(dtype, pl.Struct):
+        return {field.name: _field_id(seed, field) for field in dtype.fields}
+    low, high = pl.select(low=dtype.min(), high=dtype.max()).row(0)  # type: ignore[attr-defined]
+    return low + number % (high - low + 1)
+
+
+def _instant(microseconds: int, unit: str) -> int:
+    return {"ms": microseconds // 1_000, "us": microseconds, "ns": microseconds * 1_000}[unit]
+
+
+def _field_id(seed: bytes, field: pl.Field) -> Any:
+    own = hashlib.sha256(seed + field.name.encode()).digest()
+    return ids_from([own], field.dtype).item() if isinstance(field.dtype, pl.DataType) else None
+
+
+TOKENS = 8
+TOKEN_LETTERS = 20
+VOCABULARY_WORDS = 64
+"""Per column: distinct pseudo-words, the letters of each, and distinct vocabulary words."""
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def pseudo_words(secret: Secret, dataset: str, release: str, column: str) -> tuple[str, ...]:
+    """Return the pseudo-words of a column's canaries."""
+    seeds = (secret.derive("canary", canon(["token", dataset, release, column, place])) for place in range(TOKENS))
+    return tuple(map(_word, seeds))
+
+
+def policy_tokens(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
+    """Return the pseudo-words of every text column of a policy."""
+    return {item.name: pseudo_words(secret, policy.dataset, policy.release, item.name) for item in policy.columns}
+
+
+@lru_cache(maxsize=64)
+def in_vocabulary_words(
+    mechanism: Mechanism, secret: Secret, dataset: str, release: str, column: str
+) -> tuple[str, ...]:
+    """Choose words of the mechanism's vocabulary that it can change."""
+    replacing = by_word(mechanism)
+    inputs = () if replacing is None else replacing.input_words()
+    if isinstance(mechanism, ChoiceMechanism):
+        inputs = mechanism.opened.texts
+    long = [word for word in chain(inputs, mechanism.output_words() or ()) if len(word) >= TOKEN_LETTERS]
+    tokens = pseudo_words(secret, dataset, release, column)
+    if any(token in word for word in long for token in tokens):
+        raise PolicyError(f"column {column!r}: a canary word is one of the mechanism's", "release under another name")
+    if isinstance(mechanism, ChoiceMechanism):
+        return _public_texts(mechanism, secret, dataset, release, column) if mechanism.most_positions == 1 else ()
+    if replacing is None:
+        return ()
+    words = sorted(word for word in inputs if word.isalpha() and word == word.lower())
+    chosen: dict[str, None] = {}
+    for place in range(4 * VOCABULARY_WORDS if words else 0):
+        seed = secret.derive("canary", canon(["native", dataset, release, column, place]))
+        word = words[int.from_bytes(seed, "little") % len(words)]
+        if word not in chosen and _can_change(replacing, word):
+            chosen[word] = None
+        if len(chosen) == VOCABULARY_WORDS:
+            break
+    return tuple(chosen)
+
+
+def _public_texts(
+    mechanism: ChoiceMechanism, secret: Secret, dataset: str, release: str, column: str
+) -> tuple[str, ...]:
+    """Choose texts of the corpus, as many as there are words otherwise."""
+    texts = mechanism.opened.texts
+    chosen: dict[str, None] = {}
+    for place in range(VOCABULARY_WORDS):
+        seed = secret.derive("canary", canon(["native", dataset, release, column, place]))
+        chosen[texts[int.from_bytes(seed, "little") % len(texts)]] = None
+    return tuple(chosen)
+
+
+def survival(mechanism: Mechanism, word: str) -> Fraction:
+    """Return the probability that `word` comes back as itself, or an upper bound of it."""
+    replacing = by_word(mechanism)
+    if replacing is None:
+        raise PolicyError(f"{mechanism.name} replaces no single words, so that none of them survives by chance")
+    return replacing.survival(word)
+
+
+def _can_change(mechanism: WordByWord, word: str) -> bool:
+    try:
+        return survival(mechanism, word) < 1
+    except PolicyError:
+        return False
+
+
+def _word(seed: bytes) -> str:
+    number = int.from_bytes(seed, "little")
+    return "".join(_LETTERS[number // len(_LETTERS) ** place % len(_LETTERS)] for place in range(TOKEN_LETTERS))

@@ -1,1 +1,1 @@
-"""The gates, one per file: the file is the registration (`checks.catalog`)."""
+"""The gates, one per file: the file is the registration (`checks.gate.every`)."""

@@ -9,10 +9,8 @@ from typing import Self
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CanaryPlan
-from dptext_etl.checks.candidate import Candidate, Stage
-from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.staged_rows import canary_rows, other_rows
-from dptext_etl.checks.verdict import Verdict
+from dptext_etl.checks.candidate import Candidate, Stage, canary_rows, other_rows
+from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 

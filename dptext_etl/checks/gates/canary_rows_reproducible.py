@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 from dptext_etl.checks.candidate import Candidate, Stage
-from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.verdict import Verdict
+from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.policy import Policy
 
 

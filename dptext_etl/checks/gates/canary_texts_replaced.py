@@ -10,9 +10,8 @@ import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan
 from dptext_etl.checks.candidate import Candidate, Stage
-from dptext_etl.checks.gate import Gate
+from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.checks.poisson_binomial import Trials, least_suspicious, round_up
-from dptext_etl.checks.verdict import Verdict
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy

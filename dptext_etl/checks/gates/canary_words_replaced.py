@@ -5,21 +5,19 @@ The stored name says "native" for in-vocabulary.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CanaryPlan, CanaryRow
-from dptext_etl.checks.canaries.survivors import Survivors
-from dptext_etl.checks.candidate import Candidate, Stage
-from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.poisson_binomial import Trials, least_suspicious
-from dptext_etl.checks.staged_rows import canary_rows, with_id
-from dptext_etl.checks.verdict import Verdict
-from dptext_etl.families.by_word import by_word
+from dptext_etl.checks.candidate import Candidate, Stage, canary_rows, with_id
+from dptext_etl.checks.gate import Gate, Verdict
+from dptext_etl.checks.poisson_binomial import Chances, Trials, least_suspicious
+from dptext_etl.families.by_word import WordByWord, by_word
 from dptext_etl.keys import canonical_ids
+from dptext_etl.mechanism import PAD
 from dptext_etl.policy import Policy
 
 FALSE_ALARM = 1e-9
@@ -36,7 +34,7 @@ class CanaryWordsReplaced(Gate):
     everything (large epsilon), no count is suspicious, and the verdict says that the gate had no power.
 
     Where the length is hidden, released words have no places. Then a released word counts if it is any word of its row,
-    and each of the text's positions, padding included, is a trial (`canaries.chances`).
+    and each of the text's positions, padding included, is a trial (`poisson_binomial.Chances`).
     """
 
     catches = (
@@ -103,10 +101,10 @@ class CanaryWordsReplaced(Gate):
             said = "not applicable: no column replaces words one by one"
         return self.outcome(counts, said, passed=passed)
 
-    def _survivors(self) -> Iterable[Survivors]:
+    def _survivors(self) -> Iterable[_Survivors]:
         """Count the words that survived in the canary rows, column by column."""
         for name, mechanism in self._columns:
-            column = Survivors(name, mechanism)
+            column = _Survivors(name, mechanism)
             for canonical, texts in self._released.items():
                 if name in texts:
                     shard, row = self._rows[canonical]
@@ -116,3 +114,52 @@ class CanaryWordsReplaced(Gate):
 
 def _canonical(ids: pl.Series) -> pl.Series:
     return pl.Series(canonical_ids(ids.to_arrow()), dtype=pl.String)
+
+
+class _Survivors:
+    """Holds the counts of one column, by shard."""
+
+    def __init__(self, name: str, mechanism: WordByWord) -> None:
+        self.name = name
+        self.survived: dict[int, int] = defaultdict(int)  # words that came back, by shard
+        self.misaligned = 0  # rows whose number of words is not what was planted
+        self.at_most = 0  # the largest number of words that could come back
+        self._mechanism = mechanism
+        self._known = frozenset(mechanism.input_words()) if mechanism.input_policy()["oov"] == "drop" else None
+        self._texts: dict[int, list[tuple[str, ...]]] = defaultdict(list)
+
+    def feed(self, shard: int, words: tuple[str, ...], text: Any) -> None:
+        """Count the words of one canary row that came back."""
+        words = tuple(word for word in words[: self._mechanism.n_max] if self._known is None or word in self._known)
+        outputs = text.split(" ") if isinstance(text, str) and text else []
+        if self._mechanism.hides_length:
+            fits = len(outputs) <= self._mechanism.n_max
+            survived = sum(output in words for output in outputs)
+        else:
+            fits = len(outputs) == len(words)
+            survived = sum(output == word for output, word in zip(outputs, words, strict=False))
+        if not fits:
+            self.misaligned += 1
+            return
+        self.survived[shard] += survived
+        self.at_most += len(words)
+        self._texts[shard].append(words)
+
+    def chances(self, alarm: float) -> tuple[Mapping[int, Trials], float]:
+        """Return the trials whose successes were counted."""
+        found: dict[int, Trials] = {shard: Counter() for shard in self._texts}
+        chances = Chances(self._mechanism, {word for texts in self._texts.values() for text in texts for word in text})
+        estimates = sum(len({*text, PAD}) for texts in self._texts.values() for text in texts)
+        share = alarm / 2 / max(1, estimates)
+        left = alarm if chances.exact else alarm / 2
+        if not self._mechanism.hides_length:
+            for shard, texts in self._texts.items():
+                found[shard].update(chances.survival(word, share) for text in texts for word in text)
+            return found, left
+        for shard, texts in self._texts.items():
+            for text in texts:
+                targets = frozenset(text)
+                for word, times in Counter(text).items():
+                    found[shard][chances.within(word, targets, share)] += times
+                found[shard][chances.within(PAD, targets, share)] += self._mechanism.n_max - len(text)
+        return found, left

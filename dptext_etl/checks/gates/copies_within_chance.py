@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dptext_etl.checks.candidate import Stage
-from dptext_etl.checks.reports.copies import COPIES_CATCHES, CopyCount, CopyReport, report
-from dptext_etl.checks.reports.copy_gate import CopyGate
+from dptext_etl.checks.reports.copies import COPIES_CATCHES, CopyCount, CopyGate, CopyReport, report
 from dptext_etl.errors import InputError
 from dptext_etl.policy import Policy
 

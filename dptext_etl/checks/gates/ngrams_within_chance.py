@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dptext_etl.checks.candidate import Stage
-from dptext_etl.checks.reports.copies import NGRAMS_CATCHES, CopyCount, CopyReport, ngram_report
-from dptext_etl.checks.reports.copy_gate import CopyGate
+from dptext_etl.checks.reports.copies import NGRAMS_CATCHES, CopyCount, CopyGate, CopyReport, ngram_report
 from dptext_etl.policy import Policy
 
 

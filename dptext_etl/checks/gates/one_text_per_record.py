@@ -14,12 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from dptext_etl.checks.candidate import Candidate, Stage
-from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.repeats import Repeats
-from dptext_etl.checks.short_digests import BYTES, short_digests
-from dptext_etl.checks.staged_rows import with_id
-from dptext_etl.checks.verdict import Verdict
+from dptext_etl.checks.buckets import BYTES, Repeats, short_digests
+from dptext_etl.checks.candidate import Candidate, Stage, with_id
+from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 

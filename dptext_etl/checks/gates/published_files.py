@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dptext_etl.checks.candidate import Candidate, Stage
-from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.manifest import PublishedManifest
-from dptext_etl.checks.verdict import Verdict
+from dptext_etl.checks.gate import Gate, Verdict
+from dptext_etl.checks.sink import PublishedManifest
 from dptext_etl.errors import GateError
 from dptext_etl.files import sha256
 from dptext_etl.policy import Policy

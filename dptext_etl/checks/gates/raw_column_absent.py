@@ -8,11 +8,9 @@ from typing import Self
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.checks.candidate import Candidate, Stage
-from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.kept_types import changed, published_types
-from dptext_etl.checks.lineage import Lineage
-from dptext_etl.checks.verdict import Verdict
+from dptext_etl.checks.candidate import Candidate, Lineage, Stage
+from dptext_etl.checks.gate import Gate, Verdict
+from dptext_etl.checks.table_metadata import changed, published_types
 from dptext_etl.policy import Policy
 from dptext_etl.unlinked import COUNT
 

@@ -9,9 +9,8 @@ import polars as pl
 
 from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.corpus_texts import CorpusTexts
-from dptext_etl.checks.gate import Gate
+from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.checks.poisson_binomial import least_suspicious, round_up
-from dptext_etl.checks.verdict import Verdict
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.policy import Policy
 

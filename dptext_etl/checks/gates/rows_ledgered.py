@@ -12,11 +12,9 @@ import numpy as np
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.checks.candidate import Candidate, Stage
-from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.ledger_comparison import ANY, Bounds, Cellwise, LookedUp
-from dptext_etl.checks.staged_rows import with_id
-from dptext_etl.checks.verdict import Verdict
+from dptext_etl.checks.candidate import Candidate, Stage, with_id
+from dptext_etl.checks.gate import Gate, Verdict
+from dptext_etl.checks.ledger_comparison import ANY, Bounds, CellCounts, Cellwise
 from dptext_etl.column import output_digests
 from dptext_etl.errors import GateError
 from dptext_etl.families.by_word import by_word
@@ -120,7 +118,7 @@ class RowsLedgered(Gate):
 
     def verdict(self) -> Verdict:
         """Pass if every column is registered, and every cell is committed with these bytes."""
-        found = LookedUp(self._uncommitted, self._different)
+        found = CellCounts(self._uncommitted, self._different)
         for cells in self._known.values():
             found = found.plus(cells.counts())
         counts = {

@@ -9,23 +9,16 @@ import polars as pl
 
 from dptext_etl import _kernel
 from dptext_etl.checks.candidate import Stage
-from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.verdict import Verdict
+from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.policy import Policy
 
 
 class _Columns(NamedTuple):
-    """Text columns by what is known of their words.
+    """Text columns by what is known of their words."""
 
-    Attributes:
-        sets: The output words of columns that have fixed ones.
-        unknown: Publishable columns of drawn words that have none.
-        open: The others, to which the gate does not apply.
-    """
-
-    sets: dict[str, _kernel.WordSet]
-    unknown: list[str]
-    open: list[str]
+    sets: dict[str, _kernel.WordSet]  # the output words of columns that have fixed ones
+    unknown: list[str]  # publishable columns of drawn words that have none
+    open: list[str]  # the others, to which the gate does not apply
 
 
 class WordsInOutputSet(Gate):

@@ -13,14 +13,24 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import great_expectations as gx
+import pandas as pd
 import polars as pl
+from great_expectations.compatibility import pydantic
+from great_expectations.core.result_format import ResultFormat
+from great_expectations.data_context.types.base import ProgressBarsConfig
+from great_expectations.expectations.expectation import BatchExpectation, Expectation
+from great_expectations.render.components import LegacyDiagnosticRendererType
+from great_expectations.render.renderer.renderer import renderer
 
 from dptext_etl.checks.candidate import Stage
-from dptext_etl.checks.catalog import judges
+from dptext_etl.checks.gate import judges
 from dptext_etl.checks.great_expectations import spark_tallies
 from dptext_etl.checks.great_expectations.metrics import (
     Canaries,
@@ -34,23 +44,15 @@ from dptext_etl.checks.great_expectations.metrics import (
 from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, written
 from dptext_etl.checks.record import ExpectationOutcome, VerdictRecord
 from dptext_etl.checks.table_metadata import shown
-from dptext_etl.errors import GateError, PolicyError, bare, seam
+from dptext_etl.errors import GateError, InputError, PolicyError, bare, seam
 from dptext_etl.ledger.storage.store import resolved
-from dptext_etl.policy import PolicyLike, resolve
-
-os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-
-import great_expectations as gx
-import pandas as pd
-from great_expectations.compatibility import pydantic
-from great_expectations.core.result_format import ResultFormat
-from great_expectations.data_context.types.base import ProgressBarsConfig
-from great_expectations.expectations.expectation import BatchExpectation, Expectation
-from great_expectations.render.components import LegacyDiagnosticRendererType
-from great_expectations.render.renderer.renderer import renderer
+from dptext_etl.policy import Policy, PolicyLike, resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 
 
 class _TableExpectation(Redacted, BatchExpectation):
@@ -305,3 +307,39 @@ def _outcome(result: Any) -> ExpectationOutcome:
     counts = {name: int(value) for name, value in result.result.items() if name != "observed_value"}
     errored = not result.success and not counts
     return ExpectationOutcome(about.type, about.kwargs.get("column"), bool(result.success), errored, counts)
+
+
+STORE = Path("gx", "expectations")
+"""Where a file context keeps its suites, below the root of a project."""
+_NAMES = uuid.UUID("6f0a3a53-6a54-5c0e-9d2f-5d4f6c1b7a10")
+
+
+def write_suite(
+    policy: Path, output: Path = STORE, *, downstream: bool = False, public: Sequence[str] = ()
+) -> tuple[str, Path]:
+    """Write a policy's suite as a file context of Great Expectations stores it, and return its name and its file.
+
+    The suite is called like the dataset, and its ids follow from the dataset: written again, also for a new release, it
+    takes its own place, and checkpoints keep it. Its expectations name the policy file as it was given here, and read
+    it when they are evaluated.
+    """
+    read, said = Policy.load(policy), f"{BY_FILE}{policy.as_posix()}"
+    suite = downstream_suite(read, public, said=said) if downstream else suite_for(read, said=said)
+    name = f"{read.dataset} downstream" if downstream else read.dataset
+    facts: dict[str, Any] = {**suite.to_json_dict(), "name": name, "id": _id(name)}
+    facts["expectations"] = [{**item, "id": _id(name, item)} for item in facts["expectations"]]
+    facts["meta"] = {"great_expectations_version": gx.__version__}
+    path = output if output.suffix == ".json" else output / f"{name}.json"
+    with seam("writing the suite", InputError, "the folder must be writable by you"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{json.dumps(facts, indent=2, sort_keys=True)}\n", encoding="utf-8")
+    return name, path
+
+
+def _id(name: str, expectation: dict[str, Any] | None = None) -> str:
+    about = [] if expectation is None else [expectation["type"], *_chosen(expectation["kwargs"])]
+    return str(uuid.uuid5(_NAMES, json.dumps([name, *about])))
+
+
+def _chosen(arguments: dict[str, Any]) -> list[str]:
+    return [str(arguments[name]) for name in ("column", "gate") if name in arguments]

@@ -6,25 +6,18 @@ for (its issue 8780). These classes hand out counts, in every result format:
 * Every metric is ours and returns whole numbers. The values that a map expectation would collect are never asked for,
   and Great Expectations itself evaluates no frame, where Spark's message could quote a cell.
 * `Redacted` lets nothing but numbers into a result, whatever result format a caller sets.
+* Rows of a table of a database come here in batches over one connection, and SQL computes nothing. A type that the
+  database does not keep (a date in SQLite) arrives as another type, whose ids the ledger does not know: it fails.
 * A metric that fails raises our own error with a type's name, so no message and no traceback holds a cell.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
-
-from dptext_etl.checks.great_expectations import released_text, spark_tallies, sql_tallies, tallies
-from dptext_etl.checks.great_expectations.tallies import Counts, Tally, known
-from dptext_etl.checks.kept_types import published_types, without_published
-from dptext_etl.checks.table_metadata import shown
-from dptext_etl.errors import GateError, seam
-
-os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-
 from great_expectations.core.metric_domain_types import MetricDomainTypes
 from great_expectations.core.result_format import ResultFormat
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
@@ -33,6 +26,18 @@ from great_expectations.execution_engine.sqlalchemy_execution_engine import SqlA
 from great_expectations.expectations.expectation_configuration import parse_result_format
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+
+from dptext_etl.checks.candidate import BATCH_ROWS
+from dptext_etl.checks.great_expectations import spark_tallies, tallies
+from dptext_etl.checks.great_expectations.tallies import Counts, Tally, known
+from dptext_etl.checks.table_metadata import published_types, shown, without_published
+from dptext_etl.errors import GateError, seam
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 
 
 class Redacted:
@@ -58,15 +63,36 @@ class Redacted:
         raise NotImplementedError
 
 
+def _evaluated(engine: type, count: Callable[[Any, Any, Any, dict[str, str]], Counts]) -> Any:
+    """Make the method that counts in one engine; Great Expectations fixes its arguments and makes it a class method."""
+
+    @metric_value(engine=engine)
+    def evaluate(  # noqa: PLR0917
+        cls: Any,
+        execution_engine: Any,
+        metric_domain_kwargs: Any,
+        metric_value_kwargs: Any,
+        metrics: Any,  # noqa: ARG001
+        runtime_configuration: Any,  # noqa: ARG001
+    ) -> Counts:
+        with seam(f"evaluating {cls.metric_name}", GateError):
+            domain = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
+            return count(cls, execution_engine, domain[0], tallies.read(metric_value_kwargs))
+
+    return evaluate
+
+
+def _counted_in_sql(cls: Any, execution_engine: Any, table: Any, given: dict[str, str]) -> Counts:
+    with execution_engine.get_connection() as connection:
+        counts: Counts = cls.count_in_sql(connection, table, **given)
+    return counts
+
+
 class TableMetric(TableMetricProvider):
-    """Counts over a whole table.
+    """Counts over a whole table."""
 
-    Attributes:
-        metric_name: Its name in Great Expectations.
-        tally: Prepares the counting from the expectation's arguments, which come by name.
-    """
-
-    metric_name: str
+    metric_name: str  # its name in Great Expectations
+    # prepares the counting from the expectation's arguments, which come by name
     tally: ClassVar[Callable[..., Callable[[], Tally]]]
 
     @classmethod
@@ -82,54 +108,11 @@ class TableMetric(TableMetricProvider):
     @classmethod
     def count_in_sql(cls, connection: Any, table: Any, **arguments: str) -> Counts:
         """Count over a table of a database."""
-        return sql_tallies.count(cls.tally(**arguments), connection, table)
+        return _count_in_sql(cls.tally(**arguments), connection, table)
 
-    @metric_value(engine=PandasExecutionEngine)
-    def _pandas(
-        cls,  # noqa: N805  (the decorator makes it a class method)
-        execution_engine: Any,
-        metric_domain_kwargs: Any,
-        metric_value_kwargs: Any,
-        metrics: Any,  # noqa: ARG002
-        runtime_configuration: Any,  # noqa: ARG002
-    ) -> Counts:
-        with seam(f"evaluating {cls.metric_name}", GateError):
-            table = _whole(execution_engine, metric_domain_kwargs)
-            counts: Counts = cls.count(shown(table), **tallies.read(metric_value_kwargs))
-            return counts
-
-    @metric_value(engine=SparkDFExecutionEngine)
-    def _spark(
-        cls,  # noqa: N805
-        execution_engine: Any,
-        metric_domain_kwargs: Any,
-        metric_value_kwargs: Any,
-        metrics: Any,  # noqa: ARG002
-        runtime_configuration: Any,  # noqa: ARG002
-    ) -> Counts:
-        with seam(f"evaluating {cls.metric_name}", GateError):
-            table = _whole(execution_engine, metric_domain_kwargs)
-            counts: Counts = cls.count_on_spark(table, **tallies.read(metric_value_kwargs))
-            return counts
-
-    @metric_value(engine=SqlAlchemyExecutionEngine)
-    def _sql(
-        cls,  # noqa: N805
-        execution_engine: Any,
-        metric_domain_kwargs: Any,
-        metric_value_kwargs: Any,
-        metrics: Any,  # noqa: ARG002
-        runtime_configuration: Any,  # noqa: ARG002
-    ) -> Counts:
-        with seam(f"evaluating {cls.metric_name}", GateError):
-            table = _whole(execution_engine, metric_domain_kwargs)
-            with execution_engine.get_connection() as connection:
-                counts: Counts = cls.count_in_sql(connection, table, **tallies.read(metric_value_kwargs))
-            return counts
-
-
-def _whole(execution_engine: Any, domain: Any) -> Any:
-    return execution_engine.get_compute_domain(domain, domain_type=MetricDomainTypes.TABLE)[0]
+    _pandas = _evaluated(PandasExecutionEngine, lambda cls, _, table, given: cls.count(shown(table), **given))
+    _spark = _evaluated(SparkDFExecutionEngine, lambda cls, _, table, given: cls.count_on_spark(table, **given))
+    _sql = _evaluated(SqlAlchemyExecutionEngine, _counted_in_sql)
 
 
 class Columns(TableMetric):
@@ -153,7 +136,7 @@ class Columns(TableMetric):
     @classmethod
     def count_in_sql(cls, connection: Any, table: Any, **arguments: str) -> Counts:
         """Compare the columns of a table of a database."""
-        return tallies.columns(sql_tallies.schema(connection, table), **arguments)
+        return tallies.columns(_sql_schema(connection, table), **arguments)
 
 
 class Canaries(TableMetric):
@@ -183,7 +166,7 @@ class ReleasedText(TableMetric):
 
     metric_name = "table.dptext_released_text"
     value_keys = ("policy", "public")
-    tally = staticmethod(released_text.released_text)
+    tally = staticmethod(tallies.released_text)
 
     @classmethod
     def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
@@ -207,3 +190,39 @@ class GateCounts(TableMetric):
     metric_name = "table.dptext_gate"
     value_keys = ("policy", "gate")
     tally = staticmethod(tallies.gate)
+
+
+def _sql_batches(connection: Connection, table: Any) -> Iterator[pl.DataFrame]:
+    """Read a table, or anything that can be selected from, in batches; an empty table gives one batch without rows."""
+    import sqlalchemy
+
+    found = connection.execution_options(stream_results=True).execute(
+        sqlalchemy.select(sqlalchemy.text("*")).select_from(table)
+    )
+    names = list(found.keys())
+    yield pl.DataFrame(schema=names)
+    for rows in found.partitions(BATCH_ROWS):
+        cells = zip(*rows, strict=True)
+        yield pl.DataFrame([_column(name, list(column)) for name, column in zip(names, cells, strict=True)])
+
+
+def _sql_schema(connection: Connection, table: Any) -> pl.Schema:
+    """Return the columns and the types of their cells; a column that holds only nulls counts as text."""
+    found = pl.Schema()
+    for place, batch in enumerate(_sql_batches(connection, table)):
+        found = pl.Schema({name: pl.String() if dtype == pl.Null else dtype for name, dtype in batch.schema.items()})
+        if place:
+            break
+    return found
+
+
+def _count_in_sql(make: Callable[[], Tally], connection: Connection, table: Any) -> Counts:
+    tally = make()
+    for batch in _sql_batches(connection, table):
+        tally.feed(batch)
+    return tally.counts()
+
+
+def _column(name: str, cells: list[Any]) -> pl.Series:
+    found = pl.Series(name, cells, strict=True)
+    return found.cast(pl.String) if found.dtype == pl.Null else found

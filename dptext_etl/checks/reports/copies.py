@@ -8,16 +8,20 @@ delta on every row, and the class becomes approximate. It is taken only where th
 `copy_gate_false_alarm`, next to a cap of measure "approx" (`checks/gates/`); otherwise the counts are a report. Nothing
 here drops, redraws or marks a row.
 
-In addition to whole copies, rows are counted that share an n-gram with their originals (`shared_ngrams`); the two share
-beta.
+In addition to whole copies, rows are counted that share an n-gram with their originals: k words in a row, at any place.
+The two share beta. A row of n draws shares k words in a row with any one reference text of n words with probability at
+most n^2 * p^k: there are n^2 pairs of places, and k released words in a row are k given words with probability at most
+p^k (`common_prefixes.word_chance`). The configuration alone decides k.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +29,17 @@ import polars as pl
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import tally
+from dptext_etl.checks.common_prefixes import word_chance
+from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.checks.poisson_binomial import grouped_threshold
-from dptext_etl.checks.reports.shared_ngrams import ngram_chances, ngram_words
-from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import InputError, seam
 from dptext_etl.families.by_word import WordByWord, by_word
 from dptext_etl.guarantee import fine
 from dptext_etl.policy import Policy
+
+if TYPE_CHECKING:
+    from dptext_etl.checks.candidate import Candidate
+
 
 COPIES = "copies_within_chance"
 COPIES_CATCHES = "Texts that came back as they were more often than the mechanism can make them, anywhere in the run."
@@ -50,20 +58,15 @@ class CopyCount:
     """Counts the texts of one column that equal their normalized originals.
 
     It adds up over shards and stays inside the boundary.
-
-    Attributes:
-        copies: Rows of at least one draw whose release equals the original, lower-cased, its words joined by blanks.
-        rows_by_draws: Number of draws -> rows with so many draws, without those that had none.
-        words_kept: Words that stand at their original place in rows of equal length.
-        words_compared: Words of those rows.
-        shared_ngrams: Rows that share an n-gram with their originals (`shared_ngrams.ngram_words`); stored as "runs".
     """
 
+    # rows of at least one draw whose release equals the original, lower-cased, its words joined by blanks
     copies: int = 0
+    # number of draws -> rows with so many draws, without those that had none
     rows_by_draws: Mapping[int, int] = field(default_factory=dict)
-    words_kept: int = 0
-    words_compared: int = 0
-    shared_ngrams: int = 0
+    words_kept: int = 0  # words that stand at their original place in rows of equal length
+    words_compared: int = 0  # words of those rows
+    shared_ngrams: int = 0  # rows that share an n-gram with their originals (`ngram_words`); stored as "runs"
 
     def __add__(self, other: CopyCount) -> CopyCount:
         draws = {*self.rows_by_draws, *other.rows_by_draws}
@@ -252,3 +255,56 @@ def _report(  # noqa: PLR0917
     found, gating = count.copies if ngram is None else count.shared_ngrams, policy.copy_gate_false_alarm is not None
     expected, sampled = float(np.dot(chances, rows)), not counts_all(policy)
     return CopyReport(name, column, total, found, expected, allowed, beta, gating, ngram, sampled)
+
+
+TEXT = 200
+CHANCE = 1e-3
+LEAST = 3
+"""An n-gram has so many words that at most one text of 200 words in a thousand shares one by chance; at least 3."""
+
+
+def ngram_words(mechanism: WordByWord) -> int | None:
+    """Return how many words an n-gram of a column has; None where chance makes shared n-grams of any length."""
+    largest = word_chance(mechanism)
+    if largest >= 1:
+        return None
+    words = max(LEAST, math.ceil(math.log(CHANCE / TEXT**2) / math.log(largest)))
+    return words if words <= mechanism.n_max else None
+
+
+def ngram_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Bound the chance that a row of so many draws shares an n-gram with any one reference text of as many words."""
+    words = ngram_words(mechanism)
+    if words is None:
+        return np.ones(len(draws))
+    bound = draws.astype(np.float64) ** 2 * word_chance(mechanism) ** words * (1 + 1e-12)
+    return np.where(draws < words, 0.0, np.minimum(1.0, bound))
+
+
+class CopyGate(Gate):
+    """Judges the counts of one text column; a release has one such gate per column."""
+
+    needs_markers = False
+
+    def __init__(self, policy: Policy, found: CopyReport) -> None:
+        super().__init__(policy)
+        self._report = found
+
+    @classmethod
+    def applies(cls, policy: Policy) -> bool:
+        """Judge only where the policy sets `copy_gate_false_alarm`."""
+        return policy.copy_gate_false_alarm is not None
+
+    @classmethod
+    def over(cls, candidate: Candidate) -> Sequence[Self]:
+        """Make one gate per column that was counted."""
+        return tuple(cls(candidate.policy, found) for found in cls.reports(candidate.policy, candidate.copies))
+
+    @classmethod
+    @abstractmethod
+    def reports(cls, policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
+        """Return the counts next to their bounds, one per column."""
+
+    def verdict(self) -> Verdict:
+        """Return the decision alone: the count itself is an exact statistic of raw text and stays inside."""
+        return self._report.gate()

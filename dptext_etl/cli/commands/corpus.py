@@ -60,9 +60,8 @@ def build(
     A corpus is published text by definition: never build one from texts that you privatize.
     """
     from dptext_etl.cli.render import terminal
-    from dptext_etl.corpora import building, cards
-    from dptext_etl.corpora.cleaning import Cleaning
-    from dptext_etl.corpora.sources import Source
+    from dptext_etl.corpora import building
+    from dptext_etl.corpora.cleaning import Cleaning, Source
 
     fewest, most = _range(words)
     terminal.note("this command assumes that the sources are public: their texts are published as they are")
@@ -79,7 +78,7 @@ def build(
         share=share,
     )
     built = building.build([Source(path, column) for path in sources], out, options, terminal.note)
-    _tell(cards.facts(built), as_json=as_json)
+    _tell(building.card_facts(built), as_json=as_json)
     if not as_json:
         terminal.say(f'\nin a policy: mechanism = {{ name = "surrogate", corpus = "{out}" }}')
 
@@ -91,9 +90,9 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show what a corpus is: its size, hash, license, provenance, encoder, and the hit rates that were calibrated."""
-    from dptext_etl.corpora import Corpus, cards
+    from dptext_etl.corpora import Corpus, building
 
-    _tell(cards.facts(Corpus.open(corpus)), as_json=as_json)
+    _tell(building.card_facts(Corpus.open(corpus)), as_json=as_json)
 
 
 @app.command(cls=Command, epilog=epilog(CALIBRATE, CALIBRATED))
@@ -115,14 +114,14 @@ def calibrate(
     The corpus's hash changes.
     """
     from dptext_etl.cli.render import terminal
-    from dptext_etl.corpora import Corpus, recalibrating
-    from dptext_etl.corpora.sources import Source
+    from dptext_etl.corpora import Corpus, building
+    from dptext_etl.corpora.cleaning import Source
 
     terminal.note("this command assumes that the texts are public: never calibrate on texts that you privatize")
     before = Corpus.open(corpus)
     sources = [Source(path, column, label) for path in public]
-    found = recalibrating.recalibrate(before, sources)
-    after = recalibrating.write(before, found, sources, out)
+    found = building.recalibrate(before, sources)
+    after = building.write_recalibrated(before, found, sources, out)
     shown: dict[str, Any] = {"out": str(after.path.parent), "sha256": after.sha256, "replaces": before.sha256}
     shown["hits"] = {f"{hit.epsilon:g}": round(hit.hit, 4) for hit in found}
     if as_json:

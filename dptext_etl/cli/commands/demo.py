@@ -53,8 +53,8 @@ def demo(
 
     All texts are invented by us and public. Only for this reason may the demo show them next to the released texts.
     """
-    from dptext_etl.cli.demo import fault, surrogate
-    from dptext_etl.cli.demo.folder import DemoFolder
+    from dptext_etl.cli.demo import fault
+    from dptext_etl.cli.demo.folder import DemoFolder, release
 
     place = DemoFolder(folder)
     if planted_bug:
@@ -65,7 +65,7 @@ def demo(
     terminal.note(f"writing {place.path}: invented reviews, a key, a policy")
     place.prepare()
     terminal.note("releasing two months as surrogates: a corpus, then dptext run")
-    released = surrogate.release(place)
+    released = release(place)
     engine = "dagster" if dagster and find_spec("dagster") else "run"
     terminal.note(
         "releasing two months under CusText with " + ("the Dagster job" if engine == "dagster" else "dptext run")

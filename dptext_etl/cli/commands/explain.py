@@ -66,17 +66,17 @@ def explain(
     """
     from dptext_etl import catalog, extensions
     from dptext_etl.cli import lean, parameters
-    from dptext_etl.cli.render import divided, mechanism_facts, model_facts, terminal, unlinked_facts, word_facts
+    from dptext_etl.cli.render import divided, mechanism_facts, terminal, unlinked_facts, word_facts
     from dptext_etl.families.words import WordMechanism
 
     found: dict[str, Any]
     lean.without_pandas()
     if extensions.known("postprocesses", name):
-        from dptext_etl.cli.render import postprocess_facts
-
         step = catalog.load_postprocess(name)
-        found = dict.fromkeys(KEYS) | postprocess_facts.of(name, step, parameters.parse(step, name, parameter))
-        terminal.emit(found) if as_json else postprocess_facts.show(found)
+        found = dict.fromkeys(KEYS) | mechanism_facts.postprocess_facts(
+            name, step, parameters.parse(step, name, parameter)
+        )
+        terminal.emit(found) if as_json else mechanism_facts.show_postprocess(found)
         return
     kind = catalog.load(name)
     given = parameters.parse(kind, name, parameter)
@@ -106,7 +106,7 @@ def explain(
         found["example"] = word_facts.worked(mechanism, word_facts.known(mechanism, word) if word == WORD else word)
     if mechanism.allocation is not None:
         found["allocation"] = divided.facts(mechanism, text)
-    found |= {**model_facts.of(mechanism, words), "note": note}
+    found |= {**mechanism_facts.model_facts(mechanism, words), "note": note}
     if unlinked is not None:
         found["unlinked"] = unlinked_facts.of([mechanism], unlinked)
     if mechanism.computing is not None:

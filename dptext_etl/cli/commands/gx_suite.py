@@ -39,7 +39,7 @@ def gx_suite(
     from dptext_etl.extras import install
 
     try:
-        from dptext_etl.checks.great_expectations.suite_file import write_suite
+        from dptext_etl.checks.great_expectations.expectations import write_suite
     except ModuleNotFoundError as missing:
         raise PolicyError(f"{missing.name} is not installed", install("gx")) from None
     name, path = write_suite(policy, output, downstream=downstream or bool(public), public=public or ())

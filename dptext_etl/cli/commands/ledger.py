@@ -24,7 +24,7 @@ _NOT_HELD = "the journal does not hold the anchor of event {}: it was cut, rewri
 @app.command(cls=Command, epilog=epilog("dptext ledger show --ledger ledger.db", ("amounts", "releases")))
 def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """List the releases: class, disclosures, records, largest spend of a record. Internal, not for publication."""
-    from dptext_etl.cli.render import balance, terminal
+    from dptext_etl.cli.render import terminal
 
     with opened(ledger, id_key) as book:
         releases = book.show()
@@ -46,7 +46,7 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
     rows = [
         (
             *(item[name] for name in columns),
-            balance.amount(item["max_eps_pure"]),
+            terminal.amount(item["max_eps_pure"]),
             "draws made" if item["expost"] else "worst case",
             f"10^{item['log10_odds']}",
             [f"{version['version']} ({version['rows']:,} rows)" for version in item["published"]],
@@ -70,7 +70,7 @@ def remaining(
     as_json: Json = False,
 ) -> None:
     """Show for each scope how much of their cap subjects (or records) have used, and how much is left."""
-    from dptext_etl.cli.render import balance, terminal
+    from dptext_etl.cli.render import terminal
 
     with opened(ledger, id_key) as book:
         scopes = [_balance(book, pinned, subject) for pinned in book.caps()]
@@ -78,7 +78,7 @@ def remaining(
         terminal.emit({"amounts": AMOUNTS, "scopes": scopes})
         return
     for found in scopes:
-        balance.show(found)
+        terminal.show_balance(found)
     if not scopes:
         terminal.say("nothing has been charged yet")
 

@@ -1,4 +1,4 @@
-"""Read facts about mechanisms from their types, defaults, docstrings and guarantees."""
+"""Read facts about mechanisms and post-processings from their types, defaults, docstrings, and guarantees."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
+from dptext_etl.cli.render import terminal
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from dptext_etl.guarantee import Guarantee
+    from dptext_etl.guarantee import Guarantee, Spend
     from dptext_etl.mechanism import Mechanism
+    from dptext_etl.postprocessing import PostProcess
 
 
 def parameters(kind: type[BaseModel]) -> list[dict[str, Any]]:
@@ -141,8 +144,6 @@ def _attributes(kind: type[BaseModel]) -> dict[str, str]:
 
 def show_parameters(entries: Sequence[Mapping[str, Any]]) -> None:
     """Show parameters to people; each entry is one of `parameters`, with its `value`."""
-    from dptext_etl.cli.render import terminal
-
     terminal.heading("Parameters")
     names = ("name", "type", "default", "value", "meaning")
     rows = [[entry[name] for name in names] for entry in ({**item, **_required(item)} for item in entries)]
@@ -151,3 +152,65 @@ def show_parameters(entries: Sequence[Mapping[str, Any]]) -> None:
 
 def _required(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {"default": "required"} if entry["required"] else {}
+
+
+DELTAS = (1e-6, 1e-9)
+RECORDS = (1, 10)
+"""Numbers of records of one person that are released together."""
+
+
+def model_facts(mechanism: Mechanism, words: int) -> dict[str, Any]:
+    """Return the mechanism's facts about one draw or about its noise, and `conversions` of the cost of a text."""
+    from dptext_etl.mechanism import worst_spend
+
+    found = {name: facts for name, facts in mechanism.described().items() if name != "table"}
+    return {**found, "conversions": _converted(worst_spend(mechanism, words))} if found else {}
+
+
+def _converted(spend: Spend) -> list[dict[str, Any]]:
+    """Return the least known epsilon at a fixed delta, with its rule, for one record and for several of a person."""
+    from dptext_etl.accounting import joint, least
+    from dptext_etl.guarantee import MICRO
+
+    found = []
+    for records in RECORDS:
+        for delta in DELTAS:
+            bound = least(joint([spend] * records, delta))
+            found.append({"records": records, "delta": delta, "epsilon": bound.epsilon / MICRO, "rule": bound.rule})
+    return found
+
+
+_FREE = "0: it sees released texts alone, and must have learned from public texts (or from other records, per record)"
+_USE = 'postprocess = [{{ name = "{name}", … }}] in a [[column]] of a policy; runs alone carry it out'
+
+
+def postprocess_facts(name: str, kind: type[PostProcess], given: dict[str, Any]) -> dict[str, Any]:
+    """Return facts about a post-processing; those of its model where the parameters name one."""
+    from dptext_etl import catalog
+
+    required = [key for key, field in kind.model_fields.items() if field.is_required() and key not in given]
+    step = kind.example() if required else catalog.build_postprocess({"name": name, **given})
+    note = f"{', '.join(required)}: taken from its small example; set your own with -p" if required else None
+    return {
+        "name": name,
+        "summary": summary(kind),
+        "publishable": True,
+        "parameters": [{**item, "value": getattr(step, item["name"])} for item in parameters(kind)],
+        "configuration": step.configuration(),
+        "cfg": step.cfg(),
+        "spend": {"epsilon": 0, "delta": 0, "because": _FREE, "training_provenance": step.provenance},
+        "consent": [_USE.format(name=name)],
+        "computing": None if step.computing is None else step.computing.as_dict(),
+        "note": note,
+    }
+
+
+def show_postprocess(found: dict[str, Any]) -> None:
+    """Show these facts to people."""
+    terminal.say(found["summary"])
+    terminal.heading("Cost")
+    terminal.pairs({"spend": found["spend"]["because"], "learned from": found["spend"]["training_provenance"] or "?"})
+    show_parameters(found["parameters"])
+    terminal.say(f"A policy uses it so: {found['consent'][0]}")
+    if found["note"]:
+        terminal.say(f"\n{found['note']}.")

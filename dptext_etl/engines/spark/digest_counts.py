@@ -1,27 +1,33 @@
 """Count digests among all rows of a cluster: tasks pack them by their first bits, others count each pack whole.
 
 A row here is a pack: a name, the number of its bucket, and bytes. Digests of one bucket and name meet in one task, so
-the counts of all tasks add up (`checks.repeats`). The last word of a name says what is done with the pack; packs of
+the counts of all tasks add up (`checks.buckets`). The last word of a name says what is done with the pack; packs of
 other kinds pass unchanged.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pyarrow as pa
 
-from dptext_etl.checks.buckets import Cells
-from dptext_etl.checks.repeats import Counted, counted
+from dptext_etl import errors
+from dptext_etl.checks.buckets import Cells, Counted, counted
+from dptext_etl.engines.spark.shards import local_frame
+from dptext_etl.errors import DPTextError, bare, seam
+from dptext_etl.runner.shard.records import StagedShard
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
 
 SCHEMA = "name string, bucket int, cells binary"
 DIGESTS = "w"
@@ -36,16 +42,10 @@ Work = Callable[[str, Iterable[tuple[int, Cells]]], Iterable["Pack"]]
 
 
 class Pack(NamedTuple):
-    """A row that travels between tasks, or to the driver.
+    """A row that travels between tasks, or to the driver."""
 
-    Attributes:
-        name: What it holds.
-        bucket: What all its cells have in common, such as their first bits; any number for other packs.
-        cells: The bytes.
-    """
-
-    name: str
-    bucket: int
+    name: str  # what it holds
+    bucket: int  # what all its cells have in common, such as their first bits; any number for other packs
     cells: bytes
 
 
@@ -77,7 +77,7 @@ def batch_of(packs: Iterable[Pack]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=["name", "bucket", "cells"])
 
 
-def met(frame: DataFrame, tasks: int | None = None, **work: Work) -> DataFrame:
+def exchanged(frame: DataFrame, tasks: int | None = None, **work: Work) -> DataFrame:
     """Bring the packs of a bucket together in one task, which counts digests and does what is asked for other kinds."""
     spread = frame.repartition("bucket") if tasks is None else frame.repartition(tasks, "bucket")
     return spread.sortWithinPartitions("name", "bucket").mapInArrow(partial(_done, work), SCHEMA)
@@ -137,3 +137,74 @@ def _parsed(name: str) -> tuple[str, str, int]:
     """Take the name of a pack of cells apart: what they are, their kind, and bytes per cell; no kind for others."""
     what, _, last = name.rpartition(" ")
     return (what, last[0], int(last[1:])) if last[1:].isdigit() else (name, "", 0)
+
+
+Do = Callable[[int, StagedShard], Iterable[Pack]]
+"""Does something with a staged shard, which has a place in the order of the run."""
+DoText = Callable[[int, str], Iterable[Pack]]
+"""Does something with a text of ours, which has a place in the order of the run."""
+
+_REFUSED = "refused"
+
+
+def over_shards(spark: SparkSession, shards: Iterable[StagedShard], do: Do) -> DataFrame:
+    """Do something with each staged shard on an executor."""
+    return over_texts(spark, [json.dumps(shard.as_dict()) for shard in shards], partial(_with_shard, do))
+
+
+def over_texts(spark: SparkSession, records: list[str], do: DoText) -> DataFrame:
+    """Do something with each text of ours on an executor, one per task."""
+    from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+    schema = StructType([StructField("place", IntegerType()), StructField("shard", StringType())])
+    rows = pl.DataFrame({"place": pl.Series(range(len(records)), dtype=pl.Int32), "shard": records})
+    frame = local_frame(spark, rows, schema)
+    if hasattr(frame, "repartitionById"):
+        spread = frame.repartitionById(len(records), "place")
+    else:  # before Spark 4.1
+        spread = frame.repartitionByRange(len(records), "place")
+    return spread.mapInArrow(_task(do), SCHEMA)
+
+
+def refuse(packs: Iterable[Pack]) -> None:
+    """Raise what an executor refused with its type and message."""
+    for pack in packs:
+        if pack.name == _REFUSED:
+            name, message, hint = json.loads(pack.cells)
+            raise getattr(errors, name, DPTextError)(message, hint)
+
+
+def _with_shard(do: Do, place: int, record: str) -> Iterable[Pack]:
+    return do(place, StagedShard.from_json(record))
+
+
+def _task(do: DoText) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for pack in _done_texts(do, batches):
+            yield batch_of([pack])
+
+    return work
+
+
+@bare
+def _done_texts(do: DoText, batches: Iterator[pa.RecordBatch]) -> Iterator[Pack]:
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    try:
+        with seam("reading staged rows on an executor", DPTextError):
+            for batch in batches:
+                for place, record in zip(*(_values(batch, at) for at in range(2)), strict=True):
+                    yield from do(place, record)
+    except DPTextError as failure:
+        yield refusal(failure)
+
+
+def refusal(failure: DPTextError) -> Pack:
+    """Write a refusal of ours as a pack, which `refuse` reads."""
+    if type(failure) is DPTextError:
+        raise failure
+    return Pack(_REFUSED, -1, json.dumps([type(failure).__name__, failure.message, failure.hint]).encode())
+
+
+def _values(batch: pa.RecordBatch, at: int) -> list[Any]:
+    values: list[Any] = batch.column(at).to_pylist()
+    return values

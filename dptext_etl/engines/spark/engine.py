@@ -6,32 +6,34 @@ Driver and executors share storage under one path for staging and sink, or an ob
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from inspect import signature
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.engines.engine import Engine, Work
-from dptext_etl.engines.spark.asking import require_workers
-from dptext_etl.engines.spark.compute import compute
 from dptext_etl.engines.spark.examine import examine, open_table, present
 from dptext_etl.engines.spark.judging import judge
-from dptext_etl.engines.spark.ledger_url import require_reach
-from dptext_etl.engines.spark.profile import gpu_profile
-from dptext_etl.engines.spark.shards import numbers
-from dptext_etl.engines.spark.shipping import is_local
-from dptext_etl.engines.spark.store_parts import write_to_store
-from dptext_etl.engines.spark.writing import write
-from dptext_etl.errors import PolicyError
+from dptext_etl.engines.spark.session import require_workers
+from dptext_etl.engines.spark.shards import numbers, planted
+from dptext_etl.engines.spark.task_messages import watched
+from dptext_etl.engines.spark.tasks import SCHEMA, TaskConfig, read, refused_first, task, written
+from dptext_etl.engines.spark.worker_policy import is_local, require_reach, worker_columns
+from dptext_etl.engines.spark.writing import write, write_to_store
+from dptext_etl.errors import DPTextError, PolicyError, seam
+from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
+from dptext_etl.runner.anchoring import take_in
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.parts import Writer
+from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.planting import canary_sets
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.source.examined import Examined
-from dptext_etl.runner.source.roles import Table
+from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.staged import StagedRun
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ class SparkEngine(Engine["DataFrame"]):
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[Done]:
         """Let the executors take the shards through the phase."""
-        return compute(work, phase, meter, gpu_profile(self._frame.sparkSession, self._gpus))
+        return _compute(work, phase, meter, gpu_profile(self._frame.sparkSession, self._gpus))
 
     def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
         """Let the executors show the staged rows to the gates."""
@@ -96,3 +98,77 @@ class SparkEngine(Engine["DataFrame"]):
             write_to_store(self._frame.sparkSession, writer, shards, each)
         else:
             write(self._frame.sparkSession, writer, shards, each)
+
+
+_AGAIN = (
+    "see the executors' logs. Every record is charged once: run it again, and it continues after the committed shards"
+)
+
+
+def _compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) -> list[Done]:
+    """Take all shards through a phase (see `Engine.compute`)."""
+    config = _task_config(work, phase)
+    shards = numbers(work.source, work.attempt.policy)
+    rows = planted(work.source.rows, work.plans, shards, work.attempt.policy)
+    given = {} if profile is None or phase == "reserve" else {"profile": profile}
+    made = rows.mapInArrow(task(config), SCHEMA, **given)
+    with watched(config.markers, meter.add), seam("computing on Spark", DPTextError, _AGAIN):
+        found = [row[0] for row in made.collect()]
+    _take_in(work.attempt)
+    return [read(record) for record in sorted(found, key=refused_first)]
+
+
+def _take_in(attempt: Attempt) -> None:
+    """Remember the ledger's head in the place of what each task wrote into a store."""
+    spec = attempt.policy.ledger
+    if attempt.layout.memory.remote:
+        with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
+            take_in(ledger, attempt.layout.memory.shelf(), attempt.policy, attempt.job)
+
+
+def _task_config(work: Work[DataFrame], phase: Phase) -> TaskConfig:
+    attempt, spark = work.attempt, work.source.table.frame.sparkSession
+    policy = attempt.policy
+    shards = len(numbers(work.source, policy))
+    planted_rows = -(-len(work.plans) // shards) * max(len(plan.rows) for plan in work.plans)
+    return TaskConfig(
+        policy=written(policy),
+        columns=worker_columns(spark, attempt.columns),
+        names=wanted_columns(policy),
+        refs=work.refs,
+        job=attempt.job,
+        staging=attempt.layout.inside.absolute(),
+        memory=attempt.layout.memory.absolute(),
+        step=shards,
+        most=policy.shard_rows + planted_rows,
+        phase=phase,
+        checkpoint=work.checkpoint,
+    )
+
+
+def gpu_profile(spark: Any, gpus: int) -> Any:
+    """Return the resource profile that gives every task `gpus` GPUs, or None for 0."""
+    if not gpus:
+        return None
+    if isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 0:
+        raise PolicyError("gpus_per_task is a whole number, 0 or more")
+    if is_local(spark):
+        msg = "a local master hands out no GPUs: tasks that request one would wait for ever"
+        raise PolicyError(msg, "leave gpus_per_task out: a local run uses the device that its mechanism finds")
+    try:
+        from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
+    except ImportError:
+        made = None
+    else:
+        with seam("asking Spark for GPUs", PolicyError, "executors need spark.executor.resource.gpu.amount"):
+            wanted = TaskResourceRequests().cpus(1).resource("gpu", gpus)
+            made = ResourceProfileBuilder().require(wanted).build
+    if made is None or not _takes_profiles():
+        raise PolicyError("gpus_per_task needs Spark 4.0 or newer", "set spark.task.resource.gpu.amount instead")
+    return made
+
+
+def _takes_profiles() -> bool:
+    from pyspark.sql import DataFrame
+
+    return "profile" in signature(DataFrame.mapInArrow).parameters

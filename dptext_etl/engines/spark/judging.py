@@ -1,42 +1,64 @@
-"""Judge a staged run on the executors: they read the files, and the driver gets counts and canary rows."""
+"""Judge a staged run on the executors: they read the files, and the driver gets counts and canary rows.
+
+Each task shows a staged shard to every gate. What the gates have seen comes back, and digests for other tasks to count.
+Staged cells are compared with the ledger, each range of whose index is read once, by one task. For this, cells travel
+twice: those of one range of hashed ids meet in a task, which finds their places in the ledger; those of one batch of
+the ledger meet in another, which reads what was committed there.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import secrets
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from dptext_etl.checks import Candidate, Verdict
+from dptext_etl.checks import Verdict
+from dptext_etl.checks.buckets import Cells, Counted
+from dptext_etl.checks.candidate import Candidate, batches, count
 from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.judging import made, search
-from dptext_etl.checks.ledger_comparison import LookedUp
-from dptext_etl.checks.repeats import Counted
-from dptext_etl.checks.staged_rows import count
+from dptext_etl.checks.judging import feed, feed_rewritten, made, search
+from dptext_etl.checks.ledger_comparison import CellCounts, batches_of, compared, located, range_bits
 from dptext_etl.device import threads
-from dptext_etl.engines.spark.digest_counts import collected, counts_of, tasks_for
-from dptext_etl.engines.spark.gate_tasks import STATES, GateOrder, keyed, show
-from dptext_etl.engines.spark.ledger_join import LookUps, found_in, looked_up
-from dptext_etl.engines.spark.ledger_url import for_workers
-from dptext_etl.engines.spark.shard_jobs import over_shards, refuse
-from dptext_etl.engines.spark.task_messages import Board
-from dptext_etl.engines.spark.tasks import written
-from dptext_etl.engines.spark.watching import watched
-from dptext_etl.engines.spark.worker_policy import carried_columns
-from dptext_etl.errors import GateError, InputError, seam
-from dptext_etl.runner.reload import planted
+from dptext_etl.engines.spark.digest_counts import (
+    Pack,
+    collected,
+    counts_of,
+    exchanged,
+    grouped,
+    of_kind,
+    over_shards,
+    packed,
+    refusal,
+    refuse,
+    tasks_for,
+)
+from dptext_etl.engines.spark.task_messages import Markers, markers_of, watched
+from dptext_etl.engines.spark.tasks import policies, written
+from dptext_etl.engines.spark.worker_policy import for_workers, worker_columns
+from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
+from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.ledger.retrying import patient
+from dptext_etl.policy import LedgerSpec
+from dptext_etl.runner.place import Place
+from dptext_etl.runner.reload import plans_of, planted
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.staged import StagedRun
 from dptext_etl.side_by_side import in_order
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dptext_etl.ledger.audit.committed_index import Lookup
+
 
 _HINT = "nothing was published, and no gate has fired; the executors' logs say more"
 
@@ -45,36 +67,36 @@ def judge(
     spark: SparkSession, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]
 ) -> tuple[Verdict, ...]:
     """Judge a staged run by every gate (see `Engine.judge`)."""
-    order = _order(spark, staged)
-    candidate = replace(candidate, counted=order.rows)
+    config = _gate_config(spark, staged)
+    candidate = replace(candidate, counted=config.rows)
     with seam("evaluating the gates", GateError, _HINT):
         staging = Staging(staged.layout.shelf)
         gates = keyed(made(candidate, in_order(partial(_columns, staging), staged.shards, threads())))
-        look_ups = LookUps.of(gates, for_workers(staged.policy.ledger))
-        order = replace(order, bits=look_ups.bits)
+        lookups = LedgerLookups.of(gates, for_workers(staged.policy.ledger))
+        config = replace(config, bits=lookups.bits)
         staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
-        with watched(order.board, seen):
-            shown = over_shards(spark, staged.shards, partial(show, order))
-            packs = collected(looked_up(shown, look_ups, tasks_for(order.rows * len(staged.refs))))
+        with watched(config.markers, seen):
+            shown = over_shards(spark, staged.shards, partial(show, config))
+            packs = collected(compared_with_ledger(shown, lookups, tasks_for(config.rows * len(staged.refs))))
         refuse(packs)
         states = {pack.bucket: pickle.loads(pack.cells) for pack in packs if pack.name == STATES}  # noqa: S301  (ours)
         for place in range(len(staged.shards)):
             for name, gate in gates.items():
                 gate.merge(states[place].get(name, {}))
-        _add_counts(gates, counts_of(packs), found_in(packs))
+        _add_counts(gates, counts_of(packs), cell_counts(packs))
         search(gates.values(), candidate)
         return tuple(gate.verdict() for gate in gates.values())
 
 
-def _order(spark: SparkSession, staged: StagedRun) -> GateOrder:
+def _gate_config(spark: SparkSession, staged: StagedRun) -> GateTaskConfig:
     policy, staging = staged.policy, staged.layout.inside.absolute()
-    return GateOrder(
+    return GateTaskConfig(
         policy=written(policy),
-        columns=carried_columns(spark, policy.column_policies()),
+        columns=worker_columns(spark, policy.column_policies()),
         refs=tuple(staged.refs.items()),
         partition=staged.partition,
         staging=staging,
-        board=Board.of(staging, f"{secrets.token_hex(16)}-gates"),
+        markers=markers_of(staging, f"{secrets.token_hex(16)}-gates"),
         canaries=json.dumps(planted(staged.canaries)),
         id_type=staged.canaries[0].id_dtype,
         rows=sum(_rows(staged)),
@@ -109,9 +131,167 @@ def _columns(staging: Staging, shard: StagedShard) -> pl.Schema:
         raise
 
 
-def _add_counts(gates: dict[str, Gate], counts: dict[str, Counted], found: dict[str, LookedUp]) -> None:
+def _add_counts(gates: dict[str, Gate], counts: dict[str, Counted], found: dict[str, CellCounts]) -> None:
     for name, gate in gates.items():
         for what, repeats in gate.repeats().items():
             repeats.add_counted(counts.get(f"{name}:{what}", Counted()))
         for what, cells in gate.lookups().items():
-            cells.add_counted(found.get(f"{name}:{what}", LookedUp()))
+            cells.add_counted(found.get(f"{name}:{what}", CellCounts()))
+
+
+STATES = "states"
+"""Name of the packs that hold what gates have seen of a shard."""
+
+
+@dataclass(frozen=True)
+class GateTaskConfig:
+    """What executors need to make the gates of a run: names, places, references and ids of canary rows, but no key."""
+
+    policy: str  # the run's policy as JSON, without storage options
+    columns: tuple[str, ...]  # the policies of its text columns, each in the JSON of `WorkerPolicy`
+    refs: tuple[tuple[str, ReleaseRef], ...]  # pinned release of each text column, by name
+    partition: str | None  # name of the partition, or None
+    staging: Place  # the place of the run's staging
+    markers: Markers
+    canaries: str  # the canary rows of all shards, as `reload.planted` writes them, in JSON
+    id_type: pl.DataType
+    rows: int  # rows of all shards, canary rows included
+    bits: int = 0  # by how many leading bits the ledger's index is cut into ranges
+
+
+def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
+    """Name gates, so that those of one process find their equals in another.
+
+    >>> keyed([])
+    {}
+    """
+    found: dict[str, Gate] = {}
+    for gate in gates:
+        found[f"{gate.name}/{sum(name.partition('/')[0] == gate.name for name in found)}"] = gate
+    return found
+
+
+def show(config: GateTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
+    """Show a staged shard to every gate."""
+    with config.staging.opened() as shelf:
+        gates, states = patient(partial(_fed, config, shard, Staging(shelf)))
+    yield Pack(STATES, place, pickle.dumps(states))
+    yield from cells_of(gates, config.bits)
+    for name, gate in gates.items():
+        for what, repeats in gate.repeats().items():
+            for rows in repeats.drain():
+                yield from packed(f"{name}:{what}", rows)
+
+
+def _fed(
+    config: GateTaskConfig, shard: StagedShard, staging: Staging
+) -> tuple[dict[str, Gate], dict[str, dict[str, Any]]]:
+    run = _candidate(config)
+    staging.require(shard)
+    part = staging.path(shard)
+    columns = pl.Schema(pl.read_parquet_schema(part))
+    spec = run.policy.ledger
+    with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
+        gates = keyed(made(replace(run, parts=(part,), ledger=ledger), [columns]))
+        for gate in gates.values():
+            gate.look_at_columns(columns)
+        feed(gates.values(), batches(part))
+        if shard.post:
+            feed_rewritten(gates.values(), staging.post(shard))
+        states = {name: gate.state() for name, gate in gates.items()}
+    config.markers.done(shard.index, count(part))
+    return gates, states
+
+
+@lru_cache(maxsize=2)
+def _candidate(config: GateTaskConfig) -> Candidate:
+    """Describe the run once per worker process; planning the canary rows again takes time."""
+    policy, columns = policies(config.policy, config.columns)
+    policy = policy.placed(columns)
+    canaries = plans_of(json.loads(config.canaries), policy, config.partition, config.id_type)
+    return Candidate(policy, (), canaries, 0, None, dict(config.refs), counted=config.rows, looked_up_elsewhere=True)
+
+
+CELLS, PLACED = "i", "p"
+"""Kinds of packs: cells by range of their hashed ids, and cells with their places by batch of the ledger."""
+FOUND = "found"
+"""Kind of the packs that hold counts."""
+
+Buckets = Iterable[tuple[int, Cells]]
+Answer = Callable[["Lookup", str, Cells], tuple[CellCounts, list[Pack]]]
+"""Looks cells up: what it counted, and packs for the next step."""
+
+
+@dataclass(frozen=True)
+class LedgerLookups:
+    """What executors need to look cells up: names and references, but no key."""
+
+    ledger: LedgerSpec  # the ledger, as workers find it
+    # the release and the chain of post-processing of every list of cells, by name
+    releases: dict[str, tuple[ReleaseRef, str | None]]
+    bits: int  # by how many leading bits the index is cut into ranges
+
+    @classmethod
+    def of(cls, gates: dict[str, Gate], ledger: LedgerSpec) -> LedgerLookups:
+        """Say what gates look up."""
+        every = {
+            f"{name}:{what}": cells.lookup for name, gate in gates.items() for what, cells in gate.lookups().items()
+        }
+        most = max((lookup.entries() for lookup in every.values()), default=0)
+        return cls(ledger, {name: (lookup.ref, lookup.chain) for name, lookup in every.items()}, range_bits(most))
+
+
+def cells_of(gates: dict[str, Gate], bits: int) -> Iterator[Pack]:
+    """Pack the cells that gates hold, by range of their hashed ids."""
+    for name, gate in gates.items():
+        for what, held in gate.lookups().items():
+            for cells in held.drain():
+                yield from packed(f"{name}:{what}", cells, CELLS, bits)
+
+
+def compared_with_ledger(packs: DataFrame, config: LedgerLookups, tasks: int) -> DataFrame:
+    """Let executors compare the cells in a frame of packs with the ledger, and count digests on the way."""
+    placed = exchanged(packs, tasks, **{CELLS: partial(_answered, config, _locate)})
+    return exchanged(placed, tasks, **{PLACED: partial(_answered, config, _compare)})
+
+
+def cell_counts(packs: Iterable[Pack]) -> dict[str, CellCounts]:
+    """Add up the counts of cells, by the name of their list."""
+    total: dict[str, CellCounts] = {}
+    for name, counts in of_kind(packs, FOUND):
+        total[name] = total.get(name, CellCounts()).plus(CellCounts(*counts))
+    return total
+
+
+def _locate(lookup: Lookup, name: str, cells: Cells) -> tuple[CellCounts, list[Pack]]:
+    placed = located(lookup, cells)
+    batches = batches_of(placed)
+    stand = batches >= 0
+    return CellCounts(uncommitted=int((~stand).sum())), list(grouped(name, placed[stand], batches[stand], PLACED))
+
+
+def _compare(lookup: Lookup, _: str, cells: Cells) -> tuple[CellCounts, list[Pack]]:
+    return compared(lookup, cells), []
+
+
+@bare
+def _answered(config: LedgerLookups, answer: Answer, name: str, buckets: Buckets) -> Iterator[Pack]:
+    """Answer bucket by bucket, with the ledger open for as long as the task has cells of this name.
+
+    A shard may have shown its rows to a gate that another shard lacks the columns for: such a gate is left out.
+    """
+    if name not in config.releases:
+        return
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    try:
+        with seam("looking up staged rows on an executor", DPTextError), ExitStack() as stack:
+            opened = partial(Ledger.open, config.ledger.url, config.ledger.id_key, create=False)
+            lookup = stack.enter_context(patient(opened)).lookup(*config.releases[name])
+            total = CellCounts()
+            for _, cells in buckets:
+                counts, packs = patient(partial(answer, lookup, name, cells))
+                total = total.plus(counts)
+                yield from packs
+            yield Pack(f"{name} {FOUND}", -1, json.dumps(total).encode())
+    except DPTextError as failure:
+        yield refusal(failure)

@@ -1,22 +1,37 @@
-"""Open a Spark session for a command: a configured one, or otherwise a local one."""
+"""Open a Spark session for a command, ask its workers whether they can compute, and read files as Spark frames.
+
+Frames have the same columns and types as in Polars. A question goes to the workers by value, because a worker that
+lacks the package cannot load a function of it: is the package there, which version of it, and of which libraries.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl import extras
+import polars as pl
+from pydantic import BaseModel, ConfigDict
+
+from dptext_etl import __version__, extras
 from dptext_etl.device import DTYPE_SETTING, SETTING
-from dptext_etl.errors import PolicyError, seam
+from dptext_etl.errors import DPTextError, InputError, PolicyError, seam
+from dptext_etl.extensions import distribution
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.source.roles import open_table
+from dptext_etl.runner.source.table import READ_HINT, Files
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
 
 _SURROUNDINGS = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_CONF_DIR")
 """Environment variables of a configured Spark: spark-submit, its arguments, a Connect server, a settings folder."""
@@ -72,3 +87,167 @@ def require_spark() -> None:
     home = os.environ.get("JAVA_HOME")
     if not (Path(home, "bin", "java").is_file() if home else shutil.which("java")):
         raise PolicyError("the Spark engine needs a Java runtime, and none was found", JAVA)
+
+
+_TEXT_FORMATS = {
+    "csv": {"header": "true", "multiLine": "true", "escape": '"', "mode": "FAILFAST", "enforceSchema": "false"},
+    "ndjson": {"mode": "FAILFAST"},
+}
+
+
+def read_source(spark: SparkSession, policy: Policy, partition: str | None = None) -> DataFrame:
+    """Read a policy's source: Parquet, CSV or NDJSON."""
+    layout = Layout.of(policy, partition)
+    files = Files.find(layout)
+    if files.version is not None:
+        msg = f"a source in the format {files.format} is not read by the command on Spark"
+        raise InputError(msg, f'spark.read.format("{files.format}") reads it: give that frame to run_frame')
+    paths = [path if "://" in path else f"file://{path}" for path in files.paths]
+    if files.format == "parquet":
+        with seam("opening the source with Spark", InputError, READ_HINT):
+            return spark.read.parquet(*paths)
+    table = open_table(policy, layout)
+    found = pl.Schema({name: table.schema.get(name, pl.String()) for name in _names(files)})
+    return read_text(spark, paths, files.format, found)
+
+
+def read_text(spark: SparkSession, paths: list[str], file_format: str, schema: pl.Schema) -> DataFrame:
+    """Read CSV or NDJSON files with the types that Polars finds in them."""
+    reader = spark.read.options(**_TEXT_FORMATS[file_format])
+    if file_format == "csv":  # "" is an empty text, nothing at all is null; by default Spark makes both null
+        reader = reader.option("nullValue", secrets.token_hex(16))
+    with seam("opening files with Spark", InputError, READ_HINT):
+        reader = reader.schema(_spark_schema(schema))
+        return reader.csv(paths) if file_format == "csv" else reader.json(paths)
+
+
+def _names(files: Files) -> list[str]:
+    with seam("reading the source", InputError, READ_HINT):
+        return files.scan(all_text=True).collect_schema().names()
+
+
+def _spark_schema(schema: pl.Schema) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(pl.DataFrame(schema=schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema)
+
+
+_ROWS = 4096
+"""Rows of the question: Spark makes a task per slot of them, up to this many."""
+_SHOWN = 3
+_HINT = (
+    f"give every worker {extras.DISTRIBUTION} {__version__} with its extra spark: install it there, send an archive of "
+    "an environment (spark.archives), or use an image that has it (docs/spark.md, The package on the workers); and set "
+    "PYSPARK_PYTHON to the Python that has it"
+)
+_VERSIONS = "PYTHON_VERSION_MISMATCH"
+_NO_PYTHON = ("Cannot run program", "error=2")
+_NO_SPARK = ("No module named pyspark", "No module named 'pyspark'")
+
+
+class Answer(BaseModel):
+    """What a worker says of itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str
+    python: str
+    version: str | None  # version of `dptext_etl` there, or None if it is not there
+    module: str | None = None  # module that does not import, or None if all do
+    error: str | None = None  # type of the error of that import
+
+    def lack(self, packages: Mapping[str, str]) -> str | None:
+        """Say what this worker lacks; None if it lacks nothing."""
+        if self.version is None and self.module is not None:
+            return f"cannot import dptext_etl: {extras.DISTRIBUTION} is not installed there"
+        if self.version != __version__:
+            return f"have {extras.DISTRIBUTION} {self.version}, and the driver has {__version__}"
+        if missing := next((name for module, name in packages.items() if _within(module, self.module)), None):
+            return f"lack {missing}: pip install {missing}"
+        if self.module is not None:
+            return f"have {extras.DISTRIBUTION}, but cannot import {self.module} ({self.error})"
+        return None
+
+
+def require_workers(spark: Any, modules: Iterable[str], parts: Iterable[object] = ()) -> int:
+    """Refuse a session whose workers cannot import the package, or have another version of it than the driver.
+
+    A small job asks as many tasks as the session has slots now. Executors that start later are not asked.
+    """
+    packages = {type(part).__module__: distribution(part) for part in parts}
+    answers = _answers(spark, (*modules, *packages))
+    lacks: dict[str, list[str]] = {}
+    for answer in sorted(answers, key=lambda one: (one.host, one.python)):
+        if lack := answer.lack(packages):
+            lacks.setdefault(lack, []).append(f"{answer.host} ({answer.python})")
+    if lacks:
+        said = "; ".join(f"{_places(places, len(answers))} {lack}" for lack, places in lacks.items())
+        raise PolicyError(f"workers of Spark cannot compute here: {said}", _HINT)
+    return len(answers)
+
+
+def _within(module: str, package: str | None) -> bool:
+    return package is not None and f"{module}.".startswith(f"{package}.")
+
+
+def _places(places: list[str], asked: int) -> str:
+    more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+    return f"{len(places)} of {asked}, {', '.join(places[:_SHOWN])}{more},"
+
+
+def _answers(spark: Any, modules: tuple[str, ...]) -> set[Answer]:
+    from pyspark.sql.functions import udf
+
+    asked = udf(_question(modules), "string", useArrow=False)  # an Arrow function needs pyarrow to be asked
+    try:
+        rows = spark.range(_ROWS).select(asked("id").alias("said")).collect()
+    except Exception as exc:  # noqa: BLE001  (every version of Spark has classes of its own)
+        failure = _failure(exc)
+    else:
+        return {Answer.model_validate_json(text) for text in {row.said for row in rows}}
+    raise failure
+
+
+def _failure(exc: Exception) -> DPTextError:
+    """Say why workers did not answer; the question holds no data, but Spark's words stay in Spark's log."""
+    said = str(exc)
+    if _VERSIONS in said:
+        what = "workers of Spark have another Python than the driver; major and minor version must be the same"
+    elif all(mark in said for mark in _NO_PYTHON):
+        what = "workers of Spark have no Python at the path of PYSPARK_PYTHON (or spark.pyspark.python)"
+    elif any(mark in said for mark in _NO_SPARK):
+        what = "the Python of Spark's workers lacks pyspark"
+    else:
+        what = f"workers of Spark did not answer a small job ({type(exc).__name__}); Spark's log says why"
+    return PolicyError(what, _HINT)
+
+
+def _question(modules: tuple[str, ...]) -> Callable[[int], str]:
+    """Make the function that runs on workers: it holds no name of this package, so that pickle takes it by value."""
+    known: list[str] = []
+
+    def ask(_row: int) -> str:
+        if known:
+            return known[0]
+        import importlib
+        import json
+        import socket
+        import sys
+        import time
+
+        time.sleep(0.1)  # so that no slot takes the tasks of the others
+        said = {"host": socket.gethostname(), "python": sys.executable, "version": None}
+        try:
+            for module in ("dptext_etl", *modules):
+                said["module"] = module
+                imported = importlib.import_module(module)
+                said["version"] = said["version"] or getattr(imported, "__version__", "unknown")
+        except Exception as exc:  # noqa: BLE001  (whatever a broken library raises)
+            said["module"] = getattr(exc, "name", None) or said["module"]
+            said["error"] = type(exc).__name__
+        else:
+            del said["module"]
+        known.append(json.dumps(said))
+        return known[0]
+
+    return ask

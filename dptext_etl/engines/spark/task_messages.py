@@ -1,18 +1,18 @@
-"""Share a notice board between the driver and the tasks of one run, in the run's staging folder or store.
+"""Share marker files between the driver and the tasks of one run, in the run's staging folder or store.
 
-The board proves that the executors reach the place of staging. It counts finished rows and signals tasks to stop. A
-task that outlives its run finds no board and stops.
+The markers prove that the executors reach the place of staging. They count finished rows and signal tasks to stop. A
+task that outlives its run finds no markers and stops.
 """
 
 from __future__ import annotations
 
 import shutil
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from threading import Event, Thread
 from typing import ClassVar
 
 from dptext_etl.errors import DPTextError, InputError
@@ -27,74 +27,30 @@ _UP = "up"
 
 
 @dataclass(frozen=True)
-class Board(ABC):
-    """Empty files whose names hold counts, but no id and no text.
-
-    Attributes:
-        place: The place of staging.
-        name: Name of the board.
-        looks: Seconds between two looks at it.
-    """
+class FolderMarkers:
+    """Empty files in a folder of the staging folder, whose names hold counts, but no id and no text."""
 
     place: Place
     name: str
-    looks: ClassVar[float] = 0.5
-
-    @staticmethod
-    def of(place: Place, name: str) -> Board:
-        """Return the board of that name at the place of staging."""
-        return StoreBoard(place, name) if place.remote else FolderBoard(place, name)
-
-    @abstractmethod
-    def put_up(self) -> None:
-        """Make the board, and remove the boards of runs that were killed."""
-
-    @abstractmethod
-    def take_down(self) -> None:
-        """Remove the board; tasks that still run will stop at their next shard."""
-
-    @abstractmethod
-    def require(self) -> None:
-        """Refuse a machine that does not see the board."""
-
-    @abstractmethod
-    def done(self, number: int, rows: int) -> None:
-        """Mark a shard as done; marking it twice changes nothing."""
-
-    @abstractmethod
-    def rows_done(self) -> int:
-        """Count the rows of the shards that are done."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """Tell all tasks to stop before their next shard."""
-
-    @property
-    @abstractmethod
-    def stopped(self) -> bool:
-        """Return True if tasks shall stop."""
-
-
-class FolderBoard(Board):
-    """A folder in the staging folder."""
+    poll_seconds: ClassVar[float] = 0.5
 
     @property
     def folder(self) -> Path:
-        """The folder."""
+        """Return the folder of the markers."""
         return self.place.folder / f"{_PREFIX}{self.name}"
 
-    def put_up(self) -> None:
-        """Make the folder."""
+    def create(self) -> None:
+        """Make the markers, and remove those of runs that were killed."""
         for old in self.folder.parent.glob(f"{_PREFIX}*"):
             shutil.rmtree(old, ignore_errors=True)
         durable.private_folder(self.folder)
 
-    def take_down(self) -> None:
-        """Remove the folder."""
+    def remove(self) -> None:
+        """Remove the markers; tasks that still run will stop at their next shard."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def require(self) -> None:
-        """Write a file."""
+        """Refuse a machine that does not see the markers."""
         try:
             (self.folder / "seen").touch()
         except OSError as exc:
@@ -106,40 +62,43 @@ class FolderBoard(Board):
         raise InputError(msg, hint + 'write staging = "/shared/folder" into the policy')
 
     def done(self, number: int, rows: int) -> None:
-        """Write an empty file."""
+        """Mark a shard as done; marking it twice changes nothing."""
         if self.folder.is_dir():
             (self.folder / f"{number}-{rows}").touch()
 
     def rows_done(self) -> int:
-        """List the folder."""
+        """Count the rows of the shards that are done."""
         return _rows(path.name for path in self.folder.glob("*-*"))
 
     def stop(self) -> None:
-        """Write an empty file."""
+        """Tell all tasks to stop before their next shard."""
         if self.folder.is_dir():
             (self.folder / _STOP).touch()
 
     @property
     def stopped(self) -> bool:
-        """Look for the folder and the file."""
+        """Return True if tasks shall stop."""
         return not self.folder.is_dir() or (self.folder / _STOP).exists()
 
 
-class StoreBoard(Board):
-    """Objects below one name in the staging store."""
+@dataclass(frozen=True)
+class StoreMarkers:
+    """Empty objects below one name in the staging store, whose names hold counts, but no id and no text."""
 
-    looks = 3.0
+    place: Place
+    name: str
+    poll_seconds: ClassVar[float] = 3.0
 
-    def put_up(self) -> None:
+    def create(self) -> None:
         """Write an object."""
         store = _store(self.place)
         store.delete(*store.names(_BOARDS))
         store.put(self._named(_UP), b"")
 
-    def take_down(self) -> None:
+    def remove(self) -> None:
         """Delete the objects: first the one that tasks look for."""
         store = _store(self.place)
-        with suppress(InputError):  # what is left goes with the next board
+        with suppress(InputError):  # what is left goes when the next markers are made
             store.delete(self._named(_UP))
             store.delete(*store.names(self._named("").rstrip("/")))
 
@@ -169,7 +128,7 @@ class StoreBoard(Board):
         return _rows(name for path in names if "-" in (name := path.rpartition("/")[2]))
 
     def stop(self) -> None:
-        """Write another content, if the board is up."""
+        """Write another content, if the markers are there."""
         store = _store(self.place)
         if store.tag(self._named(_UP)) is not None:
             store.put(self._named(_UP), _STOP.encode())
@@ -184,6 +143,14 @@ class StoreBoard(Board):
         return f"{_BOARDS}/{self.name}/{name}"
 
 
+Markers = FolderMarkers | StoreMarkers
+
+
+def markers_of(place: Place, name: str) -> Markers:
+    """Return the markers of that name at the place of staging."""
+    return StoreMarkers(place, name) if place.remote else FolderMarkers(place, name)
+
+
 def _rows(names: Iterable[str]) -> int:
     return sum(int(name.partition("-")[2]) for name in names)
 
@@ -191,3 +158,40 @@ def _rows(names: Iterable[str]) -> int:
 @lru_cache(maxsize=8)
 def _store(place: Place) -> Objects:
     return place.objects()
+
+
+@contextmanager
+def watched(markers: Markers, report: Callable[[int], object], *, idle: bool = False) -> Iterator[None]:
+    """Make markers for the block, and report the rows that tasks finish, from a thread of its own."""
+    over, failures = Event(), list[DPTextError]()
+
+    def watch() -> None:
+        seen = 0
+        while True:
+            last = over.wait(markers.poll_seconds)
+            try:
+                now = markers.rows_done()
+            except InputError:  # of a store that is away: what is held is held on to
+                now = seen
+            if now > seen or idle:
+                try:
+                    report(now - seen)
+                except DPTextError as failure:
+                    failures.append(failure)
+                    markers.stop()
+                    return
+                seen = now
+            if last:
+                return
+
+    thread = Thread(target=watch, name="dptext-progress", daemon=True)
+    markers.create()
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        markers.remove()
+        if failures:
+            raise failures[0]

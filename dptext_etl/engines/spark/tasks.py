@@ -20,10 +20,9 @@ from functools import lru_cache, partial
 import pyarrow as pa
 
 from dptext_etl import errors
-from dptext_etl.engines.spark.ledger_url import for_workers
 from dptext_etl.engines.spark.shards import pieces
-from dptext_etl.engines.spark.task_messages import Board
-from dptext_etl.engines.spark.worker_policy import Carried
+from dptext_etl.engines.spark.task_messages import Markers, markers_of
+from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers
 from dptext_etl.errors import DPTextError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.retrying import patient
@@ -41,39 +40,25 @@ _DEFECT = "this is a defect; its message is not repeated, because it may quote a
 
 
 @dataclass(frozen=True)
-class Order:
-    """The instructions for tasks: names, places, references and hashes, but no key and no text.
+class TaskConfig:
+    """The instructions for tasks: names, places, references and hashes, but no key and no text."""
 
-    Attributes:
-        policy: The run's policy as JSON, without storage options.
-        columns: The policies of its text columns, each in the JSON of `Carried`.
-        names: The columns of a row, in their order.
-        refs: Pinned release of each text column.
-        job: Name of the attempt in the ledger.
-        staging: The place of the run's staging.
-        memory: The place that all releases and partitions share.
-        step: Number of shards of the run.
-        most: Largest number of rows that are computed together, canary rows included.
-        phase: "reserve" or "release".
-        checkpoint: Called after every step, for tests.
-    """
-
-    policy: str
-    columns: tuple[str, ...]
-    names: tuple[str, ...]
-    refs: Mapping[str, ReleaseRef]
-    job: str
-    staging: Place
-    memory: Place
-    step: int
-    most: int
-    phase: Phase
-    checkpoint: Checkpoint
+    policy: str  # the run's policy as JSON, without storage options
+    columns: tuple[str, ...]  # the policies of its text columns, each in the JSON of `WorkerPolicy`
+    names: tuple[str, ...]  # the columns of a row, in their order
+    refs: Mapping[str, ReleaseRef]  # pinned release of each text column
+    job: str  # name of the attempt in the ledger
+    staging: Place  # the place of the run's staging
+    memory: Place  # the place that all releases and partitions share
+    step: int  # number of shards of the run
+    most: int  # largest number of rows that are computed together, canary rows included
+    phase: Phase  # "reserve" or "release"
+    checkpoint: Checkpoint  # called after every step, for tests
 
     @property
-    def board(self) -> Board:
-        """Return the notice board of the phase."""
-        return Board.of(self.staging, f"{self.job}-{self.phase}")
+    def markers(self) -> Markers:
+        """Return the markers of the phase."""
+        return markers_of(self.staging, f"{self.job}-{self.phase}")
 
 
 def written(policy: Policy) -> str:
@@ -82,30 +67,30 @@ def written(policy: Policy) -> str:
     return json.dumps(sent.model_dump(mode="json", by_alias=True, exclude={"storage_options"}))
 
 
-def task(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def task(config: TaskConfig) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Make the function that `mapInArrow` sends to the executors."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for record in records(order, batches):
+        for record in records(config, batches):
             yield pa.RecordBatch.from_pydict({"record": [record]})
 
     return work
 
 
 @bare
-def records(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    """Carry out an order on the rows of a task, and yield the result of every shard as JSON."""
+def records(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
+    """Compute the rows of a task, and yield the result of every shard as JSON."""
     os.environ.setdefault("DPTEXT_THREADS", "1")
     _take_gpus()
     try:
         with seam("computing on an executor", DPTextError, _DEFECT):
-            for done in _work(order, batches):
+            for done in _work(config, batches):
                 yield json.dumps({"done": asdict(done)})
     except DPTextError as error:
         if type(error) is DPTextError:  # this is not a refusal of ours, so another attempt may succeed
             raise
-        with suppress(DPTextError):  # a machine that does not reach the board says why all the same
-            order.board.stop()
+        with suppress(DPTextError):  # a machine that does not reach the markers says why all the same
+            config.markers.stop()
         yield json.dumps({"refused": [type(error).__name__, error.message, error.hint]})
 
 
@@ -135,28 +120,28 @@ def _take_gpus() -> None:
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(given.addresses))
 
 
-def _work(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[Done]:
+def _work(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Done]:
     shards: Shards | None = None
     with ExitStack() as held:
-        for number, planted in pieces(batches, order.names, order.most, order.step):
+        for number, planted in pieces(batches, config.names, config.most, config.step):
             if shards is None:
-                order.board.require()
-                shelves = [held.enter_context(place.opened()) for place in (order.staging, order.memory)]
-                shards = patient(partial(_shards, order, *shelves), lambda: order.board.stopped)
+                config.markers.require()
+                shelves = [held.enter_context(place.opened()) for place in (config.staging, config.memory)]
+                shards = patient(partial(_shards, config, *shelves), lambda: config.markers.stopped)
                 held.callback(shards.ledger.close)
-            if order.board.stopped:
+            if config.markers.stopped:
                 return
-            call = partial(Done.of, shards, planted, number, order.phase)
-            done = patient(call, lambda: order.board.stopped)
-            order.board.done(number, done.rows)
+            call = partial(Done.of, shards, planted, number, config.phase)
+            done = patient(call, lambda: config.markers.stopped)
+            config.markers.done(number, done.rows)
             yield done
 
 
-def _shards(order: Order, shelf: Shelf, memory: Shelf) -> Shards:
-    policy, columns = policies(order.policy, order.columns)
+def _shards(config: TaskConfig, shelf: Shelf, memory: Shelf) -> Shards:
+    policy, columns = policies(config.policy, config.columns)
     ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False)
     staging = Staging(shelf, tag=secrets.token_hex(8))
-    shards = shards_of(policy, columns, order.refs, ledger, order.job, staging, memory, order.checkpoint)
+    shards = shards_of(policy, columns, config.refs, ledger, config.job, staging, memory, config.checkpoint)
     shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
     return shards
 
@@ -164,5 +149,5 @@ def _shards(order: Order, shelf: Shelf, memory: Shelf) -> Shards:
 @lru_cache(maxsize=8)
 def policies(written: str, carried: tuple[str, ...]) -> tuple[Policy, list[ColumnPolicy]]:
     """Read policies once per worker process; verify artifacts and resolve references."""
-    columns = [Carried.model_validate_json(column).column_policy() for column in carried]
+    columns = [WorkerPolicy.model_validate_json(column).column_policy() for column in carried]
     return Policy.parse(json.loads(written)), columns

@@ -1,20 +1,24 @@
-"""Write the parts of a version on the executors; the driver puts them in place."""
+"""Write the parts of a version on the executors: into the folder of the sink, or into its object store.
+
+In a folder, the driver puts the parts in place. In a store, parts are drafted among the files of staging first, because
+the name of a version follows from their hashes. Objects of the sink are written when the ledger has recorded the
+publication. No row passes the driver.
+"""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dptext_etl.engines.spark.digest_counts import Pack
-from dptext_etl.engines.spark.shard_jobs import over_shards, refuse
-from dptext_etl.engines.spark.task_messages import Board
-from dptext_etl.engines.spark.watching import watched
+from dptext_etl.engines.spark.digest_counts import Pack, over_shards, over_texts, refuse
+from dptext_etl.engines.spark.task_messages import Markers, markers_of, watched
 from dptext_etl.errors import InputError, seam
+from dptext_etl.files import sha256
 from dptext_etl.runner.place import Place
 from dptext_etl.runner.publish.parts import Writer, write_part
 from dptext_etl.runner.shard.records import StagedShard
@@ -22,6 +26,7 @@ from dptext_etl.runner.shard.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 AGAIN = "see the executors' logs. Readers still see the version before; run the same policy again"
 
@@ -35,18 +40,18 @@ def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], ea
     if not shards:
         return
     staging = writer.inside.absolute()
-    board = Board.of(staging, f"{secrets.token_hex(16)}-publish")
+    markers = markers_of(staging, f"{secrets.token_hex(16)}-publish")
     with writer.elsewhere() as folder:
-        order = PartOrder(staging, folder, writer.format, board)
-        packs = written(over_shards(spark, shards, partial(draft, order)), board, each, len(shards))
+        config = PartTaskConfig(staging, folder, writer.format, markers)
+        packs = written(over_shards(spark, shards, partial(draft, config)), markers, each, len(shards))
         for pack in sorted(packs, key=lambda pack: pack.bucket):
             rows, digest = json.loads(pack.cells)
             writer.take(folder / pack.name, rows, digest)
 
 
-def written(frame: DataFrame, board: Board, each: Callable[[int], object], wanted: int) -> list[Pack]:
+def written(frame: DataFrame, markers: Markers, each: Callable[[int], object], wanted: int) -> list[Pack]:
     """Let executors do what a frame says, and return a pack for every part."""
-    with watched(board, each, idle=True), seam("writing a version on Spark", InputError, AGAIN):
+    with watched(markers, each, idle=True), seam("writing a version on Spark", InputError, AGAIN):
         packs = [Pack(row[0], row[1], bytes(row[2])) for row in frame.collect()]
     refuse(packs)
     if len(packs) != wanted:
@@ -55,28 +60,93 @@ def written(frame: DataFrame, board: Board, each: Callable[[int], object], wante
 
 
 @dataclass(frozen=True)
-class PartOrder:
-    """What executors need to draft parts.
+class PartTaskConfig:
+    """What executors need to draft parts."""
 
-    Attributes:
-        staging: The place of the staged shards.
-        folder: The folder for drafts.
-        file_format: "parquet", "csv" or "ndjson".
-        board: The notice board.
-    """
-
-    staging: Place
-    folder: Path
-    file_format: str
-    board: Board
+    staging: Place  # the place of the staged shards
+    folder: Path  # the folder for drafts
+    file_format: str  # "parquet", "csv" or "ndjson"
+    markers: Markers
 
 
-def draft(order: PartOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
+def draft(config: PartTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
     """Draft the part of a shard, unless no one waits for it any more."""
-    if order.board.stopped:
+    if config.markers.stopped:
         return
-    path = order.folder / f"{place:05d}-{secrets.token_hex(8)}"
-    with order.staging.opened() as shelf:
-        rows, digest = write_part(Staging(shelf), shard, path, order.file_format)
-    order.board.done(place, rows)
+    path = config.folder / f"{place:05d}-{secrets.token_hex(8)}"
+    with config.staging.opened() as shelf:
+        rows, digest = write_part(Staging(shelf), shard, path, config.file_format)
+    config.markers.done(place, rows)
     yield Pack(path.name, place, json.dumps([rows, digest]).encode())
+
+
+@dataclass(frozen=True)
+class StoreTaskConfig:
+    """What executors need to draft and to move parts."""
+
+    staging: Place  # the place of the staged shards
+    sink: Place  # the place of the published table
+    file_format: str  # "parquet", "csv" or "ndjson"
+    markers: Markers
+
+    @classmethod
+    def of(cls, writer: Writer) -> StoreTaskConfig:
+        """Return the config for a version, with markers of its own."""
+        markers = markers_of(writer.inside, f"{secrets.token_hex(16)}-publish")
+        return cls(writer.inside, writer.sink, writer.format, markers)
+
+
+def write_to_store(
+    spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]
+) -> None:
+    """Let executors draft the parts, and move them later (see `Engine.write`)."""
+    shards = list(shards)
+    if not shards:
+        return
+    config = StoreTaskConfig.of(writer)
+    packs = written(over_shards(spark, shards, partial(draft_object, config)), config.markers, each, len(shards))
+    for pack in sorted(packs, key=lambda pack: pack.bucket):
+        writer.take_object(pack.name, *json.loads(pack.cells))
+    writer.moved_by(partial(_moved, spark, writer))
+
+
+def draft_object(config: StoreTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
+    """Draft the part of a shard among the files of staging, unless no one waits for it any more."""
+    if config.markers.stopped:
+        return
+    with config.staging.opened() as shelf:
+        path = shelf.folder / f"draft-{shard.index:05d}-{secrets.token_hex(8)}"
+        rows, digest = write_part(Staging(shelf), shard, path, config.file_format)
+        shelf.put(path)
+        size = path.stat().st_size
+    config.markers.done(place, rows)
+    yield Pack(path.name, place, json.dumps([rows, digest, size]).encode())
+
+
+def _moved(
+    spark: SparkSession, writer: Writer, parts: Sequence[tuple[str, str, str]], each: Callable[[], object]
+) -> int:
+    """Let executors move parts, and return how many were missing in the sink or held other bytes."""
+    config = StoreTaskConfig.of(writer)
+    frame = over_texts(spark, [json.dumps(part) for part in parts], partial(move, config))
+    packs = written(frame, config.markers, lambda _: each(), len(parts))
+    return sum(int(pack.cells) for pack in packs)
+
+
+def move(config: StoreTaskConfig, place: int, part: str) -> Iterator[Pack]:
+    """Move a part from the store of staging to that of the sink, and look at what the sink holds then."""
+    if config.markers.stopped:
+        return
+    name, target, digest = json.loads(part)
+    store, missing = config.sink.objects(), 0
+    if store.digest(target) != digest:
+        missing = 1
+        with config.staging.opened() as shelf, seam("reading what was staged", InputError, AGAIN):
+            path = shelf.here(shelf.folder / name)
+            if sha256(path) != digest:
+                raise InputError(f"the staged file {name} has changed since it was staged", AGAIN)
+            store.put_file(target, path)
+        if store.digest(target) != digest:
+            raise InputError(f"the object store does not hold {target} as it was written", AGAIN)
+    config.markers.done(place, missing)
+    yield Pack(name, place, b"%d" % missing)

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.corpora.encoder import nearest, products
-from dptext_etl.corpora.sentence_model import SentenceModel
+from dptext_etl.corpora.encoder import SentenceModel, nearest, products
 from dptext_etl.device import Computing, computing
 from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.choice import sentences

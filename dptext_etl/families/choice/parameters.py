@@ -14,8 +14,8 @@ from pydantic import Field, PositiveInt, model_validator
 from dptext_etl.accounting.shuffling import Law
 from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
+from dptext_etl.corpora.corpus import fetched, is_remote
 from dptext_etl.corpora.encoder import MOST_WORDS
-from dptext_etl.corpora.remote import fetched, is_remote
 from dptext_etl.corpora.weights import Weights, near_texts, usual_hit, weights
 from dptext_etl.guarantee import MICRO, exact
 from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism

@@ -22,7 +22,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.artifacts import Artifact, canon, store
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.embeddings.diameter import largest_squared_distance
+from dptext_etl.embeddings.search import largest_squared_distance
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.division import Indices, release_divided
 from dptext_etl.families.parts import parts

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from dptext_etl.checks import Candidate, Verdict, evaluate
-from dptext_etl.checks.lineage import Lineage
-from dptext_etl.checks.reports import copies, failures, rewritten
+from dptext_etl.checks.candidate import Lineage
+from dptext_etl.checks.reports import copies, rewritten
 from dptext_etl.checks.reports.copies import CopyCount
 from dptext_etl.device import threads
 from dptext_etl.errors import bare
@@ -123,7 +123,7 @@ def reports(staged: StagedRun) -> list[Mapping[str, object]]:
     with staged.profile.stage("reports"):
         counted = copies_of(staged)
         made = (*copies.report(staged.policy, counted), *copies.ngram_report(staged.policy, counted))
-        failed = failures.report(shard.failures for shard in staged.shards)
+        failed = rewritten.model_failures(shard.failures for shard in staged.shards)
         again = rewritten.report(staged.policy, (shard.post for shard in staged.shards))
         return [*(item.verdict().as_dict() for item in made), *(item.as_dict() for item in (*failed, *again))]
 

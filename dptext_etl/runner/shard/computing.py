@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.checks.reports.copies import SAMPLE_ROWS, count_copies, counts_all, gate_delta, sample
-from dptext_etl.checks.reports.shared_ngrams import ngram_words
+from dptext_etl.checks.reports.copies import SAMPLE_ROWS, count_copies, counts_all, gate_delta, ngram_words, sample
 from dptext_etl.column import release
 from dptext_etl.families.by_word import by_word
 from dptext_etl.mechanism import Released

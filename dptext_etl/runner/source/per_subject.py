@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from dptext_etl.checks.short_digests import short_digests
+from dptext_etl.checks.buckets import short_digests
 from dptext_etl.errors import InputError, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids

@@ -10,7 +10,7 @@ from typing import Any
 import dptext_etl
 from dptext_etl import extensions
 from dptext_etl.accounting import log10_odds
-from dptext_etl.checks import catalog
+from dptext_etl.checks.gate import load
 from dptext_etl.errors import InputError, bare
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.ledger import Ledger
@@ -146,7 +146,7 @@ def _cap(ledger: Ledger, pinned: Mapping[str, Any]) -> dict[str, Any]:
 
 def _catches(gate: str) -> str:
     """Say what a gate finds; nothing of one that this version does not know."""
-    return catalog.load(gate).catches if extensions.known("gates", gate) else ""
+    return load(gate).catches if extensions.known("gates", gate) else ""
 
 
 def _units(amount: float | str) -> float | str:

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from dptext_etl.checks.reports.failures import NAME
+from dptext_etl.checks.reports.rewritten import MODEL_FAILURES
 from dptext_etl.engines import stage
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger
@@ -109,18 +109,18 @@ def test_failures_on_private_texts_are_charged_counted_and_decide_nothing(films,
     summary = films.run()
     assert summary.published_rows == 60
     assert all(gate["passed"] for gate in summary.gates)
-    (report,) = [item for item in summary.reports if item["name"] == NAME]
+    (report,) = [item for item in summary.reports if item["name"] == MODEL_FAILURES]
     assert report["passed"]
     assert report["counts"]["texts"] >= 12, "and canary rows of foreign words, if they spell such a text"
     assert report["counts"]["draws"] >= 3 * 12
     manifests = list(films.folder.glob("published*manifest*.json"))
     assert manifests
-    assert not any(NAME in path.read_text() for path in manifests), "the count stays inside the boundary"
+    assert not any(MODEL_FAILURES in path.read_text() for path in manifests), "the count stays inside the boundary"
     assert charged(films)[0] == charged(films)[1] >= 60
 
 
 def test_a_run_without_failures_reports_none(films, model):
-    assert NAME not in {item["name"] for item in films.run().reports}
+    assert MODEL_FAILURES not in {item["name"] for item in films.run().reports}
 
 
 def test_what_is_replayed_needs_no_model(films, model):

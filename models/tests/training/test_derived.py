@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from dptext_etl.artifacts import DERIVED, canon
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.embeddings.diameter import largest_squared_distance
+from dptext_etl.embeddings.search import largest_squared_distance
 from dptext_etl.embeddings.vectors import SYNONYMS
 from dptext_etl.mechanisms import custext
 from dptext_etl.mechanisms.custext import CusText
