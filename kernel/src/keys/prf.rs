@@ -4,7 +4,9 @@ use sha2::block_api::compress256;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::errors::{Error, Result};
-use crate::keys::secrets::Key;
+
+/// A key, or a tag that serves as one.
+pub type Key = Zeroizing<[u8; 32]>;
 
 /// Bytes of a block of SHA-256.
 const BLOCK: usize = 64;

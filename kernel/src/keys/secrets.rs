@@ -9,9 +9,8 @@ use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
 use crate::errors::{Error, Result};
+pub use crate::keys::prf::Key;
 use crate::keys::prf::Prf;
-
-pub type Key = Zeroizing<[u8; 32]>;
 
 /// The 32 bytes K of a scope, or L of a ledger.
 pub struct Secret(Key);

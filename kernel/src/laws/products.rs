@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 
 use crate::pages::large_pages;
 
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod plan;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -61,6 +62,15 @@ impl Way {
         }
         ways.push(Self::Portable);
         ways
+    }
+
+    /// The plan of a group, which takes from its words what is met again; no plan where no sum is one of int16.
+    fn plan(self, words: &mut [Words]) -> Plan {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => Plan::new(words),
+            _ => Plan::default(),
+        }
     }
 
     /// The fastest way that passed its self-test.
@@ -176,7 +186,7 @@ impl Queries {
                     }
                 }
             }
-            let plan = if way == Way::Portable { Plan::default() } else { Plan::new(&mut words) };
+            let plan = way.plan(&mut words);
             Group { words, starts, plan }
         };
         Self { way, count: queries.len() / k.max(1), groups: queries.chunks(GROUP * k.max(1)).map(group).collect() }
