@@ -279,7 +279,7 @@ def test_a_linked_release_of_the_same_name_is_another_configuration(make_unlinke
 
 def test_more_records_than_the_delta_allows_are_refused(make_unlinked):
     job = make_unlinked(unlinked={"rows": 200, "delta": 1e-6, "per_subject": 1})
-    bound = job.policy().column_policy().mechanism.n_rec_stated
+    bound = job.policy().column_policy().mechanism.n_rec
     assert bound == 10_000
 
 

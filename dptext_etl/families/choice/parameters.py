@@ -155,7 +155,7 @@ class ChoiceParameters(Mechanism):
         return 0.0 if self.unlinked is None else float(self.unlinked.charged_delta(self.law))
 
     @property
-    def n_rec_stated(self) -> int | None:
+    def n_rec(self) -> int | None:
         """Return the number of records that the delta allows; None without a delta."""
         return None if self.unlinked is None else self.unlinked.most_records(self.law)
 
