@@ -28,7 +28,7 @@ _LOG_NOTHING = 500.0
 _MARGIN = 1e-9
 """Relative margin, far above the rounding errors of the probabilities here (about 1e-11)."""
 _FINE = 150
-"""A bin of the number of hiding records spans 1/150 of its mean, or a third of its deviation where that is more."""
+"""A bin of the number of hiding records spans 1/150 of its mean, or half its deviation less 2 where that is more."""
 _NEAR = 3e-4
 """An epsilon is found to about this part of it, or to a millionth."""
 _MOST_ROWS = 10**7
@@ -293,9 +293,9 @@ def _binned(trials: int, chance: float) -> tuple[list[tuple[int, float]], float]
     counts, masses = _binomial(trials, chance)
     mean = trials * chance - int(counts[0])
     deviation = math.sqrt(trials * chance * (1 - chance))
-    step = max(1, int(max(trials * chance / _FINE, deviation / 3)))
+    step = max(1, int(max(trials * chance / _FINE, deviation / 2 - 2)))
     low, high = max(0, math.floor(mean - 4.5 * deviation)), min(len(counts), math.ceil(mean + 4.5 * deviation))
-    edges = sorted({0, *range(0, low, 4 * step), *range(low, high, step), len(counts)})
+    edges = sorted({0, *range(0, low, 4 * step - 3), *range(low, high, step), len(counts)})
     found = [(int(counts[a]), float(masses[a:b].sum())) for a, b in pairwise(edges)]
     return found, 2 * math.exp(-_LOG_TAIL)
 
@@ -310,7 +310,7 @@ def _binomial(trials: int, chance: float) -> tuple[npt.NDArray[np.int64], Floats
 def _shape(trials: int, chance: float, low: int, high: int) -> Floats:
     """Return the probabilities of binomial counts from `low` to `high` in units of the largest, by their ratios."""
     if chance >= 1:
-        return (np.arange(low, high + 1) == trials).astype(np.float64)
+        return np.asarray(np.arange(low, high + 1) == trials, np.float64)
     k = np.arange(low, high, dtype=np.float64)
     ratio = (trials - k) / (k + 1) * (chance / (1 - chance))
     mode = min(max(math.floor((trials + 1) * chance), low), high) - low

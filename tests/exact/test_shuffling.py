@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from dptext_etl.accounting.shuffling import Law, _binned, _binomial, _gains, _raised, central_epsilon, divergence
@@ -129,9 +130,9 @@ def _every_width(eps: float, rows: int, law: Law) -> float:
 
 
 @cache
-def _masses(trials: int, chance: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _masses(trials: int, chance: float) -> npt.NDArray[np.float64]:
     if chance >= 1:
-        return np.eye(1, trials + 1, trials)[0]
+        return np.asarray(np.arange(trials + 1) == trials, np.float64)
     logs = [math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1) for k in range(trials + 1)]
     k = np.arange(trials + 1)
     return np.asarray(np.exp(np.array(logs) + k * math.log(chance) + (trials - k) * math.log1p(-chance)))
