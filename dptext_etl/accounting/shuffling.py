@@ -27,11 +27,16 @@ _LOG_NOTHING = 500.0
 """Tails of binomial counts below e^-500 count as 0 where only a sign is asked for."""
 _MARGIN = 1e-9
 """Relative margin, far above the rounding errors of the probabilities here (about 1e-11)."""
-_BINS = 120
-"""Bins of the number of hiding records at 1,000 rows; fewer for longer tables, where the number varies less."""
-_LEAST_BINS = 10
+_FINE = 150
+"""A bin of the number of hiding records spans 1/150 of its mean, or half its deviation less 2 where that is more."""
 _NEAR = 3e-4
 """An epsilon is found to about this part of it, or to a millionth."""
+_MOST_ROWS = 10**7
+"""More rows count as so many; fewer hide less."""
+_LARGEST = 16.0
+"""A larger epsilon counts as this one, whose divergence is not smaller; up to it all thresholds below are exact."""
+_RAISES = (0, 8, 24, 64)
+_CLOSE = 1.015
 _ROUNDING = 1e-15
 """Above the rounding errors of one step of a running product or sum, relative to the sum of absolute values."""
 
@@ -83,16 +88,17 @@ def divergence(eps: float, rows: int, law: Law) -> float:
         rows: Number of drawn texts in the multiset, at least.
         law: How each of them is drawn.
     """
+    eps = min(eps, _LARGEST)
     uniform, gain, e = law.uniform, law.gain, math.exp(eps)
     pair = lone = back = 0.0
     width = law.widest
-    hiding, cut = _binned(rows - 1, uniform)
+    hiding, cut = _binned(min(rows, _MOST_ROWS) - 1, uniform)
     for count, mass in hiding:
         size = count + 1
         near, chance = _binomial(size, law.near / law.texts)
         lone += mass * float(chance @ np.maximum(0.0, uniform + gain * near / size - e))
         back += mass * float(chance @ np.maximum(0.0, 1 - e * (uniform + gain * near / size)))
-        found, width = _widest(eps, size, law, width)
+        found, width = _widest(eps, size, law, width, _RAISES if mass > 1e-7 else (0,))
         pair += mass * found
     slack = cut + 8 * math.exp(-_LOG_TAIL) * max(1.0, uniform + gain)
     return (max(pair, lone, back) + slack) * (1 + _MARGIN)
@@ -102,8 +108,8 @@ def divergence(eps: float, rows: int, law: Law) -> float:
 def central_epsilon(rows: int, law: Law, delta: float) -> Fraction:
     """Return an epsilon, in whole millionths, at which the multiset is (epsilon, delta)-private.
 
-    `divergence` confirms it, or it is the loss of one draw, rounded up. It exceeds the smallest epsilon that `divergence`
-    confirms by about 1/3,000 of it or by a millionth at most.
+    `divergence` confirms it, or it is the loss of one draw, rounded up. It exceeds the smallest epsilon that
+    `divergence` confirms by about 1/3,000 of it, or by a millionth.
 
     Args:
         rows: Number of drawn texts in the multiset, at least.
@@ -146,39 +152,66 @@ def _reached(depth: Callable[[int], float], goal: float, high: int) -> int:
     return high
 
 
-def _widest(eps: float, size: int, law: Law, guess: int) -> tuple[float, int]:
-    """Bound the expected excess among `size` texts over all widths of the differences, and say at which it is largest.
-
-    The excess v given k texts in the two differences is raised until it rises in k up to one place and then falls. Its
-    mean f over k ~ Bin(n, p) has the derivative n E[v(k + 1) - v(k)], k ~ Bin(n - 1, p). Positive terms lie at smaller k
-    than negative ones, so the ratio of their sums falls as p grows: f rises and then falls, and a search finds its top.
-    """
+def _widest(eps: float, size: int, law: Law, guess: int, raises: tuple[int, ...]) -> tuple[float, int]:
+    """Bound the expected excess among `size` texts over all widths, and say where it is largest."""
     first, values = _gains(eps, size, _range(size, law.chance(law.widest))[1], law.uniform, law.gain)
-    if not len(values):
-        return 0.0, guess
+    found, width = 0.0, guess
+    for times in raises if len(values) else ():
+        values = _raised(values, first, size, times)
+        size += times
+        found, width = _top(values, first, size, law, width)
+        if found <= _CLOSE * _mean(values, first, size, law.chance(width)):
+            break
+    return found, width
+
+
+def _top(values: Floats, first: int, size: int, law: Law, guess: int) -> tuple[float, int]:
+    """Bound the mean of values of the number k of texts in the differences, over all widths; say where it is largest.
+
+    The values are raised until they rise in k up to one place and then fall. The mean f of such v over k ~ Bin(n, p)
+    has the derivative n E[v(k + 1) - v(k)], k ~ Bin(n - 1, p). Its positive terms lie at smaller k than its negative
+    ones, so the ratio of their sums falls as p grows: f rises and then falls, and a search finds its top. That ratio
+    falls by more than 1e-9 from one width to the next, so a rounded sign moves the top by one width at most.
+    """
+    if law.widest == 1:
+        return _mean(values, first, size, law.chance(1)), 1
     top = int(values.argmax())
-    values[: top + 1] = np.maximum.accumulate(values[: top + 1])
-    values[top:] = np.maximum.accumulate(values[top:][::-1])[::-1]
-    steps = np.diff(values, prepend=0.0)
+    left, right = np.maximum.accumulate(values[:top]), np.maximum.accumulate(values[top:][::-1])[::-1]
+    smooth = np.concatenate([left, right])
+    steps = np.diff(smooth, prepend=0.0)
 
     def rises(width: int) -> bool:
         low, high = _range(size - 1, law.chance(width), _LOG_NOTHING)
         low, high = max(low, first - 1), min(high, first + len(steps) - 2)
         if low > high:
             return high < first + top
-        return float(_shape(size - 1, law.chance(width), low, high) @ steps[low - first + 1 : high - first + 2]) >= 0
-
-    def mean(width: int) -> float:
-        counts, chance = _binomial(size, law.chance(width))
-        low, high = max(int(counts[0]), first), min(int(counts[-1]) + 1, first + len(values))
-        return (
-            float(chance[low - int(counts[0]) : high - int(counts[0])] @ values[low - first : high - first])
-            if low < high
-            else 0.0
-        )
+        shape = _shape(size - 1, law.chance(width), low, high)
+        return float(shape @ steps[low - first + 1 : high - first + 2]) >= 0
 
     width = _last(rises, law.widest, guess)
-    return max(mean(one) for one in {width, min(width + 1, law.widest)}), width
+    return max(_mean(smooth, first, size, law.chance(one)) for one in {width, min(width + 1, law.widest)}), width
+
+
+def _raised(values: Floats, first: int, degree: int, times: int) -> Floats:
+    """Return values, from `first` on, that have the same binomial means with so many trials more than `degree`."""
+    k = np.arange(first, first + len(values) + times, dtype=np.float64)
+    for trials in range(degree + 1, degree + times + 1):
+        longer = np.empty(len(values) + 1)
+        longer[:-1], longer[-1] = values, 0.0
+        share = k[: len(longer)] / trials
+        longer -= share * longer
+        longer[1:] += share[1:] * values
+        values = longer
+    return values
+
+
+def _mean(values: Floats, first: int, trials: int, chance: float) -> float:
+    """Return the mean of values of a binomial count, which are those from `first` on; the others are 0."""
+    counts, chances = _binomial(trials, chance)
+    low, high = max(int(counts[0]), first), min(int(counts[-1]) + 1, first + len(values))
+    if low >= high:
+        return 0.0
+    return float(chances[low - int(counts[0]) : high - int(counts[0])] @ values[low - first : high - first])
 
 
 def _last(holds: Callable[[int], bool], most: int, guess: int) -> int:
@@ -198,9 +231,9 @@ def _last(holds: Callable[[int], bool], most: int, guess: int) -> int:
 
 
 def _gains(eps: float, size: int, most: int, uniform: float, gain: float) -> tuple[int, Floats]:
-    """Return upper bounds of the expected excess if so many of `size` texts, up to `most`, fall into the two differences.
+    """Bound the expected excess if k of `size` texts, up to `most`, fall into the two differences.
 
-    They are numbered from the first number on that is returned; the bounds of all others are 0. With a of k texts in the
+    The bounds belong to the k from the first on that is returned; those of all others are 0. With a of k texts in the
     first difference, a ~ Bin(k, 1/2), the excess is positive from a(k) on, which grows by 0 or 1 as k grows by 1. The
     probabilities of a(k), and of a(k) and more, follow from those of k - 1.
     """
@@ -239,7 +272,7 @@ def _run(operation: np.ufunc, start: float, before: Floats, after: Floats) -> Fl
 
 
 def _mattering(e: float, free: float, most: int) -> tuple[int, int]:
-    """Return the numbers k of texts, up to `most`, for which a(k) and more have 1e-18 or more of Bin(k, 1/2) (Hoeffding).
+    """Return the first and last k, up to `most`, where Bin(k, 1/2) may reach a(k) with 1e-18 or more (Hoeffding).
 
     As a(k) is at least (free + e k) / (1 + e), they have exp(-(2 free + (e - 1) k)^2 / (2 k (1 + e)^2)) at most.
     """
@@ -258,15 +291,12 @@ def _binned(trials: int, chance: float) -> tuple[list[tuple[int, float]], float]
     Fewer hide less, so a bin may count as its smallest member; counts above all bins go to the last one.
     """
     counts, masses = _binomial(trials, chance)
-    bins = min(max(_LEAST_BINS, int(_BINS * math.sqrt(1000 / max(trials, 1000)))), len(counts))
-    middle, spread = trials * chance - int(counts[0]), 4.5 * math.sqrt(trials * chance * (1 - chance))
-    low, high = max(0.0, middle - spread), min(float(len(counts)), middle + spread)
-    edges = np.unique(
-        np.concatenate(
-            [np.linspace(0, low, bins // 12 + 2), np.linspace(low, high, bins // 3 + 1)[:-1], [len(counts)]]
-        ).astype(np.int64)
-    )
-    found = [(int(counts[a]), float(masses[a:b].sum())) for a, b in pairwise(edges.tolist())]
+    mean = trials * chance - int(counts[0])
+    deviation = math.sqrt(trials * chance * (1 - chance))
+    step = max(1, int(max(trials * chance / _FINE, deviation / 2 - 2)))
+    low, high = max(0, math.floor(mean - 4.5 * deviation)), min(len(counts), math.ceil(mean + 4.5 * deviation))
+    edges = sorted({0, *range(0, low, 4 * step - 3), *range(low, high, step), len(counts)})
+    found = [(int(counts[a]), float(masses[a:b].sum())) for a, b in pairwise(edges)]
     return found, 2 * math.exp(-_LOG_TAIL)
 
 
@@ -280,7 +310,7 @@ def _binomial(trials: int, chance: float) -> tuple[npt.NDArray[np.int64], Floats
 def _shape(trials: int, chance: float, low: int, high: int) -> Floats:
     """Return the probabilities of binomial counts from `low` to `high` in units of the largest, by their ratios."""
     if chance >= 1:
-        return (np.arange(low, high + 1) == trials).astype(np.float64)
+        return np.asarray(np.arange(low, high + 1) == trials, np.float64)
     k = np.arange(low, high, dtype=np.float64)
     ratio = (trials - k) / (k + 1) * (chance / (1 - chance))
     mode = min(max(math.floor((trials + 1) * chance), low), high) - low
@@ -288,7 +318,7 @@ def _shape(trials: int, chance: float, low: int, high: int) -> Floats:
 
 
 def _range(trials: int, chance: float, log_tail: float = _LOG_TAIL) -> tuple[int, int]:
-    """Return counts outside of which a binomial count lies with probability e^-log_tail at most, on each side (Chernoff)."""
+    """Return counts outside of which a binomial count lies with e^-log_tail at most, on each side (Chernoff)."""
     mean = trials * chance
     below = math.sqrt(2 * mean * log_tail)
     above = (log_tail + math.sqrt(log_tail**2 + 18 * mean * log_tail)) / 3

@@ -7,11 +7,13 @@ import math
 from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from dptext_etl.accounting.shuffling import Law, _binomial, _gains, central_epsilon, divergence
+from dptext_etl.accounting.shuffling import Law, _binned, _binomial, _gains, _raised, central_epsilon, divergence
 from dptext_etl.corpora.weights import weights
 
 EPSILONS = (0.05, 0.2, 0.5, 0.9)
@@ -94,12 +96,82 @@ def test_known_answers(epsilon: int, near: int, rows: int, known: float) -> None
 
 @pytest.mark.parametrize(("eps", "uniform", "gain"), [(0.1, 0.3, 40.0), (0.4, 0.05, 3.0), (2.0, 0.7, 90.0)])
 def test_the_closed_form_is_the_sum_rounded_up(eps: float, uniform: float, gain: float) -> None:
-    counts, size, e = np.array([0, 1, 2, 7, 40, 200]), 500, Fraction(math.exp(eps))
-    share, more = Fraction(uniform), Fraction(gain)
-    for k, found in zip(counts.tolist(), _gains(eps, size, counts, uniform, gain).tolist(), strict=True):
+    size, e, share, more = 500, Fraction(math.exp(eps)), Fraction(uniform), Fraction(gain)
+    first, values = _gains(eps, size, 200, uniform, gain)
+    for k in (0, 1, 2, 7, 40, 41, 120, 199, 200):
+        found = float(values[k - first]) if 0 <= k - first < len(values) else 0.0
         excess = [share * (1 - e) + more * ((1 + e) * a - e * k) / size for a in range(k + 1)]
         exact = float(sum(math.comb(k, a) * max(Fraction(0), one) for a, one in enumerate(excess)) / 2**k)
-        assert exact <= found <= exact * (1 + 1e-9) + 1e-10
+        assert exact - 1e-18 * (uniform + gain) <= found <= exact * (1 + 1e-9) + 1e-10
+
+
+def _every_width(eps: float, rows: int, law: Law) -> float:
+    """Return the specified bound with every width evaluated, every number of hiding records, and direct sums."""
+    e, uniform, gain = math.exp(eps), law.uniform, law.gain
+    pair, lone, back = np.zeros(law.widest), 0.0, 0.0
+    chances = [min(1.0, 2 * width / law.texts) for width in range(1, law.widest + 1)]
+    for hiding, mass in enumerate(_masses(rows - 1, uniform)):
+        if mass < 1e-25:
+            continue
+        size = hiding + 1
+        k = np.arange(size + 1)
+        excess = np.array(
+            [
+                _masses(n, 0.5)
+                @ np.maximum(0.0, uniform * (1 - e) + gain * ((1 + e) * np.arange(n + 1) - e * n) / size)
+                for n in k.tolist()
+            ]
+        )
+        pair += mass * np.array([_masses(size, chance) @ excess for chance in chances])
+        near = _masses(size, law.near / law.texts)
+        lone += mass * float(near @ np.maximum(0.0, uniform + gain * k / size - e))
+        back += mass * float(near @ np.maximum(0.0, 1 - e * (uniform + gain * k / size)))
+    return max(float(pair.max()), lone, back)
+
+
+@cache
+def _masses(trials: int, chance: float) -> npt.NDArray[np.float64]:
+    if chance >= 1:
+        return np.asarray(np.arange(trials + 1) == trials, np.float64)
+    logs = [math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1) for k in range(trials + 1)]
+    k = np.arange(trials + 1)
+    return np.asarray(np.exp(np.array(logs) + k * math.log(chance) + (trials - k) * math.log1p(-chance)))
+
+
+def _random_laws() -> list[tuple[int, Law, float]]:
+    draw = np.random.default_rng(20)
+    found = []
+    for _ in range(40):
+        texts, rows = int(math.exp(draw.uniform(1.4, 5.5))), int(math.exp(draw.uniform(0, 5)))
+        near = int(draw.integers(1, texts if draw.random() < 0.5 else max(2, texts // 10)))
+        epsilon = Decimal(round(draw.uniform(0.3, 6), 2)).quantize(Decimal("0.01"))
+        found.append((rows, Law(texts, near, *weights(texts, near, epsilon)), 10 ** -draw.uniform(3, 9)))
+    return found
+
+
+@pytest.mark.parametrize("case", range(40))
+def test_the_search_is_no_lower_than_every_width_and_costs_little(case: int) -> None:
+    rows, law, delta = _random_laws()[case]
+    found = float(central_epsilon(rows, law, delta))
+    for eps in (found / 3, found, found * 0.998 - 2e-6):
+        assert divergence(eps, rows, law) >= _every_width(eps, rows, law) * (1 - 1e-10)
+    assert _every_width(found * 0.998 - 2e-6, rows, law) > delta
+
+
+@pytest.mark.parametrize(("trials", "chance"), [(0, 0.3), (1, 0.3), (30, 0.99), (1000, 0.001), (100_000, 0.7)])
+def test_bins_hold_all_counts(trials: int, chance: float) -> None:
+    bins, cut = _binned(trials, chance)
+    assert sum(mass for _, mass in bins) == pytest.approx(1, abs=1e-12)
+    assert bins[0][0] == _binomial(trials, chance)[0][0]
+    assert 0 < cut < 1e-17
+
+
+def test_more_trials_leave_the_means_as_they_are() -> None:
+    values = np.array([0.3, 0.1, 0.7, 0.2])
+    raised = _raised(values, 2, 9, 5)
+    for chance in (0.1, 0.45, 0.8):
+        before, after = _masses(9, chance)[2:6] @ values, _masses(14, chance)[2:11] @ raised
+        assert after == pytest.approx(before, rel=1e-12)
 
 
 def test_more_rows_hide_more() -> None:
