@@ -37,11 +37,12 @@ def of(mechanisms: Iterable[Mechanism], rows: int) -> list[dict[str, Any]]:
 def show(found: Sequence[dict[str, Any]]) -> None:
     """Print the central epsilons, a line per epsilon of a draw."""
     from dptext_etl.cli.render import terminal
+    from dptext_etl.runner.statement.sections import at_most
 
     counts = sorted({item["rows"] for item in found})
     rows = []
     for epsilon in dict.fromkeys(item["epsilon"] for item in found):
-        mine = {item["rows"]: item["central_epsilon"] for item in found if item["epsilon"] == epsilon}
+        mine = {item["rows"]: at_most(item["central_epsilon"]) for item in found if item["epsilon"] == epsilon}
         rows.append((epsilon, *(mine[count] for count in counts)))
     terminal.heading(f"Published unlinked, without ids and order: epsilon of a record at delta = {DELTA:g}")
     terminal.table(("epsilon of a draw", *(f"{count:,} rows" for count in counts)), rows)

@@ -66,7 +66,7 @@ class ChoiceMechanism(ChoiceParameters):
         """Return the spend of that many draws; a text takes `most_positions`.
 
         A draw is pure but not range-bounded: between two texts its loss goes from -epsilon to epsilon. Where only the
-        multiset of draws is published, the pair (epsilon, delta) is the central one (docs/spec/unlinked.md).
+        multiset of draws is published, the pair (epsilon, delta) is the central one (docs/spec/unlinked.md#spend).
         """
         epsilon, tight = self.epsilon_per_draw, self.epsilon_tight
         cost = spend_of_draws(self.guarantee, positions, epsilon, tight, positions=positions, bounded_range=False)
