@@ -32,6 +32,8 @@ def every() -> tuple[type[Gate], ...]:
 
 def judges(policy: Policy, stage: Stage) -> tuple[type[Gate], ...]:
     """Return the gates that judge a stage of the policy's releases, in order."""
+    if policy.synthetic is not None:
+        return tuple(gate for gate in every() if gate.synthetic and stage in gate.stages)
     no_ids = stage is Stage.PUBLISHED and policy.unlinked is not None
     found = (gate for gate in every() if stage in gate.stages and gate.applies(policy))
     return tuple(gate for gate in found if not (no_ids and gate.by_record))

@@ -44,6 +44,7 @@ class Gate(ABC):
         needs_markers: Whether it reads the id column and the canary marker of a staged part. Where a part lacks one of
             them, such a gate is left out; `raw_column_absent` then stops the run.
         by_record: Whether it needs record ids; it judges no published table of an unlinked release, which has none.
+        synthetic: Whether it judges synthetic tables, which hold no released text of a record; other gates never do.
         problems: Names of its counts that must be 0 and that add up over batches of rows. Great Expectations judges a
             gate that names any, without a ledger.
         seen: The attributes that `look_at_columns`, `feed` and `search` change: numbers and `Counter`s, which add up;
@@ -62,6 +63,7 @@ class Gate(ABC):
     asks_ledger: ClassVar[bool] = False
     needs_markers: ClassVar[bool] = True
     by_record: ClassVar[bool] = False
+    synthetic: ClassVar[bool] = False
     problems: ClassVar[tuple[str, ...]] = ()
     seen: ClassVar[tuple[str, ...]] = ()
 

@@ -120,12 +120,18 @@ class Keeper(Reader):
 
     def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
         """Return the release that a column policy names, also a revoked one, or None. Registers nothing."""
-        names = (policy.dataset, policy.column or "", policy.release, policy.mechanism.cfg())
+        return self.find_release(
+            policy.dataset, policy.column or "", policy.release, policy.mechanism.cfg(), policy.nonce
+        )
+
+    def find_release(self, dataset: str, column: str, release: str, cfg: str, nonce: int = 0) -> ReleaseRef | None:
+        """Return the release of these names, also a revoked one, or None. Registers nothing."""
+        names = (dataset, column, release, cfg)
         with self._book.store.snapshot():
             found = self._book.store.row(
                 "select id from release where dataset=? and col=? and release=? and cfg=?", names
             )
-        return None if found is None else ReleaseRef(int(found[0]), *names, policy.nonce)
+        return None if found is None else ReleaseRef(int(found[0]), *names, nonce)
 
     def set_cap(self, scope: Scope, cap: Cap, *, raising: bool = False) -> None:
         """Pin the cap of a scope, or change it; a lower one needs no leave here, because it is asked for by name."""
