@@ -27,7 +27,7 @@ from dptext_etl.checks.sink import LocalSink
 from dptext_etl.checks.table_metadata import shown
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import GateError, InputError, bare, seam
-from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.ledger import Ledger
 from dptext_etl.objects import Objects
 from dptext_etl.policy import Policy, PolicyLike, resolve
 
@@ -51,7 +51,7 @@ def check_published(released: Table, policy: PolicyLike, ledger: Ledger | None =
         else:
             manifest = PublishedManifest.read(released) if _is_sink(released) else None
         tables: list[Table] = [released] if manifest is None else [*manifest.present()]
-        refs = {name: ref for name, ref in _found(policy, ledger).items() if ref is not None}
+        refs = ledger.find_all(policy)
         release = Candidate.published(policy, ledger, refs, manifest)
         gates = [gate for kind in judges(policy, Stage.PUBLISHED) for gate in kind.over(release)]
         search(gates, release)
@@ -59,14 +59,6 @@ def check_published(released: Table, policy: PolicyLike, ledger: Ledger | None =
             for table in tables:
                 _judge(table, gates, policy, None if manifest else published_types(policy))
         return tuple(gate.verdict() for gate in gates)
-
-
-def _found(policy: Policy, ledger: Ledger) -> dict[str, ReleaseRef | None]:
-    """Look up the release of every text column."""
-    if policy.synthetic is not None:
-        names = (policy.dataset, policy.synthetic.column, policy.release, policy.statistic.cfg())
-        return {policy.synthetic.column: ledger.find_release(*names)}
-    return {item.column or "": ledger.find(item) for item in policy.column_policies()}
 
 
 def _is_sink(released: Table) -> TypeGuard[Path]:

@@ -23,7 +23,7 @@ from dptext_etl.ledger.operations.scopes import Pinned
 from dptext_etl.ledger.operations.settle import rebuild
 from dptext_etl.ledger.storage.store import open_store
 from dptext_etl.ledger.terms import Anchor, ReleaseRef, Scope
-from dptext_etl.policy import Cap, ColumnPolicy
+from dptext_etl.policy import Cap, ColumnPolicy, Policy
 
 _REASON = re.compile(r"[\w .:,()/+-]{1,200}", re.ASCII)
 
@@ -120,13 +120,19 @@ class Keeper(Reader):
 
     def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
         """Return the release that a column policy names, also a revoked one, or None. Registers nothing."""
-        return self.find_release(
-            policy.dataset, policy.column or "", policy.release, policy.mechanism.cfg(), policy.nonce
-        )
+        names = (policy.dataset, policy.column or "", policy.release, policy.mechanism.cfg())
+        return self._found(names, policy.nonce)
 
-    def find_release(self, dataset: str, column: str, release: str, cfg: str, nonce: int = 0) -> ReleaseRef | None:
-        """Return the release of these names, also a revoked one, or None. Registers nothing."""
-        names = (dataset, column, release, cfg)
+    def find_all(self, policy: Policy) -> dict[str, ReleaseRef]:
+        """Return the releases that a policy names, by text column, as `find` does; those of no name are left out."""
+        if policy.synthetic is None:
+            found = {item.column or "": self.find(item) for item in policy.column_policies()}
+        else:
+            names = (policy.dataset, policy.synthetic.column, policy.release, policy.statistic.cfg())
+            found = {policy.synthetic.column: self._found(names)}
+        return {name: ref for name, ref in found.items() if ref is not None}
+
+    def _found(self, names: tuple[str, str, str, str], nonce: int = 0) -> ReleaseRef | None:
         with self._book.store.snapshot():
             found = self._book.store.row(
                 "select id from release where dataset=? and col=? and release=? and cfg=?", names

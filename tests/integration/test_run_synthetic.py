@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -63,8 +64,7 @@ def published(job):
 
 
 def ref_of(job, ledger):
-    policy = job.policy()
-    return ledger.find_release(policy.dataset, "review", policy.release, policy.statistic.cfg())
+    return ledger.find_all(job.policy())["review"]
 
 
 def verified(job):
@@ -298,9 +298,7 @@ def test_another_number_of_rows_takes_another_name(make_synthetic):
 def test_a_machine_that_draws_other_rows_keeps_the_first_table(make_synthetic, monkeypatch):
     job = make_synthetic()
     first, before = job.run(), job.files()
-    from dptext_etl.runner.synthetic import staging
-
-    monkeypatch.setattr(staging, "table", lambda *args: table(*args).slice(1).append_column if False else _reversed(*args))
+    monkeypatch.setattr("dptext_etl.runner.synthetic.staging.table", _reversed)
     again = job.run()
     assert (again.changed, again.manifest, job.files()) == (False, first.manifest, before)
     assert "would draw a few other rows" in again.notes[0]
@@ -353,7 +351,7 @@ REFUSED = [
     ({"synthetic": {**SYNTHETIC, "labels": {"column": "topic", "values": ["a"], "names": {"b": "x"}}}}, "names"),
     ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "delta": 1e-5}}}, "delta"),
     ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "name": "pe"}}}, "synthetic.mechanism.name"),
-    ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "width": 1000}}}, "width"),
+    ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "width": 0}}}, "width"),
     ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "epsilon": 1e-4}}}, "epsilon"),
 ]
 
@@ -379,9 +377,9 @@ def test_bad_tables_are_refused_before_any_charge(make_synthetic, reviews, save)
 
 
 def _gx(policy, _):
-    from dptext_etl.checks.great_expectations.expectations import suite
+    from dptext_etl.checks.great_expectations.expectations import suite_for
 
-    return suite(policy)
+    return suite_for(policy)
 
 
 def _dagster(policy, _):
@@ -403,6 +401,7 @@ DOORS = {
     "expression": lambda policy, frame: frame.select(pl.col("review").dptext.privatize(policy, id="id")),
     "column": lambda policy, _: policy.column_policy(),
     "great expectations": _gx,
+    "evaluate": _evaluate,
     "dagster": _dagster,
 }
 

@@ -47,7 +47,8 @@ def at_most(
             theirs = batch.select(policy.id).with_columns(persons.alias(_PERSON))
             parts.append(theirs.filter(persons.hash().is_in(crowded.implode())))
         left_out = beyond(pl.concat(parts), policy.id, _PERSON, most, order)
-    return others(frame, left_out.lazy(), policy.id, scratch)
+    there = scratch if scratch.is_dir() else None  # a plan makes no folders
+    return others(frame, left_out.lazy(), policy.id, there)
 
 
 def beyond(rows: pl.DataFrame, id: str, person: str, most: int, order: Order | None = None) -> pl.DataFrame:  # noqa: A002

@@ -50,6 +50,11 @@ def clear(staging: Staging) -> None:
 
 def claim(attempt: Attempt, drawn: Drawn) -> dict[str, Any]:
     """State what is claimed of the table, and its statistic; all of it is public."""
+    return {**claim_of(attempt), "statistic": said_of(drawn.noisy)}
+
+
+def claim_of(attempt: Attempt) -> dict[str, Any]:
+    """State what is claimed of a table before it is drawn."""
     synthetic, statistic = attempt.synthetic, attempt.statistic
     spend = statistic.charge(CLAIM)
     cost = {"epsilon": spend.eps_approx / MICRO, "delta": spend.delta / FINE}
@@ -70,7 +75,6 @@ def claim(attempt: Attempt, drawn: Drawn) -> dict[str, Any]:
         "largest_rho": spend.rho / MICRO,
         "cfg": statistic.cfg(),
         "synthetic": {"rows": synthetic.rows, **names},
-        "statistic": said_of(drawn.noisy),
     }
 
 
