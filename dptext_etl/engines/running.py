@@ -58,8 +58,14 @@ def run(
     began = time.monotonic()
     policy, engine = resolve(policy), engine or LocalEngine()
     if policy.synthetic is not None:
-        asked = {"partition": partition, "accept_lower_cap": accept_lower_cap}
-        return run_synthetic(policy, engine, **asked, progress=progress, checkpoint=checkpoint)
+        return run_synthetic(
+            policy,
+            engine,
+            partition=partition,
+            accept_lower_cap=accept_lower_cap,
+            progress=progress,
+            checkpoint=checkpoint,
+        )
 
     def every_step() -> RunSummary:
         course = None if progress is None else Course(progress)

@@ -1,6 +1,7 @@
 """Run the policy of a synthetic table: charge and sum, pin, draw, stage, commit, check, publish.
 
-No row is released, so nothing is computed shard by shard: this process sums. Specification: docs/spec/synthetic.md#runs.
+No row is released, so nothing is computed shard by shard: this process sums.
+Specification: docs/spec/synthetic.md#runs.
 """
 
 from __future__ import annotations

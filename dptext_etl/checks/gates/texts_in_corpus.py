@@ -65,7 +65,12 @@ class TextsInCorpus(Gate):
 
     def verdict(self) -> Verdict:
         """Pass if no text is outside."""
-        counts = {"rows": self._rows, "texts": self._texts, "outside": self._outside, "columns": len(self._corpora) or 1}
+        counts = {
+            "rows": self._rows,
+            "texts": self._texts,
+            "outside": self._outside,
+            "columns": len(self._corpora) or 1,
+        }
         said = f"all {self._texts} texts are made of public texts"
         if self._outside:
             said = f"{self._outside} of {self._texts} texts are not made of public texts of the corpus"

@@ -64,7 +64,9 @@ def read_statistic(manifest: str | Path | Mapping[str, Any], corpus: Corpus | st
         said, cfg = column["statistic"], column["cfg"]
         sums = base64.b64decode(said["sums"], validate=True)
     if hashlib.sha256(sums).hexdigest() != said["sha256"]:
-        raise InputError("the sums of the manifest are not those of its hash: it was changed", "`dptext check` says more")
+        raise InputError(
+            "the sums of the manifest are not those of its hash: it was changed", "`dptext check` says more"
+        )
     opened = Corpus.open(corpus) if isinstance(corpus, str) else corpus
     if opened.sha256 != said["corpus_sha256"]:
         raise InputError("the table was drawn from another corpus", f"its SHA-256 is {said['corpus_sha256']}")

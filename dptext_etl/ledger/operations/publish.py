@@ -23,7 +23,7 @@ def publish(book: Book, refs: list[ReleaseRef], version: str, manifest: str, row
         book.releases.require_publishable(ref)
         committed = book.store.row("select committed from tally where release=? and nonce=?", (ref.id, ref.nonce))
         most = committed[0] if committed else 0
-        if rows < 0 or rows > most and not (most and book.releases.is_central(ref)):
+        if rows < 0 or (rows > most and not (most and book.releases.is_central(ref))):
             msg = f"{ref} has {most} committed rows, got a publication of {rows}"
             raise LedgerError(msg, "commit before publishing")
     named = [[ref.id, ref.nonce] for ref in new]

@@ -226,6 +226,7 @@ def seen(layout: Layout, before: Manifest | None, note: str) -> Published:
 
 
 def unchanged(restored: int) -> str:
+    """Say that a run changed nothing, but for parts that were missing."""
     return "nothing changed" + (f"; {restored} damaged or missing parts were written again" if restored else "")
 
 

@@ -15,8 +15,8 @@ def released(found: dict[str, Any]) -> str:
     (column,) = found["columns"]
     labels = f" with labels in {column['synthetic']['label']}" if "label" in column["synthetic"] else ""
     return (
-        f"{found['rows']:,} rows of public texts{labels}. They follow one noisy statistic of {column['name']}, which is "
-        "in the manifest. No text of a record was released, and no row belongs to a record."
+        f"{found['rows']:,} rows of public texts{labels}. They follow one noisy statistic of {column['name']}, "
+        "which is in the manifest. No text of a record was released, and no row belongs to a record."
     )
 
 

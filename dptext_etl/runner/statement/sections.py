@@ -15,7 +15,7 @@ VACUOUS = 30
 
 ASSUMES = {
     "PRF": "the secret key is secret, and HMAC-SHA256 and ChaCha20 look random without it",
-    "TRUSTED_CURATOR": "you keep the exact sums of a synthetic table inside your boundary, and release them with noise alone",
+    "TRUSTED_CURATOR": "you keep the exact sums of a synthetic table inside your boundary, and release only noisy ones",
     "TRUSTED_IDS": "record ids are given inside your boundary; no one outside can have a text released under an id",
     "NO_CRASH_CHANNEL": "whether a process crashed reveals nothing",
     "UNIQUE_IDS": "no two rows share an id and a text",
@@ -269,6 +269,7 @@ def _assumptions(found: dict[str, Any]) -> Section:
 
 
 def _verify(found: dict[str, Any]) -> Section:
+    made = any(map(central.is_synthetic, found["columns"]))
     return Section(
         "How to verify it",
         (
@@ -277,7 +278,7 @@ def _verify(found: dict[str, Any]) -> Section:
         ),
         commands=(
             f"dptext check {found['sink']} --policy POLICY      # gates, files, charges",
-            "dptext audit POLICY                  # the promise itself, computed and attacked",
+            *(() if made else ("dptext audit POLICY                  # the promise itself, computed and attacked",)),
             "dptext ledger verify --ledger URL    # every balance, from the journal",
         ),
     )

@@ -181,8 +181,7 @@ def charge(  # noqa: PLR0917
         if attempt.policy.on_cap == "refuse":
             refuse_over_cap(over)
         require_enough(attempt.policy, {"released": charged.counted.rows, "quarantined": over})
-        if not charged.counted.rows:
-            raise InputError("all records of the source were forgotten or are over the cap", "nothing was spent")
+        _require_any(charged.counted.rows)
         ledger.pin_table(ref, charged.partial.digest.hex())
     except BaseException:
         _give_back(attempt, ledger)
@@ -250,8 +249,15 @@ def _spends(statistic: Statistic, rows: int) -> dict[str, np.ndarray]:
 def _refuse_changed(result: ReserveResult) -> None:
     changed = result.counts[Outcome.CHANGED.name]
     if changed:
-        msg = f"the texts or labels of {changed} records changed since this release took them; it holds one table, whole"
+        msg = (
+            f"the texts or labels of {changed} records changed since this release took them; it holds one table, whole"
+        )
         raise InputError(msg, "nothing was drawn; changed data, or another key, go under a new name, at full spend")
+
+
+def _require_any(records: int) -> None:
+    if not records:
+        raise InputError("all records of the source were forgotten or are over the cap", "nothing was spent")
 
 
 def _give_back(attempt: Attempt, ledger: Ledger) -> None:

@@ -10,7 +10,7 @@ import polars as pl
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import MICRO, Spend
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
 from dptext_etl.runner.balances import Forecast
 from dptext_etl.runner.progress import Listener, Meter
@@ -82,13 +82,14 @@ def _notes(attempt: Attempt, spend: Spend, beyond: int, held: int) -> list[str]:
     synthetic, policy = attempt.synthetic, attempt.policy
     made, most = synthetic.mechanism, synthetic.per_subject
     notes = [
-        f"published are {synthetic.rows:,} public texts that follow one noisy statistic of the column; "
-        "no text of a record is released",
+        f"published are {synthetic.rows:,} public texts that follow one noisy statistic; no record's text is released",
         f"epsilon {at_most(made.epsilon)} at delta {made.delta:g} is that of the whole table for one record",
     ]
     if policy.unit == "subject":
         person = most * spend.eps_approx / MICRO
-        notes.append(f"a person has at most {most} records in it: epsilon {at_most(person)} in all, at delta {made.delta:g}")
+        notes.append(
+            f"a person has at most {most} records in it: epsilon {at_most(person)} in all, at delta {made.delta:g}"
+        )
     else:
         notes.append('unit = "record": a person with k records has k times the loss')
     notes.append("the guarantee is central: it trusts you, who hold the exact sums while the run is under way")

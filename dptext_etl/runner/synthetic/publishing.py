@@ -132,7 +132,7 @@ def _drafted(
         writer.version,
         layout.sink_format,
         None,
-        {name: "String" for name in drawn.rows.columns},
+        dict.fromkeys(drawn.rows.columns, "String"),
         [claim(attempt, drawn)],
         [verdict.name for verdict in verdicts],
         writer.parts,
