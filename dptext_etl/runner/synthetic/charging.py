@@ -202,6 +202,7 @@ def _charged(  # noqa: PLR0917
 ) -> Charged:
     policy, statistic, labels = attempt.policy, attempt.statistic, attempt.synthetic.labels
     counted, answers, partial = Counted(attempt.layout.staging), Counter[str](), Partial.zero(statistic)
+    staging.shelf.remove(*staging.shelf.found("quarantine-*"))  # of other batches
     for index, frame in enumerate(pieces(rows, policy.shard_rows, policy.shard_bytes)):
         with seam("charging the records", DPTextError, _DEFECT):
             ids = canonical_ids(frame[policy.id].to_arrow())
