@@ -1,6 +1,6 @@
 """Describe a synthetic table in a policy: public texts with labels that follow one noisy statistic of a private column.
 
-Specification: docs/spec/synthetic.md.
+Specification: docs/spec/synthetic.md#runs.
 """
 
 from __future__ import annotations
