@@ -323,13 +323,15 @@ def test_a_table_that_is_not_published_waits_in_staging(make_synthetic):
 
 def test_staging_and_sink_may_be_object_stores(make_synthetic, store):
     """The statistic does not depend on where the table lies."""
-    from .object_store import OPTIONS
-
-    job, whole = make_synthetic(sink="s3://bucket/topics", staging="s3://bucket/staging"), make_synthetic("whole")
-    job.values["storage_options"] = OPTIONS | {"endpoint_url": store.url} if hasattr(store, "url") else OPTIONS
+    places = {"sink": "s3://bucket/topics", "staging": "s3://bucket/staging", "storage_options": store.options}
+    job, whole = make_synthetic(**places), make_synthetic("whole")
+    assert job.stop("committed")
     assert job.run().published_rows == 50
     assert all(verdict.passed for verdict in check_published("s3://bucket/topics", job.policy()))
-    assert whole.run().published_rows == 50
+    whole.run()
+    there = scan_published("s3://bucket/topics", store.options).collect()
+    assert there.equals(published(whole))
+    assert not [name for name in store.objects if "synthetic" in name]
 
 
 def test_more_records_than_delta_allows_are_refused(make_synthetic):
