@@ -418,6 +418,24 @@ def _evaluate(policy, _):
     return list(columns_of(policy, Path("elsewhere")))
 
 
+def _audit(policy, _):
+    from dptext_etl_eval.auditing.audit import audit
+
+    return audit(policy)
+
+
+def _sql(policy, _):
+    from dptext_etl.spark.functions import register
+
+    return register(None, "private", policy)
+
+
+def _view(policy, _):
+    from dptext_etl.spark.views import register_view
+
+    return register_view(None, "private", table="raw", policy=policy)
+
+
 DOORS = {
     "privatize": lambda policy, frame: privatize(frame["review"].to_arrow(), frame["id"].to_arrow(), policy),
     "frame": lambda policy, frame: frame.dptext.privatize(policy),
@@ -426,6 +444,9 @@ DOORS = {
     "column": lambda policy, _: policy.column_policy(),
     "great expectations": _gx,
     "evaluate": _evaluate,
+    "audit": _audit,
+    "SQL function": _sql,
+    "SQL view": _view,
     "dagster": _dagster,
 }
 
