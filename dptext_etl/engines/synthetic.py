@@ -14,7 +14,7 @@ from typing import Any
 from dptext_etl.checks import Verdict
 from dptext_etl.engines.engine import Engine
 from dptext_etl.engines.local.engine import LocalEngine
-from dptext_etl.errors import LedgerError, PolicyError
+from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import SHOWN, shown
@@ -29,7 +29,7 @@ from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary, remaining
 from dptext_etl.runner.synthetic.charging import Attempt, Charged, charge
 from dptext_etl.runner.synthetic.publishing import judge, publish, published_before
 from dptext_etl.runner.synthetic.staging import agrees, commit, draw
-from dptext_etl.synthetic import CLAIM
+from dptext_etl.synthetic import CLAIM, one_process
 
 
 def run_synthetic(
@@ -43,8 +43,7 @@ def run_synthetic(
 ) -> RunSummary:
     """Publish a synthetic table (see `dptext_etl.engines.run`)."""
     if not isinstance(engine, LocalEngine):
-        msg = "synthetic tables are summed in one process, with Polars; this engine cannot make them"
-        raise PolicyError(msg, "`dptext run POLICY`, dptext_etl.run, or run_frame of dptext_etl.polars")
+        raise one_process()
     began, course = time.monotonic(), None if progress is None else Course(progress)
     attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
     layout, staging = attempt.layout, Staging(attempt.layout.shelf)

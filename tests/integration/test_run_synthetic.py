@@ -273,6 +273,22 @@ def test_a_raw_text_in_the_staged_table_fires_a_gate(make_synthetic, monkeypatch
     assert verified(job) == []
 
 
+@pytest.mark.parametrize("step", [None, "reserved", "pinned", "staged", "recorded"])
+def test_no_raw_text_and_no_raw_label_reaches_a_file(make_synthetic, reviews, sentinel, step, caplog):
+    """Texts and labels that no list names stand in the source alone, whether a run ends or stops half-way."""
+    raw = reviews().with_columns(topic=pl.lit(f"label {sentinel}"))
+    job = make_synthetic(frame=raw)
+    assert sentinel in raw["review"][0]
+    with caplog.at_level("DEBUG"):
+        job.run() if step is None else job.stop(step)
+    files = {path: path.read_bytes() for path in job.folder.rglob("*") if path.is_file() and path.name != "raw.parquet"}
+    assert files
+    assert not [path for path, data in files.items() if sentinel.encode() in data]
+    assert sentinel not in caplog.text
+    rows = [pl.read_parquet(path) for path in files if path.suffix == ".parquet"]
+    assert not [True for frame in rows for name in frame.columns if sentinel in "".join(map(str, frame[name]))]
+
+
 def test_changed_files_are_found(make_synthetic, sentinel):
     job = make_synthetic()
     job.run()
@@ -530,5 +546,7 @@ def test_the_command_line_plans_runs_checks_and_forgets(make_synthetic, tmp_path
     for command in (["plan", str(path)], ["run", str(path)], ["check", policy.sink, "--policy", str(path)]):
         done = asked(command)
         assert done.exit_code == 0, done.output
+    done = asked(["run", str(path), "--engine", "spark"])
+    assert (done.exit_code, "summed in one process" in done.output) == (2, True), done.output
     done = asked(["statement", policy.sink, "--policy", str(path), "--out", str(tmp_path / "said")])
     assert done.exit_code == 0, done.output
