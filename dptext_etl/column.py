@@ -192,7 +192,12 @@ def output_digests(policy: ColumnPolicy, ids: pa.Array, texts: Any) -> pa.Array:
     """
     if unlinked_of(policy.mechanism) is None:
         return pa.array(_kernel.digests(texts))
-    return pa.array(_kernel.idem_keys(policy.release_key(), ids, pa.array(texts), _OUTPUTS))
+    return keyed_digests(policy.release_key(), ids, pa.array(texts))
+
+
+def keyed_digests(key: _kernel.ReleaseKey, ids: pa.Array, outputs: pa.Array) -> pa.Array:
+    """Return keyed digests of what was released for records, which show only the holder of the key what it was."""
+    return pa.array(_kernel.idem_keys(key, ids, outputs, _OUTPUTS))
 
 
 def distinct(ids: pa.Array) -> tuple[pa.Array, pa.Array]:

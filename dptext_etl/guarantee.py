@@ -35,6 +35,7 @@ class GuaranteeClass(StrEnum):
     PURE_LDP = "PURE_LDP"
     APPROX_LDP = "APPROX_LDP"
     UNLINKED_APPROX = "UNLINKED_APPROX"
+    CENTRAL_ZCDP = "CENTRAL_ZCDP"
     COND_PURE = "COND_PURE"
     COND_APPROX = "COND_APPROX"
     METRIC = "METRIC"
@@ -51,6 +52,7 @@ _MEANING = {
     GuaranteeClass.PURE_LDP: "any two texts, epsilon",
     GuaranteeClass.APPROX_LDP: "any two texts, (epsilon, delta)",
     GuaranteeClass.UNLINKED_APPROX: "any two texts of one record of a published multiset, (epsilon, delta)",
+    GuaranteeClass.CENTRAL_ZCDP: "any two texts and labels of one record of a summed table, rho; trusts the curator",
     GuaranteeClass.COND_PURE: "any two texts with equal disclosures, epsilon",
     GuaranteeClass.COND_APPROX: "any two texts with equal disclosures, (epsilon, delta)",
     GuaranteeClass.METRIC: "any two texts with equal disclosures, epsilon times their distance",

@@ -121,6 +121,7 @@ class Gate(ABC):
         needs_markers: Whether it reads the id column and the canary marker of a staged part. Where a part lacks one of
             them, such a gate is left out; `raw_column_absent` then stops the run.
         by_record: Whether it needs record ids; it judges no published table of an unlinked release, which has none.
+        synthetic: Whether it judges synthetic tables, which hold no released text of a record; other gates never do.
         problems: Names of its counts that must be 0 and that add up over batches of rows. Great Expectations judges a
             gate that names any, without a ledger.
         seen: The attributes that `look_at_columns`, `feed` and `search` change: numbers and `Counter`s, which add up;
@@ -139,6 +140,7 @@ class Gate(ABC):
     asks_ledger: ClassVar[bool] = False
     needs_markers: ClassVar[bool] = True
     by_record: ClassVar[bool] = False
+    synthetic: ClassVar[bool] = False
     problems: ClassVar[tuple[str, ...]] = ()
     seen: ClassVar[tuple[str, ...]] = ()
 
@@ -250,6 +252,8 @@ def every() -> tuple[type[Gate], ...]:
 
 def judges(policy: Policy, stage: Stage) -> tuple[type[Gate], ...]:
     """Return the gates that judge a stage of the policy's releases, in order."""
+    if policy.synthetic is not None:
+        return tuple(gate for gate in every() if gate.synthetic and stage in gate.stages)
     no_ids = stage is Stage.PUBLISHED and policy.unlinked is not None
     found = (gate for gate in every() if stage in gate.stages and gate.applies(policy))
     return tuple(gate for gate in found if not (no_ids and gate.by_record))

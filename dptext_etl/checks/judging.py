@@ -44,7 +44,8 @@ def evaluate(candidate: Candidate, seen: Callable[[int], object] = lambda _: Non
 def made(candidate: Candidate, schemas: Iterable[pl.Schema]) -> list[Gate]:
     """Make all gates of a staged run, in order; equal arguments give equal gates, whose states can be merged."""
     policy = candidate.policy
-    marked = all(policy.id in found and found.get(CANARY) == pl.Boolean for found in schemas)
+    marked = policy.synthetic is not None  # a synthetic table has neither ids nor canary rows
+    marked |= all(policy.id in found and found.get(CANARY) == pl.Boolean for found in schemas)
     kinds = [kind for kind in judges(policy, Stage.STAGED) if marked or not kind.needs_markers]
     return [gate for kind in kinds for gate in kind.over(candidate)]
 

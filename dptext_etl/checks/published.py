@@ -47,9 +47,7 @@ def check_published(released: Table, policy: PolicyLike, ledger: Ledger | None =
         else:
             manifest = PublishedManifest.read(released) if _is_sink(released) else None
         tables: list[Table] = [released] if manifest is None else [*manifest.present()]
-        columns = zip(policy.columns, policy.column_policies(), strict=True)
-        found = {spec.name: ledger.find(column) for spec, column in columns}
-        refs = {name: ref for name, ref in found.items() if ref is not None}
+        refs = ledger.find_all(policy)
         release = Candidate.published(policy, ledger, refs, manifest)
         gates = [gate for kind in judges(policy, Stage.PUBLISHED) for gate in kind.over(release)]
         search(gates, release)

@@ -9,6 +9,7 @@ from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine
 from dptext_etl.engines.local.engine import LocalEngine
 from dptext_etl.engines.staging import staged
+from dptext_etl.engines.synthetic import run_synthetic
 from dptext_etl.errors import bare
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
@@ -56,6 +57,15 @@ def run(
     """
     began = time.monotonic()
     policy, engine = resolve(policy), engine or LocalEngine()
+    if policy.synthetic is not None:
+        return run_synthetic(
+            policy,
+            engine,
+            partition=partition,
+            accept_lower_cap=accept_lower_cap,
+            progress=progress,
+            checkpoint=checkpoint,
+        )
 
     def every_step() -> RunSummary:
         course = None if progress is None else Course(progress)

@@ -24,7 +24,7 @@ from dptext_etl.ledger.operations.settle import rebuild
 from dptext_etl.ledger.storage.store import open_store
 from dptext_etl.ledger.terms import Anchor, ReleaseRef, Scope
 from dptext_etl.mechanism import worst_spend
-from dptext_etl.policy import Cap, ColumnPolicy
+from dptext_etl.policy import Cap, ColumnPolicy, Policy
 
 _REASON = re.compile(r"[\w .:,()/+-]{1,200}", re.ASCII)
 
@@ -122,11 +122,23 @@ class Keeper(Reader):
     def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
         """Return the release that a column policy names, also a revoked one, or None. Registers nothing."""
         names = (policy.dataset, policy.column or "", policy.release, policy.mechanism.cfg())
+        return self._found(names, policy.nonce)
+
+    def find_all(self, policy: Policy) -> dict[str, ReleaseRef]:
+        """Return the releases that a policy names, by text column, as `find` does; those of no name are left out."""
+        if policy.synthetic is None:
+            found = {item.column or "": self.find(item) for item in policy.column_policies()}
+        else:
+            names = (policy.dataset, policy.synthetic.column, policy.release, policy.statistic.cfg())
+            found = {policy.synthetic.column: self._found(names)}
+        return {name: ref for name, ref in found.items() if ref is not None}
+
+    def _found(self, names: tuple[str, str, str, str], nonce: int = 0) -> ReleaseRef | None:
         with self._book.store.snapshot():
             found = self._book.store.row(
                 "select id from release where dataset=? and col=? and release=? and cfg=?", names
             )
-        return None if found is None else ReleaseRef(int(found[0]), *names, policy.nonce)
+        return None if found is None else ReleaseRef(int(found[0]), *names, nonce)
 
     def set_cap(self, scope: Scope, cap: Cap, *, raising: bool = False) -> None:
         """Pin the cap of a scope, or change it; a lower one needs no leave here, because it is asked for by name."""

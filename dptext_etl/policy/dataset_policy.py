@@ -11,14 +11,16 @@ from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_val
 
 from dptext_etl import html_tables
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.aggregate import Statistic
 from dptext_etl.id_forms import Normalization
 from dptext_etl.mechanism import Fetched
 from dptext_etl.policy.checked import Checked, KeyReference, Name
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
-from dptext_etl.policy.fitting import require_fit, require_unlinkable
+from dptext_etl.policy.fitting import require_fit, require_synthetic, require_unlinkable
 from dptext_etl.policy.paths import anchored
 from dptext_etl.policy.secrets import holds_password, written_out
 from dptext_etl.policy.terms import Cap, DagsterSpec, LedgerSpec, Retention
+from dptext_etl.synthetic import Synthetic, no_rows
 from dptext_etl.unlinked import Unlinked, unlinked_of
 
 PARTITION = "{partition}"
@@ -65,7 +67,8 @@ class Policy(Checked):
             512 rows per shard. With `copy_gate_false_alarm` all rows count anyway.
         dagster: What Dagster alone reads: `tags` of the staging step and of the job's runs.
         unlinked: Publish the multiset of released texts alone, without ids, order, and other columns.
-        columns: The text columns.
+        synthetic: Publish a table of public texts that follow one noisy statistic of a text column.
+        columns: The text columns; none with `synthetic`.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"beta": "copy_gate_false_alarm"}
@@ -98,15 +101,17 @@ class Policy(Checked):
     reports: tuple[Literal["copies"], ...] = ()
     dagster: DagsterSpec = Field(default_factory=DagsterSpec, exclude_if=lambda given: not given.tags)
     unlinked: Unlinked | None = Field(default=None, exclude_if=lambda given: given is None)
-    columns: Annotated[tuple[ColumnSpec, ...], Field(alias="column", min_length=1)]
+    synthetic: Synthetic | None = Field(default=None, exclude_if=lambda given: given is None)
+    columns: tuple[ColumnSpec, ...] = Field(default=(), alias="column")
     _column_policies: tuple[ColumnPolicy, ...] = PrivateAttr(default=())
+    _statistic: Statistic | None = PrivateAttr(default=None)
 
     def _repr_html_(self) -> str:
         """Show the policy in a notebook, without places of the ledger and of keys."""
         about = {name: getattr(self, name) for name in _SHOWN}
         limits = {} if self.cap is None else self.cap.model_dump(exclude_none=True)
         about["cap"] = ", ".join(f"{name} {value}" for name, value in limits.items())
-        claims = [(item.column, item.mechanism, item.mechanism.guarantee) for item in self.column_policies()]
+        claims = [(item.column, item.mechanism, item.mechanism.guarantee) for item in self._column_policies]
         names = ("column", "mechanism", "its parameter epsilon", "guarantee", "released exactly")
         rows = [
             (column, made.name, f"{made.epsilon:g}", claim.guarantee_class.value, claim.disclosures)
@@ -150,7 +155,13 @@ class Policy(Checked):
         if self.normalize and self.unit == "record":
             msg = 'normalize spells subjects, and unit = "record" has none'
             raise ValueError(msg)
-        names = [item.name for item in self.columns]
+        if (self.synthetic is None) != bool(self.columns):
+            msg = "name text columns in entries [[column]], or one in a table [synthetic]; a policy has either of them"
+            raise ValueError(msg)
+        names = list(self.text_columns)
+        if self.synthetic is not None:
+            require_synthetic(self, self.synthetic)
+            names = list(self.synthetic.columns)
         if self.subject in {self.id, *names}:
             msg = (
                 'subject must be another column than id and text columns; where every record is a unit: unit = "record"'
@@ -168,8 +179,10 @@ class Policy(Checked):
             msg = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
             raise ValueError(msg)
         self._column_policies = tuple(self._column_policy(item) for item in self.columns)
-        for column in self.column_policies():
+        for column in self._column_policies:
             require_fit(column, self.cap, publish=self.publish)
+        if self.synthetic is not None:
+            self._statistic = self.synthetic.statistic(self.storage_options)
         return self
 
     def _column_policy(self, item: ColumnSpec) -> ColumnPolicy:
@@ -234,8 +247,27 @@ class Policy(Checked):
         found = {"record": self.id}
         return found if self.unit == "record" or self.subject is None else {**found, "subject": self.subject}
 
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The names of the columns whose texts are released, or summed for a synthetic table."""
+        names = tuple(item.name for item in self.columns)
+        return names if self.synthetic is None else (self.synthetic.column,)
+
+    @property
+    def statistic(self) -> Statistic:
+        """The statistic of a policy that publishes a synthetic table."""
+        if self._statistic is None:
+            raise PolicyError("the policy publishes no synthetic table", "describe one in a table [synthetic]")
+        return self._statistic
+
     def column_policies(self) -> list[ColumnPolicy]:
-        """Return one `ColumnPolicy` per text column; the policy builds them once."""
+        """Return one `ColumnPolicy` per text column; the policy builds them once.
+
+        Raises:
+            PolicyError: The policy publishes a synthetic table, and no text of a record is released.
+        """
+        if self.synthetic is not None:
+            raise no_rows(self.dataset)
         return list(self._column_policies)
 
     def placed(self, columns: Sequence[ColumnPolicy]) -> Self:

@@ -10,6 +10,7 @@ from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy.column_policy import ColumnPolicy
 from dptext_etl.policy.terms import Cap
+from dptext_etl.synthetic import Synthetic
 from dptext_etl.unlinked import COUNT, Unlinked
 
 if TYPE_CHECKING:
@@ -62,3 +63,22 @@ def require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked)
     for found, problem in problems:
         if found:
             raise ValueError(f"[unlinked]: {problem}")
+
+
+def require_synthetic(policy: Policy, synthetic: Synthetic) -> None:
+    """Refuse entries that a synthetic table has no use for, and a cap that cannot hold its charges."""
+    pure = policy.cap is not None and policy.cap.measure == "pure"
+    one_each = policy.unit == "record" and synthetic.per_subject > 1
+    problems = [
+        (bool(policy.keep), "keep must be empty: its rows are public texts, which have no other columns"),
+        (policy.incremental, "incremental must be false: a release is one table; new rows take a new release name"),
+        ("{partition}" in policy.source, "a release is one table: give each partition a release name of its own"),
+        (policy.copy_gate_false_alarm is not None, "leave out copy_gate_false_alarm: no text of a record is released"),
+        (bool(policy.reports), "leave out reports: no text of a record is released"),
+        (policy.unlinked is not None, "leave out [unlinked]: a policy publishes either of them"),
+        (pure, 'a discrete Gaussian has no pure epsilon: a cap of measure "zcdp" or "approx" counts it'),
+        (one_each, 'per_subject is for unit = "subject"'),
+    ]
+    for found, problem in problems:
+        if found:
+            raise ValueError(f"[synthetic]: {problem}")

@@ -22,6 +22,10 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
             table = table.get(name, {}) if isinstance(table, dict) else {}
         if isinstance(table, dict) and isinstance(table.get(last), str):
             table[last] = _from_folder(table[last], folder)
+    synthetic = values.get("synthetic")
+    made = synthetic.get("mechanism") if isinstance(synthetic, dict) else None
+    if isinstance(made, dict) and "corpus" in made:
+        made["corpus"] = _named(made["corpus"], folder)
     for column in values.get("column", ()):
         mechanism = column.get("mechanism") if isinstance(column, dict) else None
         if isinstance(mechanism, dict) and extensions.known("mechanisms", mechanism.get("name")):

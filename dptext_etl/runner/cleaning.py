@@ -91,6 +91,7 @@ def _staging(place: Place, policy: Policy, revoked: set[str], found: Cleaned, *,
         return
     for days, pattern, removed in (
         (retention.staging_days, "shard-*", found.staged),
+        (retention.staging_days, "synthetic.*", found.staged),
         (retention.quarantine_days, "quarantine-*", found.quarantined),
         (retention.kept_days, "kept-*", found.kept),
     ):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from dptext_etl.accounting import log10_odds, require_delta
 from dptext_etl.errors import bare
@@ -25,8 +26,9 @@ from dptext_etl.runner.shard.attempt import refuse_too_few
 from dptext_etl.runner.source.arranging import forms_of
 from dptext_etl.runner.source.cutting import pieces
 from dptext_etl.runner.source.examined import examine
-from dptext_etl.runner.source.roles import open_table
+from dptext_etl.runner.source.roles import Table, open_table
 from dptext_etl.runner.statement.sections import at_most
+from dptext_etl.runner.synthetic.planning import forecast as forecast_synthetic
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 1 << 18, 32 << 20
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
@@ -94,8 +96,10 @@ def plan(
     """Forecast a run: check the source, count draws and add up worst cases. Nothing is spent."""
     require_delta(delta)
     policy = resolve(policy)
-    require_provenance(policy)
     layout = Layout.of(policy, partition)
+    if policy.synthetic is not None:
+        return _synthetic(policy, open_table(policy, layout), progress)
+    require_provenance(policy)
     source = examine(open_table(policy, layout), policy, layout, progress)
     refuse_too_few(policy, source.wanted)
     columns = policy.column_policies()
@@ -143,6 +147,43 @@ def plan(
             *_unlinked(policy, columns, source.beyond),
             *_notes(policy, held),
         ],
+    )
+
+
+def _synthetic(policy: Policy, table: Table[pl.LazyFrame], progress: Listener | None) -> PlanSummary:
+    """Forecast a synthetic table: every record that counts is charged the same."""
+    change, uncounted = None, list[str]()
+    with ledger_of(policy) as ledger:
+        if ledger is not None:
+            change = ledger.cap_change(Scope.of(policy), policy.cap)
+            uncounted = [] if policy.cap is None else ledger.uncounted(Scope.of(policy))
+            ledger.require_forms(Scope.of(policy), list(policy.text_columns), forms_of(table.schema, policy))
+        found = forecast_synthetic(policy, table, ledger, progress)
+        over = found.forecast.over_cap()
+    records, subjects, component = found.forecast.records(), found.forecast.subjects(), found.forecast.components[0]
+    odds: dict[str, float | str] = {"per_word": round(log10_odds(found.spend.eps_approx), 3)}
+    most = policy.statistic.per_subject if policy.unit == "subject" else 1
+    person = {"epsilon": most * found.spend.eps_approx / MICRO, "delta": policy.statistic.delta, "rule": "zcdp"}
+    return PlanSummary(
+        dataset=policy.dataset,
+        release=policy.release,
+        partition=None,
+        rows=found.wanted,
+        already_published=0,
+        words=0,
+        columns=[found.column],
+        component=component,
+        per_record=_quantiles(records),
+        per_subject=None if subjects is None else _quantiles(subjects),
+        subjects=None if subjects is None else len(subjects),
+        together={"unit": policy.unit, **person},
+        cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
+        cap_change=None if change is None else change.as_dict(),
+        over_cap=over,
+        log10_odds=odds,
+        on_cap=policy.on_cap,
+        dropped=list(table.dropped),
+        notes=[*([str(change)] if change else []), *_fresh(policy, uncounted), *found.notes],
     )
 
 

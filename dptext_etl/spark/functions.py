@@ -220,10 +220,10 @@ def register_view(
     """
     require_name(name)
     whole = resolve(policy)
+    named = {str(item.column): item for item in whole.column_policies()}
     if check_workers:
         ask_workers(spark, form, [column.mechanism for column in whole.columns])
     raw = spark.table(table)
-    named = {column.name: column for column in whole.columns}
     kept = {whole.id, *whole.keep, *named}
     subject = {whole.subject} if charge and whole.unit == "subject" and whole.subject else set()
     if missing := (kept | subject) - set(raw.columns):

@@ -12,6 +12,7 @@ from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.table import Files
+from dptext_etl.synthetic import no_rows
 from dptext_etl_eval.pairs import Pairs, join
 from dptext_etl_eval.report.folder import refuse_published
 
@@ -28,6 +29,8 @@ def columns_of(
         msg = "an unlinked release holds no ids, so no measure can compare its texts with their originals"
         hint = "`estimate_frequencies` reads topics from it; `dptext rehearse` measures mechanisms on a public table"
         raise PolicyError(msg, hint)
+    if policy.synthetic is not None:
+        raise no_rows(policy.dataset)
     layout = Layout.of(policy, partition)
     place = released or layout.sink
     refuse_published(out, place)

@@ -12,6 +12,7 @@ def policy_entries() -> str:
     """Return the reference of the policy file: types from its JSON schema, meanings from the docstrings."""
     from dptext_etl import policy
     from dptext_etl.cli.render import mechanism_facts
+    from dptext_etl.synthetic import Labels, MaxEnt, Synthetic
     from dptext_etl.unlinked import Unlinked
 
     schema = policy.Policy.model_json_schema(by_alias=True)
@@ -23,6 +24,9 @@ def policy_entries() -> str:
         ("`cap`", policy.Cap, schema["$defs"]["Cap"]),
         ("`dagster`", policy.DagsterSpec, schema["$defs"]["DagsterSpec"]),
         ("`unlinked`", Unlinked, schema["$defs"]["Unlinked"]),
+        ("`synthetic`", Synthetic, schema["$defs"]["Synthetic"]),
+        ("`synthetic.labels`", Labels, schema["$defs"]["Labels"]),
+        ("`synthetic.mechanism`", MaxEnt, schema["$defs"]["MaxEnt"]),
     ):
         meanings = {item["name"]: item["meaning"] for item in mechanism_facts.parameters(model)}
         aliases = {field.alias: name for name, field in model.model_fields.items() if field.alias}
@@ -48,6 +52,9 @@ def kind_of(entry: dict[str, Any]) -> str:
             "DagsterSpec": "table `dagster`",
             "ColumnSpec": "column",
             "Unlinked": "table `unlinked`",
+            "Synthetic": "table `synthetic`",
+            "Labels": "table `labels`",
+            "MaxEnt": "table `mechanism`",
         }.get(entry["$ref"].rpartition("/")[2], "table")
     if entry.get("type") == "array":
         return f"list of {kind_of(entry.get('items', {}))}s"

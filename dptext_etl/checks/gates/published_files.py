@@ -32,6 +32,7 @@ class PublishedFiles(Gate):
     )
     stages = frozenset({Stage.PUBLISHED})
     order = 10
+    synthetic = True
 
     def __init__(
         self, policy: Policy, manifest: PublishedManifest, ledger: Ledger, refs: Mapping[str, ReleaseRef]
@@ -58,7 +59,11 @@ class PublishedFiles(Gate):
         names = list(zip(paths, shown or paths, strict=True))  # each file, and what readers of the folder see of it
         listed = {path for pair in names for path in pair if path is not None}
         folders = {path.parent for path in listed}
-        configured = {column.column: (column.mechanism.cfg(), column.chain) for column in policy.column_policies()}
+        configured: dict[str | None, tuple[str, str | None]]
+        if policy.synthetic is None:
+            configured = {item.column: (item.mechanism.cfg(), item.chain) for item in policy.column_policies()}
+        else:
+            configured = {policy.synthetic.column: (policy.statistic.cfg(), None)}
         stated = {column.get("name"): (column.get("cfg"), column.get("chain")) for column in facts.get("columns", [])}
         counts = {
             "files": len(paths),

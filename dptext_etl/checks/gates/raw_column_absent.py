@@ -29,18 +29,21 @@ class RawColumnAbsent(Gate):
     seen = ("_schemas",)
     order = 20
     needs_markers = False
+    synthetic = True
     rewritten = True
 
     def __init__(
         self, policy: Policy, lineage: Lineage, *, marked: bool, types: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(policy)
-        declared = Lineage.declared(policy)
+        declared = Lineage.declared(policy) if policy.synthetic is None else lineage
         self._texts = [name for item in policy.columns for name in (item.name, item.intermediate) if name is not None]
         self._later = any(item.postprocess for item in policy.columns)
         self._expected = {*declared.outputs, *([CANARY] if marked else [])}
         if policy.unlinked is not None and not marked:
             self._expected = {*policy.unlinked.columns(policy.columns[0].name)}
+        if policy.synthetic is not None:
+            self._texts, self._expected = [*policy.synthetic.columns], {*policy.synthetic.columns}
         self._wrong_edges = len(set(lineage.edges) ^ set(declared.edges))
         self._schemas: dict[tuple[tuple[str, pl.DataType], ...], None] = {}  # each once, in order
         self._types = types
@@ -48,7 +51,8 @@ class RawColumnAbsent(Gate):
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
         """Judge every release; only staged parts hold the canary marker."""
-        lineage = candidate.lineage or Lineage.declared(candidate.policy)
+        made = candidate.policy.synthetic is not None  # no column of the source reaches its table
+        lineage = candidate.lineage or (Lineage(()) if made else Lineage.declared(candidate.policy))
         staged = candidate.stage is Stage.STAGED
         types = None if staged else published_types(candidate.policy, candidate.manifest)
         return (cls(candidate.policy, lineage, marked=staged, types=types),)

@@ -28,14 +28,19 @@ class TextsInCorpus(Gate):
     problems: ClassVar[tuple[str, ...]] = ("outside",)
     seen: ClassVar[tuple[str, ...]] = ("_texts", "_outside", "_rows")
     order = 71
+    synthetic = True
 
     def __init__(self, policy: Policy) -> None:
         super().__init__(policy)
-        self._corpora = {
-            item.column or "": CorpusTexts(item.mechanism)
-            for item in policy.column_policies()
-            if isinstance(item.mechanism, ChoiceMechanism)
-        }
+        self._public, self._corpora = pl.Series(dtype=pl.String), dict[str, CorpusTexts]()
+        if policy.synthetic is not None:
+            self._public = pl.Series(policy.statistic.corpus.texts)
+        else:
+            self._corpora = {
+                item.column or "": CorpusTexts(item.mechanism)
+                for item in policy.column_policies()
+                if isinstance(item.mechanism, ChoiceMechanism)
+            }
         self._texts = self._outside = self._rows = 0
 
     @classmethod
@@ -46,6 +51,12 @@ class TextsInCorpus(Gate):
     def feed(self, batch: pl.DataFrame) -> None:
         """Count the texts of a batch that are outside."""
         self._rows += batch.height
+        if self.policy.synthetic is not None:
+            self._texts += batch.height
+            name = self.policy.synthetic.column
+            texts = batch[name] if name in batch.columns else pl.Series(dtype=pl.Null)
+            public = int(texts.is_in(self._public.implode()).sum()) if texts.dtype == pl.String else 0
+            self._outside += batch.height - public
         for name, corpus in self._corpora.items():
             if name in batch.columns:
                 self._texts += batch.height
@@ -53,7 +64,12 @@ class TextsInCorpus(Gate):
 
     def verdict(self) -> Verdict:
         """Pass if no text is outside."""
-        counts = {"rows": self._rows, "texts": self._texts, "outside": self._outside, "columns": len(self._corpora)}
+        counts = {
+            "rows": self._rows,
+            "texts": self._texts,
+            "outside": self._outside,
+            "columns": len(self._corpora) or 1,
+        }
         said = f"all {self._texts} texts are made of public texts"
         if self._outside:
             said = f"{self._outside} of {self._texts} texts are not made of public texts of the corpus"

@@ -63,6 +63,11 @@ def _say(done: Forgotten) -> None:
     if done.withdrawn:
         terminal.say(f"the unlinked release was withdrawn: version {done.version} is an empty table")
         terminal.say("publish the records that stay under a new release name; they are charged again")
+    elif done.stays:
+        terminal.say(
+            f"the statistic of the synthetic table stays, because it was charged: version {done.version} is current"
+        )
+        terminal.say("a table without these people takes a new release name; all others are charged again")
     elif done.removed:
         terminal.say(f"{done.removed} records were taken out; version {done.version} holds {done.rows} rows")
     else:

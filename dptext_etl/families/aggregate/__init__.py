@@ -3,6 +3,7 @@
 from dptext_etl.families.aggregate.noise import Noisy as Noisy
 from dptext_etl.families.aggregate.noise import Topic as Topic
 from dptext_etl.families.aggregate.noise import noisy as noisy
+from dptext_etl.families.aggregate.reading import read_statistic as read_statistic
 from dptext_etl.families.aggregate.statistic import Statistic as Statistic
 from dptext_etl.families.aggregate.statistic import describe as describe
 from dptext_etl.families.aggregate.summing import Partial as Partial

@@ -101,6 +101,11 @@ class Releases:
         if not found[0] or json.loads(found[1])["class"] == GuaranteeClass.NONE:
             raise LedgerError(f"{ref} is not publishable", "faithful mechanisms are for benchmarks on public data")
 
+    def is_central(self, ref: ReleaseRef) -> bool:
+        """Return whether a release publishes public texts that follow a statistic, whose number says nothing of it."""
+        found = self._store.rows("select facts from release where id=?", (ref.id,))[0]
+        return bool(json.loads(found[0])["class"] == GuaranteeClass.CENTRAL_ZCDP)
+
     def require_refundable(self, ref: ReleaseRef) -> None:
         """Refuse to charge what was used where the release is not refundable."""
         found = self._store.rows("select facts from release where id=?", (ref.id,))[0]

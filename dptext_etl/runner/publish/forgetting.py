@@ -47,6 +47,7 @@ class Forgotten:
         staged: Number of files in staging that were removed, or written without these people.
         noted: Number of records that the ledger did not know as forgotten before.
         withdrawn: Whether the table was an unlinked release, which holds no ids: all of it is gone.
+        stays: Whether the table is a synthetic one: its statistic was charged, and stays as it is.
     """
 
     version: int
@@ -56,6 +57,7 @@ class Forgotten:
     staged: int
     noted: int
     withdrawn: bool = False
+    stays: bool = False
 
 
 Gone = Callable[[pl.Series], pl.Series]
@@ -76,6 +78,9 @@ def forget(
 
     An unlinked release that holds them is withdrawn as a whole, because a reader of a version without them would know
     their texts from the difference. Publish those who stay under a new release name.
+
+    A synthetic table stays: its noisy statistic is what was charged. The people are noted in the ledger, so no later
+    release holds them; a table without them takes a new release name, and charges all others again.
 
     Remove the rows from the source first, because the next run would publish them again. If a call was killed, the same
     call completes it.
@@ -99,7 +104,8 @@ def forget(
             def gone(ids: pl.Series) -> pl.Series:
                 return pl.Series(ledger.forgotten(policy.dataset, canonical_ids(ids.to_arrow())), dtype=pl.Boolean)
 
-            holds = before.id is not None or any(ledger.holds_forgotten(ref) for ref in refs)
+            rows = before.id is not None or any(ledger.holds_forgotten(ref) for ref in refs)
+            holds = rows and policy.synthetic is None
             now = _without(gone, layout, before, staging, ledger, refs, checkpoint, hold) if holds else before
             remember(ledger, layout.memory.shelf(), policy)
             checkpoint("shown")
@@ -107,7 +113,8 @@ def forget(
             versions.delete(layout, older)
             staged = sum(_unstaged(place.shelf(), policy, gone) for place in layout.inside.above.above.below())
     withdrawn = before.id is None and before.rows > now.rows
-    return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn)
+    stays = policy.synthetic is not None
+    return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
 
 
 def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
@@ -119,9 +126,9 @@ def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *,
 
 def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef]:
     """Return the published releases, if the ledger knows this manifest."""
-    refs = [ref for column in policy.column_policies() if (ref := ledger.find(column)) is not None]
+    refs = list(ledger.find_all(policy).values())
     known = [{*ledger.published(ref).values(), *ledger.retired(ref)} for ref in refs]
-    if (manifest.dataset, manifest.release) != (policy.dataset, policy.release) or len(refs) < len(policy.columns):
+    if (manifest.dataset, manifest.release) != (policy.dataset, policy.release) or len(refs) < len(policy.text_columns):
         raise LedgerError("what is published is no release of this policy", "name the policy that published it")
     if not all(manifest.digest in digests for digests in known):
         raise LedgerError("the ledger did not record the manifest of this sink", "`dptext check` says more")
@@ -140,7 +147,7 @@ def _listed(  # noqa: PLR0917
 ) -> frozenset[str]:
     """Return the canonical ids of the records to forget, and refuse records that the source still holds."""
     if manifest.id is None and missing:
-        msg = "an unlinked release holds no ids, so no one can say which of its records the source no longer holds"
+        msg = "the published table holds no ids, so no one can say which of its records the source no longer holds"
         raise InputError(msg, "name subjects or records")
     published = set() if manifest.id is None else set(_ids(scan(layout, manifest), manifest.id).to_pylist())
     source = _source(policy, layout)

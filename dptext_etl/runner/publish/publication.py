@@ -99,7 +99,7 @@ def _publish(  # noqa: PLR0917
     if not staged.rows["released"]:
         if before is not None:
             show(layout, before)
-        return _seen(layout, before, "there are no new rows to publish")
+        return seen(layout, before, "there are no new rows to publish")
     most = staged.policy.shard_rows, staged.policy.shard_bytes
     with Writer(layout, staging, 1 if before is None else before.version + 1, most) as writer:
 
@@ -118,7 +118,7 @@ def _publish(  # noqa: PLR0917
         checkpoint("parts written")
         older = before.computed if before is not None and kept else {}
         manifest = _drafted(staged, verdicts, (*kept, *writer.parts), writer.version, older)
-        same = known and before is not None and not kept and _same(before, manifest)
+        same = known and before is not None and not kept and same_content(before, manifest)
         manifest = before if same and before is not None else manifest
         _record(staged, manifest)
         checkpoint("recorded")
@@ -136,7 +136,7 @@ def _publish(  # noqa: PLR0917
     staging.clear()
     checkpoint("cleared")
     if same:
-        return _seen(layout, before, _unchanged(restored))
+        return seen(layout, before, unchanged(restored))
     log.info("published version %d: %d rows", manifest.version, manifest.rows)
     note = f"published version {manifest.version}: {manifest.rows} rows in {len(manifest.parts)} parts"
     return Published(manifest.version, layout.sink, manifest.digest, manifest.rows, changed=True, note=note)
@@ -206,7 +206,7 @@ def _refuse_forgotten(staged: StagedRun, book: Ledger) -> None:
         raise LedgerError(msg, "run the same policy again: it leaves them out, and what is charged costs nothing again")
 
 
-def _same(before: Manifest, now: Manifest) -> bool:
+def same_content(before: Manifest, now: Manifest) -> bool:
     """Return whether readers would see the same bytes with the same description."""
 
     def content(manifest: Manifest) -> tuple[object, ...]:
@@ -217,7 +217,7 @@ def _same(before: Manifest, now: Manifest) -> bool:
     return content(before) == content(now)
 
 
-def _seen(layout: Layout, before: Manifest | None, note: str) -> Published:
+def seen(layout: Layout, before: Manifest | None, note: str) -> Published:
     """Return what readers still see."""
     if before is None:
         return Published(None, None, None, 0, changed=False, note=note)
@@ -225,7 +225,8 @@ def _seen(layout: Layout, before: Manifest | None, note: str) -> Published:
     return Published(before.version, layout.sink, before.digest, before.rows, changed=False, note=said)
 
 
-def _unchanged(restored: int) -> str:
+def unchanged(restored: int) -> str:
+    """Say that a run changed nothing, but for parts that were missing."""
     return "nothing changed" + (f"; {restored} damaged or missing parts were written again" if restored else "")
 
 

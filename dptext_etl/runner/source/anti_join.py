@@ -22,7 +22,7 @@ BATCH_ROWS = 1 << 18
 _PLACE = "__dptext_place"
 
 
-def others(frame: pl.LazyFrame, known: pl.LazyFrame, name: str, scratch: Path) -> tuple[pl.LazyFrame, int]:
+def others(frame: pl.LazyFrame, known: pl.LazyFrame, name: str, scratch: Path | None) -> tuple[pl.LazyFrame, int]:
     """Leave out the rows whose ids are known; the order stays."""
     with closing(Buckets(BYTES + 8, scratch)) as asked, closing(Buckets(BYTES, scratch)) as there:
         for digests in _digests(known, name):

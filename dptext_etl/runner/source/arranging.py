@@ -30,7 +30,7 @@ def pinned_orders(found: Mapping[str, IdForm], policy: Policy) -> dict[str, IdFo
     if not found or not there_is(policy.ledger.url):
         return {}
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        pinned = ledger.pinned_forms(Scope.of(policy), [item.name for item in policy.columns])
+        pinned = ledger.pinned_forms(Scope.of(policy), list(policy.text_columns))
     roles = {policy.subject: "subject", policy.id: "record"}
     wanted = {name: pinned.get(roles[name]) for name in found}
     return {name: form for name, form in wanted.items() if form is not None and form.orders(found[name])}

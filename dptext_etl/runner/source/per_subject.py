@@ -6,10 +6,12 @@ Specification: docs/spec/unlinked.md#persons.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from dptext_etl.checks.buckets import short_digests
 from dptext_etl.errors import InputError, seam
@@ -19,11 +21,18 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.source.anti_join import BATCH_ROWS, others
 from dptext_etl.runner.source.table import READ_HINT, batches
 
+Order = Callable[[pa.Array], pl.Series]
+"""Gives every canonical id its place among the records of a person, as bytes in ascending order."""
 _ORDER, _PERSON = "__dptext_order", "__dptext_person"
 
 
-def at_most(frame: pl.LazyFrame, policy: Policy, most: int, scratch: Path) -> tuple[pl.LazyFrame, int]:
-    """Leave out the records of a person beyond the first `most`, and return the others and their number."""
+def at_most(
+    frame: pl.LazyFrame, policy: Policy, most: int, scratch: Path, order: Order | None = None
+) -> tuple[pl.LazyFrame, int]:
+    """Leave out the records of a person beyond the first `most`, and return the others and their number.
+
+    The order is that of public digests of ids, unless another one is given.
+    """
     assert policy.subject is not None  # noqa: S101  (a policy whose unit is the subject names it)
     pairs = frame.select(policy.id, policy.subject)
     with seam("counting the records of each person", InputError, READ_HINT):
@@ -37,16 +46,21 @@ def at_most(frame: pl.LazyFrame, policy: Policy, most: int, scratch: Path) -> tu
             persons = _persons(batch, policy)
             theirs = batch.select(policy.id).with_columns(persons.alias(_PERSON))
             parts.append(theirs.filter(persons.hash().is_in(crowded.implode())))
-        left_out = beyond(pl.concat(parts), policy.id, _PERSON, most)
-    return others(frame, left_out.lazy(), policy.id, scratch)
+        left_out = beyond(pl.concat(parts), policy.id, _PERSON, most, order)
+    there = scratch if scratch.is_dir() else None  # a plan makes no folders
+    return others(frame, left_out.lazy(), policy.id, there)
 
 
-def beyond(rows: pl.DataFrame, id: str, person: str, most: int) -> pl.DataFrame:  # noqa: A002
-    """Return the ids of the records beyond the first `most` of each person, in the order of their digests."""
-    digests = short_digests(pl.Series(canonical_ids(rows[id].to_arrow()), dtype=pl.String))
-    order = pl.Series(_ORDER, [row.tobytes() for row in digests], dtype=pl.Binary)
+def beyond(rows: pl.DataFrame, id: str, person: str, most: int, order: Order | None = None) -> pl.DataFrame:  # noqa: A002
+    """Return the ids of the records beyond the first `most` of each person, in an order of ids."""
+    places = (order or _by_digest)(canonical_ids(rows[id].to_arrow()))
     place = pl.int_range(pl.len()).over(person, order_by=_ORDER)
-    return rows.with_columns(order).filter(place >= most).select(id)
+    return rows.with_columns(places.alias(_ORDER)).filter(place >= most).select(id)
+
+
+def _by_digest(ids: pa.Array) -> pl.Series:
+    digests = short_digests(pl.Series(ids, dtype=pl.String))
+    return pl.Series([row.tobytes() for row in digests], dtype=pl.Binary)
 
 
 def _persons(batch: pl.DataFrame, policy: Policy) -> pl.Series:

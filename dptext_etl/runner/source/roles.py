@@ -42,7 +42,7 @@ class Table(Generic[Rows]):
 def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
     """Find, scan and check the source of a policy."""
     files = Files.find(layout)
-    texts = tuple(item.name for item in policy.columns)
+    texts = string_columns(policy)
     files.refuse_drift(wanted_columns(policy))
     as_written, all_text = _as_written(policy, texts), layout.sink_format == "csv"
     scanned = files.scan(as_written, all_text=all_text)
@@ -58,7 +58,7 @@ def table_of(
     rows: pl.LazyFrame, policy: Policy, layout: Layout, origin: dict[str, str] | None = None
 ) -> Table[pl.LazyFrame]:
     """Project a lazy frame to the columns of a policy, and check their roles."""
-    found, texts = schema_of(rows), {item.name for item in policy.columns}
+    found, texts = schema_of(rows), string_columns(policy)
     roles = Roles.of(policy, found, layout)
     chosen = (_plain(name, found[name]) if name in texts else pl.col(name) for name in wanted_columns(policy))
     frame = in_pinned_order(rows.select(*chosen), found, policy)
@@ -85,8 +85,8 @@ class Roles:
         dropped = tuple(f"column {place}" for place, name in enumerate(found, start=1) if name not in wanted)
         _check_names(policy, found, dropped)
         _check_writable(policy, found, layout.sink_format)
-        for item in policy.columns:
-            _check_text(item.name, found[item.name])
+        for name in string_columns(policy):
+            _check_text(name, found[name])
         kind = _check_id(policy.id, found[policy.id])
         if policy.subject is not None:
             _check_id(policy.subject, found[policy.subject], role="subjects")
@@ -95,14 +95,21 @@ class Roles:
 
 def wanted_columns(policy: Policy) -> tuple[str, ...]:
     """Return the columns that a run reads, in output order; a subject that is not kept comes last."""
-    columns = [policy.id, *policy.keep, *(item.name for item in policy.columns)]
+    columns = [policy.id, *policy.keep, *string_columns(policy)]
     if policy.subject is not None and policy.subject not in columns:
         columns.append(policy.subject)
     return tuple(columns)
 
 
+def string_columns(policy: Policy) -> tuple[str, ...]:
+    """Return the columns that hold texts, or the labels of a synthetic table."""
+    return policy.text_columns if policy.synthetic is None else policy.synthetic.columns
+
+
 def output_columns(policy: Policy) -> tuple[str, ...]:
     """Return the columns that a run computes, in order: ids, kept columns, released texts."""
+    if policy.synthetic is not None:
+        return policy.synthetic.columns
     return (policy.id, *policy.keep, *(item.name for item in policy.columns))
 
 

@@ -77,7 +77,8 @@ def _place(sink: str, *, public: bool) -> str:
 def _released(column: Mapping[str, Any]) -> list[str]:
     """Return the names under which a column's released texts are published."""
     kept = [f"{column['name']}{INTERMEDIATE}"] if column.get("postprocess") else []
-    return [column["name"], *kept]
+    labels = [column["synthetic"]["label"]] if "label" in column.get("synthetic", {}) else []
+    return [column["name"], *kept, *labels]
 
 
 def _column(claim: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
+from dptext_etl.runner.statement import central
+
 VACUOUS = 30
 """From this epsilon on, the bound says nothing in practice (docs/spec/privacy.md#odds)."""
 
 ASSUMES = {
     "PRF": "the secret key is secret, and HMAC-SHA256 and ChaCha20 look random without it",
+    "TRUSTED_CURATOR": "you keep the exact sums of a synthetic table inside your boundary, and release only noisy ones",
     "TRUSTED_IDS": "record ids are given inside your boundary; no one outside can have a text released under an id",
     "NO_CRASH_CHANNEL": "whether a process crashed reveals nothing",
     "UNIQUE_IDS": "no two rows share an id and a text",
@@ -62,18 +65,26 @@ def sections(found: dict[str, Any]) -> list[Section]:
 
 def _released(found: dict[str, Any]) -> Section:
     texts = [column["name"] for column in found["columns"]]
+    if any(map(central.is_synthetic, found["columns"])):
+        return Section("What was released", (central.released(found),), _where(found))
     rewritten = f"The text in {_listed(texts)} was rewritten under differential privacy."
     rows = "different texts with their counts" if "count" in found["in_clear"] and found["id"] is None else "rows"
     return Section(
         "What was released",
         (f"{found['rows']:,} {rows}. {rewritten} {_in_clear(found)}",),
         (
-            ("where", found["sink"]),
             ("rewritten", _listed(texts)),
             ("in clear", _listed(found["in_clear"])),
-            ("SHA-256 of the manifest, which lists the SHA-256 of every file", found["manifest_sha256"]),
-            ("this page was written by", found["written_by"]),
+            *_where(found),
         ),
+    )
+
+
+def _where(found: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    return (
+        ("where", found["sink"]),
+        ("SHA-256 of the manifest, which lists the SHA-256 of every file", found["manifest_sha256"]),
+        ("this page was written by", found["written_by"]),
     )
 
 
@@ -115,6 +126,8 @@ def _bound(column: dict[str, Any]) -> str:
     agree = " that agree on the facts below" if column["disclosures"] else ""
     if unlinked := column.get("unlinked"):
         return _central_bound(worst, unlinked)
+    if central.is_synthetic(column):
+        return central.bound(column, _amounts(worst))
     plus = ", plus δ" if worst["delta"] else ""
     says = (
         f"Take any two texts{agree}. Whatever a reader knows, any released text is at most e^ε times as likely under "
@@ -143,7 +156,8 @@ def _central_bound(worst: Mapping[str, Any], unlinked: Mapping[str, Any]) -> str
 def _cost(column: dict[str, Any]) -> Section:
     worst, charged = column["worst_case"], column.get("charged")
     says = []
-    rows = [("worst case, known before any text was read", f"{_amounts(worst)} (a text of {worst['words']:,} words)")]
+    longest = "" if central.is_synthetic(column) else f" (a text of {worst['words']:,} words)"
+    rows = [("worst case, known before any text was read", f"{_amounts(worst)}{longest}")]
     if charged:
         largest = {"epsilon": charged["largest_epsilon"], "delta": charged["largest_delta"]}
         rows.insert(0, ("largest charge of a record", _amounts(largest)))
@@ -255,6 +269,7 @@ def _assumptions(found: dict[str, Any]) -> Section:
 
 
 def _verify(found: dict[str, Any]) -> Section:
+    made = any(map(central.is_synthetic, found["columns"]))
     return Section(
         "How to verify it",
         (
@@ -263,7 +278,7 @@ def _verify(found: dict[str, Any]) -> Section:
         ),
         commands=(
             f"dptext check {found['sink']} --policy POLICY      # gates, files, charges",
-            "dptext audit POLICY                  # the promise itself, computed and attacked",
+            *(() if made else ("dptext audit POLICY                  # the promise itself, computed and attacked",)),
             "dptext ledger verify --ledger URL    # every balance, from the journal",
         ),
     )

@@ -29,6 +29,7 @@ from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import PAD, Mechanism
 from dptext_etl.policy import PolicyLike, resolve
+from dptext_etl.synthetic import no_rows
 from dptext_etl_eval.auditing import bound
 from dptext_etl_eval.auditing.choice import of_choice
 from dptext_etl_eval.auditing.divided import limit_of
@@ -64,9 +65,12 @@ def audit(
 
     Raises:
         InputError: There are too few draws, or the confidence is not between 0 and 1.
+        PolicyError: The policy publishes a synthetic table, and no mechanism releases a text.
     """
-    found = []
-    for column in resolve(policy).columns:
+    found, policy = [], resolve(policy)
+    if policy.synthetic is not None:
+        raise no_rows(policy.dataset)
+    for column in policy.columns:
         progress(f"column {column.name}")
         told = audit_mechanism(column.mechanism, draws=draws, confidence=confidence, secrets=secrets, progress=progress)
         found.append(replace(told, column=column.name))

@@ -1,0 +1,1 @@
+"""Charge, sum, stage, and publish a synthetic table (docs/spec/synthetic.md#runs)."""

@@ -1,0 +1,158 @@
+"""Judge a staged synthetic table, and publish it without ids, with its statistic in the manifest."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dptext_etl.checks import Candidate, Verdict, evaluate, require
+from dptext_etl.errors import LedgerError
+from dptext_etl.families.aggregate.reading import said_of
+from dptext_etl.guarantee import FINE, MICRO
+from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.runner.anchoring import require_same_ledger
+from dptext_etl.runner.checkpoint import Checkpoint
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.parts import Writer
+from dptext_etl.runner.publish.publication import Published, name_of, same_content, seen, unchanged
+from dptext_etl.runner.publish.showing import show
+from dptext_etl.runner.publish.stripping import NOTE
+from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.synthetic.charging import Attempt
+from dptext_etl.runner.synthetic.staging import RECORD, Drawn
+from dptext_etl.synthetic import CLAIM
+
+log = logging.getLogger("dptext_etl.runner")
+
+
+def judge(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, staging: Staging, drawn: Drawn) -> tuple[Verdict, ...]:
+    """Evaluate the gates of a staged table; if one fires, revoke the release name and remove the table."""
+    path = staging.shelf.here(drawn.path)
+    verdicts = evaluate(Candidate(attempt.policy, (path,), (), 0, None, {}, scratch=staging.folder))
+    fired = [verdict.name for verdict in verdicts if not verdict.passed]
+    if fired:
+        log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
+        ledger.revoke(ref, ", ".join(fired)[:200])
+        attempt.remember(ledger)
+        clear(staging)
+        note = b"A gate fired. The table was removed; `dptext clean` removes the rest.\n"
+        staging.shelf.write(staging.folder / NOTE, lambda file: file.write(note), action="removing a staged table")
+    require(verdicts)
+    return verdicts
+
+
+def clear(staging: Staging) -> None:
+    """Remove a staged table and its statistic; lists of records over the cap stay."""
+    staging.shelf.hold()
+    staging.shelf.remove(staging.folder / RECORD, *staging.shelf.found("synthetic.*"))
+
+
+def claim(attempt: Attempt, drawn: Drawn) -> dict[str, Any]:
+    """State what is claimed of the table, and its statistic; all of it is public."""
+    return {**claim_of(attempt), "statistic": said_of(drawn.noisy)}
+
+
+def claim_of(attempt: Attempt) -> dict[str, Any]:
+    """State what is claimed of a table before it is drawn."""
+    synthetic, statistic = attempt.synthetic, attempt.statistic
+    spend = statistic.charge(CLAIM)
+    cost = {"epsilon": spend.eps_approx / MICRO, "delta": spend.delta / FINE}
+    names = {} if synthetic.labels is None else {"label": synthetic.labels.column, "names": synthetic.names}
+    return {
+        "name": synthetic.column,
+        "mechanism": synthetic.mechanism.name,
+        "parameter": synthetic.mechanism.epsilon,
+        "unit": CLAIM.unit,
+        "unit_epsilon": cost["epsilon"],
+        "unit_delta": cost["delta"],
+        "class": CLAIM.guarantee_class.value,
+        "disclosures": [],
+        "assumptions": sorted(CLAIM.assumptions),
+        "longest_text_words": statistic.n_max,
+        "largest_epsilon": cost["epsilon"],
+        "largest_delta": cost["delta"],
+        "largest_rho": spend.rho / MICRO,
+        "cfg": statistic.cfg(),
+        "synthetic": {"rows": synthetic.rows, **names},
+    }
+
+
+def publish(  # noqa: PLR0917
+    attempt: Attempt,
+    ledger: Ledger,
+    ref: ReleaseRef,
+    staging: Staging,
+    drawn: Drawn,
+    verdicts: Sequence[Verdict],
+    origin: dict[str, str] | None,
+    checkpoint: Checkpoint,
+    hold: Callable[[], None],
+) -> Published:
+    """Publish a table whose gates passed; call it alone at the sink."""
+    layout, most = attempt.layout, attempt.policy.shard_rows
+    before = Manifest.read(layout)
+    with Writer(layout, staging, 1 if before is None else before.version + 1) as writer:
+        for start in range(0, drawn.rows.height, most):
+            writer.add_rows(drawn.rows.slice(start, most))
+            hold()
+        checkpoint("parts written")
+        manifest = _drafted(attempt, drawn, verdicts, writer, origin)
+        known = before is not None and before.digest in ledger.published(ref).values()
+        same = before is not None and known and same_content(before, manifest)
+        manifest = before if same and before is not None else manifest
+        _record(attempt, ledger, ref, manifest)
+        checkpoint("recorded")
+        restored = writer.restore(manifest.parts, hold) if same else 0
+        if not same:
+            writer.finish(hold)
+        checkpoint("version written")
+    if not same:
+        manifest.write(layout, before)
+    checkpoint("manifest written")
+    show(layout, manifest)
+    checkpoint("shown")
+    clear(staging)
+    checkpoint("cleared")
+    if same:
+        return seen(layout, before, unchanged(restored))
+    log.info("published version %d: %d rows", manifest.version, manifest.rows)
+    note = f"published version {manifest.version}: {manifest.rows} rows in {len(manifest.parts)} parts"
+    return Published(manifest.version, layout.sink, manifest.digest, manifest.rows, changed=True, note=note)
+
+
+def _drafted(
+    attempt: Attempt, drawn: Drawn, verdicts: Sequence[Verdict], writer: Writer, origin: dict[str, str] | None
+) -> Manifest:
+    policy, layout = attempt.policy, attempt.layout
+    return Manifest(
+        policy.dataset,
+        policy.release,
+        layout.partition,
+        writer.version,
+        layout.sink_format,
+        None,
+        dict.fromkeys(drawn.rows.columns, "String"),
+        [claim(attempt, drawn)],
+        [verdict.name for verdict in verdicts],
+        writer.parts,
+        origin,
+    )
+
+
+def _record(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, manifest: Manifest) -> None:
+    """Record the publication before readers can see it; what holds forgotten people is not published."""
+    require_same_ledger(ledger, attempt.layout, attempt.policy)
+    if ledger.holds_forgotten(ref) and manifest.digest not in ledger.published(ref).values():
+        msg = "the table was summed over records that were forgotten since; nothing was published"
+        raise LedgerError(msg, "publish a table without them under a new release name; all others are charged again")
+    ledger.record_publication(ref, name_of(manifest), manifest.digest, manifest.rows)
+    attempt.remember(ledger)
+
+
+def published_before(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, drawn: Drawn) -> Manifest | None:
+    """Return what is published of this statistic under this policy, though this machine draws other rows from it."""
+    before = Manifest.read(attempt.layout)
+    if before is None or before.digest not in ledger.published(ref).values():
+        return None
+    return before if before.columns == [claim(attempt, drawn)] else None

@@ -1,0 +1,145 @@
+"""Describe a synthetic table in a policy: public texts with labels that follow one noisy statistic of a private column.
+
+Specification: docs/spec/synthetic.md#runs.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+
+from dptext_etl import delta_policy
+from dptext_etl.corpora.corpus import fetched, is_remote
+from dptext_etl.errors import PolicyError
+from dptext_etl.families.aggregate import Statistic, describe
+from dptext_etl.guarantee import Guarantee, GuaranteeClass, exact
+
+NEIGHBORS = "two tables that differ in the text, the label, or both of one record; ids and subjects are the same"
+CLAIM = Guarantee(
+    GuaranteeClass.CENTRAL_ZCDP,
+    frozenset(),
+    NEIGHBORS,
+    "record",
+    frozenset({"PRF", "NO_CRASH_CHANNEL", "TRUSTED_IDS", "TRUSTED_CURATOR"}),
+)
+"""What is claimed of every synthetic table."""
+_MODEL = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+_Text = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Labels(BaseModel):
+    """The labels of the records.
+
+    Attributes:
+        column: Column that holds them.
+        values: The public list of labels; others, and null, count as "other".
+        names: Public words that describe a label, by label; by default the label itself, in words.
+    """
+
+    model_config = _MODEL
+
+    column: _Text
+    values: Annotated[tuple[_Text, ...], Field(min_length=1)]
+    names: dict[_Text, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _listed(self) -> Self:
+        unlisted = set(self.names) - set(self.values)
+        if unlisted:
+            msg = f"{len(unlisted)} of the names are of labels that values does not list"
+            raise ValueError(msg)
+        return self
+
+
+class MaxEnt(BaseModel):
+    """How the table is made: the noisy statistic, and the public texts that follow it.
+
+    Attributes:
+        name: "maxent".
+        epsilon: Epsilon of the whole table for one record, at `delta`.
+        delta: Delta of that pair, at most 1e-6, and at most 0.01 over the number of records.
+        corpus: A corpus whose encoder is `words` or `task`: its name, folder, or URL.
+        width: Coordinates of a text; by default 64, or 96 from 16 labels on.
+    """
+
+    model_config = _MODEL
+
+    name: Literal["maxent"]
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+    delta: Annotated[float, Field(gt=0, le=delta_policy.LARGEST_DELTA, allow_inf_nan=False, strict=True)]
+    corpus: str
+    width: PositiveInt | None = None
+
+
+class Synthetic(BaseModel):
+    """What a policy says of a synthetic table, in its table `[synthetic]`.
+
+    Attributes:
+        column: The text column.
+        labels: The labels of the records: `column`, `values` (the public list), and `names` in words; None without.
+        rows: Rows of the table, public.
+        per_subject: Records of a person that count, at most.
+        mechanism: `name = "maxent"`, `epsilon` of the whole table for one record at `delta`, `corpus`, and `width`.
+    """
+
+    model_config = _MODEL
+
+    column: _Text
+    labels: Labels | None = None
+    rows: Annotated[int, Field(ge=1, le=2**31, strict=True)]
+    per_subject: PositiveInt = 1
+    mechanism: MaxEnt
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the columns of the published table: texts, and labels if there are any."""
+        return (self.column,) if self.labels is None else (self.column, self.labels.column)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Return the words that describe labels, by label."""
+        return {} if self.labels is None else self.labels.names
+
+    @property
+    def n_rec(self) -> int:
+        """Return for how many records delta may be stated (docs/spec/privacy.md#delta-policy)."""
+        return int(delta_policy.LARGEST_SUM / exact(self.mechanism.delta))
+
+    def statistic(self, options: dict[str, str]) -> Statistic:
+        """Return the statistic of the column; a process describes it once.
+
+        Args:
+            options: `storage_options` of the policy, for a corpus that is named by a URL.
+
+        Raises:
+            PolicyError: A parameter is out of range, or the corpus has a model as encoder.
+        """
+        made = self.mechanism
+        corpus = str(fetched(made.corpus, options)) if is_remote(made.corpus) else made.corpus
+        values = () if self.labels is None else self.labels.values
+        return _described(corpus, values, made.epsilon, made.delta, self.per_subject, made.width)
+
+    def configuration(self, statistic: Statistic) -> dict[str, Any]:
+        """Return what the ledger pins of a statistic, and the number of records for which its delta is stated."""
+        return {**statistic.configuration(), "n_rec": self.n_rec}
+
+
+@lru_cache(maxsize=8)
+def _described(  # noqa: PLR0917
+    corpus: str, labels: tuple[str, ...], epsilon: float, delta: float, per_subject: int, width: int | None
+) -> Statistic:
+    return describe(corpus, epsilon=epsilon, delta=delta, labels=labels, per_subject=per_subject, width=width)
+
+
+def no_rows(dataset: str) -> PolicyError:
+    """Return the refusal of everything that needs the released text of a record."""
+    msg = f"the policy of {dataset} publishes a synthetic table, and no text of a record is released"
+    return PolicyError(msg, "`dptext run`, dptext_etl.run, and run_frame of dptext_etl.polars publish synthetic tables")
+
+
+def one_process() -> PolicyError:
+    """Return the refusal of engines that sum nothing."""
+    msg = "synthetic tables are summed in one process, with Polars; this engine cannot make them"
+    return PolicyError(msg, "`dptext run POLICY`, dptext_etl.run, or run_frame of dptext_etl.polars")

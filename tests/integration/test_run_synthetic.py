@@ -1,0 +1,552 @@
+"""A synthetic table holds public texts that follow one noisy statistic: every record is charged, none is released."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl import privatize, run
+from dptext_etl.checks.published import check_published
+from dptext_etl.cli.app import app
+from dptext_etl.errors import BudgetError, DPTextError, GateError, InputError, LedgerError, PolicyError
+from dptext_etl.families.aggregate import nearest_mean, read_statistic, table
+from dptext_etl.guarantee import fine, micro
+from dptext_etl.ledger import Scope
+from dptext_etl.polars import run_frame
+from dptext_etl.runner import plan, scan_published
+from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.statement.facts import facts
+from dptext_etl.runner.statement.written import markdown
+from dptext_etl.runner.synthetic import publishing
+from dptext_etl.synthetic import CLAIM
+
+SYNTHETIC = {
+    "column": "review",
+    "labels": {"column": "topic", "values": ["music", "money", "other"]},
+    "rows": 50,
+    "per_subject": 6,
+    "mechanism": {"name": "maxent", "epsilon": 2.0, "delta": 1e-9, "corpus": "example"},
+}
+WITHOUT = {name: entry for name, entry in SYNTHETIC.items() if name != "labels"}
+CAP = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"}
+TEXTS = {"music": "play the new album", "money": "the bank closed my account", "health": "pain in my back"}
+STEPS = ["reserved", "pinned", "staged", "committed", "gated", "parts written", "recorded", "version written"]
+STEPS += ["manifest written", "shown"]
+
+
+def labeled(reviews):
+    """Reviews of three topics, one of which no policy lists; every seventh text and every fifth label is null."""
+    number = pl.int_range(pl.len())
+    topic = pl.Series([["music", "money", "health"][place % 3] for place in range(reviews.height)])
+    return reviews.with_columns(
+        pl.when(number % 7 > 0).then(topic.replace_strict(TEXTS)).alias("review"),
+        pl.when(number % 5 > 0).then(topic).alias("topic"),
+    )
+
+
+@pytest.fixture
+def make_synthetic(make_job, reviews):
+    """Make a job whose policy publishes a synthetic table."""
+
+    def made(name="job", frame=None, **changes):
+        job = make_job(name, labeled(reviews()) if frame is None else frame)
+        job.values |= {"column": None, "keep": None, "synthetic": SYNTHETIC, "cap": CAP, **changes}
+        return job
+
+    return made
+
+
+def published(job):
+    return scan_published(str(job.folder / "published")).collect()
+
+
+def ref_of(job, ledger):
+    return ledger.find_all(job.policy())["review"]
+
+
+def verified(job):
+    with job.ledger() as ledger:
+        report = ledger.verify()
+    return report.problems
+
+
+def used(job):
+    with job.ledger() as ledger:
+        return ledger.remaining(Scope.of(job.policy())).as_dict()["used"]
+
+
+def test_the_table_holds_public_texts_with_listed_labels(make_synthetic):
+    job = make_synthetic()
+    summary = job.run()
+    found = published(job)
+    assert found.columns == ["review", "topic"]
+    assert found.height == summary.published_rows == 50
+    assert set(found["review"]) <= set(job.policy().statistic.corpus.texts)
+    assert set(found["topic"]) <= {"music", "money", "other"}
+    assert found.equals(found.sort("topic", "review"))
+    assert (summary.rows["new"], summary.rows["released"]) == (240, 240)
+    assert [gate["name"] for gate in summary.gates] == [
+        "row_count", "raw_column_absent", "texts_in_corpus", "labels_in_list"
+    ]  # fmt: skip
+    manifest = json.loads((job.folder / "published.manifest.json").read_text())
+    assert (manifest["id"], manifest["rows"]) == (None, 50)
+    assert "240" not in json.dumps({**manifest, "columns": [], "parts": []})
+    verdicts = check_published(job.folder / "published", job.policy())
+    assert {verdict.name for verdict in verdicts} >= {"published_files", "texts_in_corpus"}
+    assert all(verdict.passed for verdict in verdicts)
+    assert verified(job) == []
+
+
+def test_a_table_without_labels_has_one_column(make_synthetic):
+    job = make_synthetic(synthetic=WITHOUT)
+    job.run()
+    assert published(job).columns == ["review"]
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+
+
+def test_the_published_statistic_can_be_read(make_synthetic):
+    job = make_synthetic()
+    job.run()
+    path = job.folder / "published.manifest.json"
+    found = read_statistic(path, "example")
+    assert [topic.label for topic in found.topics()] == ["music", "money", "other"]
+    assert nearest_mean(found).labels == ("music", "money", "other")
+    assert table(found, 50)["text"].to_pylist() == published(job)["review"].to_list()
+    facts = json.loads(path.read_text())
+    said = facts["columns"][0]["statistic"]
+    said["sums"] = "AAAA" + said["sums"][4:]
+    with pytest.raises(InputError, match="not those of its hash"):
+        read_statistic(facts, "example")
+    with pytest.raises(InputError, match="reading the statistic"):
+        read_statistic({"columns": []}, "example")
+
+
+def test_every_record_is_charged_and_a_person_pays_the_whole(make_synthetic):
+    job = make_synthetic()
+    job.run()
+    spend = job.policy().statistic.charge(CLAIM)
+    with job.ledger() as ledger:
+        assert ledger.records(ref_of(job, ledger)) == 240
+        shown = ledger.show()[0]
+        assert (shown["class"], shown["max_eps_pure"]) == ("CENTRAL_ZCDP", "inf")
+    assert used(job)["eps_approx"]["max"] == 6 * spend.eps_approx
+    assert spend.eps_approx <= micro(2.0) * 6
+    assert spend.delta == fine(1e-9)
+
+
+def test_a_cap_on_rho_counts_it(make_synthetic):
+    job = make_synthetic(cap={"measure": "zcdp", "rho": 100.0, "period": "2026"})
+    job.run()
+    assert used(job)["rho"]["max"] == 6 * job.policy().statistic.charge(CLAIM).rho
+
+
+def test_the_same_table_again_costs_nothing_and_gives_the_same_bytes(make_synthetic, reviews, save):
+    job = make_synthetic()
+    first, before, spent = job.run(), job.files(), used(job)
+    save(labeled(reviews()).sample(fraction=1.0, shuffle=True, seed=3), job.folder / "raw.parquet")
+    again = job.run(shard_rows=70)
+    assert (again.version, again.changed, again.rows["new"], again.rows["replayed"]) == (1, False, 0, 240)
+    assert again.manifest == first.manifest
+    assert (job.files(), used(job)) == (before, spent)
+    with job.ledger() as ledger:
+        assert ledger.show()[0]["diverged"] == 0
+    assert verified(job) == []
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_run_that_stopped_goes_on(make_synthetic, step):
+    job, whole = make_synthetic(), make_synthetic("whole")
+    expected = whole.run()
+    assert job.stop(step)
+    assert job.run().manifest == expected.manifest
+    assert used(job) == used(whole)
+    assert verified(job) == []
+
+
+@pytest.mark.parametrize("change", ["more", "fewer", "text", "label", "null label", "ids"])
+def test_a_release_holds_one_table(make_synthetic, reviews, save, change):
+    job = make_synthetic()
+    job.run()
+    before, spent, frame = job.files(), used(job), labeled(reviews())
+    one = pl.col("id") == "r00008"
+    other = {
+        "more": lambda: pl.concat([frame, labeled(reviews(2, 1000))]),
+        "fewer": lambda: frame.head(239),
+        "text": lambda: frame.with_columns(review=pl.when(one).then(pl.lit("another")).otherwise("review")),
+        "label": lambda: frame.with_columns(topic=pl.when(one).then(pl.lit("money")).otherwise("topic")),
+        "null label": lambda: frame.with_columns(topic=pl.when(~one).then("topic")),
+        "ids": lambda: frame.with_columns(id="x" + pl.col("id")),
+    }[change]()
+    save(other, job.folder / "raw.parquet")
+    with pytest.raises((InputError, LedgerError), match=r"one table, whole"):
+        job.run()
+    assert (job.files(), used(job)) == (before, spent)
+    assert verified(job) == []
+
+
+def test_labels_and_texts_do_not_run_into_each_other(make_synthetic, reviews, save):
+    """A text that begins like a label, and a label that ends like a text, have identities of their own."""
+    job = make_synthetic(synthetic={**SYNTHETIC, "per_subject": 1, "rows": 5})
+    frame = reviews(1).with_columns(topic=pl.lit("a"), review=pl.lit("tb"))
+    save(frame, job.folder / "raw.parquet")
+    job.run()
+    for topic, review in (("at", "b"), ("atb", ""), (None, "1:atb"), ("a", None)):
+        save(
+            frame.with_columns(topic=pl.lit(topic, pl.String), review=pl.lit(review, pl.String)),
+            job.folder / "raw.parquet",
+        )
+        with pytest.raises(InputError, match="of 1 records changed"):
+            job.run()
+
+
+def test_records_over_the_cap_stop_the_run_or_do_not_count(make_synthetic):
+    cap = {**CAP, "epsilon": 2.0 * 3}
+    job = make_synthetic(cap=cap, on_cap="refuse")
+    spend = job.policy().statistic.charge(CLAIM)
+    job.values["cap"] = {**CAP, "epsilon": spend.eps_approx * 3 / 1e6}
+    with pytest.raises(BudgetError, match="120 records would exceed the cap"):
+        job.run()
+    assert used(job)["eps_approx"]["max"] == 0
+    with job.ledger() as ledger:
+        assert ledger.pinned_table(ref_of(job, ledger)) is None
+    job.values["on_cap"] = "quarantine"
+    summary = job.run()
+    assert (summary.rows["quarantined"], summary.rows["released"]) == (120, 120)
+    assert used(job)["eps_approx"]["max"] == 3 * spend.eps_approx
+    assert "120 records over the cap do not count" in " ".join(summary.notes)
+    assert verified(job) == []
+
+
+def test_at_most_so_many_records_of_a_person_count(make_synthetic):
+    job = make_synthetic(synthetic={**SYNTHETIC, "per_subject": 2})
+    summary = job.run()
+    assert (summary.rows["over_contribution"], summary.rows["released"]) == (160, 80)
+    with job.ledger() as ledger:
+        assert ledger.records(ref_of(job, ledger)) == 80
+
+
+def test_every_record_may_be_a_unit(make_synthetic):
+    job = make_synthetic(unit="record", subject=None, synthetic={**SYNTHETIC, "per_subject": 1})
+    assert job.run().rows["released"] == 240
+    assert used(job)["eps_approx"]["max"] == job.policy().statistic.charge(CLAIM).eps_approx
+
+
+def test_a_column_of_nulls_is_published_like_any_other(make_synthetic, reviews):
+    """Nothing that is published says which texts are null, or how many."""
+    frame = labeled(reviews()).with_columns(review=pl.lit(None, pl.String), topic=pl.lit(None, pl.String))
+    job = make_synthetic(frame=frame)
+    assert job.run().published_rows == 50
+    manifest = json.loads((job.folder / "published.manifest.json").read_text())
+    assert manifest["columns"][0]["disclosures"] == []
+
+
+@pytest.mark.parametrize("plant", ["text", "label", "row", "column"])
+def test_a_raw_text_in_the_staged_table_fires_a_gate(make_synthetic, monkeypatch, plant, sentinel):
+    job = make_synthetic()
+    judge = publishing.judge
+
+    def planting(attempt, ledger, ref, staging, drawn):
+        rows = pl.read_parquet(drawn.path)
+        first = pl.int_range(pl.len()) == 0
+        changed = {
+            "text": lambda: rows.with_columns(review=pl.when(first).then(pl.lit(sentinel)).otherwise("review")),
+            "label": lambda: rows.with_columns(topic=pl.when(first).then(pl.lit(sentinel)).otherwise("topic")),
+            "row": lambda: pl.concat([rows, rows.head(1)]),
+            "column": lambda: rows.with_columns(note=pl.lit(sentinel)),
+        }[plant]()
+        changed.write_parquet(drawn.path)
+        return judge(attempt, ledger, ref, staging, drawn)
+
+    monkeypatch.setattr("dptext_etl.engines.synthetic.judge", planting)
+    gate = {"text": "texts_in_corpus", "label": "labels_in_list", "row": "row_count", "column": "raw_column_absent"}
+    with pytest.raises(GateError, match=gate[plant]) as failed:
+        job.run()
+    assert sentinel not in str(failed.value)
+    assert not (job.folder / "published.manifest.json").exists()
+    assert not list((job.folder / "published.staging").rglob("synthetic.*"))
+    monkeypatch.undo()
+    with pytest.raises(LedgerError, match="revoked"):
+        job.run()
+    assert verified(job) == []
+
+
+@pytest.mark.parametrize("step", [None, "reserved", "pinned", "staged", "recorded"])
+def test_no_raw_text_and_no_raw_label_reaches_a_file(make_synthetic, reviews, sentinel, step, caplog):
+    """Texts and labels that no list names stand in the source alone, whether a run ends or stops half-way."""
+    raw = reviews().with_columns(topic=pl.lit(f"label {sentinel}"))
+    job = make_synthetic(frame=raw)
+    assert sentinel in raw["review"][0]
+    with caplog.at_level("DEBUG"):
+        job.run() if step is None else job.stop(step)
+    files = {path: path.read_bytes() for path in job.folder.rglob("*") if path.is_file() and path.name != "raw.parquet"}
+    assert files
+    assert not [path for path, data in files.items() if sentinel.encode() in data]
+    assert sentinel not in caplog.text
+    rows = [pl.read_parquet(path) for path in files if path.suffix == ".parquet"]
+    assert not [True for frame in rows for name in frame.columns if sentinel in "".join(map(str, frame[name]))]
+
+
+def test_changed_files_are_found(make_synthetic, sentinel):
+    job = make_synthetic()
+    job.run()
+    path = next((job.folder / "published.versions").glob("v1/*.parquet"))
+    rows = pl.read_parquet(path)
+    path.unlink()
+    rows.with_columns(review=pl.lit(sentinel)).write_parquet(path)
+    failed = {item.name for item in check_published(job.folder / "published", job.policy()) if not item.passed}
+    assert failed == {"published_files", "texts_in_corpus"}
+    assert "1 damaged" in job.run().notes[0]
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+
+
+def test_another_number_of_rows_takes_another_name(make_synthetic):
+    job = make_synthetic()
+    job.run()
+    before = job.files()
+    with pytest.raises(LedgerError, match="the release holds another table"):
+        job.run(synthetic={**SYNTHETIC, "rows": 51})
+    with pytest.raises(LedgerError, match="pinned to another configuration"):
+        job.run(synthetic={**SYNTHETIC, "per_subject": 5})
+    assert job.files() == before
+    assert job.run().changed is False
+
+
+def test_a_machine_that_draws_other_rows_keeps_the_first_table(make_synthetic, monkeypatch):
+    job = make_synthetic()
+    first, before = job.run(), job.files()
+    monkeypatch.setattr("dptext_etl.runner.synthetic.staging.table", _reversed)
+    again = job.run()
+    assert (again.changed, again.manifest, job.files()) == (False, first.manifest, before)
+    assert "would draw a few other rows" in again.notes[0]
+    assert verified(job) == []
+
+
+def _reversed(*args):
+    made = table(*args)
+    return made.set_column(0, "text", made["text"].take(list(reversed(range(made.num_rows)))))
+
+
+def test_a_table_that_is_not_published_waits_in_staging(make_synthetic):
+    job, whole = make_synthetic(publish=False), make_synthetic("whole")
+    assert job.run().version is None
+    assert not (job.folder / "published.manifest.json").exists()
+    job.values["publish"] = True
+    assert job.run().manifest == whole.run().manifest
+
+
+def test_staging_and_sink_may_be_object_stores(make_synthetic, store):
+    """The statistic does not depend on where the table lies."""
+    places = {"sink": "s3://bucket/topics", "staging": "s3://bucket/staging", "storage_options": store.options}
+    job, whole = make_synthetic(**places), make_synthetic("whole")
+    assert job.stop("committed")
+    assert job.run().published_rows == 50
+    assert all(verdict.passed for verdict in check_published("s3://bucket/topics", job.policy()))
+    whole.run()
+    there = scan_published("s3://bucket/topics", store.options).collect()
+    assert there.equals(published(whole))
+    assert not [name for name in store.objects if "synthetic" in name]
+
+
+def test_more_records_than_delta_allows_are_refused(make_synthetic):
+    made = {**SYNTHETIC["mechanism"], "delta": 1e-6}
+    assert make_synthetic(synthetic={**SYNTHETIC, "mechanism": made}).policy().synthetic.n_rec == 10_000
+
+
+def test_who_is_forgotten_is_noted_and_the_statistic_stays(make_synthetic, reviews, save):
+    job = make_synthetic()
+    job.run()
+    before = job.files()
+    save(labeled(reviews()).filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    done = forget(job.policy(), records=["r00007", "r00047"])
+    assert (done.stays, done.removed, done.rows, done.noted) == (True, 0, 50, 2)
+    assert job.files() == before
+    with pytest.raises(LedgerError, match="one table, whole"):
+        job.run()
+    job.values["release"] = "those who stay"
+    assert job.run().rows["released"] == 234
+    assert verified(job) == []
+
+
+REFUSED = [
+    ({"column": [{"name": "note", "mechanism": {"name": "surrogate", "epsilon": 1.0, "corpus": "example"}}]}, "either"),
+    ({"synthetic": None}, "either of them"),
+    ({"keep": ["stars"]}, "keep must be empty"),
+    ({"incremental": True}, "a release is one table"),
+    ({"source": "{partition}.parquet", "sink": "published/{partition}"}, "a release is one table"),
+    ({"copy_gate_false_alarm": 1e-9}, "copy_gate_false_alarm"),
+    ({"reports": ["copies"]}, "leave out reports"),
+    ({"unlinked": {"rows": 200, "delta": 1e-9}}, "leave out .unlinked."),
+    ({"cap": {"measure": "pure", "epsilon": 1.0, "period": "2026"}}, '"zcdp" or "approx" counts it'),
+    ({"unit": "record", "subject": None}, "per_subject is for"),
+    ({"id": "review"}, "two roles"),
+    ({"id": "topic"}, "two roles"),
+    ({"subject": "topic"}, "subject must be another column"),
+    ({"synthetic": {**SYNTHETIC, "column": "topic"}}, "two roles"),
+    ({"synthetic": {**SYNTHETIC, "postprocess": []}}, "synthetic.postprocess"),
+    ({"synthetic": {**SYNTHETIC, "rows": 0}}, "synthetic.rows"),
+    ({"synthetic": {**SYNTHETIC, "labels": {"column": "topic", "values": ["a", "a"]}}}, "distinct"),
+    ({"synthetic": {**SYNTHETIC, "labels": {"column": "topic", "values": ["a"], "names": {"b": "x"}}}}, "names"),
+    ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "delta": 1e-5}}}, "delta"),
+    ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "name": "pe"}}}, "synthetic.mechanism.name"),
+    ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "width": 0}}}, "width"),
+    ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "epsilon": 1e-4}}}, "epsilon"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED)
+def test_bad_policies_are_refused_by_name(make_synthetic, changes, message):
+    with pytest.raises(DPTextError, match=message):
+        make_synthetic(**changes).policy()
+
+
+def test_bad_tables_are_refused_before_any_charge(make_synthetic, reviews, save):
+    job = make_synthetic()
+    save(labeled(reviews()).drop("topic"), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="no column 'topic'"):
+        job.run()
+    save(labeled(reviews()).with_columns(topic=pl.lit(3)), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="'topic' must hold strings"):
+        job.run()
+    save(labeled(reviews()).with_columns(id=pl.lit("r1")), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="occur more than once"):
+        job.run()
+    assert not (job.folder / "ledger.db").exists()
+
+
+def _gx(policy, _):
+    from dptext_etl.checks.great_expectations.expectations import suite_for
+
+    return suite_for(policy)
+
+
+def _dagster(policy, _):
+    from dptext_etl.orchestration import build_definitions
+
+    return build_definitions(policy)
+
+
+def _evaluate(policy, _):
+    from dptext_etl_eval.published import columns_of
+
+    return list(columns_of(policy, Path("elsewhere")))
+
+
+def _audit(policy, _):
+    from dptext_etl_eval.auditing.audit import audit
+
+    return audit(policy)
+
+
+def _sql(policy, _):
+    from dptext_etl.spark.functions import register
+
+    return register(None, "private", policy)
+
+
+def _view(policy, _):
+    from dptext_etl.spark.views import register_view
+
+    return register_view(None, "private", table="raw", policy=policy)
+
+
+DOORS = {
+    "privatize": lambda policy, frame: privatize(frame["review"].to_arrow(), frame["id"].to_arrow(), policy),
+    "frame": lambda policy, frame: frame.dptext.privatize(policy),
+    "lazy": lambda policy, frame: frame.lazy().dptext.privatize(policy).collect(),
+    "expression": lambda policy, frame: frame.select(pl.col("review").dptext.privatize(policy, id="id")),
+    "column": lambda policy, _: policy.column_policy(),
+    "great expectations": _gx,
+    "evaluate": _evaluate,
+    "audit": _audit,
+    "SQL function": _sql,
+    "SQL view": _view,
+    "dagster": _dagster,
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_other_door_refuses_by_name(make_synthetic, reviews, door):
+    with pytest.raises(PolicyError, match="publishes a synthetic table"):
+        DOORS[door](make_synthetic().policy(), labeled(reviews()))
+
+
+def test_other_engines_refuse_by_name(make_synthetic):
+    from dptext_etl.engines import stage
+    from dptext_etl.engines.spark.engine import SparkEngine
+
+    policy = make_synthetic().policy()
+    with pytest.raises(PolicyError, match="summed in one process"):
+        run(policy, engine=SparkEngine(None))
+    with pytest.raises(PolicyError, match="publishes a synthetic table"):
+        stage(policy)
+
+
+def test_a_frame_is_published_like_a_file(make_synthetic, reviews):
+    job, other = make_synthetic(), make_synthetic("other")
+    expected = job.run()
+    frame = labeled(reviews()).with_columns(pl.col("topic").cast(pl.Categorical))
+    assert run_frame(frame.lazy(), other.policy()).manifest == expected.manifest
+
+
+def test_a_csv_file_is_published_like_a_parquet_file(make_job, make_synthetic, reviews):
+    labels = {"column": "stars", "values": ["01", "02"]}
+    frame = labeled(reviews()).with_columns(stars=pl.format("0{}", "stars")).drop("secret", "note")
+    job = make_job("csv", frame, ".csv", column=None, keep=None, cap=CAP, synthetic={**SYNTHETIC, "labels": labels})
+    job.run()
+    files = {name: data for name, data in job.files().items() if name.endswith(".csv")}
+    assert files
+    assert all(data.startswith(b"review,stars\n") for data in files.values())
+    found = read_statistic(job.folder / "published.manifest.json", "example")
+    assert [topic.label for topic in found.topics()] == ["01", "02", "other"]
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+
+
+def test_plan_states_what_a_record_and_a_person_pay(make_synthetic):
+    job = make_synthetic(synthetic={**SYNTHETIC, "per_subject": 2})
+    found, spend = plan(job.policy()), job.policy().statistic.charge(CLAIM)
+    assert (found.rows, found.subjects, found.component) == (80, 40, "eps_approx")
+    assert found.per_record["max"] == spend.eps_approx / 1e6
+    assert found.per_subject["max"] == 2 * spend.eps_approx / 1e6
+    assert found.over_cap == {"records": 0, "units": 0}
+    assert "50 public texts" in " ".join(found.notes)
+    assert not (job.folder / "ledger.db").exists()
+    job.run()
+    assert "holds 80 of these records" in " ".join(plan(job.policy()).notes)
+    job.values["cap"] = {**CAP, "epsilon": spend.eps_approx / 1e6, "period": "2027"}
+    job.values["release"] = "next"
+    assert plan(job.policy(release="next")).over_cap["records"] == 40
+
+
+def test_the_statement_says_whom_a_central_promise_trusts(make_synthetic):
+    job = make_synthetic()
+    job.run()
+    text = markdown(facts(policy=job.policy()))
+    assert "It relies on you" in text
+    assert "CENTRAL_ZCDP" in text
+    assert "50 rows" in text
+    assert "pass unchanged" not in text
+    assert "was rewritten" not in text
+
+
+def test_the_command_line_plans_runs_checks_and_forgets(make_synthetic, tmp_path):
+    job = make_synthetic()
+    policy, path = job.policy(), tmp_path / "privacy.toml"
+    path.write_text(
+        f'dataset = "reviews"\nrelease = "2026-11"\nsource = "{policy.source}"\nsink = "{policy.sink}"\nid = "id"\n'
+        f'subject = "user_id"\nkey = "{policy.key}"\nshard_rows = 100\n[ledger]\nurl = "{policy.ledger.url}"\n'
+        '[cap]\nmeasure = "approx"\nepsilon = 1000.0\ndelta = 1e-5\nperiod = "2026"\n'
+        '[synthetic]\ncolumn = "review"\nlabels = { column = "topic", values = ["music", "money", "other"] }\n'
+        "rows = 50\nper_subject = 6\n"
+        'mechanism = { name = "maxent", epsilon = 2.0, delta = 1e-9, corpus = "example" }\n'
+    )
+    asked = partial(CliRunner().invoke, app)
+    for command in (["plan", str(path)], ["run", str(path)], ["check", policy.sink, "--policy", str(path)]):
+        done = asked(command)
+        assert done.exit_code == 0, done.output
+    done = asked(["run", str(path), "--engine", "spark"])
+    assert (done.exit_code, "summed in one process" in done.output) == (2, True), done.output
+    done = asked(["statement", policy.sink, "--policy", str(path), "--out", str(tmp_path / "said")])
+    assert done.exit_code == 0, done.output
