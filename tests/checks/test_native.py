@@ -79,7 +79,7 @@ class Stay(WordMechanism):
 
 
 class Dropping(Stay):
-    unknown: ClassVar[str] = "drop"
+    _unknown: ClassVar[str] = "drop"
 
 
 LENGTHS = {

@@ -447,7 +447,7 @@ def _sql(policy, _):
 
 
 def _view(policy, _):
-    from dptext_etl.spark.views import register_view
+    from dptext_etl.spark import register_view
 
     return register_view(None, "private", table="raw", policy=policy)
 
