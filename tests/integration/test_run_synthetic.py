@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from dptext_etl import privatize, run
+from dptext_etl import Policy, _kernel, keys, privatize, run
 from dptext_etl.checks.published import check_published
 from dptext_etl.cli.app import app
 from dptext_etl.errors import BudgetError, DPTextError, GateError, InputError, LedgerError, PolicyError
-from dptext_etl.families.aggregate import nearest_mean, read_statistic, table
+from dptext_etl.families.aggregate import counted, nearest_mean, noisy, partial_sum, read_statistic, table
 from dptext_etl.guarantee import fine, micro
 from dptext_etl.ledger import Scope
 from dptext_etl.polars import run_frame
@@ -30,6 +30,7 @@ SYNTHETIC = {
     "per_subject": 6,
     "mechanism": {"name": "maxent", "epsilon": 2.0, "delta": 1e-9, "corpus": "example"},
 }
+COLUMN = [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 1.0, "corpus": "example"}}]
 WITHOUT = {name: entry for name, entry in SYNTHETIC.items() if name != "labels"}
 CAP = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"}
 TEXTS = {"music": "play the new album", "money": "the bank closed my account", "health": "pain in my back"}
@@ -122,6 +123,33 @@ def test_the_published_statistic_can_be_read(make_synthetic):
         read_statistic(facts, "example")
     with pytest.raises(InputError, match="reading the statistic"):
         read_statistic({"columns": []}, "example")
+
+
+@pytest.mark.parametrize("most", [1, 2, 6])
+def test_a_run_releases_what_the_core_computes_over_the_records_that_count(make_synthetic, reviews, most):
+    """Batches, files, and the choice of records change no byte of the statistic."""
+    job, frame = make_synthetic(synthetic={**SYNTHETIC, "per_subject": most}), labeled(reviews())
+    job.run(shard_rows=37)
+    statistic = job.policy().statistic
+    secret = keys.resolve(job.policy().key)
+    key = _kernel.ReleaseKey(secret, "reviews", "review", "2026-11", statistic.cfg())
+    chosen = frame.filter(pl.Series(counted(statistic, key, frame["id"].to_arrow(), frame["user_id"].to_arrow())))
+    assert chosen.height == 40 * most
+    partial_sums = partial_sum(statistic, key, *(chosen[name].to_arrow() for name in ("id", "review", "topic")))
+    expected = noisy(statistic, key, partial_sums)
+    assert (read_statistic(job.folder / "published.manifest.json", "example").sums == expected.sums).all()
+    assert (expected.sums != partial_sums.sums).any()
+    with job.ledger() as ledger:
+        assert ledger.pinned_table(ref_of(job, ledger)) == partial_sums.digest.hex()
+
+
+def test_a_policy_of_a_synthetic_table_is_written_and_read(make_synthetic):
+    policy = make_synthetic().policy()
+    again = Policy.parse(json.loads(policy.model_dump_json(by_alias=True)))
+    assert again == policy
+    assert again.statistic.cfg() == policy.statistic.cfg()
+    rows = make_synthetic("rows", synthetic=None, column=COLUMN, cap=None).policy()
+    assert "synthetic" not in rows.model_dump(mode="json", by_alias=True)
 
 
 def test_every_record_is_charged_and_a_person_pays_the_whole(make_synthetic):
@@ -371,7 +399,7 @@ def test_who_is_forgotten_is_noted_and_the_statistic_stays(make_synthetic, revie
 
 
 REFUSED = [
-    ({"column": [{"name": "note", "mechanism": {"name": "surrogate", "epsilon": 1.0, "corpus": "example"}}]}, "either"),
+    ({"column": COLUMN}, "either of them"),
     ({"synthetic": None}, "either of them"),
     ({"keep": ["stars"]}, "keep must be empty"),
     ({"incremental": True}, "a release is one table"),
