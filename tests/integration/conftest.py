@@ -160,6 +160,19 @@ def job(make_job):
 
 
 @pytest.fixture
+def make_synthetic(make_job, reviews):
+    """Make a job whose policy publishes a synthetic table."""
+    from .synthetic_runs import CAP, SYNTHETIC, labeled
+
+    def made(name="job", frame=None, **changes):
+        job = make_job(name, labeled(reviews()) if frame is None else frame)
+        job.values |= {"column": None, "keep": None, "synthetic": SYNTHETIC, "cap": CAP, **changes}
+        return job
+
+    return made
+
+
+@pytest.fixture
 def store(monkeypatch):
     """A small S3 on the loopback interface."""
     from .object_store import serving

@@ -1,81 +1,24 @@
 """A synthetic table holds public texts that follow one noisy statistic: every record is charged, none is released."""
 
 import json
-from functools import partial
-from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from dptext_etl import privatize, run
+from dptext_etl import Policy, _kernel, keys
 from dptext_etl.checks.published import check_published
-from dptext_etl.cli.app import app
-from dptext_etl.errors import BudgetError, DPTextError, GateError, InputError, LedgerError, PolicyError
-from dptext_etl.families.aggregate import nearest_mean, read_statistic, table
+from dptext_etl.errors import BudgetError, GateError, InputError, LedgerError
+from dptext_etl.families.aggregate import counted, nearest_mean, noisy, partial_sum, read_statistic, table
 from dptext_etl.guarantee import fine, micro
-from dptext_etl.ledger import Scope
-from dptext_etl.polars import run_frame
-from dptext_etl.runner import plan, scan_published
+from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.statement.facts import facts
-from dptext_etl.runner.statement.written import markdown
 from dptext_etl.runner.synthetic import publishing
 from dptext_etl.synthetic import CLAIM
 
-SYNTHETIC = {
-    "column": "review",
-    "labels": {"column": "topic", "values": ["music", "money", "other"]},
-    "rows": 50,
-    "per_subject": 6,
-    "mechanism": {"name": "maxent", "epsilon": 2.0, "delta": 1e-9, "corpus": "example"},
-}
-WITHOUT = {name: entry for name, entry in SYNTHETIC.items() if name != "labels"}
-CAP = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"}
-TEXTS = {"music": "play the new album", "money": "the bank closed my account", "health": "pain in my back"}
+from .synthetic_runs import CAP, COLUMN, SYNTHETIC, WITHOUT, labeled, published, ref_of, used, verified
+
 STEPS = ["reserved", "pinned", "staged", "committed", "gated", "parts written", "recorded", "version written"]
 STEPS += ["manifest written", "shown"]
-
-
-def labeled(reviews):
-    """Reviews of three topics, one of which no policy lists; every seventh text and every fifth label is null."""
-    number = pl.int_range(pl.len())
-    topic = pl.Series([["music", "money", "health"][place % 3] for place in range(reviews.height)])
-    return reviews.with_columns(
-        pl.when(number % 7 > 0).then(topic.replace_strict(TEXTS)).alias("review"),
-        pl.when(number % 5 > 0).then(topic).alias("topic"),
-    )
-
-
-@pytest.fixture
-def make_synthetic(make_job, reviews):
-    """Make a job whose policy publishes a synthetic table."""
-
-    def made(name="job", frame=None, **changes):
-        job = make_job(name, labeled(reviews()) if frame is None else frame)
-        job.values |= {"column": None, "keep": None, "synthetic": SYNTHETIC, "cap": CAP, **changes}
-        return job
-
-    return made
-
-
-def published(job):
-    return scan_published(str(job.folder / "published")).collect()
-
-
-def ref_of(job, ledger):
-    return ledger.find_all(job.policy())["review"]
-
-
-def verified(job):
-    with job.ledger() as ledger:
-        report = ledger.verify()
-    return report.problems
-
-
-def used(job):
-    with job.ledger() as ledger:
-        return ledger.remaining(Scope.of(job.policy())).as_dict()["used"]
 
 
 def test_the_table_holds_public_texts_with_listed_labels(make_synthetic):
@@ -122,6 +65,33 @@ def test_the_published_statistic_can_be_read(make_synthetic):
         read_statistic(facts, "example")
     with pytest.raises(InputError, match="reading the statistic"):
         read_statistic({"columns": []}, "example")
+
+
+@pytest.mark.parametrize("most", [1, 2, 6])
+def test_a_run_releases_what_the_core_computes_over_the_records_that_count(make_synthetic, reviews, most):
+    """Batches, files, and the choice of records change no byte of the statistic."""
+    job, frame = make_synthetic(synthetic={**SYNTHETIC, "per_subject": most}), labeled(reviews())
+    job.run(shard_rows=37)
+    statistic = job.policy().statistic
+    secret = keys.resolve(job.policy().key)
+    key = _kernel.ReleaseKey(secret, "reviews", "review", "2026-11", statistic.cfg())
+    chosen = frame.filter(pl.Series(counted(statistic, key, frame["id"].to_arrow(), frame["user_id"].to_arrow())))
+    assert chosen.height == 40 * most
+    partial_sums = partial_sum(statistic, key, *(chosen[name].to_arrow() for name in ("id", "review", "topic")))
+    expected = noisy(statistic, key, partial_sums)
+    assert (read_statistic(job.folder / "published.manifest.json", "example").sums == expected.sums).all()
+    assert (expected.sums != partial_sums.sums).any()
+    with job.ledger() as ledger:
+        assert ledger.pinned_table(ref_of(job, ledger)) == partial_sums.digest.hex()
+
+
+def test_a_policy_of_a_synthetic_table_is_written_and_read(make_synthetic):
+    policy = make_synthetic().policy()
+    again = Policy.parse(json.loads(policy.model_dump_json(by_alias=True)))
+    assert again == policy
+    assert again.statistic.cfg() == policy.statistic.cfg()
+    rows = make_synthetic("rows", synthetic=None, column=COLUMN, cap=None).policy()
+    assert "synthetic" not in rows.model_dump(mode="json", by_alias=True)
 
 
 def test_every_record_is_charged_and_a_person_pays_the_whole(make_synthetic):
@@ -203,8 +173,7 @@ def test_labels_and_texts_do_not_run_into_each_other(make_synthetic, reviews, sa
 
 
 def test_records_over_the_cap_stop_the_run_or_do_not_count(make_synthetic):
-    cap = {**CAP, "epsilon": 2.0 * 3}
-    job = make_synthetic(cap=cap, on_cap="refuse")
+    job = make_synthetic(on_cap="refuse")
     spend = job.policy().statistic.charge(CLAIM)
     job.values["cap"] = {**CAP, "epsilon": spend.eps_approx * 3 / 1e6}
     with pytest.raises(BudgetError, match="120 records would exceed the cap"):
@@ -368,185 +337,3 @@ def test_who_is_forgotten_is_noted_and_the_statistic_stays(make_synthetic, revie
     job.values["release"] = "those who stay"
     assert job.run().rows["released"] == 234
     assert verified(job) == []
-
-
-REFUSED = [
-    ({"column": [{"name": "note", "mechanism": {"name": "surrogate", "epsilon": 1.0, "corpus": "example"}}]}, "either"),
-    ({"synthetic": None}, "either of them"),
-    ({"keep": ["stars"]}, "keep must be empty"),
-    ({"incremental": True}, "a release is one table"),
-    ({"source": "{partition}.parquet", "sink": "published/{partition}"}, "a release is one table"),
-    ({"copy_gate_false_alarm": 1e-9}, "copy_gate_false_alarm"),
-    ({"reports": ["copies"]}, "leave out reports"),
-    ({"unlinked": {"rows": 200, "delta": 1e-9}}, "leave out .unlinked."),
-    ({"cap": {"measure": "pure", "epsilon": 1.0, "period": "2026"}}, '"zcdp" or "approx" counts it'),
-    ({"unit": "record", "subject": None}, "per_subject is for"),
-    ({"id": "review"}, "two roles"),
-    ({"id": "topic"}, "two roles"),
-    ({"subject": "topic"}, "subject must be another column"),
-    ({"synthetic": {**SYNTHETIC, "column": "topic"}}, "two roles"),
-    ({"synthetic": {**SYNTHETIC, "postprocess": []}}, "synthetic.postprocess"),
-    ({"synthetic": {**SYNTHETIC, "rows": 0}}, "synthetic.rows"),
-    ({"synthetic": {**SYNTHETIC, "labels": {"column": "topic", "values": ["a", "a"]}}}, "distinct"),
-    ({"synthetic": {**SYNTHETIC, "labels": {"column": "topic", "values": ["a"], "names": {"b": "x"}}}}, "names"),
-    ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "delta": 1e-5}}}, "delta"),
-    ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "name": "pe"}}}, "synthetic.mechanism.name"),
-    ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "width": 0}}}, "width"),
-    ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "epsilon": 1e-4}}}, "epsilon"),
-]
-
-
-@pytest.mark.parametrize(("changes", "message"), REFUSED)
-def test_bad_policies_are_refused_by_name(make_synthetic, changes, message):
-    with pytest.raises(DPTextError, match=message):
-        make_synthetic(**changes).policy()
-
-
-def test_bad_tables_are_refused_before_any_charge(make_synthetic, reviews, save):
-    job = make_synthetic()
-    save(labeled(reviews()).drop("topic"), job.folder / "raw.parquet")
-    with pytest.raises(InputError, match="no column 'topic'"):
-        job.run()
-    save(labeled(reviews()).with_columns(topic=pl.lit(3)), job.folder / "raw.parquet")
-    with pytest.raises(InputError, match="'topic' must hold strings"):
-        job.run()
-    save(labeled(reviews()).with_columns(id=pl.lit("r1")), job.folder / "raw.parquet")
-    with pytest.raises(InputError, match="occur more than once"):
-        job.run()
-    assert not (job.folder / "ledger.db").exists()
-
-
-def _gx(policy, _):
-    from dptext_etl.checks.great_expectations.expectations import suite_for
-
-    return suite_for(policy)
-
-
-def _dagster(policy, _):
-    from dptext_etl.orchestration import build_definitions
-
-    return build_definitions(policy)
-
-
-def _evaluate(policy, _):
-    from dptext_etl_eval.published import columns_of
-
-    return list(columns_of(policy, Path("elsewhere")))
-
-
-def _audit(policy, _):
-    from dptext_etl_eval.auditing.audit import audit
-
-    return audit(policy)
-
-
-def _sql(policy, _):
-    from dptext_etl.spark.functions import register
-
-    return register(None, "private", policy)
-
-
-def _view(policy, _):
-    from dptext_etl.spark import register_view
-
-    return register_view(None, "private", table="raw", policy=policy)
-
-
-DOORS = {
-    "privatize": lambda policy, frame: privatize(frame["review"].to_arrow(), frame["id"].to_arrow(), policy),
-    "frame": lambda policy, frame: frame.dptext.privatize(policy),
-    "lazy": lambda policy, frame: frame.lazy().dptext.privatize(policy).collect(),
-    "expression": lambda policy, frame: frame.select(pl.col("review").dptext.privatize(policy, id="id")),
-    "column": lambda policy, _: policy.column_policy(),
-    "great expectations": _gx,
-    "evaluate": _evaluate,
-    "audit": _audit,
-    "SQL function": _sql,
-    "SQL view": _view,
-    "dagster": _dagster,
-}
-
-
-@pytest.mark.parametrize("door", DOORS)
-def test_every_other_door_refuses_by_name(make_synthetic, reviews, door):
-    with pytest.raises(PolicyError, match="publishes a synthetic table"):
-        DOORS[door](make_synthetic().policy(), labeled(reviews()))
-
-
-def test_other_engines_refuse_by_name(make_synthetic):
-    from dptext_etl.engines import stage
-    from dptext_etl.engines.spark.engine import SparkEngine
-
-    policy = make_synthetic().policy()
-    with pytest.raises(PolicyError, match="summed in one process"):
-        run(policy, engine=SparkEngine(None))
-    with pytest.raises(PolicyError, match="publishes a synthetic table"):
-        stage(policy)
-
-
-def test_a_frame_is_published_like_a_file(make_synthetic, reviews):
-    job, other = make_synthetic(), make_synthetic("other")
-    expected = job.run()
-    frame = labeled(reviews()).with_columns(pl.col("topic").cast(pl.Categorical))
-    assert run_frame(frame.lazy(), other.policy()).manifest == expected.manifest
-
-
-def test_a_csv_file_is_published_like_a_parquet_file(make_job, make_synthetic, reviews):
-    labels = {"column": "stars", "values": ["01", "02"]}
-    frame = labeled(reviews()).with_columns(stars=pl.format("0{}", "stars")).drop("secret", "note")
-    job = make_job("csv", frame, ".csv", column=None, keep=None, cap=CAP, synthetic={**SYNTHETIC, "labels": labels})
-    job.run()
-    files = {name: data for name, data in job.files().items() if name.endswith(".csv")}
-    assert files
-    assert all(data.startswith(b"review,stars\n") for data in files.values())
-    found = read_statistic(job.folder / "published.manifest.json", "example")
-    assert [topic.label for topic in found.topics()] == ["01", "02", "other"]
-    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
-
-
-def test_plan_states_what_a_record_and_a_person_pay(make_synthetic):
-    job = make_synthetic(synthetic={**SYNTHETIC, "per_subject": 2})
-    found, spend = plan(job.policy()), job.policy().statistic.charge(CLAIM)
-    assert (found.rows, found.subjects, found.component) == (80, 40, "eps_approx")
-    assert found.per_record["max"] == spend.eps_approx / 1e6
-    assert found.per_subject["max"] == 2 * spend.eps_approx / 1e6
-    assert found.over_cap == {"records": 0, "units": 0}
-    assert "50 public texts" in " ".join(found.notes)
-    assert not (job.folder / "ledger.db").exists()
-    job.run()
-    assert "holds 80 of these records" in " ".join(plan(job.policy()).notes)
-    job.values["cap"] = {**CAP, "epsilon": spend.eps_approx / 1e6, "period": "2027"}
-    job.values["release"] = "next"
-    assert plan(job.policy(release="next")).over_cap["records"] == 40
-
-
-def test_the_statement_says_whom_a_central_promise_trusts(make_synthetic):
-    job = make_synthetic()
-    job.run()
-    text = markdown(facts(policy=job.policy()))
-    assert "It relies on you" in text
-    assert "CENTRAL_ZCDP" in text
-    assert "50 rows" in text
-    assert "pass unchanged" not in text
-    assert "was rewritten" not in text
-
-
-def test_the_command_line_plans_runs_checks_and_forgets(make_synthetic, tmp_path):
-    job = make_synthetic()
-    policy, path = job.policy(), tmp_path / "privacy.toml"
-    path.write_text(
-        f'dataset = "reviews"\nrelease = "2026-11"\nsource = "{policy.source}"\nsink = "{policy.sink}"\nid = "id"\n'
-        f'subject = "user_id"\nkey = "{policy.key}"\nshard_rows = 100\n[ledger]\nurl = "{policy.ledger.url}"\n'
-        '[cap]\nmeasure = "approx"\nepsilon = 1000.0\ndelta = 1e-5\nperiod = "2026"\n'
-        '[synthetic]\ncolumn = "review"\nlabels = { column = "topic", values = ["music", "money", "other"] }\n'
-        "rows = 50\nper_subject = 6\n"
-        'mechanism = { name = "maxent", epsilon = 2.0, delta = 1e-9, corpus = "example" }\n'
-    )
-    asked = partial(CliRunner().invoke, app)
-    for command in (["plan", str(path)], ["run", str(path)], ["check", policy.sink, "--policy", str(path)]):
-        done = asked(command)
-        assert done.exit_code == 0, done.output
-    done = asked(["run", str(path), "--engine", "spark"])
-    assert (done.exit_code, "summed in one process" in done.output) == (2, True), done.output
-    done = asked(["statement", policy.sink, "--policy", str(path), "--out", str(tmp_path / "said")])
-    assert done.exit_code == 0, done.output

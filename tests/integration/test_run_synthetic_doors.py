@@ -1,0 +1,202 @@
+"""Doors of synthetic tables: files, frames, commands, what they say, and all others, which refuse by name."""
+
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl import privatize, run
+from dptext_etl.checks.published import check_published
+from dptext_etl.cli.app import app
+from dptext_etl.errors import DPTextError, InputError, PolicyError
+from dptext_etl.families.aggregate import read_statistic
+from dptext_etl.polars import run_frame
+from dptext_etl.runner import plan
+from dptext_etl.runner.statement.facts import facts
+from dptext_etl.runner.statement.written import markdown
+from dptext_etl.synthetic import CLAIM
+
+from .synthetic_runs import CAP, COLUMN, SYNTHETIC, labeled
+
+REFUSED = [
+    ({"column": COLUMN}, "either of them"),
+    ({"synthetic": None}, "either of them"),
+    ({"keep": ["stars"]}, "keep must be empty"),
+    ({"incremental": True}, "a release is one table"),
+    ({"source": "{partition}.parquet", "sink": "published/{partition}"}, "a release is one table"),
+    ({"copy_gate_false_alarm": 1e-9}, "copy_gate_false_alarm"),
+    ({"reports": ["copies"]}, "leave out reports"),
+    ({"unlinked": {"rows": 200, "delta": 1e-9}}, "leave out .unlinked."),
+    ({"cap": {"measure": "pure", "epsilon": 1.0, "period": "2026"}}, '"zcdp" or "approx" counts it'),
+    ({"unit": "record", "subject": None}, "per_subject is for"),
+    ({"id": "review"}, "two roles"),
+    ({"id": "topic"}, "two roles"),
+    ({"subject": "topic"}, "subject must be another column"),
+    ({"synthetic": {**SYNTHETIC, "column": "topic"}}, "two roles"),
+    ({"synthetic": {**SYNTHETIC, "postprocess": []}}, "synthetic.postprocess"),
+    ({"synthetic": {**SYNTHETIC, "rows": 0}}, "synthetic.rows"),
+    ({"synthetic": {**SYNTHETIC, "labels": {"column": "topic", "values": ["a", "a"]}}}, "distinct"),
+    ({"synthetic": {**SYNTHETIC, "labels": {"column": "topic", "values": ["a"], "names": {"b": "x"}}}}, "names"),
+    ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "delta": 1e-5}}}, "delta"),
+    ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "name": "pe"}}}, "synthetic.mechanism.name"),
+    ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "width": 0}}}, "width"),
+    ({"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "epsilon": 1e-4}}}, "epsilon"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED)
+def test_bad_policies_are_refused_by_name(make_synthetic, changes, message):
+    with pytest.raises(DPTextError, match=message):
+        make_synthetic(**changes).policy()
+
+
+def test_bad_tables_are_refused_before_any_charge(make_synthetic, reviews, save):
+    job = make_synthetic()
+    save(labeled(reviews()).drop("topic"), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="no column 'topic'"):
+        job.run()
+    save(labeled(reviews()).with_columns(topic=pl.lit(3)), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="'topic' must hold strings"):
+        job.run()
+    save(labeled(reviews()).with_columns(id=pl.lit("r1")), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="occur more than once"):
+        job.run()
+    assert not (job.folder / "ledger.db").exists()
+
+
+def _gx(policy, _):
+    from dptext_etl.checks.great_expectations.expectations import suite_for
+
+    return suite_for(policy)
+
+
+def _dagster(policy, _):
+    from dptext_etl.orchestration import build_definitions
+
+    return build_definitions(policy)
+
+
+def _evaluate(policy, _):
+    from dptext_etl_eval.published import columns_of
+
+    return list(columns_of(policy, Path("elsewhere")))
+
+
+def _audit(policy, _):
+    from dptext_etl_eval.auditing.audit import audit
+
+    return audit(policy)
+
+
+def _sql(policy, _):
+    from dptext_etl.spark.functions import register
+
+    return register(None, "private", policy)
+
+
+def _view(policy, _):
+    from dptext_etl.spark import register_view
+
+    return register_view(None, "private", table="raw", policy=policy)
+
+
+DOORS = {
+    "privatize": lambda policy, frame: privatize(frame["review"].to_arrow(), frame["id"].to_arrow(), policy),
+    "frame": lambda policy, frame: frame.dptext.privatize(policy),
+    "lazy": lambda policy, frame: frame.lazy().dptext.privatize(policy).collect(),
+    "expression": lambda policy, frame: frame.select(pl.col("review").dptext.privatize(policy, id="id")),
+    "column": lambda policy, _: policy.column_policy(),
+    "great expectations": _gx,
+    "evaluate": _evaluate,
+    "audit": _audit,
+    "SQL function": _sql,
+    "SQL view": _view,
+    "dagster": _dagster,
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_other_door_refuses_by_name(make_synthetic, reviews, door):
+    with pytest.raises(PolicyError, match="publishes a synthetic table"):
+        DOORS[door](make_synthetic().policy(), labeled(reviews()))
+
+
+def test_other_engines_refuse_by_name(make_synthetic):
+    from dptext_etl.engines import stage
+    from dptext_etl.engines.spark.engine import SparkEngine
+
+    policy = make_synthetic().policy()
+    with pytest.raises(PolicyError, match="summed in one process"):
+        run(policy, engine=SparkEngine(None))
+    with pytest.raises(PolicyError, match="publishes a synthetic table"):
+        stage(policy)
+
+
+def test_plan_states_what_a_record_and_a_person_pay(make_synthetic):
+    job = make_synthetic(synthetic={**SYNTHETIC, "per_subject": 2})
+    found, spend = plan(job.policy()), job.policy().statistic.charge(CLAIM)
+    assert (found.rows, found.subjects, found.component) == (80, 40, "eps_approx")
+    assert found.per_record["max"] == spend.eps_approx / 1e6
+    assert found.per_subject["max"] == 2 * spend.eps_approx / 1e6
+    assert found.over_cap == {"records": 0, "units": 0}
+    assert "50 public texts" in " ".join(found.notes)
+    assert not (job.folder / "ledger.db").exists()
+    job.run()
+    assert "holds 80 of these records" in " ".join(plan(job.policy()).notes)
+    job.values["cap"] = {**CAP, "epsilon": spend.eps_approx / 1e6, "period": "2027"}
+    job.values["release"] = "next"
+    assert plan(job.policy(release="next")).over_cap["records"] == 40
+
+
+def test_the_statement_says_whom_a_central_promise_trusts(make_synthetic):
+    job = make_synthetic()
+    job.run()
+    text = markdown(facts(policy=job.policy()))
+    assert "It relies on you" in text
+    assert "CENTRAL_ZCDP" in text
+    assert "50 rows" in text
+    assert "pass unchanged" not in text
+    assert "was rewritten" not in text
+
+
+def test_the_command_line_plans_runs_checks_and_forgets(make_synthetic, tmp_path):
+    job = make_synthetic()
+    policy, path = job.policy(), tmp_path / "privacy.toml"
+    path.write_text(
+        f'dataset = "reviews"\nrelease = "2026-11"\nsource = "{policy.source}"\nsink = "{policy.sink}"\nid = "id"\n'
+        f'subject = "user_id"\nkey = "{policy.key}"\nshard_rows = 100\n[ledger]\nurl = "{policy.ledger.url}"\n'
+        '[cap]\nmeasure = "approx"\nepsilon = 1000.0\ndelta = 1e-5\nperiod = "2026"\n'
+        '[synthetic]\ncolumn = "review"\nlabels = { column = "topic", values = ["music", "money", "other"] }\n'
+        "rows = 50\nper_subject = 6\n"
+        'mechanism = { name = "maxent", epsilon = 2.0, delta = 1e-9, corpus = "example" }\n'
+    )
+    asked = partial(CliRunner().invoke, app)
+    for command in (["plan", str(path)], ["run", str(path)], ["check", policy.sink, "--policy", str(path)]):
+        done = asked(command)
+        assert done.exit_code == 0, done.output
+    done = asked(["run", str(path), "--engine", "spark"])
+    assert (done.exit_code, "summed in one process" in done.output) == (2, True), done.output
+    done = asked(["statement", policy.sink, "--policy", str(path), "--out", str(tmp_path / "said")])
+    assert done.exit_code == 0, done.output
+
+
+def test_a_frame_is_published_like_a_file(make_synthetic, reviews):
+    job, other = make_synthetic(), make_synthetic("other")
+    expected = job.run()
+    frame = labeled(reviews()).with_columns(pl.col("topic").cast(pl.Categorical))
+    assert run_frame(frame.lazy(), other.policy()).manifest == expected.manifest
+
+
+def test_a_csv_file_is_published_like_a_parquet_file(make_job, make_synthetic, reviews):
+    labels = {"column": "stars", "values": ["01", "02"]}
+    frame = labeled(reviews()).with_columns(stars=pl.format("0{}", "stars")).drop("secret", "note")
+    job = make_job("csv", frame, ".csv", column=None, keep=None, cap=CAP, synthetic={**SYNTHETIC, "labels": labels})
+    job.run()
+    files = {name: data for name, data in job.files().items() if name.endswith(".csv")}
+    assert files
+    assert all(data.startswith(b"review,stars\n") for data in files.values())
+    found = read_statistic(job.folder / "published.manifest.json", "example")
+    assert [topic.label for topic in found.topics()] == ["01", "02", "other"]
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
