@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -22,6 +21,7 @@ from dptext_etl.runner.shard.attempt import (
     Attempt,
     pin_table,
     refuse_other_rows,
+    refuse_other_table,
     refuse_over_cap,
     refuse_too_few,
     row_counts,
@@ -57,11 +57,13 @@ def staged(
                 refs = attempt.register(ledger.result(), table.id_type)
             checkpoint("registered")
             work = Work(attempt, source, plans, refs, staging, checkpoint)
-            answers = _reserve_all(engine, work, progress) if attempt.charges_first else None
+            before = _reserve_all(engine, work, progress) if attempt.charges_first else None
             done = _computed(engine, work, "release", progress)
+            if before is not None and policy.unlinked is not None:
+                refuse_other_table(whole_table(before), whole_table(done))
             kept = sorted((item.staged for item in done), key=lambda shard: shard.index)
             staging.keep_only(kept)
-        answers = outcomes(done) if answers is None else answers
+        answers = outcomes(done if before is None else before)
         rows = row_counts(source.total, source.wanted, answers, kept, source.beyond)
         log.info("staged: %s", rows)
         seconds = time.monotonic() - attempt.began
@@ -101,19 +103,18 @@ def _computed(engine: Engine[Any], work: Work[Any], phase: Phase, progress: List
     return done
 
 
-def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None) -> Counter[str]:
+def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None) -> list[Done]:
     """Charge a whole run before any shard is computed, or give all reservations back."""
     give_back = partial(_give_back, work.attempt)
     try:
         done = _computed(engine, work, "reserve", progress)
-        answers = outcomes(done)
         if work.attempt.refusing:
-            refuse_over_cap(answers[Outcome.OVER_CAP.name])
-        pin_table(work.attempt, work.refs, *whole_table(done))
+            refuse_over_cap(outcomes(done)[Outcome.OVER_CAP.name])
+        pin_table(work.attempt, work.refs, whole_table(done))
     except BaseException:
         give_back()
         raise
-    return answers
+    return done
 
 
 def _give_back(attempt: Attempt) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl import _kernel, column
+from dptext_etl.column import require_row_by_row
 from dptext_etl.engines.spark.worker_policy import WorkerLedger, WorkerPolicy
 from dptext_etl.errors import DPTextError, InputError, LedgerError, bare, seam
 from dptext_etl.id_forms import IdForm, arranged, normalized
@@ -144,6 +145,7 @@ class Account:
     """Charge the rows of a column policy to an open ledger."""
 
     def __init__(self, policy: ColumnPolicy, ledger: WorkerLedger) -> None:
+        require_row_by_row(policy)
         self._policy = policy
         self._terms = ledger
         self._ledger = Ledger.open(ledger.url, ledger.id_key, create=False)

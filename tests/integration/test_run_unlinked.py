@@ -1,17 +1,19 @@
 """An unlinked release is the multiset of what was drawn: nothing in it says whose text is whose."""
 
 import json
+from dataclasses import replace
 
 import polars as pl
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from dptext_etl import _kernel, privatize, run
+from dptext_etl import Ledger, _kernel, privatize, run
 from dptext_etl.accounting.shuffling import central_epsilon
 from dptext_etl.checks.published import check_published
 from dptext_etl.cli.app import app
 from dptext_etl.engines import stage
+from dptext_etl.engines.local.frame import FrameEngine
 from dptext_etl.errors import InputError, LedgerError, PolicyError
 from dptext_etl.guarantee import fine, micro
 from dptext_etl.ledger import Scope
@@ -326,3 +328,78 @@ def test_the_command_line_runs_checks_and_forgets(make_unlinked, tmp_path):
     assert done.exit_code == 0, done.output
     done = CliRunner().invoke(app, ["check", policy.sink, "--policy", str(path)])
     assert done.exit_code == 0, done.output
+
+
+def reached(step, times, then):
+    """Return a checkpoint that does something when a step is reached for the nth time."""
+    seen = []
+
+    def checkpoint(name):
+        seen.append(name)
+        if name == step and seen.count(step) == times:
+            then()
+
+    return checkpoint
+
+
+@pytest.mark.parametrize("published_before", [True, False])
+def test_a_record_that_is_forgotten_between_pin_and_draw_is_not_subtracted(make_unlinked, published_before):
+    job = make_unlinked()
+    if published_before:
+        job.run()
+        job.forget_that_nothing_changed()
+    before = job.files("published") if published_before else {}
+
+    def forget_one():
+        with Ledger.open(str(job.folder / "ledger.db")) as ledger:
+            none = pa.array([], pa.large_string())
+            ledger.forget("reviews", pa.array(["r00007"], pa.large_string()), none)
+
+    with pytest.raises((InputError, LedgerError), match=r"not the one that was pinned|were forgotten since"):
+        run(job.policy(shard_rows=1000), checkpoint=reached("reserved", 2, forget_one))
+    assert job.files("published") == before
+    with pytest.raises(LedgerError, match="holds one table, whole"):
+        run(job.policy(shard_rows=1000))
+    assert job.files("published") == before
+
+
+def test_a_record_that_is_read_twice_is_refused_before_any_draw(make_unlinked, reviews, save, monkeypatch):
+    job = make_unlinked(unit="record", subject=None, unlinked={"rows": 200, "delta": 1e-9})
+    frame = reviews()
+    twice = pl.concat([frame.head(239), frame.head(1)])
+
+    class Changing(FrameEngine):
+        def examine(self, table, policy, layout, progress):
+            found = super().examine(table, policy, layout, progress)
+            rows = twice.lazy().select(found.rows.collect_schema().names())
+            return replace(found, rows=rows, shards=None)
+
+    with pytest.raises((InputError, LedgerError), match="does not hold just the records"):
+        run(job.policy(), engine=Changing(frame.lazy()))
+    assert not job.files("published").get("published.manifest.json")
+
+
+def test_a_record_that_comes_in_between_pin_and_draw_stays_free(make_unlinked, reviews):
+    """A later run of the pinned table goes on: no reservation of the other record is left."""
+    job = make_unlinked(unit="record", subject=None, unlinked={"rows": 200, "delta": 1e-9})
+    frame = reviews()
+    other = pl.concat([frame.head(239), reviews(1, 5000)])
+    rows = {"now": frame}
+
+    class Changing(FrameEngine):
+        def compute(self, work, phase, meter):
+            changed = rows["now"].lazy().select(work.source.rows.collect_schema().names())
+            return super().compute(replace(work, source=replace(work.source, rows=changed)), phase, meter)
+
+    def change():
+        rows["now"] = other
+
+    policy = job.policy(shard_rows=1000)
+    with pytest.raises(InputError, match="changed while it was read"):
+        run(policy, engine=Changing(frame.lazy()), checkpoint=reached("reserved", 1, change))
+    rows["now"] = frame
+    assert run(policy, engine=Changing(frame.lazy())).published_rows == 240
+    with job.ledger() as ledger:
+        report = ledger.verify()
+        assert report.ok, report.problems
+        assert ledger.records(ledger.find(policy.column_policy())) == 240

@@ -126,8 +126,8 @@ class Releases:
         if pinned is None:
             self._journal.append(Event.PIN, release=ref.id, nonce=ref.nonce, digest=digest)
         elif pinned != digest:
-            msg = f"{ref} was drawn from other records or texts: it holds one table, whole"
-            raise LedgerError(msg, f"nothing was drawn; publish this table under another name: {_NEW_NAME}")
+            msg = f"{ref} is pinned to other records or texts: it holds one table, whole"
+            raise LedgerError(msg, f"this attempt drew nothing; publish this table under another name: {_NEW_NAME}")
 
     def pinned_table(self, ref: ReleaseRef) -> str | None:
         """Return the digest that is pinned of the records and texts of a release, or None."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from dptext_etl._kernel import Secret
-from dptext_etl.errors import BudgetError, InputError, KeyReferenceError
+from dptext_etl.errors import BudgetError, InputError, KeyReferenceError, LedgerError
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import remember, require_same_ledger
@@ -22,7 +22,7 @@ from dptext_etl.runner.publish.showing import require_sink
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.replaying import replays
-from dptext_etl.runner.shard.shard import Shards
+from dptext_etl.runner.shard.shard import Shards, WholeTable
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.staging_files import Shelf
 
@@ -116,24 +116,45 @@ def refuse_over_cap(over: int) -> None:
         raise BudgetError(msg, hint)
 
 
-def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], draws: int, digest: str) -> None:
-    """Refuse too few draws for the bound of an unlinked release, or other texts than those that it was drawn from."""
+def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], table: WholeTable) -> None:
+    """Refuse too few draws for the bound of an unlinked release, or other texts than those that are pinned."""
     if attempt.policy.unlinked is None:
         return
-    refuse_too_few(attempt.policy, draws)
+    refuse_too_few(attempt.policy, table.draws)
     spec = attempt.policy.ledger
     with Ledger.open(spec.url, spec.id_key) as ledger:
         for ref in refs.values():
-            ledger.pin_table(ref, digest)
+            pin_whole_table(ledger, ref, table.records, table.digest)
         remember(ledger, attempt.layout.memory.shelf(), attempt.policy)
+
+
+def pin_whole_table(ledger: Ledger, ref: ReleaseRef, records: int, digest: str) -> None:
+    """Pin a table, or refuse another one than is pinned; what is not pinned holds the records of the table alone.
+
+    A record that was read twice counts twice here and once in the ledger; records of an earlier attempt count there.
+    """
+    if ledger.pinned_table(ref) is None and ledger.records(ref) != records:
+        msg = f"{ref} does not hold just the records of this table: one stands in it twice, or an earlier attempt "
+        hint = "run again when no one writes to the source; a table that changed takes a new release name"
+        raise LedgerError(f"{msg}reserved others", hint)
+    ledger.pin_table(ref, digest)
 
 
 def refuse_too_few(policy: Policy, texts: int) -> None:
     """Refuse an unlinked release of fewer texts than its bound is stated for."""
     if policy.unlinked is not None and texts < policy.unlinked.rows:
         msg = f"[unlinked]: {texts} texts would be published, and the bound is stated for rows = {policy.unlinked.rows}"
-        hint = "nothing was drawn or charged; state fewer rows, at a larger central epsilon, under a new release name"
+        hint = "this run drew and charged nothing; state fewer rows, at a larger epsilon, under a new release name"
         raise InputError(msg, hint)
+
+
+def refuse_other_table(pinned: WholeTable, released: WholeTable) -> None:
+    """Refuse to publish other records or texts than those that were pinned: records may be forgotten meanwhile."""
+    if released != pinned:
+        msg = (
+            "the table is not the one that was pinned: the source changed while it was read, or records were forgotten "
+        )
+        raise InputError(f"{msg}or left out over the cap meanwhile; nothing was published", "run again")
 
 
 def refuse_other_rows(wanted: int, seen: int) -> None:

@@ -12,7 +12,7 @@ import polars as pl
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.runner.shard.charging import MODULUS
 from dptext_etl.runner.shard.records import StagedShard
-from dptext_etl.runner.shard.shard import Shards
+from dptext_etl.runner.shard.shard import Reserved, Shards, WholeTable
 
 Phase = Literal["reserve", "release"]
 """What is done with the shards: "reserve" charges only; "release" charges, computes, stages and commits."""
@@ -26,15 +26,13 @@ class Done:
         rows: Rows of the source among them.
         outcomes: Records by the answer of the ledger (`Outcome`).
         shard: What was staged, as `StagedShard.as_dict` writes it; None where rows were only reserved.
-        draws: Records that were reserved with a draw, without canary rows.
-        digest: Sum of the identities of the reserved records modulo 2^256, 64 hex digits, without canary rows.
+        admitted: Which records of an unlinked release are drawn or to be drawn among them, in numbers; None otherwise.
     """
 
     rows: int
     outcomes: Mapping[str, int]
     shard: Mapping[str, Any] | None
-    draws: int = 0
-    digest: str = ""
+    admitted: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, shards: Shards, planted: pl.DataFrame, index: int, phase: Phase) -> Done:
@@ -42,9 +40,9 @@ class Done:
         rows = int((~planted[CANARY]).sum())
         if phase == "reserve":
             reserved = shards.reserve(planted, index)
-            return cls(rows, dict(reserved.answers), None, *reserved.within_cap().whole_table())
-        staged, answers = shards.release(planted, index)
-        return cls(rows, dict(answers), staged.as_dict())
+            return cls(rows, dict(reserved.answers), None, _admitted(shards, reserved.within_cap()))
+        staged, reserved = shards.release(planted, index)
+        return cls(rows, dict(reserved.answers), staged.as_dict(), _admitted(shards, reserved))
 
     @property
     def staged(self) -> StagedShard:
@@ -60,8 +58,13 @@ def outcomes(done: Iterable[Done]) -> Counter[str]:
     return total
 
 
-def whole_table(done: Iterable[Done]) -> tuple[int, str]:
-    """Return the number of reserved draws of a table, and its keyed digest, whatever shards it was reserved in."""
-    items = list(done)
-    total = sum(int(item.digest, 16) for item in items if item.digest) % MODULUS
-    return sum(item.draws for item in items), f"{total:064x}"
+def whole_table(done: Iterable[Done]) -> WholeTable:
+    """Add up the admitted records of a table, whatever shards they are in."""
+    parts = [WholeTable(**item.admitted) for item in done if item.admitted is not None]
+    digest = sum(int(part.digest, 16) for part in parts) % MODULUS
+    return WholeTable(sum(part.records for part in parts), sum(part.draws for part in parts), f"{digest:064x}")
+
+
+def _admitted(shards: Shards, reserved: Reserved) -> dict[str, Any] | None:
+    """Return the admitted records of a shard of an unlinked release; no other release needs them."""
+    return None if shards.policy.unlinked is None else reserved.whole_table()._asdict()

@@ -71,11 +71,11 @@ class Reserved:
             return self
         return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)
 
-    def whole_table(self) -> tuple[int, str]:
-        """Return the number of records with a draw, and the sum of their identities; canary rows do not count."""
+    def whole_table(self) -> WholeTable:
+        """Return the records among the rows; canary rows do not count."""
         own = self.charged.take(~self.canary)
         drawn = np.any([np.asarray(item.n_worst) > 0 for item in own.charges], axis=0)
-        return int(drawn.sum()), f"{own.sum_of_identities():064x}"
+        return WholeTable(len(own.ids), int(drawn.sum()), f"{own.sum_of_identities():064x}")
 
     @property
     def replayed(self) -> bool:
@@ -86,6 +86,20 @@ class Reserved:
     def canary(self) -> npt.NDArray[np.bool_]:
         """Which rows are canaries, shape (rows,)."""
         return canary_marks(self.frame)
+
+
+class WholeTable(NamedTuple):
+    """The records of a table that a release takes, in numbers (docs/spec/unlinked.md#one-batch).
+
+    Attributes:
+        records: Records, those without a text included.
+        draws: Records with a draw.
+        digest: Sum of their identities modulo 2^256, 64 hex digits.
+    """
+
+    records: int
+    draws: int
+    digest: str
 
 
 class _Result(NamedTuple):
@@ -130,22 +144,22 @@ class Shards:
     turns: Turns = field(default_factory=Turns)
     computed: bool = False
 
-    def reserve(self, planted: pl.DataFrame, index: int) -> Reserved:
-        """Reserve the worst case of a shard."""
+    def reserve(self, planted: pl.DataFrame, index: int, job: str | None = None) -> Reserved:
+        """Reserve the worst case of a shard, for this attempt or under another name."""
         with self.profile.stage("reserve"), seam("counting draws", DPTextError, _DEFECT):
             charged = charge(planted, self.columns, self.policy)
             canary = canary_marks(planted)
             batch = (charged.ids, charged.subjects, charged.charges)
             ready = self.ledger.make_ready(self.policy.unit, *batch, canary=canary, sealed=self.turns.side_by_side)
-        return self.turns.take("reserve", index, lambda: self._reserved(planted, charged, ready))
+        return self.turns.take("reserve", index, lambda: self._reserved(planted, charged, ready, job or self.job))
 
-    def _reserved(self, planted: pl.DataFrame, charged: Charged, ready: Ready) -> Reserved:
+    def _reserved(self, planted: pl.DataFrame, charged: Charged, ready: Ready, job: str) -> Reserved:
         with self.profile.stage("reserve"):
             canary = ready.batch.canary
             self._probe_before(charged, canary)
             scope, cap = Scope.of(self.policy), self.policy.cap
             batch, forms = (charged.ids, charged.subjects, charged.charges), charged.forms
-            result = self.ledger.reserve(self.job, scope, cap, *batch, canary=canary, forms=forms, ready=ready)
+            result = self.ledger.reserve(job, scope, cap, *batch, canary=canary, forms=forms, ready=ready)
             remember(self.ledger, self.memory, self.policy, self.job)
             self.profile.count("reserve", rows=planted.height)
         self.checkpoint("reserved")
@@ -153,22 +167,32 @@ class Shards:
         self.computed |= self.turns.side_by_side  # another shard may be scoring when the next one is refused
         return Reserved(planted, charged, result.outcome, ReserveResult(result.outcome[~canary]).counts)
 
-    def release(self, planted: pl.DataFrame, index: int) -> tuple[StagedShard, Mapping[str, int]]:
-        """Stage and commit a raw shard. What an earlier attempt finished is not done again."""
-        reserved = self.reserve(planted, index)
-        answers = reserved.answers
+    def release(self, planted: pl.DataFrame, index: int) -> tuple[StagedShard, Reserved]:
+        """Stage and commit a raw shard, and return its admitted rows. What an earlier attempt finished is not repeated.
+
+        All of an unlinked release is reserved before: then a new record is one that came into the source meanwhile.
+        """
+        reserved = self._reserved_before(planted, index) if self.policy.unlinked else self.reserve(planted, index)
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{over} records would exceed the cap", "did the source change? Run again")
-        if self.policy.unlinked is not None and answers[Outcome.RESERVED.name]:
-            raise InputError("the source changed while it was read", "run again when no one writes to it")
         left_out = np.flatnonzero(np.isin(reserved.outcome, LEFT_OUT))
         self.staging.quarantine(index, reserved.frame[[self.policy.id]][pl.Series(to_arrow(left_out))])
         reserved = reserved.within_cap()
         inputs = self._inputs(reserved)
         staged = self._taken_up(reserved, index, inputs) or self._computed(reserved, index, inputs)
         log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
-        return rewritten(self, reserved, staged, index, inputs), answers
+        return rewritten(self, reserved, staged, index, inputs), reserved
+
+    def _reserved_before(self, planted: pl.DataFrame, index: int) -> Reserved:
+        """Look up the reservations of a shard, and refuse records that have none."""
+        again = f"{self.job}-again"
+        reserved = self.reserve(planted, index, again)
+        if reserved.answers[Outcome.RESERVED.name]:
+            self.turns.take(None, index, lambda: self.ledger.abort(again, compute_never_started=True))
+            msg = "the source changed while it was read, or records were admitted that were left out before"
+            raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
+        return reserved
 
     def give_back(self) -> None:
         """Give back what this attempt reserved, if it has scored no text. What cannot be given back stays charged."""

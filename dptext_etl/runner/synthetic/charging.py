@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
@@ -33,7 +34,7 @@ from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.publish.minimum_rows import require_enough
-from dptext_etl.runner.shard.attempt import refuse_other_rows, refuse_over_cap
+from dptext_etl.runner.shard.attempt import pin_whole_table, refuse_other_rows, refuse_over_cap
 from dptext_etl.runner.shard.charging import subjects_of, texts_of
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source import per_subject
@@ -156,11 +157,13 @@ class Charged:
         partial: The exact sums, and the digest of the records: private.
         counted: The records.
         answers: Records by the answer of the ledger.
+        persons: Hashes of the persons of the records that count, uint64, shape (records,); none without persons.
     """
 
     partial: Partial = field(repr=False)
     counted: Counted = field(repr=False)
     answers: Counter[str]
+    persons: npt.NDArray[np.uint64] = field(repr=False)
 
 
 def charge(  # noqa: PLR0917
@@ -182,7 +185,8 @@ def charge(  # noqa: PLR0917
             refuse_over_cap(over)
         require_enough(attempt.policy, {"released": charged.counted.rows, "quarantined": over})
         _require_any(charged.counted.rows)
-        ledger.pin_table(ref, charged.partial.digest.hex())
+        _refuse_crowded(charged.persons, attempt.synthetic.per_subject)
+        pin_whole_table(ledger, ref, charged.counted.rows, charged.partial.digest.hex())
     except BaseException:
         _give_back(attempt, ledger)
         raise
@@ -203,6 +207,7 @@ def _charged(  # noqa: PLR0917
     policy, statistic, labels = attempt.policy, attempt.statistic, attempt.synthetic.labels
     counted, answers, partial = Counted(attempt.layout.staging), Counter[str](), Partial.zero(statistic)
     staging.shelf.remove(*staging.shelf.found("quarantine-*"))  # of other batches
+    persons = [np.zeros(0, np.uint64)]
     for index, frame in enumerate(pieces(rows, policy.shard_rows, policy.shard_bytes)):
         with seam("charging the records", DPTextError, _DEFECT):
             ids = canonical_ids(frame[policy.id].to_arrow())
@@ -223,8 +228,10 @@ def _charged(  # noqa: PLR0917
             theirs = None if labels is None else texts_of(frame, labels.column).filter(mask)
             partial += partial_sum(statistic, attempt.key, ids, texts, theirs)
             counted.add(ids, identities.filter(mask))
+            if subjects is not None:
+                persons.append(pl.Series(subjects.filter(mask), dtype=pl.String).hash().to_numpy())
         meter.add(frame.height)
-    return Charged(partial, counted, answers)
+    return Charged(partial, counted, answers, np.concatenate(persons))
 
 
 def identities_of(attempt: Attempt, ids: pa.Array, frame: pl.DataFrame) -> pa.Array:
@@ -256,9 +263,16 @@ def _refuse_changed(result: ReserveResult) -> None:
         raise InputError(msg, "nothing was drawn; changed data, or another key, go under a new name, at full spend")
 
 
+def _refuse_crowded(persons: npt.NDArray[np.uint64], most: int) -> None:
+    """Refuse persons with more records than were chosen before: their rows changed since."""
+    if len(persons) and np.unique(persons, return_counts=True)[1].max() > most:
+        msg = f"the source changed while it was read: a person has more than per_subject = {most} records now"
+        raise InputError(msg, "run again when no one writes to it")
+
+
 def _require_any(records: int) -> None:
     if not records:
-        raise InputError("all records of the source were forgotten or are over the cap", "nothing was spent")
+        raise InputError("all records of the source were forgotten or are over the cap", "this run spent nothing")
 
 
 def _give_back(attempt: Attempt, ledger: Ledger) -> None:
