@@ -11,7 +11,6 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
@@ -113,6 +112,8 @@ def counted(
     The order depends on ids alone, never on texts or labels. Where a table is partitioned, order by
     `_kernel.order_keys` within each person across all partitions.
     """
+    import polars as pl  # policies import this module, and expressions without tables must start without Polars
+
     keys = pl.Series("key", pa.array(_kernel.order_keys(release_key, ids)).cast(pa.binary()))
     with seam("reading subjects"):
         rows = pl.DataFrame({"subject": pl.Series(subjects), "key": keys}).with_row_index("row")
@@ -126,6 +127,8 @@ def _blocks(statistic: Statistic, labels: pa.Array) -> npt.NDArray[np.int64]:
     """Return the number of each record's block."""
     if not statistic.labels:
         return np.zeros(len(labels), np.int64)
+    import polars as pl
+
     column = pl.Series("label", labels)
     if column.dtype not in (pl.String, pl.Categorical, pl.Null) and not isinstance(column.dtype, pl.Enum):
         raise InputError(f"a label column holds strings; got {column.dtype}", "cast the column to string first")
