@@ -11,8 +11,8 @@ import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.runner.shard.charging import MODULUS
-from dptext_etl.runner.shard.records import StagedShard
-from dptext_etl.runner.shard.shard import Reserved, Shards, WholeTable
+from dptext_etl.runner.shard.records import StagedShard, WholeTable
+from dptext_etl.runner.shard.shard import Reserved, Shards
 
 Phase = Literal["reserve", "release"]
 """What is done with the shards: "reserve" charges only; "release" charges, computes, stages and commits."""

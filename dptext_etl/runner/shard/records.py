@@ -78,6 +78,20 @@ class StagedShard:
         return {"version": _VERSION, **facts}
 
 
+class WholeTable(NamedTuple):
+    """The records of a table that a release takes, in numbers (docs/spec/unlinked.md#one-batch).
+
+    Attributes:
+        records: Records, those without a text included.
+        draws: Records with a draw.
+        digest: Sum of their identities modulo 2^256, 64 hex digits.
+    """
+
+    records: int
+    draws: int
+    digest: str
+
+
 class Facts(NamedTuple):
     """The counts of a computed shard (see `StagedShard`)."""
 

@@ -35,7 +35,7 @@ from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.shard import draw_counts, probing
 from dptext_etl.runner.shard.charging import Charged, Column, charge
 from dptext_etl.runner.shard.computing import Computed, canary_marks, compute
-from dptext_etl.runner.shard.records import StagedShard, digest_of
+from dptext_etl.runner.shard.records import StagedShard, WholeTable, digest_of
 from dptext_etl.runner.shard.replaying import Kept, kept, replays
 from dptext_etl.runner.shard.rewriting import rewritten
 from dptext_etl.runner.shard.staging import Staging
@@ -86,20 +86,6 @@ class Reserved:
     def canary(self) -> npt.NDArray[np.bool_]:
         """Which rows are canaries, shape (rows,)."""
         return canary_marks(self.frame)
-
-
-class WholeTable(NamedTuple):
-    """The records of a table that a release takes, in numbers (docs/spec/unlinked.md#one-batch).
-
-    Attributes:
-        records: Records, those without a text included.
-        draws: Records with a draw.
-        digest: Sum of their identities modulo 2^256, 64 hex digits.
-    """
-
-    records: int
-    draws: int
-    digest: str
 
 
 class _Result(NamedTuple):

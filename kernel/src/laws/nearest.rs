@@ -167,7 +167,7 @@ mod tests {
             sorted.sort_unstable();
             // the sample holds large ones alone, so that floors are too high
             let apart = len / BLOCK / SAMPLE;
-            let large = |row: usize| apart > 1 && (row / BLOCK) % apart == 0;
+            let large = |row: usize| apart > 1 && (row / BLOCK).is_multiple_of(apart);
             let biased = (0..len * K).map(|i| if large(i / K) { 127 } else { 1 }).collect::<Vec<i8>>();
             for vectors in [shuffled, sorted, biased] {
                 let (queries, packed) = (Queries::new(Way::best(), K, &asked), Packed::new(&vectors, K));
