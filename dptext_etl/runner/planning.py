@@ -11,6 +11,7 @@ import polars as pl
 
 from dptext_etl.accounting import log10_odds, require_delta
 from dptext_etl.errors import bare
+from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import worst_spend
@@ -222,11 +223,10 @@ def _shown(amount: int) -> float | str:
 
 def _described(claim: dict[str, Any], column: ColumnPolicy) -> dict[str, Any]:
     mechanism = column.mechanism
-    facts = {
-        name: getattr(mechanism, name)
-        for name in ("epsilon_table", "disclosed_bits_per_token")
-        if hasattr(mechanism, name)
-    }
+    facts: dict[str, Any] = {}
+    if isinstance(mechanism, WordMechanism):
+        bits = mechanism.described().get("table", {}).get("disclosed_bits_per_token", 0.0)
+        facts = {"epsilon_table": mechanism.epsilon_table, "disclosed_bits_per_token": float(bits)}
     if mechanism.computing is not None:
         facts["computing"] = mechanism.computing.as_dict()
     meanings = {item.value: item.meaning for item in sorted(mechanism.guarantee.disclosures)}
