@@ -155,7 +155,7 @@ class Repeats:
         self._buckets.add(rows)
 
     def add_counted(self, counts: Counted) -> None:
-        """Take counts of rows that were counted elsewhere; no digest of theirs may be added here or counted twice."""
+        """Take counts of rows that were counted elsewhere; their digests must not be added here or counted twice."""
         self._elsewhere = self._elsewhere.plus(counts)
 
     def drain(self) -> Iterator[Cells]:

@@ -198,16 +198,16 @@ _SHOWN = ("1.0", "2.0", "4.0", "6.0", "8.0", "10.0", "16.0")
 
 def card_facts(corpus: Corpus) -> dict[str, Any]:
     """Return what people ask of a corpus first, plain data."""
-    told = corpus.description
+    facts = corpus.description
     return {
-        "name": told.get("name", corpus.path.parent.name),
+        "name": facts.get("name", corpus.path.parent.name),
         "texts": len(corpus),
         "sha256": corpus.sha256,
-        "licence": told.get("licence"),
-        "provenance": told.get("provenance"),
-        "encoder": told.get("encoder", {}),
-        "hits": told.get("hits", {}),
-        "build": told.get("build", {}),
+        "licence": facts.get("licence"),
+        "provenance": facts.get("provenance"),
+        "encoder": facts.get("encoder", {}),
+        "hits": facts.get("hits", {}),
+        "build": facts.get("build", {}),
     }
 
 
@@ -220,19 +220,19 @@ def write_card(corpus: Corpus, folder: Path) -> Path:
 
 def card(corpus: Corpus) -> str:
     """Return the card as Markdown."""
-    told = card_facts(corpus)
-    encoder, build = told["encoder"], told["build"]
+    facts = card_facts(corpus)
+    encoder, build = facts["encoder"], facts["build"]
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in build.get("dropped", {}).items()) or "none"
     lines = [
-        f"# Corpus {told['name']}",
+        f"# Corpus {facts['name']}",
         "",
         "**Every text of this corpus is published text.** A release that uses it shows texts of this corpus and no",
         "others: do not put in it what must not be shown.",
         "",
-        f"* texts: {told['texts']:,}",
-        f"* SHA-256 of `corpus.safetensors`: `{told['sha256']}`",
-        f"* license: {told['licence']}",
-        f"* provenance: {told['provenance']}",
+        f"* texts: {facts['texts']:,}",
+        f"* SHA-256 of `corpus.safetensors`: `{facts['sha256']}`",
+        f"* license: {facts['licence']}",
+        f"* provenance: {facts['provenance']}",
         f"* encoder: {encoder.get('kind', 'words')}, {encoder.get('name', 'unnamed')}",
         f"* sources: {', '.join(build.get('sources', [])) or 'not stated'}",
         f"* texts read: {build.get('read', 0):,}, usable: {build.get('usable', 0):,}, left out: {dropped}",
@@ -241,8 +241,8 @@ def card(corpus: Corpus) -> str:
         "| --- | --- | --- |",
     ]
     for epsilon in _SHOWN:
-        if epsilon in told["hits"]:
-            hit = float(told["hits"][epsilon])
-            near = near_texts(told["texts"], Decimal(epsilon), Decimal(told["hits"][epsilon]))
+        if epsilon in facts["hits"]:
+            hit = float(facts["hits"][epsilon])
+            near = near_texts(facts["texts"], Decimal(epsilon), Decimal(facts["hits"][epsilon]))
             lines.append(f"| {float(epsilon):g} | {hit:.2f} | {near:,} |")
     return "\n".join(lines) + "\n"

@@ -158,6 +158,6 @@ def _generalised(
     targets -= targets.mean(axis=0)
     weights = np.linalg.solve(points.T @ points + _RIDGE * np.eye(points.shape[1]), points.T @ targets)
     lengths = np.linalg.norm(encoder.vectors.astype(np.float64), axis=1)
-    told = encoder.vectors.astype(np.float64) @ weights / max(float(lengths.mean()), 1.0)
-    scaled: npt.NDArray[np.float64] = told / max(float(told.std()), 1e-12)
+    weighed = encoder.vectors.astype(np.float64) @ weights / max(float(lengths.mean()), 1.0)
+    scaled: npt.NDArray[np.float64] = weighed / max(float(weighed.std()), 1e-12)
     return scaled
