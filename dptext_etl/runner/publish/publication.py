@@ -122,21 +122,40 @@ def _publish(  # noqa: PLR0917
         manifest = before if same and before is not None else manifest
         _record(staged, manifest)
         checkpoint("recorded")
-        restored = writer.restore(manifest.parts, hold) if same else 0
-        if not same:
-            writer.finish(hold)
-        checkpoint("version written")
+
+        def tidy() -> None:
+            if replays(staged.policy):
+                staging.set_aside()
+            staging.clear()
+
+        return finished(writer, layout, before, manifest, tidy, hold, checkpoint, same=same)
+
+
+def finished(  # noqa: PLR0917
+    writer: Writer,
+    layout: Layout,
+    before: Manifest | None,
+    manifest: Manifest,
+    tidy: Callable[[], None],
+    hold: Callable[[], None],
+    checkpoint: Checkpoint,
+    *,
+    same: bool,
+) -> Published:
+    """Let readers see a version that the ledger has recorded, then tidy up staging; every step can be repeated."""
+    restored = writer.restore(manifest.parts, hold) if same else 0
+    if not same:
+        writer.finish(hold)
+    checkpoint("version written")
     if not same:
         manifest.write(layout, before)
     checkpoint("manifest written")
     show(layout, manifest)
     checkpoint("shown")
-    if replays(staged.policy):
-        staging.set_aside()
-    staging.clear()
+    tidy()
     checkpoint("cleared")
     if same:
-        return seen(layout, before, unchanged(restored))
+        return seen(layout, before, _unchanged(restored))
     log.info("published version %d: %d rows", manifest.version, manifest.rows)
     note = f"published version {manifest.version}: {manifest.rows} rows in {len(manifest.parts)} parts"
     return Published(manifest.version, layout.sink, manifest.digest, manifest.rows, changed=True, note=note)
@@ -225,8 +244,7 @@ def seen(layout: Layout, before: Manifest | None, note: str) -> Published:
     return Published(before.version, layout.sink, before.digest, before.rows, changed=False, note=said)
 
 
-def unchanged(restored: int) -> str:
-    """Say that a run changed nothing, but for parts that were missing."""
+def _unchanged(restored: int) -> str:
     return "nothing changed" + (f"; {restored} damaged or missing parts were written again" if restored else "")
 
 

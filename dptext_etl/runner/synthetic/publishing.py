@@ -15,8 +15,7 @@ from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.parts import Writer
-from dptext_etl.runner.publish.publication import Published, name_of, same_content, seen, unchanged
-from dptext_etl.runner.publish.showing import show
+from dptext_etl.runner.publish.publication import Published, finished, name_of, same_content
 from dptext_etl.runner.publish.stripping import NOTE
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.synthetic.charging import Attempt
@@ -103,22 +102,7 @@ def publish(  # noqa: PLR0917
         manifest = before if same and before is not None else manifest
         _record(attempt, ledger, ref, manifest)
         checkpoint("recorded")
-        restored = writer.restore(manifest.parts, hold) if same else 0
-        if not same:
-            writer.finish(hold)
-        checkpoint("version written")
-    if not same:
-        manifest.write(layout, before)
-    checkpoint("manifest written")
-    show(layout, manifest)
-    checkpoint("shown")
-    clear(staging)
-    checkpoint("cleared")
-    if same:
-        return seen(layout, before, unchanged(restored))
-    log.info("published version %d: %d rows", manifest.version, manifest.rows)
-    note = f"published version {manifest.version}: {manifest.rows} rows in {len(manifest.parts)} parts"
-    return Published(manifest.version, layout.sink, manifest.digest, manifest.rows, changed=True, note=note)
+        return finished(writer, layout, before, manifest, lambda: clear(staging), hold, checkpoint, same=same)
 
 
 def _drafted(
