@@ -29,7 +29,7 @@ export DAGSTER_DISABLE_TELEMETRY := yes
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
-demo: $(DONE)/kernel ## Run the whole job on a generated sample, then show a planted bug being stopped
+demo: $(DONE)/kernel ## Release a generated table in three forms, then show a planted bug being stopped
 	@$(BIN)/dptext demo
 
 test: $(DONE)/kernel $(DEV) ## Run the tests (Rust, then Python), but for those marked thorough

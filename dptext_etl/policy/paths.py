@@ -25,7 +25,7 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     synthetic = values.get("synthetic")
     made = synthetic.get("mechanism") if isinstance(synthetic, dict) else None
     if isinstance(made, dict) and "corpus" in made:
-        made["corpus"] = _named(made["corpus"], folder)
+        made["corpus"] = _found(made["corpus"], folder)
     for column in values.get("column", ()):
         mechanism = column.get("mechanism") if isinstance(column, dict) else None
         if isinstance(mechanism, dict) and extensions.known("mechanisms", mechanism.get("name")):

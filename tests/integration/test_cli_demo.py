@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import demo
-from dptext_etl.cli.demo import reviews
+from dptext_etl.cli.demo import forms, requests
+from dptext_etl.runner import scan_published
 
 
 def dptext(*words):
@@ -27,10 +28,10 @@ def done(tmp_path_factory):
 
 
 def test_the_sample_is_the_same_everywhere_and_holds_what_must_be_hidden():
-    rows = [row for partition in reviews.PARTITIONS for row in reviews.rows(partition)]
-    assert len(rows) == len({row["id"] for row in rows}) == reviews.ROWS
-    assert rows == [row for partition in reviews.PARTITIONS for row in reviews.rows(partition)]
-    texts = [row["review"] for row in rows]
+    rows = requests.rows(range(requests.ROWS))
+    assert len(rows) == len({row["id"] for row in rows}) == len({row["user_id"] for row in rows}) == requests.ROWS
+    assert {row["topic"] for row in rows} == set(requests.TOPICS) == set(forms.DOMAINS)
+    texts = [row["request"] for month in requests.MONTHS for row in requests.month(month)]
     assert None in texts
     assert "" in texts
     joined = " ".join(text for text in texts if text)
@@ -38,13 +39,13 @@ def test_the_sample_is_the_same_everywhere_and_holds_what_must_be_hidden():
         assert personal in joined
 
 
-def test_everything_is_told(done):
+def test_the_report_is_complete(done):
     folder, facts = done
     assert tuple(facts) == demo.KEYS
     assert facts["synthetic"] is True
-    assert len(facts["rows"]) == 6
-    assert all(row["before"] != row["after"] for row in facts["rows"])
-    assert {gate["partition"] for gate in facts["gates"]} == set(reviews.PARTITIONS)
+    assert len(facts["rows"]) == 4
+    assert all(len({row["raw"], row["custext"], row["surrogate"]}) == 3 for row in facts["rows"])
+    assert {gate["partition"] for gate in facts["gates"]} == set(requests.MONTHS)
     assert all(gate["passed"] for gate in facts["gates"])
     assert facts["verify"]["ok"]
     assert facts["left_out"] > 0
@@ -52,18 +53,23 @@ def test_everything_is_told(done):
     assert (folder / "published" / "2026-09.manifest.json").is_file()
 
 
-def test_the_release_as_surrogates_leads(done):
+def test_three_forms_cost_a_person_the_same_and_lead(done):
     folder, facts = done
-    surrogate = facts["surrogate"]
-    assert (surrogate["epsilon"], surrogate["class"], surrogate["disclosures"]) == (4.0, "PURE_LDP", ["nullness"])
-    assert surrogate["gates_passed"]
+    found = facts["three_forms"]
+    assert tuple(found["forms"]) == forms.FORMS
+    for form in found["forms"].values():
+        assert form["gates_passed"]
+        assert 0.9 < form["epsilon"] <= 1
+    assert found["f1_label_names"] < found["forms"]["synthetic"]["f1"] < found["f1_raw"]
+    assert found["forms"]["rows"]["f1"] < found["forms"]["synthetic"]["f1"]
+    assert sum(topic["raw"] for topic in found["topics"]) == requests.ROWS
+    assert sum(topic["near_share"] for topic in found["topics"]) == pytest.approx(requests.ROWS)
+    public = set(pl.read_parquet(folder / "three-forms" / "public-texts.parquet")["text"])
+    for form, columns in (("rows", 4), ("unlinked", 2), ("synthetic", 2)):
+        released = scan_published(str(folder / "three-forms" / form)).collect()
+        assert set(released["request"]) <= public
+        assert len(released.columns) == columns
     assert all(row["epsilon_by_words"] > 4 for row in facts["rows"])
-    for shares in ("raw", "released", "near_share"):
-        assert sum(item[shares] for item in surrogate["topics"]) == pytest.approx(1, abs=0.02)
-    public = set(pl.read_parquet(folder / "public-texts.parquet")["text"])
-    released = pl.read_parquet(folder / "surrogate" / "*" / "*.parquet")["review"].drop_nulls()
-    assert set(released) <= public
-    assert released.n_unique() > 100
 
 
 def test_the_planted_bug_is_stopped_by_real_gates(done):
@@ -79,9 +85,9 @@ def test_the_planted_bug_is_stopped_by_real_gates(done):
 def test_nothing_personal_is_published(done):
     folder, _ = done
     published = pl.read_parquet(folder / "published" / "*" / "*.parquet")
-    words = {word for text in published["review"].drop_nulls() for word in text.split()}
+    words = {word for text in published["request"].drop_nulls() for word in text.split()}
     assert not words & {"zorvex", "plimbotron", "achterberg", "fjellheim", "grzybowska", "555"}
-    assert set(published.columns) == {"id", "stars", "date", "review"}
+    assert set(published.columns) == {"id", "date", "request"}
 
 
 def test_a_folder_of_somebody_else_is_not_touched(tmp_path):

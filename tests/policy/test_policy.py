@@ -10,6 +10,7 @@ from dptext_etl.errors import DisclosureError, KeyReferenceError, PolicyError
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import Cap, LedgerSpec
+from dptext_etl.policy.paths import anchored
 
 FACTS = {"dataset": "reviews", "column": "review", "release": "2026-11", "key": "env:A_SECRET"}
 CUSTEXT = {"name": "custext", "epsilon": 2.0}
@@ -269,6 +270,16 @@ def test_names_of_a_hub_are_paths_only_where_there_is_such_a_folder(tmp_path, th
     assert column.mechanism.model == model
     assert column.mechanism.clip == str(tmp_path / "public" / "clip.json")
     assert column.mechanism.allow_list == str(tmp_path / "public" / "tokens.json")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_corpus_is_a_folder_next_to_the_policy_where_there_is_one(tmp_path, there):
+    if there:
+        (tmp_path / "requests").mkdir()
+    column = {"name": "text", "mechanism": {"name": "surrogate", "corpus": "requests"}}
+    found = anchored({"column": [column], "synthetic": {"mechanism": {"corpus": "requests"}}}, tmp_path)
+    wanted = str(tmp_path / "requests") if there else "requests"
+    assert found["column"][0]["mechanism"]["corpus"] == found["synthetic"]["mechanism"]["corpus"] == wanted
 
 
 @pytest.mark.parametrize("there", [True, False])

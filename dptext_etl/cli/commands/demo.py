@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from dptext_etl.policy import ColumnPolicy
 
 _FOLDER = Path("demo-output")
-_SHOWN = 6
-_PERSONAL = "@|555|room"
+_SHOWN = 4
+_PERSONAL = "@|555|name is"
 
 
 EXAMPLE = "dptext demo demo-output"
 KEYS = (
     "engine",
     "synthetic",
+    "three_forms",
     "rows",
-    "surrogate",
     "gates",
     "releases",
     "remaining",
@@ -49,12 +49,12 @@ def demo(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Generate a small public sample, release it end to end, and show the gates stopping a planted bug.
+    """Generate a public table, release it in three forms and word by word, and show the gates stopping a planted bug.
 
     All texts are invented by us and public. Only for this reason may the demo show them next to the released texts.
     """
     from dptext_etl.cli.demo import fault
-    from dptext_etl.cli.demo.folder import DemoFolder, release
+    from dptext_etl.cli.demo.folder import DemoFolder
 
     place = DemoFolder(folder)
     if planted_bug:
@@ -62,15 +62,17 @@ def demo(
         return
     from dptext_etl.cli.render import terminal
 
-    terminal.note(f"writing {place.path}: invented reviews, a key, a policy")
+    terminal.note(f"writing {place.path}: invented requests, a key, policies")
     place.prepare()
-    terminal.note("releasing two months as surrogates: a corpus, then dptext run")
-    released = release(place)
+    terminal.note("releasing 10,000 requests in three forms: row by row, unlinked, as a synthetic table")
+    from dptext_etl.cli.demo import forms
+
+    three_forms = forms.release(place)
     engine = "dagster" if dagster and find_spec("dagster") else "run"
     terminal.note(
-        "releasing two months under CusText with " + ("the Dagster job" if engine == "dagster" else "dptext run")
+        "releasing two months word by word with " + ("the Dagster job" if engine == "dagster" else "dptext run")
     )
-    facts = _release(place, engine, released)
+    facts = _release(place, engine, three_forms)
     terminal.note("releasing one month again, with a planted bug")
     facts["planted_bug"] = fault.stopped(place)
     facts["files"] = _files(place)
@@ -82,9 +84,9 @@ def demo(
         tell(facts)
 
 
-def _release(place: DemoFolder, engine: str, surrogates: Mapping[str, Any]) -> dict[str, Any]:
+def _release(place: DemoFolder, engine: str, three_forms: Mapping[str, Any]) -> dict[str, Any]:
     """Run both months, and collect facts from the ledger, the gates and the published tables."""
-    from dptext_etl.cli.demo.reviews import ROWS
+    from dptext_etl.cli.demo.requests import MONTH_ROWS, MONTHS
     from dptext_etl.ledger import Ledger, Scope
     from dptext_etl.policy import Policy
 
@@ -99,12 +101,12 @@ def _release(place: DemoFolder, engine: str, surrogates: Mapping[str, Any]) -> d
     return {
         "engine": engine,
         "synthetic": True,
-        "rows": _beside(place, policy.column_policies()[0]),
-        "surrogate": surrogates,
+        "three_forms": three_forms,
+        "rows": _some_rows(place, policy.column_policies()[0]),
         "gates": gates,
         "releases": released,
         "remaining": balance,
-        "left_out": ROWS - sum(item["committed"] - item["canaries"] for item in released),
+        "left_out": len(MONTHS) * MONTH_ROWS - sum(item["committed"] - item["canaries"] for item in released),
         "verify": report,
     }
 
@@ -126,17 +128,17 @@ def _with_dagster(place: DemoFolder) -> list[dict[str, Any]]:
 
 def _with_run(policy: Any) -> list[dict[str, Any]]:
     from dptext_etl import engines
-    from dptext_etl.cli.demo.reviews import PARTITIONS
+    from dptext_etl.cli.demo.requests import MONTHS
 
     found = []
-    for partition in PARTITIONS:
+    for partition in MONTHS:
         summary = engines.run(policy, partition=partition).as_dict()
         found += [{"partition": partition, **gate} for gate in summary["gates"]]
     return found
 
 
-def _beside(place: DemoFolder, words: ColumnPolicy) -> list[dict[str, Any]]:
-    """Return some raw texts next to both releases; this is only allowed because the demo's rows are public.
+def _some_rows(place: DemoFolder, words: ColumnPolicy) -> list[dict[str, Any]]:
+    """Return some raw texts next to two releases of them; this is only allowed because the demo's rows are public.
 
     Args:
         place: The folder of the demo.
@@ -145,16 +147,13 @@ def _beside(place: DemoFolder, words: ColumnPolicy) -> list[dict[str, Any]]:
     import polars as pl
     import pyarrow as pa
 
-    from dptext_etl.cli.demo.reviews import topic
-
-    raw = pl.read_parquet(place.path / "raw" / "*.parquet").select("id", before="review")
-    released = place.published(place.path / "published").select("id", after="review")
-    surrogates = place.published(place.surrogates).select("id", surrogate="review")
-    both = released.join(raw, on="id", how="inner").join(surrogates, on="id", how="inner")
-    topics = pl.Series("topic", [topic(int(record[1:])) for record in both["id"]], pl.String)
-    personal = both.with_columns(topics).filter(pl.col("before").str.contains(_PERSONAL)).sort("id")
+    raw = place.requests().select("id", "topic", raw="request")
+    by_words = place.months().select("id", custext="request")
+    row_wise = place.published("rows").select("id", surrogate="request")
+    both = raw.join(by_words, on="id", how="inner").join(row_wise, on="id", how="inner")
+    personal = both.filter(pl.col("raw").str.contains(_PERSONAL) & (pl.col("custext") != "")).sort("id")
     shown = personal.unique("topic", keep="first", maintain_order=True).drop("topic").head(_SHOWN)
-    draws = words.mechanism.positions(pa.array(shown["before"].to_list(), pa.large_string())).to_pylist()
+    draws = words.mechanism.positions(pa.array(shown["raw"].to_list(), pa.large_string())).to_pylist()
     return shown.with_columns(
         epsilon_by_words=pl.Series([words.mechanism.spend(count).epsilon for count in draws], dtype=pl.Float64)
     ).to_dicts()
@@ -163,9 +162,7 @@ def _beside(place: DemoFolder, words: ColumnPolicy) -> list[dict[str, Any]]:
 def _files(place: DemoFolder) -> dict[str, str]:
     found = {
         "raw": place.path / "raw",
-        "policy of surrogates": place.surrogate,
-        "corpus": place.corpus,
-        "surrogates": place.surrogates,
+        "three forms": place.forms,
         "policy": place.policy,
         "published": place.path / "published",
         "ledger": place.ledger,

@@ -13,7 +13,7 @@ from typing import Any
 
 from dptext_etl import engines
 from dptext_etl.cli.demo.folder import DemoFolder
-from dptext_etl.cli.demo.reviews import PARTITIONS
+from dptext_etl.cli.demo.requests import MONTHS
 from dptext_etl.errors import GateError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import ColumnPolicy, Policy
@@ -40,7 +40,7 @@ class LeakyPolicy(Policy):
 
 def run(place: DemoFolder) -> None:
     """Release one month of the demo with the leaky mechanism."""
-    engines.run(LeakyPolicy.load(place.faulty), partition=next(iter(PARTITIONS)))
+    engines.run(LeakyPolicy.load(place.faulty), partition=next(iter(MONTHS)))
 
 
 def stopped(place: DemoFolder) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dptext_etl.cli.demo import reviews
+from dptext_etl.cli.demo import requests
 from dptext_etl.errors import PolicyError, seam
 
 if TYPE_CHECKING:
@@ -16,41 +16,69 @@ if TYPE_CHECKING:
 
 _MARK = ".dptext-demo"
 _POLICY = """\
-# The policy of `dptext demo`, for a dataset of invented reviews with one text column. Paths are relative to this file.
+# The policy of `dptext demo`, for a dataset of invented requests with one text column. Paths are relative to this file.
 dataset = "{dataset}"
 release = "2026-11"                       # pins one configuration; partitions are no part of it
-source  = "{up}raw/{{partition}}.parquet"
+source  = "{up}raw/months/{{partition}}.parquet"
 sink    = "published/{{partition}}"
 id      = "id"
 subject = "user_id"                       # caps are per user
-keep    = ["stars", "date"]               # "channel" is dropped
+keep    = ["date"]                        # "topic" is dropped
 key     = "file:{up}noise.key"
 ledger  = {{ url = "sqlite:///ledger.db" }}
-cap     = {{ measure = "pure", epsilon = 160, period = "2026" }}
+cap     = {{ measure = "pure", epsilon = 120, period = "2026" }}
 on_cap  = "quarantine"
 
 [[column]]
-name = "review"
+name = "request"
 mechanism = {{ name = "custext", epsilon = 2.0, k = 20 }}
 allow = ["cluster"]                       # consent: CusText shows the output set of every word
 """
 
-_SURROGATE = """\
-# The same reviews as surrogates: a public text in the place of each. Paths are relative to this file.
-dataset = "demo-surrogate"
-release = "2026-11"
-source  = "raw/{partition}.parquet"
-sink    = "surrogate/{partition}"
-id      = "id"
-subject = "user_id"
-keep    = ["stars", "date"]
-key     = "file:noise.key"
-ledger  = { url = "sqlite:///ledger.db" }
-cap     = { measure = "pure", epsilon = 40, period = "2026" }       # ten texts of a user per year
+_FORMS = {
+    "rows": """\
+# Row by row: a public text in place of each request. Ids, dates, and topics stay as they are.
+keep    = ["date", "topic"]
+cap     = { measure = "pure", epsilon = 1 }
 
 [[column]]
-name = "review"
-mechanism = { name = "surrogate", epsilon = 4.0, corpus = "corpus" }   # epsilon per text; nothing of it is disclosed
+name = "request"
+mechanism = { name = "surrogate", epsilon = 1.0, corpus = "corpus" }        # epsilon per text
+""",
+    "unlinked": """\
+# Unlinked: the drawn texts with their counts, without ids, order, and other columns. Each record hides among 10,000.
+cap     = { measure = "approx", epsilon = 1, delta = 1e-6 }
+
+[unlinked]
+rows = 10_000
+delta = 1e-8
+form = "counts"
+
+[[column]]
+name = "request"
+mechanism = { name = "surrogate", epsilon = 5.7, corpus = "corpus" }        # epsilon per draw
+""",
+    "synthetic": """\
+# Synthetic: public texts with labels, drawn from one noisy statistic of the table. Texts and topics are both protected.
+cap     = { measure = "approx", epsilon = 1, delta = 1e-6 }
+
+[synthetic]
+column = "request"
+labels = { column = "topic", values = TOPICS }
+rows = 10_000
+mechanism = { name = "maxent", epsilon = 1.0, delta = 1e-8, corpus = "corpus" }   # epsilon for the whole table
+""",
+}
+_FORM = """\
+# Paths are relative to this file.
+dataset = "demo-{form}"
+release = "2026-11"
+source  = "../raw/requests.parquet"
+sink    = "{form}"
+id      = "id"
+subject = "user_id"
+key     = "file:../noise.key"
+ledger  = {{ url = "sqlite:///../ledger.db" }}
 """
 
 
@@ -64,9 +92,8 @@ class DemoFolder:
         self.home = path / "dagster"  # the Dagster instance of the demo
         # the policy file of the planted bug, with a ledger and a sink of its own
         self.faulty = path / "planted-bug" / "privacy.toml"
-        self.surrogate = path / "surrogate.toml"  # the policy file of the release as surrogates
-        self.corpus = path / "corpus"
-        self.surrogates = path / "surrogate"  # the folder of its published tables
+        self.forms = path / "three-forms"  # policies and tables of the three forms
+        self.corpus = self.forms / "corpus"
 
     def prepare(self) -> None:
         """Remove an earlier demo from this folder, and write the files of a new one."""
@@ -81,89 +108,32 @@ class DemoFolder:
             shutil.rmtree(self.path, ignore_errors=True)
             self.faulty.parent.mkdir(parents=True)
             mark.touch()
-            reviews.write(self.path / "raw")
+            self.forms.mkdir()
+            requests.write(self.path / "raw")
             _kernel.Secret().write(str(self.path / "noise.key"))
-            self.surrogate.write_text(_SURROGATE, encoding="utf-8")
-            self.policy.write_text(_POLICY.format(dataset="demo-reviews", up=""), encoding="utf-8")
+            for form, text in _FORMS.items():
+                policy = _FORM.format(form=form) + text.replace("TOPICS", json.dumps(list(requests.TOPICS)))
+                (self.forms / f"{form}.toml").write_text(policy, encoding="utf-8")
+            self.policy.write_text(_POLICY.format(dataset="demo-words", up=""), encoding="utf-8")
             self.faulty.write_text(_POLICY.format(dataset="planted-bug", up="../"), encoding="utf-8")
 
-    def published(self, folder: Path) -> pl.DataFrame:
-        """Read the published tables of all months below a folder."""
+    def requests(self) -> pl.DataFrame:
+        """Read the raw table of all requests, which the demo may do because they are public."""
+        import polars as pl
+
+        return pl.read_parquet(self.path / "raw" / "requests.parquet")
+
+    def published(self, form: str) -> pl.DataFrame:
+        """Read the table that was published in one of the three forms."""
+        from dptext_etl.runner import scan_published
+
+        return scan_published(str(self.forms / form)).collect()
+
+    def months(self) -> pl.DataFrame:
+        """Read the tables that were published word by word."""
         import polars as pl
 
         from dptext_etl.runner import scan_published
 
-        return pl.concat([scan_published(str(folder / partition)).collect() for partition in reviews.PARTITIONS])
-
-
-DOMAINS = {
-    "hotels": ("hotels",),
-    "films": ("films", "cinema"),
-    "deliveries": ("deliveries", "online_shops"),
-    "health": ("doctor", "medicines", "side_effects"),
-    "food": ("restaurants",),
-    "phones": ("phones", "telephone"),
-    "money": ("cards", "payments", "transfers"),
-    "trains": ("transport",),
-}
-"""Topics of the reviews, and the domains of `everyday-30k` that the corpus takes for each."""
-
-
-def build_corpus(place: DemoFolder) -> dict[str, str]:
-    """Build the corpus of the demo, and return the topic of each of its texts."""
-    import polars as pl
-
-    from dptext_etl.corpora import building
-    from dptext_etl.corpora.cleaning import Source
-    from dptext_etl.corpora.everyday import LICENCE, PROVENANCE, generate
-
-    topic_of = {domain: topic for topic, domains in DOMAINS.items() for domain in domains}
-    topics = {made.text: topic_of[made.domain] for made in generate() if made.domain in topic_of}
-    source = place.path / "public-texts.parquet"
-    pl.DataFrame({"text": list(topics)}).write_parquet(source)
-    options = building.Options(name="demo", licence=LICENCE, provenance=PROVENANCE)
-    building.build([Source(source, "text")], place.corpus, options)
-    return topics
-
-
-def release(place: DemoFolder) -> dict[str, Any]:
-    """Release both months as surrogates, and collect what analysts see: rows, topics, cost."""
-    from dptext_etl import engines
-    from dptext_etl.cli.demo.reviews import PARTITIONS
-    from dptext_etl.policy import Policy
-
-    topics = build_corpus(place)
-    policy = Policy.load(place.surrogate)
-    summaries = [engines.run(policy, partition=partition).as_dict() for partition in PARTITIONS]
-    gates = [gate for summary in summaries for gate in summary["gates"]]
-    (column,) = policy.column_policies()
-    return {
-        "epsilon": column.mechanism.epsilon,
-        "class": column.mechanism.guarantee.guarantee_class.value,
-        "disclosures": sorted(item.value for item in column.mechanism.guarantee.disclosures),
-        "corpus": len(topics),
-        "gates_passed": all(gate["passed"] for gate in gates),
-        "topics": _topics(place, topics, column.mechanism),
-    }
-
-
-def _topics(place: DemoFolder, topics: dict[str, str], mechanism: Any) -> list[dict[str, Any]]:
-    """Compare shares of topics: in the raw reviews (which the demo may show), in the release, and near shares."""
-    from dptext_etl.cli.demo.reviews import topic
-    from dptext_etl.corpora.frequencies import estimate_frequencies
-
-    released = place.published(place.surrogates)
-    texts = [text for text in released["review"] if text is not None]
-    raw = Counter(topic(int(record[1:])) for record in released["id"])
-    seen = Counter(topics[text] for text in texts)
-    found = estimate_frequencies(texts, topics, epsilon=mechanism.epsilon, near=mechanism.near)
-    return [
-        {
-            "topic": item.topic,
-            "raw": raw[item.topic] / released.height,
-            "released": seen[item.topic] / len(texts),
-            "near_share": item.near_share,
-            "standard_error": item.standard_error,
-        }
-        for item in sorted(found, key=lambda item: -raw[item.topic])
-    ]
+        tables = [scan_published(str(self.path / "published" / month)).collect() for month in requests.MONTHS]
+        return pl.concat(tables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,9 +11,14 @@ from dptext_etl.cli.render import terminal
 
 def tell(facts: Mapping[str, Any]) -> None:
     """Print the report: rows, spend, budget, gates, the bug that was stopped, and the paths of the files."""
-    terminal.say("400 reviews, invented by us and public. With real data, no line below would show a raw text.")
-    _rows(facts["rows"], facts["surrogate"])
-    _topics(facts["surrogate"]["topics"])
+    forms = facts["three_forms"]
+    terminal.say(
+        f"{forms['rows']:,} requests to a help desk, each of another user, invented by us and public.\n"
+        "With real data, no line below would show a raw text."
+    )
+    _three_forms(forms)
+    _topics(forms["topics"])
+    _rows(facts["rows"], forms["forms"]["rows"])
     _money(facts)
     _gates(facts["gates"])
     _bug(facts["planted_bug"])
@@ -31,36 +37,52 @@ def tell(facts: Mapping[str, Any]) -> None:
         )
 
 
-def _rows(rows: list[dict[str, Any]], surrogate: Mapping[str, Any]) -> None:
-    terminal.heading("Some rows, raw and released in two ways")
-    for row in rows:
-        terminal.say(f"  {row['id']}  raw                    {row['before']}")
-        terminal.say(f"         surrogate  ε {surrogate['epsilon']:>5g}    {row['surrogate']}")
-        terminal.say(f"         CusText    ε {row['epsilon_by_words']:>5g}    {row['after']}")
-    terminal.say(
-        f"\nSurrogate draws one of {surrogate['corpus']:,} public texts near the raw one, at "
-        f"ε {surrogate['epsilon']:g} per text ({surrogate['class']}),\nwhatever its length; it discloses "
-        f"{', '.join(surrogate['disclosures'])} alone. CusText draws every word, at ε 2 per word:\nthe cost grows with "
-        "the text, and from ε 30 on it bounds little."
+def _three_forms(facts: Mapping[str, Any]) -> None:
+    terminal.heading("One table, three forms, epsilon 1 or less per person")
+    rows, unlinked, synthetic = (facts["forms"][form] for form in ("rows", "unlinked", "synthetic"))
+    terminal.table(
+        ("form", "epsilon", "delta", "published", "F1 of a classifier"),
+        [
+            ("row by row", f"{rows['epsilon']:g}", "0", ", ".join(rows["columns"]), f"{rows['f1']:.2f}"),
+            _central("unlinked", unlinked, "none: it has no labels"),
+            _central("synthetic", synthetic, f"{synthetic['f1']:.2f}, nearest mean {synthetic['f1_nearest_mean']:.2f}"),
+            ("label names alone", "0", "0", "nothing", f"{facts['f1_label_names']:.2f}"),
+            ("raw requests", "", "", "", f"{facts['f1_raw']:.2f}"),
+        ],
     )
+    terminal.say(
+        "\nRow by row, each text is protected on its own; ids, dates, and topics stay in clear. The other two protect\n"
+        "a record among all others, from readers of the published table; the synthetic table protects topics, too.\n"
+        "Row by row at epsilon 1 is worth about as much as the names of the topics: publish a synthetic table instead."
+    )
+
+
+def _central(form: str, facts: Mapping[str, Any], score: str) -> tuple[str, ...]:
+    """Return the row of a form whose epsilon holds among all records, rounded up."""
+    epsilon = math.ceil(facts["epsilon"] * 100) / 100
+    return form, f"{epsilon:g}", f"{facts['delta']:g}", ", ".join(facts["columns"]), score
 
 
 def _topics(topics: list[dict[str, Any]]) -> None:
-    terminal.heading("What analysts see: topics of the surrogates")
+    terminal.heading("Requests per topic")
     rows = [
-        (
-            item["topic"],
-            f"{item['raw']:.0%}",
-            f"{item['released']:.0%}",
-            f"{item['near_share']:.0%} ± {1.96 * item['standard_error']:.0%}",
-        )
+        (item["topic"], f"{item['raw']:,}", f"{item['synthetic']:,.0f}", f"{item['near_share']:,.0f}")
         for item in topics
     ]
-    terminal.table(("topic", "raw reviews", "released", "near share, estimated"), rows)
+    terminal.table(("topic", "raw", "synthetic, noisy count", "unlinked, near share"), rows)
     terminal.say(
-        "A near share is the mean share of a topic among the public texts near the raw ones. It takes away what the\n"
-        "draw adds; it is not the share of raw reviews with the topic, since texts near a review may have other topics."
+        "A near share counts public texts near the requests. It is not the number of requests with the topic, because\n"
+        "texts near a request may have other topics."
     )
+
+
+def _rows(rows: list[dict[str, Any]], row_wise: Mapping[str, Any]) -> None:
+    terminal.heading("Some requests, raw, released row by row, and released word by word")
+    for row in rows:
+        terminal.say(f"  {row['id']}  raw                    {row['raw']}")
+        terminal.say(f"          surrogate  ε {row_wise['epsilon']:>5g}    {row['surrogate']}")
+        terminal.say(f"          CusText    ε {row['epsilon_by_words']:>5g}    {row['custext']}")
+    terminal.say("\nCusText draws every word at ε 2: the cost grows with the text, and from ε 30 on it bounds little.")
 
 
 def _money(facts: Mapping[str, Any]) -> None:
