@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,11 +17,12 @@ PACKAGES = (
     "dptext_etl_eval",
 )
 """Packages whose `__all__` is public (docs/stability.md)."""
+_WIDTH = 100
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def python_api() -> str:
-    """Return the page: a part per package, and per public name its signature and its docstring."""
+    """Return the page: a part per package, functions first, and per public name its signature and its docstring."""
     lines = [
         "# Python API",
         "What these packages export is public. Mechanisms have [pages of their own](mechanisms/index.md).",
@@ -28,7 +30,7 @@ def python_api() -> str:
     for package in PACKAGES:
         source = _source(package)
         lines += [f"## {package}", ast.get_docstring(source) or ""]
-        for name in _public(source):
+        for name in sorted(_public(source), key=lambda name: (not name.startswith("run"), not name[0].islower())):
             lines += _entry(package, name)
     return "\n\n".join(lines) + "\n"
 
@@ -49,13 +51,66 @@ def _entry(package: str, name: str) -> Iterator[str]:
 
 
 def _code(found: Definition) -> str:
-    """Return a definition without its body, and its docstring."""
+    """Return the signature of a definition, and its docstring as Markdown."""
     if isinstance(found, ast.ClassDef):
         head = f"class {found.name}({', '.join(map(ast.unparse, found.bases))})".replace("()", "")
     else:
-        returns = f" -> {ast.unparse(found.returns)}" if found.returns else ""
-        head = f"{found.name}({ast.unparse(found.args)}){returns}"
-    return f"```text\n{head}\n\n{ast.get_docstring(found) or ''}\n```"
+        head = _signature(found)
+    return f"```text\n{head}\n```\n\n{_markdown(ast.get_docstring(found) or '')}".rstrip()
+
+
+def _markdown(docstring: str) -> str:
+    """Return a docstring as Markdown: sections in bold, their entries as lists, and examples as code."""
+    parts, code = [], False
+    for block in docstring.split("\n\n"):
+        head, _, rest = block.partition("\n")
+        if head.endswith(":") and head[:-1].isalpha() and rest.startswith("    "):
+            code = head == "Example:"
+            parts.append(f"**{head[:-1]}**")
+            inner = textwrap.dedent(rest)
+            if not code:
+                parts.append(_entries(inner) if head != "Returns:" else " ".join(inner.split()))
+                continue
+            parts.append(f"```text\n{inner}\n```")
+        elif code or block.startswith(">>>"):
+            parts.append(f"```text\n{textwrap.dedent(block)}\n```")
+        else:
+            parts.append(block)
+    return "\n\n".join(parts)
+
+
+def _entries(block: str) -> str:
+    """Return the entries of a section as a list: a line that is indented continues the entry before it."""
+    lines: list[str] = []
+    for line in block.splitlines():
+        if line.startswith(" ") and lines:
+            lines[-1] += f" {line.strip()}"
+        else:
+            name, colon, said = line.partition(":")
+            lines.append(f"* `{name}`:{said}" if colon else f"* {line}")
+    return "\n".join(lines)
+
+
+def _signature(found: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """Return a function's signature, one argument per line if it is long."""
+    returns = f" -> {ast.unparse(found.returns)}" if found.returns else ""
+    line = f"{found.name}({ast.unparse(found.args)}){returns}"
+    if len(line) <= _WIDTH:
+        return line
+    given = found.args
+    by_place = [*given.posonlyargs, *given.args]
+    defaults = [None] * (len(by_place) - len(given.defaults)) + list(given.defaults)
+    arguments = [_argument(name, value) for name, value in zip(by_place, defaults, strict=True)]
+    if given.vararg or given.kwonlyargs:
+        arguments.append(f"*{ast.unparse(given.vararg)}" if given.vararg else "*")
+    arguments += [_argument(name, value) for name, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
+    if given.kwarg:
+        arguments.append(f"**{ast.unparse(given.kwarg)}")
+    return f"{found.name}(\n" + "".join(f"    {argument},\n" for argument in arguments) + f"){returns}"
+
+
+def _argument(name: ast.arg, default: ast.expr | None) -> str:
+    return ast.unparse(name) + (f" = {ast.unparse(default)}" if default is not None else "")
 
 
 def _found(package: str, name: str) -> Definition | None:

@@ -107,7 +107,7 @@ def test_with_dagster_as_a_process(tmp_path, warm):
     for words in (
         "invented by us",
         "the Dagster job",
-        "released  ",
+        "three forms, epsilon 1",
         "left",
         "canary_text_absent",
         "echo $?\n  4",
