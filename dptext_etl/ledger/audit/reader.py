@@ -169,6 +169,31 @@ class Reader:
             theirs = {row.tobytes() for row in charged_to(self._book, dataset, hashed)}
         return np.fromiter((row.tobytes() in theirs for row in records), np.bool_, len(records))
 
+    def known_subjects(self, dataset: str, subjects: pa.Array) -> Mask:
+        """Return which subjects any record of a dataset was ever charged to, shape (subjects,)."""
+        hashed = self._book.id_key.subjects(subjects, np.zeros(len(subjects), np.bool_))
+        with self._book.store.snapshot():
+            found = [bool(len(charged_to(self._book, dataset, row[np.newaxis]))) for row in hashed]
+        return np.array(found, np.bool_)
+
+    def known_records(self, dataset: str, ids: pa.Array) -> Mask:
+        """Return which records any release of a dataset holds, shape (records,)."""
+        records = self._book.id_key.records(ids, np.zeros(len(ids), np.bool_)).keyed
+        with self._book.store.snapshot():
+            return views.known_records(self._book, dataset, records)
+
+    def publications_of(self, dataset: str, ids: pa.Array, subjects: pa.Array) -> list[dict[str, Any]]:
+        """List the releases of a dataset with publications that were not retired and hold any of these people.
+
+        Returns:
+            Per release: `release`, `column`, `versions` (their names), and `records`, how many records are theirs.
+        """
+        hashed = self._book.id_key.subjects(subjects, np.zeros(len(subjects), np.bool_))
+        records = self._book.id_key.records(ids, np.zeros(len(ids), np.bool_)).hashed
+        with self._book.store.snapshot():
+            theirs = np.concatenate([records, charged_to(self._book, dataset, hashed)])
+            return views.publications_of(self._book, dataset, theirs)
+
     def forgotten(self, dataset: str, ids: pa.Array) -> Mask:
         """Return which records of a dataset are forgotten, shape (records,)."""
         records = self._book.id_key.records(ids, np.zeros(len(ids), np.bool_)).keyed

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
+
 from dptext_etl.accounting import log10_odds
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import millionths
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import Pinned, components
+from dptext_etl.ledger.storage.keyed_ids import Bytes, KeyedIds, keyed_ids
 from dptext_etl.ledger.storage.passes import distinct_units
 from dptext_etl.ledger.storage.units import read_limits
-from dptext_etl.ledger.terms import Event, ReleaseRef
+from dptext_etl.ledger.terms import Event, Mask, ReleaseRef
 
 
 def releases(book: Book) -> list[dict[str, Any]]:
@@ -112,6 +115,36 @@ def retired(book: Book, ref: ReleaseRef) -> set[str]:
             gone.update(facts["retired"])
         gone.update(*(digests for *names, digests in facts.get("others", ()) if names == [ref.id, ref.nonce]))
     return gone
+
+
+def known_records(book: Book, dataset: str, records: KeyedIds) -> Mask:
+    """Return which records any release of a dataset holds, shape (records,)."""
+    known = np.zeros(records.size, np.bool_)
+    order = records.order()
+    for ref in _releases_of(book, dataset):
+        known |= book.records.held(ref, records, order).known
+    return known
+
+
+def publications_of(book: Book, dataset: str, records: Bytes) -> list[dict[str, Any]]:
+    """List the releases with publications that hold any of these records (`LedgerReader.publications_of`)."""
+    wanted = keyed_ids(np.unique(records, axis=0))
+    order, found = wanted.order(), []
+    for ref in _releases_of(book, dataset):
+        versions = sorted(published(book, ref))
+        held = int(book.records.held(ref, wanted, order).known.sum()) if versions and wanted.size else 0
+        if held:
+            found.append({"release": ref.release, "column": ref.column, "versions": versions, "records": held})
+    return found
+
+
+def _releases_of(book: Book, dataset: str) -> list[ReleaseRef]:
+    rows = book.store.rows(
+        "select release.id, col, release.release, cfg, tally.nonce from release join tally on tally.release ="
+        " release.id where dataset=? order by release.id, tally.nonce",
+        (dataset,),
+    )
+    return [ReleaseRef(number, dataset, column, release, cfg, nonce) for number, column, release, cfg, nonce in rows]
 
 
 def caps(book: Book) -> list[dict[str, Any]]:

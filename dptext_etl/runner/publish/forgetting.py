@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import polars as pl
 import pyarrow as pa
@@ -60,6 +61,28 @@ class Forgotten:
     stays: bool = False
 
 
+class Listed(NamedTuple):
+    """Canonical ids of records to forget.
+
+    Attributes:
+        records: All of them.
+        published: Those that the published table shows.
+        in_source: Those that the source still holds.
+    """
+
+    records: frozenset[str]
+    published: frozenset[str]
+    in_source: frozenset[str]
+
+    def require_gone_from_source(self) -> None:
+        """Refuse records that the next run would publish again."""
+        if self.in_source:
+            msg = (
+                f"the source still holds {len(self.in_source)} of these records: the next run would publish them again"
+            )
+            raise InputError(msg, "take them out of the source first")
+
+
 Gone = Callable[[pl.Series], pl.Series]
 """Says which record ids are forgotten."""
 
@@ -96,8 +119,9 @@ def forget(
             require_same_ledger(ledger, layout, policy)
             refs = _refs(ledger, policy, before)
             named = normalized(pa.array(subjects, pa.large_string()), policy.normalize)
-            listed = _listed(policy, layout, before, ledger, named, records, missing=missing)
-            new = ledger.forget(policy.dataset, pa.array(sorted(listed), pa.large_string()), named)
+            found = listed(policy, layout, before, ledger, named, records, missing=missing)
+            found.require_gone_from_source()
+            new = ledger.forget(policy.dataset, pa.array(sorted(found.records), pa.large_string()), named)
             remember(ledger, layout.memory.shelf(), policy)
             checkpoint("forgotten")
 
@@ -115,6 +139,34 @@ def forget(
     withdrawn = before.id is None and before.rows > now.rows
     stays = policy.synthetic is not None
     return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
+
+
+@bare
+def forget_drafts(
+    policy: PolicyLike, *, partition: str | None, subjects: Sequence[str], records: Sequence[str]
+) -> tuple[int, int]:
+    """Take people out of the staging of a table that was never published.
+
+    Returns:
+        The number of records that the ledger newly notes as forgotten, and that of changed or removed files.
+    """
+    policy = resolve(policy)
+    layout = Layout.of(policy, partition)
+    _require(policy, subjects, records, missing=False)
+    with (
+        layout.shelf.alone("of this release is under way"),
+        Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger,
+    ):
+        require_same_ledger(ledger, layout, policy)
+        named = normalized(pa.array(subjects, pa.large_string()), policy.normalize)
+        new = ledger.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), named)
+        remember(ledger, layout.memory.shelf(), policy)
+
+        def gone(ids: pl.Series) -> pl.Series:
+            return pl.Series(ledger.forgotten(policy.dataset, canonical_ids(ids.to_arrow())), dtype=pl.Boolean)
+
+        staged = sum(_unstaged(place.shelf(), policy, gone) for place in layout.inside.above.above.below())
+    return new, staged
 
 
 def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
@@ -135,21 +187,22 @@ def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef
     return refs
 
 
-def _listed(  # noqa: PLR0917
+def listed(  # noqa: PLR0917
     policy: Policy,
     layout: Layout,
-    manifest: Manifest,
+    manifest: Manifest | None,
     ledger: Ledger,
     subjects: pa.Array,
     records: Sequence[str],
     *,
     missing: bool,
-) -> frozenset[str]:
-    """Return the canonical ids of the records to forget, and refuse records that the source still holds."""
-    if manifest.id is None and missing:
+) -> Listed:
+    """Return the canonical ids of the records to forget, and those among them that are published or in the source."""
+    shown = None if manifest is None else manifest.id
+    if shown is None and missing:
         msg = "the published table holds no ids, so no one can say which of its records the source no longer holds"
         raise InputError(msg, "name subjects or records")
-    published = set() if manifest.id is None else set(_ids(scan(layout, manifest), manifest.id).to_pylist())
+    published = set() if manifest is None or shown is None else set(_ids(scan(layout, manifest), shown).to_pylist())
     source = _source(policy, layout)
     gone = {*records}
     if len(subjects):
@@ -160,10 +213,7 @@ def _listed(  # noqa: PLR0917
             msg = "the source cannot be found, so no one can say which records it no longer holds"
             raise InputError(msg, "name subjects or records")
         gone |= published - source
-    if source is not None and gone & source:
-        msg = f"the source still holds {len(gone & source)} of these records: the next run would publish them again"
-        raise InputError(msg, "take them out of the source first")
-    return frozenset(gone)
+    return Listed(frozenset(gone), frozenset(gone & published), frozenset(gone & (source or set())))
 
 
 def _source(policy: Policy, layout: Layout) -> set[str] | None:

@@ -1,0 +1,195 @@
+"""`dptext forget --everywhere`: all partitions, releases, and policies of a folder, with a plan and a report."""
+
+import json
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl import Ledger, Policy, run
+from dptext_etl.checks.published import check_published
+from dptext_etl.cli.app import app
+from dptext_etl.engines import stage
+from dptext_etl.errors import InputError
+from dptext_etl.runner import scan_published
+from dptext_etl.runner.publish.erasing import erase
+
+HEAD = """
+dataset = "{dataset}"
+release = "{release}"
+source  = "raw/{source}.parquet"
+sink    = "{sink}"
+id      = "id"
+subject = "user_id"
+key     = "file:noise.key"
+ledger  = {{ url = "sqlite:///ledger.db" }}
+"""
+ROWS = """
+keep = ["stars"]
+[[column]]
+name = "review"
+mechanism = {{ name = "surrogate", epsilon = {epsilon}, corpus = "example" }}
+"""
+UNLINKED = """
+[unlinked]
+rows = 200
+delta = 1e-8
+"""
+SYNTHETIC = """
+[synthetic]
+column = "review"
+rows = 50
+per_subject = 50
+mechanism = { name = "maxent", epsilon = 2.0, delta = 1e-8, corpus = "example" }
+"""
+CAPS = {
+    "pure": 'cap = { measure = "pure", epsilon = 500 }',
+    "approx": 'cap = { measure = "approx", epsilon = 500, delta = 1e-2 }',
+}
+
+
+@pytest.fixture
+def folder(make_job, reviews):
+    """Two partitions row by row, an unlinked release, a synthetic table, a partition that is only staged."""
+    job = make_job()
+    place, raw = job.folder, reviews()
+    (place / "raw").mkdir()
+    (place / "published").mkdir()
+    raw = raw.with_columns(user_id=pl.int_range(pl.len()).mod(200).cast(pl.String))  # 40 people have two rows each
+    raw[:120].write_parquet(place / "raw" / "2026-09.parquet")
+    raw[120:].write_parquet(place / "raw" / "2026-10.parquet")
+    raw.write_parquet(place / "raw" / "all.parquet")
+    rows = HEAD.format(dataset="rows", release="1", source="{partition}", sink="published/{partition}")
+    (place / "rows.toml").write_text(rows + CAPS["pure"] + ROWS.format(epsilon=4.0))
+    unlinked = HEAD.format(dataset="unlinked", release="1", source="all", sink="published/unlinked")
+    (place / "more").mkdir()
+    mechanism = ROWS.format(epsilon=2.0).replace('keep = ["stars"]', "")
+    (place / "unlinked.toml").write_text(unlinked + CAPS["approx"] + UNLINKED + mechanism)
+    synthetic = HEAD.format(dataset="synthetic", release="1", source="all", sink="published/synthetic")
+    (place / "synthetic.toml").write_text(synthetic + CAPS["approx"] + SYNTHETIC)
+    (place / "other.toml").write_text("[tool]\nname = 1\n")
+    run(place / "rows.toml", partition="2026-09")
+    stage(Policy.load(place / "rows.toml"), partition="2026-10")
+    run(place / "unlinked.toml")
+    run(place / "synthetic.toml")
+    return place
+
+
+def without(place, person):
+    for path in (place / "raw").iterdir():
+        pl.read_parquet(path).filter(pl.col("user_id") != person).write_parquet(path)
+
+
+def everything(place):
+    """Return the bytes of all files but those of locks, and of what a ledger in write-ahead mode adds."""
+    return {
+        path: path.read_bytes()
+        for path in place.rglob("*")
+        if path.is_file() and path.suffix not in {".lock", ".db-wal", ".db-shm"} and path.stat().st_size
+    }
+
+
+def dptext(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_a_dry_run_says_what_happens_and_changes_nothing(folder):
+    without(folder, "5")
+    before = everything(folder)
+    said = dptext("forget", folder, "--subject", "5", "--everywhere", "--dry-run", "--json")
+    assert said.exit_code == 0, said.stderr
+    assert everything(folder) == before
+    plan = json.loads(said.stdout)
+    assert plan["dry_run"]
+    assert {
+        (place["dataset"], place["partition"]): (place["outcome"], place["records"]) for place in plan["places"]
+    } == {
+        ("rows", "2026-09"): ("removed", 1),
+        ("rows", "2026-10"): ("not published", 0),
+        ("unlinked", None): ("withdrawn", 1),
+        ("synthetic", None): ("statistic stays", 2),
+    }
+
+
+def test_a_person_is_erased_everywhere_and_the_report_names_no_one(folder):
+    without(folder, "5")
+    report = folder / "report.md"
+    done = dptext("forget", folder, "--subject", "5", "--everywhere", "--yes", "--out", report)
+    assert done.exit_code == 0, done.output
+    left = scan_published(str(folder / "published" / "2026-09")).collect()
+    assert (left.height, "r00005" in left["id"]) == (119, False)
+    assert scan_published(str(folder / "published" / "unlinked")).collect().height == 0
+    assert scan_published(str(folder / "published" / "synthetic")).collect().height == 50
+    said = report.read_text()
+    assert "| rows | 1 | 2026-09 | 1 | removed | 2 | v1 | " in said
+    assert "r00005" not in said
+    for name in ("rows", "unlinked", "synthetic"):
+        policy = Policy.load(folder / f"{name}.toml")
+        with Ledger.open(policy.ledger.url, create=False, read_only=True) as ledger:
+            assert ledger.verify().ok
+            assert ledger.forgets(name)
+    assert all(
+        gate.passed for gate in check_published(folder / "published" / "2026-09", Policy.load(folder / "rows.toml"))
+    )
+    staged = [pl.read_parquet(path) for path in (folder / "published" / "2026-10.staging").rglob("shard-*.parquet")]
+    assert not any("r00205" in frame["id"] for frame in staged)
+    run(folder / "rows.toml", partition="2026-10")
+    assert "r00205" not in scan_published(str(folder / "published" / "2026-10")).collect()["id"]
+
+
+def test_an_unknown_person_is_an_error_and_changes_nothing(folder):
+    before = everything(folder)
+    with pytest.raises(InputError, match=r"knows 1 of 2 subjects and 0 of 0 records; nothing was changed"):
+        erase(folder, subjects=["5", "nobody"])
+    with pytest.raises(InputError, match=r"0 of 0 subjects and 1 of 1 records"):
+        erase(folder, records=["r99999"])
+    assert everything(folder) == before
+
+
+def test_nothing_changes_while_one_source_still_holds_the_person(folder):
+    before = everything(folder)
+    done = dptext("forget", folder, "--subject", "5", "--everywhere", "--yes")
+    assert done.exit_code == 2
+    assert "the source still holds" in done.stderr
+    assert everything(folder) == before
+
+
+def test_a_release_that_no_policy_has_any_more_is_listed(folder):
+    (folder / "unlinked.toml").write_text(
+        (folder / "unlinked.toml").read_text().replace('release = "1"', 'release = "2"')
+    )
+    without(folder, "5")
+    plan = erase(folder, subjects=["5"], dry_run=True)
+    (other,) = plan.elsewhere
+    assert (other["dataset"], other["release"], len(other["versions"]), other["records"]) == ("unlinked", "1", 1, 1)
+
+
+def test_a_policy_that_never_ran_has_nothing_to_forget(folder):
+    text = (folder / "rows.toml").read_text().replace("ledger.db", "new.db").replace("published/", "other/")
+    (folder / "new.toml").write_text(text)
+    without(folder, "5")
+    plan = erase(folder, subjects=["5"], dry_run=True)
+    assert len(plan.places) == 4
+    assert not (folder / "new.db").exists()
+
+
+def test_one_policy_alone_covers_its_partitions(folder):
+    without(folder, "5")
+    plan = erase(folder / "rows.toml", subjects=["5"], dry_run=True)
+    assert [(place.partition, place.outcome) for place in plan.places] == [
+        ("2026-09", "removed"),
+        ("2026-10", "not published"),
+    ]
+
+
+def test_a_policy_of_records_cannot_say_whose_they_are(folder):
+    text = (folder / "rows.toml").read_text().replace('subject = "user_id"', 'unit = "record"')
+    (folder / "rows.toml").write_text(text)
+    refused = dptext("forget", folder, "--subject", "5", "--everywhere", "--yes")
+    assert refused.exit_code == 2
+    assert "rows.toml" in refused.stderr
+
+
+@pytest.mark.parametrize("words", [["--dry-run"], ["--out", "x.md"]])
+def test_options_of_everywhere_need_it(folder, words):
+    assert dptext("forget", folder / "unlinked.toml", "--subject", "5", *words).exit_code == 2
