@@ -61,22 +61,37 @@ def _code(found: Definition) -> str:
 
 def _markdown(docstring: str) -> str:
     """Return a docstring as Markdown: sections in bold, their entries as lists, and examples as code."""
-    parts, code = [], False
-    for block in docstring.split("\n\n"):
-        head, _, rest = block.partition("\n")
-        if head.endswith(":") and head[:-1].isalpha() and rest.startswith("    "):
-            code = head == "Example:"
-            parts.append(f"**{head[:-1]}**")
-            inner = textwrap.dedent(rest)
-            if not code:
-                parts.append(_entries(inner) if head != "Returns:" else " ".join(inner.split()))
-                continue
-            parts.append(f"```text\n{inner}\n```")
-        elif code or block.startswith(">>>"):
-            parts.append(f"```text\n{textwrap.dedent(block)}\n```")
+    parts: list[str] = []
+    for head, body in _sections(docstring):
+        inner = textwrap.dedent(body).strip("\n")
+        if head:
+            parts.append(f"**{head}**")
+        if head == "Example":
+            parts.append(_example(inner))
+        elif head == "Returns":
+            parts.append(" ".join(inner.split()))
+        elif head:
+            parts.append(_entries(inner))
         else:
-            parts.append(block)
+            parts += [_example(block) if block.startswith(">>>") else block for block in inner.split("\n\n")]
     return "\n\n".join(parts)
+
+
+def _sections(docstring: str) -> Iterator[tuple[str, str]]:
+    """Yield the sections of a docstring with their heads; what stands before them has none."""
+    head, lines = "", list[str]()
+    for line in docstring.splitlines():
+        if line.endswith(":") and line[:-1].isalpha():
+            yield head, "\n".join(lines)
+            head, lines = line[:-1], []
+        else:
+            lines.append(line)
+    yield head, "\n".join(lines)
+
+
+def _example(code: str) -> str:
+    """Return code that the tests of the docstrings run, and those of the pages do not."""
+    return "```text\n" + "\n".join(line for line in code.splitlines() if not line.startswith("```")) + "\n```"
 
 
 def _entries(block: str) -> str:
