@@ -9,7 +9,7 @@ from html import escape
 import polars as pl
 
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
-from frontier import baselines, charts, choose, of_draws, of_latents, of_surrogate, papers, tidy
+from frontier import baselines, charts, choose, forms, of_draws, of_latents, of_surrogate, papers, tidy
 from frontier.cells import SPANS
 from frontier.data import CUTS
 from frontier.kept import best, points
@@ -141,6 +141,8 @@ def of_papers() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "frontier_choice": choice,
     "frontier_baselines": lambda: baselines.baselines(tidy.read(), found().points),
+    "frontier_forms": lambda: forms.forms(tidy.read()),
+    "frontier_encoders": lambda: of_surrogate.encoders(tidy.read()),
     "frontier_plots": frontiers,
     "frontier_budgets": budgets,
     "frontier_unbeaten": unbeaten,
