@@ -150,8 +150,6 @@ TURNS, REVIEWS, ARTICLES = "sgd_utterances", "imdb_unsup", "wiki_en"
 CORPORA: dict[str, Made] = {
     f"{EVERYDAY}, {MINILM}": Made(EVERYDAY, model=MINILM, texts=SIZE),
     "dialogue turns": Made(TURNS),
-    "dialogue turns, task of Snips": Made(TURNS, task="Snips"),
-    f"dialogue turns, {MINILM}": Made(TURNS, model=MINILM),
     "film reviews": Made(REVIEWS, sentences=True),
     f"film reviews, {MINILM}": Made(REVIEWS, sentences=True, model=MINILM),
     "film reviews, task of SST-2": Made(REVIEWS, sentences=True, task="SST-2"),
