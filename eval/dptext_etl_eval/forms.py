@@ -19,7 +19,7 @@ import pyarrow as pa
 from dptext_etl import catalog, column, delta_policy, keys
 from dptext_etl.accounting import zcdp_epsilon
 from dptext_etl.corpora import Corpus
-from dptext_etl.families.aggregate import costs, describe, noisy, partial_sum, table
+from dptext_etl.families.aggregate import Noisy, Statistic, costs, describe, nearest_mean, noisy, partial_sum, table
 from dptext_etl.guarantee import exact, steps
 from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl.synthetic import CLAIM
@@ -45,6 +45,7 @@ class Released:
         person: The most that all records of a person are charged.
         delta: Delta that goes with `person`.
         discloses: What is released exactly; the bound holds between tables that agree on it.
+        predict: The classifier that comes with the release; None where one must learn from `texts` and `labels`.
     """
 
     texts: Sequence[str]
@@ -53,6 +54,7 @@ class Released:
     person: float
     delta: float = 0.0
     discloses: tuple[str, ...] = ()
+    predict: Callable[[Sequence[str]], Sequence[str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -146,20 +148,36 @@ def _cheapest(rows: int, delta: float, per_person: int, epsilon: float) -> tuple
 
 def _synthetic(rows: StandIn, epsilon: float, per_person: int) -> Released:
     """Publish a synthetic table as large as the corpus, from one noisy statistic of texts and labels."""
+    found = _statistic(rows, epsilon, per_person)
+    made = table(found, len(found.statistic.corpus))
+    texts, labels = made["text"].to_pylist(), np.array(made["label"].to_pylist())
+    return Released(texts, labels, *_charged(found.statistic))
+
+
+def _nearest_mean(rows: StandIn, epsilon: float, per_person: int) -> Released:
+    """Publish the same statistic, and take the classifier that comes with it."""
+    found = _statistic(rows, epsilon, per_person)
+    return Released((), np.array([]), *_charged(found.statistic), predict=nearest_mean(found).predict)
+
+
+def _statistic(rows: StandIn, epsilon: float, per_person: int) -> Noisy:
     corpus, delta = Corpus.open(CORPUS), delta_policy.largest(len(rows.texts))
     labels = sorted({str(label) for label in rows.labels})
-    clip = describe(corpus, epsilon=epsilon, delta=delta, labels=labels).sensitivity
-    variance = costs.variance_of(clip * per_person, epsilon * per_person, delta)  # k records of a person: k^2 rho
-    own = zcdp_epsilon(costs.rounded_up(costs.rho_of(clip, variance)), delta)
+    reach = describe(corpus, epsilon=epsilon, delta=delta, labels=labels).sensitivity
+    variance = costs.variance_of(reach * per_person, epsilon * per_person, delta)  # k records of a person: k^2 rho
+    own = zcdp_epsilon(costs.rounded_up(costs.rho_of(reach, variance)), delta)
     statistic = describe(corpus, epsilon=own, delta=delta, labels=labels, per_subject=per_person)
     key = keys.throwaway(statistic.cfg())
     ids = pa.array([str(row) for row in range(len(rows.texts))])
     columns = (pa.array([str(one) for one in given], pa.large_string()) for given in (rows.texts, rows.labels))
-    made = table(noisy(statistic, key, partial_sum(statistic, key, ids, *columns)), len(corpus))
-    spend = statistic.charge(CLAIM)
-    charged = spend.eps_approx / steps("eps_approx")
-    lost = float(exact(delta) * per_person)
-    return Released(made["text"].to_pylist(), np.array(made["label"].to_pylist()), charged, charged * per_person, lost)
+    return noisy(statistic, key, partial_sum(statistic, key, ids, *columns))
+
+
+def _charged(statistic: Statistic) -> tuple[float, float, float]:
+    """Return epsilon of a record, and epsilon and delta of a person."""
+    charged = statistic.charge(CLAIM).eps_approx / steps("eps_approx")
+    k = statistic.per_subject
+    return charged, charged * k, float(exact(statistic.delta) * k)
 
 
 FORMS: Mapping[str, Form] = {
@@ -184,6 +202,11 @@ FORMS: Mapping[str, Form] = {
         "central",
         "public texts with labels that follow one noisy statistic (maxent); it trusts the curator, who computes the "
         "exact sums; text and label of a record are protected, and no row belongs to a record",
+    ),
+    "nearest_mean": Form(
+        _nearest_mean,
+        "central",
+        "the same statistic, read by the classifier that comes with it, in the place of a learner on its table",
     ),
 }
 """Forms by name."""

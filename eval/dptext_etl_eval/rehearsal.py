@@ -77,6 +77,10 @@ def rehearse(
             if progress is not None:
                 progress(f"{len(figures) + 1} of {len(forms) * len(epsilons)}: {form} at epsilon {epsilon:g}")
             found = FORMS[form].release(rows, epsilon, per_person)
+            if found.predict is None:
+                reached = score(found.texts, found.labels)
+            else:
+                reached = float(macro_f1(rows.test_labels, np.array(found.predict(rows.test_texts))))
             figures.append(
                 Figure(
                     form,
@@ -84,7 +88,7 @@ def rehearse(
                     found.epsilon,
                     found.person,
                     float(found.person / np.log(10)),
-                    score(found.texts, found.labels),
+                    reached,
                     found.discloses,
                     found.delta,
                     FORMS[form].model,

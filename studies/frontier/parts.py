@@ -28,7 +28,7 @@ def found() -> choose.Found:
 
 
 def choice() -> str:
-    """Return what to choose, in ten lines."""
+    """Return what to choose, in a few lines."""
     return f'<ol class="choice">{"".join(f"<li>{line}</li>" for line in choose.lines(found()))}</ol>'
 
 

@@ -45,8 +45,9 @@ def rehearse(
 ) -> None:
     """Release a public stand-in of your data in several ways, and say what a learner gets from each.
 
-    Forms are surrogate and custext row by row (local guarantees), unlinked releases of surrogate, one per label, and a
-    synthetic table (central guarantees, which trust the curator). At each epsilon, a person loses the same in each.
+    Forms are surrogate and custext row by row (local guarantees), unlinked releases of surrogate, one per label, a
+    synthetic table, and the nearest-mean classifier of its statistic (central guarantees, which trust the curator). At
+    each epsilon, a person loses the same in each.
 
     The set `everyday` has the labels topic (60) and kind (5). Each release is compared with guesses that need no
     private text: no texts at all; label names alone, where each text gets the label whose name has the largest inner
