@@ -151,7 +151,6 @@ CORPORA: dict[str, Made] = {
     f"{EVERYDAY}, {MINILM}": Made(EVERYDAY, model=MINILM, texts=SIZE),
     "dialogue turns": Made(TURNS),
     "film reviews": Made(REVIEWS, sentences=True),
-    f"film reviews, {MINILM}": Made(REVIEWS, sentences=True, model=MINILM),
     "film reviews, task of SST-2": Made(REVIEWS, sentences=True, task="SST-2"),
     "film reviews, task of IMDb": Made(REVIEWS, sentences=True, task="IMDb"),
     "encyclopedia": Made(ARTICLES, sentences=True),

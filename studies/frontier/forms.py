@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from dptext_etl_eval.forms import FORMS
 from dptext_etl_eval.stand_in import StandIn
 from dptext_etl_eval.statistics import macro_f1
 from frontier import of_surrogate, tidy
-from frontier.baselines import verdict
+from frontier.baselines import LEVEL, verdict
 from frontier.cells import ROOM
 from frontier.data import DATA
 from frontier.tables import figure, table
@@ -25,7 +25,10 @@ from frontier.tables import figure, table
 MEASURE, ENDS = "form_utility", " (forms)"
 """Name of the figures in the tidy file, and how names of their data sets end."""
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
+SHOWN = (1.0, 4.0)
+"""Budgets of the short table."""
 KEYS = 3
+GUESSES = (NAMES, PUBLIC, of_surrogate.OTHERS, "guessing")
 PLAN = ("Snips", "Banking77", "SST-2", "UCI sentences", "DrugLib, condition", "IMDb")
 CENTRAL = {
     "unlinked": ("one per label", "UNLINKED_APPROX"),
@@ -83,20 +86,58 @@ def _row(kept: Kept, data: DataSet, form: str, epsilon: float, key: int) -> dict
 def forms(found: pl.DataFrame) -> str:
     """Return a row per data set and form: what a learner gets at an equal epsilon per person, and what to do."""
     lines = []
-    for name in (name for name in PLAN if name + ENDS in set(found["dataset"])):
-        linked = found.filter(pl.col("dataset") == name + of_surrogate.SETS)
-        free = {what: of_surrogate.value_of(linked, what) for what in (NAMES, PUBLIC, of_surrogate.OTHERS)}
-        free["guessing"] = of_surrogate.first(linked.filter(pl.col("figure") == of_surrogate.F1), "blind")
-        known = {what: value for what, value in free.items() if value is not None}
+    for name in measured(found):
+        linked, free = _guesses(found, name)
         raw = of_surrogate.first(linked.filter(pl.col("figure") == of_surrogate.F1), "raw")
-        beside = [name, f"{linked['n'].max():,}", *(figure(value) or "–" for value in (raw, *free.values()))]
+        beside = [name, f"{linked['n'].max():,}", *(figure(value) or "–" for value in (raw, *map(free.get, GUESSES)))]
         for form, says in SAYS.items():
             best = reached(found, name, form)
             shown = (figure(best.get(epsilon)) for epsilon in EPSILONS)
-            lines.append([*beside, says, *shown, verdict(known, best)])
+            lines.append([*beside, says, *shown, verdict(free, best)])
             beside = [""] * len(beside)
-    head = ["data set", "texts", "raw", NAMES, PUBLIC, of_surrogate.OTHERS, "guessing", "form"]
-    return table([*head, *(f"ε = {epsilon:g}" for epsilon in EPSILONS), "what to do"], lines)
+    head = ["data set", "texts", "raw", *GUESSES, "form", *(f"ε = {at:g}" for at in EPSILONS), "what to do"]
+    return table(head, lines)
+
+
+def choices(found: pl.DataFrame) -> str:
+    """Return a row per data set: all forms at two epsilons per person, and which one to take, if any."""
+    lines = []
+    for name in measured(found):
+        linked, free = _guesses(found, name)
+        at = {form: reached(found, name, form) for form in SAYS}
+        best = max(free, key=lambda what: free[what])
+        cells = (" / ".join(f"{one[epsilon]:.2f}" for epsilon in SHOWN) for one in at.values())
+        take = (f"ε = {epsilon:g}: {advice(free, {form: at[form][epsilon] for form in at})}" for epsilon in SHOWN)
+        lines.append([f"{name}, {linked['n'].max():,} texts", *cells, f"{best} {free[best]:.2f}", "; ".join(take)])
+    shown = " / ".join(f"{epsilon:g}" for epsilon in SHOWN)
+    return table([f"macro-F1 at ε = {shown}", *SAYS.values(), "best guess without private texts", "take"], lines)
+
+
+def advice(free: Mapping[str, float], at: Mapping[str, float]) -> str:
+    """Say which form to take at an epsilon, or to publish nothing.
+
+    Args:
+        free: Macro-F1 of guesses that need no private text.
+        at: Macro-F1 of each form; among those near the best one, the first is taken.
+    """
+    best = max(free, key=lambda what: free[what])
+    if max(at.values()) <= free[best] + LEVEL:
+        return f"<b>publish nothing, do this instead</b>: {best}"
+    return SAYS[next(form for form, value in at.items() if value >= max(at.values()) - LEVEL)]
+
+
+def measured(found: pl.DataFrame) -> list[str]:
+    """Return the data sets that both forms and row-wise releases were measured on."""
+    there = set(found["dataset"])
+    return [name for name in PLAN if {name + ENDS, name + of_surrogate.SETS} <= there]
+
+
+def _guesses(found: pl.DataFrame, name: str) -> tuple[pl.DataFrame, dict[str, float]]:
+    """Return the rows of row-wise releases of a data set, and what guesses get."""
+    linked = found.filter(pl.col("dataset") == name + of_surrogate.SETS)
+    free = {what: of_surrogate.value_of(linked, what) for what in GUESSES[:-1]}
+    free[GUESSES[-1]] = of_surrogate.first(linked.filter(pl.col("figure") == of_surrogate.F1), "blind")
+    return linked, {what: value for what, value in free.items() if value is not None}
 
 
 def reached(found: pl.DataFrame, name: str, form: str) -> dict[float, float]:

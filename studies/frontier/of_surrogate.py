@@ -55,19 +55,21 @@ def corpora(found: pl.DataFrame) -> str:
 
 
 def encoders(found: pl.DataFrame) -> str:
-    """Return a row per data set, corpus and encoder, and what encoding costs."""
+    """Return a row per data set, corpus and encoder, models last, and what encoding costs."""
     own = found.filter(pl.col("measure") == "encoder_utility")
     rows: list[list[str]] = []
     for name in own.filter(pl.col("figure") == F1)["dataset"].unique(maintain_order=True):
-        here = own.filter(pl.col("dataset") == name)
-        means, title = _means(here.filter(pl.col("figure") == F1)), name.removesuffix(BESIDE)
-        beside = [f"{title}, {here['n'].max():,} texts", *(figure(value_of(here, what)) for what in (NAMES, PUBLIC))]
+        title = name.removesuffix(BESIDE)
+        here = found.filter(pl.col("dataset").is_in([name, title + SETS]), pl.col("figure") != OTHERS)
+        lines = here.filter(pl.col("figure") == F1).sort(pl.col("dataset") == name, maintain_order=True)
+        means, beside = _means(lines), [f"{title}, {here['n'].max():,} texts"]
+        beside += [figure(first(lines, "raw")), *(figure(value_of(here, what)) for what in (NAMES, PUBLIC))]
         for line in means["variant"].unique(maintain_order=True):
             rows.append([*beside, line, *_cells(means, line, SHOWN)])
             beside = [""] * len(beside)
     speed = own.filter(pl.col("kind") == "cost").select("variant", "figure", "value").rows()
     said = "; ".join(f"{name}: {value:,.0f} {what}" for name, what, value in sorted(speed, reverse=True))
-    head = ["data set", NAMES, PUBLIC, "corpus and encoder", *(f"ε = {at:g}" for at in SHOWN)]
+    head = ["data set", "raw", NAMES, PUBLIC, "corpus and encoder", *(f"ε = {at:g}" for at in SHOWN)]
     return table(head, rows) + f"<p>{said}.</p>"
 
 

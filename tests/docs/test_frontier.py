@@ -171,6 +171,14 @@ def test_every_form_is_measured_under_every_key(frontier):
             assert set(forms.reached(table, name, form)) == set(forms.EPSILONS), (name, form)
 
 
+def test_a_form_that_loses_to_a_guess_is_not_advised(frontier):
+    advice, free = frontier.forms.advice, {"label names alone": 0.6, "public data alone": 0.5}
+    lost = "<b>publish nothing, do this instead</b>: label names alone"
+    assert advice(free, {"surrogate": 0.3, "synthetic": 0.61}) == lost
+    assert advice(free, {"surrogate": 0.3, "synthetic": 0.8}) == "synthetic table"
+    assert advice(free, {"surrogate": 0.79, "synthetic": 0.8}) == "surrogate, row by row"
+
+
 def test_a_form_of_a_set_is_measured_through_the_release(frontier, tmp_path):
     from surrogate_measures import DataSet, Kept
 
