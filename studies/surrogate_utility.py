@@ -119,6 +119,8 @@ def section(
         place = measures.corpus(line.corpus, DATA, room, sets, builds=kept.measures)
         if place is None:
             continue
+        if place.encoder_kind == "sentence-transformers" and kept.measures:
+            measures.encoded(place, data.train[0])  # in batches; `remember` keeps the vectors
         for epsilon in epsilons:
             found = scores(kept, data, place, line, epsilon)
             print(data.name, line.title, f"{epsilon:g}", *(f"{value:.3f}" for value in found), sep=" | ", flush=True)
