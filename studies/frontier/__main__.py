@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from frontier import baselines, beside, data, masked, plan, tidy
+from frontier import baselines, beside, data, forms, masked, plan, tidy
 from frontier.cells import Cell, measured
 
 KEYS = 3
@@ -43,6 +43,8 @@ def main(asked: Sequence[str] | None = None) -> None:
         masked.measure()
     whole = cells(list(data.CUTS), [], models, KEYS)
     table = tidy.write(whole, [*beside.queries(), *baselines.rows(), *tidy.families()])
+    if not given.kept:
+        forms.measure()
     from frontier import page
 
     page.write()

@@ -1,4 +1,4 @@
-"""Say in ten lines what to choose; every number is looked up among what was measured."""
+"""Say in a few lines what to choose; every number is looked up among what was measured."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import polars as pl
 
 from dptext_etl_eval.baselines import NAMES, PUBLIC
+from frontier import forms
 from frontier.cells import SPANS
 from frontier.kept import BOUND
+from frontier.of_surrogate import OTHERS
 from frontier.tables import amount
 from frontier.tidy import BY
 
@@ -40,9 +42,9 @@ class Found:
         found = rows.filter(pl.col("epsilon").is_in(epsilons)).sort("epsilon").to_dicts()
         return found if len(found) == len(epsilons) else []
 
-    def free(self, name: str) -> dict[str, float]:
-        """Return what guesses get that need no private text."""
-        rows = self.means.filter(pl.col("dataset") == name, pl.col("figure").is_in([NAMES, PUBLIC]))
+    def free(self, name: str, *figures: str) -> dict[str, float]:
+        """Return what guesses get that need no private text: names and public data, unless others are asked for."""
+        rows = self.means.filter(pl.col("dataset") == name, pl.col("figure").is_in(figures or (NAMES, PUBLIC)))
         return dict(rows.select("figure", "value").rows())
 
     def spans(self, mechanism: str, variant: str, epsilon: float) -> float | None:
@@ -54,7 +56,7 @@ class Found:
 
 def lines(found: Found) -> Iterator[str]:
     """Yield the lines, as HTML; a line whose figures are missing is left out."""
-    for line in (_bounds, _topics, _sentiment, _long, _writers, _words, _expected, _vectors, _names, _noise):
+    for line in (_bounds, _topics, _tables, _sentiment, _long, _writers, _words, _expected, _vectors, _names, _noise):
         said = line(found)
         if said:
             yield str(said)
@@ -95,6 +97,21 @@ def _topics(found: Found) -> Any:
             f"<b>Topic or intent: surrogate, if labels are few.</b> Macro-F1 with everyday-30k: {'; '.join(parts)}. "
             f"{cells[0]['n']:,} texts of Snips give {fewer}. Labels stay with their rows in clear."
         )
+    )
+
+
+def _tables(found: Found) -> Any:
+    parts = []
+    for name in ("Snips", "Banking77", "SST-2"):
+        at = {form: forms.reached(found.means, name, form) for form in forms.SAYS}
+        free = found.free(f"{name} (surrogate)", NAMES, PUBLIC, OTHERS)
+        best = max(free, key=lambda title: free[title], default="")
+        if best and all({1.0, 4.0} <= set(one) for one in at.values()):
+            said = (f"{' / '.join(f'{at[form][e]:.2f}' for form in forms.SAYS)} at ε = {e:g}" for e in (1.0, 4.0))
+            parts.append(f"{name} {', '.join(said)} ({best} {free[best]:.2f})")
+    return parts and (
+        "<b>No row has to stay with its record: a synthetic table, or unlinked releases, one per label.</b> Macro-F1 "
+        f"at an equal ε per person, {' / '.join(forms.SAYS.values())}: {'; '.join(parts)}."
     )
 
 

@@ -14,7 +14,7 @@ from frontier.tables import amount, figure, folded, table
 SETS = " (surrogate)"
 """How names of its data sets end."""
 F1, OTHERS, TESTED = "macro-F1 on raw test texts", "other labeled texts", "raw texts of the test"
-GAIN = ", what learners gain"
+GAIN, BESIDE = ", what learners gain", ", encoders side by side"
 SHOWN = (2.0, 4.0, 8.0)
 """Budgets of the overview."""
 
@@ -26,8 +26,8 @@ def corpora(found: pl.DataFrame) -> str:
     for name in own.filter(pl.col("dataset").str.ends_with(SETS))["dataset"].unique(maintain_order=True):
         here = own.filter(pl.col("dataset") == name)
         lines, title = here.filter(pl.col("figure") == F1), name.removesuffix(SETS)
-        base = {"raw": _first(lines, "raw"), **{what: _value(here, what) for what in (NAMES, PUBLIC, OTHERS)}}
-        base["guessing"] = _first(lines, "blind")
+        base = {"raw": first(lines, "raw"), **{what: value_of(here, what) for what in (NAMES, PUBLIC, OTHERS)}}
+        base["guessing"] = first(lines, "blind")
         best = dict(_means(lines).group_by("epsilon").agg(pl.col("value").max()).rows())
         rows.append(
             [
@@ -38,7 +38,7 @@ def corpora(found: pl.DataFrame) -> str:
                 verdict({name: value for name, value in base.items() if name != "raw" and value is not None}, best),
             ]
         )
-        tested = f"{_value(here, TESTED):,.0f} raw texts for the test."
+        tested = f"{value_of(here, TESTED):,.0f} raw texts for the test."
         parts.append(folded(f"{title}: {lines['variant'].n_unique()} lines", f"<p>{tested}</p>{_lines(lines)}"))
     head = [
         "data set",
@@ -52,6 +52,25 @@ def corpora(found: pl.DataFrame) -> str:
         "what to do",
     ]
     return table(head, rows, sorts=True) + "".join(parts)
+
+
+def encoders(found: pl.DataFrame) -> str:
+    """Return a row per data set, corpus and encoder, models last, and what encoding costs."""
+    own = found.filter(pl.col("measure") == "encoder_utility")
+    rows: list[list[str]] = []
+    for name in own.filter(pl.col("figure") == F1)["dataset"].unique(maintain_order=True):
+        title = name.removesuffix(BESIDE)
+        here = found.filter(pl.col("dataset").is_in([name, title + SETS]), pl.col("figure") != OTHERS)
+        lines = here.filter(pl.col("figure") == F1).sort(pl.col("dataset") == name, maintain_order=True)
+        means, beside = _means(lines), [f"{title}, {here['n'].max():,} texts"]
+        beside += [figure(first(lines, "raw")), *(figure(value_of(here, what)) for what in (NAMES, PUBLIC))]
+        for line in means["variant"].unique(maintain_order=True):
+            rows.append([*beside, line, *_cells(means, line, SHOWN)])
+            beside = [""] * len(beside)
+    speed = own.filter(pl.col("kind") == "cost").select("variant", "figure", "value").rows()
+    said = "; ".join(f"{name}: {value:,.0f} {what}" for name, what, value in sorted(speed, reverse=True))
+    head = ["data set", "raw", NAMES, PUBLIC, "corpus and encoder", *(f"ε = {at:g}" for at in SHOWN)]
+    return table(head, rows) + f"<p>{said}.</p>"
 
 
 def learners(found: pl.DataFrame) -> str:
@@ -102,10 +121,12 @@ def _at(table_: pl.DataFrame, column: str, name: str, epsilon: float) -> dict[st
     return rows.row(0, named=True) if len(rows) else {}
 
 
-def _value(here: pl.DataFrame, what: str) -> float | None:
+def value_of(here: pl.DataFrame, what: str) -> float | None:
+    """Return the one value of a figure; None where it was not measured."""
     rows = here.filter(pl.col("figure") == what)
     return float(rows["value"][0]) if len(rows) else None
 
 
-def _first(lines: pl.DataFrame, column: str) -> float | None:
+def first(lines: pl.DataFrame, column: str) -> float | None:
+    """Return the first value of a column; None without rows."""
     return float(lines[column][0]) if len(lines) else None

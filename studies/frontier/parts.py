@@ -9,7 +9,7 @@ from html import escape
 import polars as pl
 
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
-from frontier import baselines, charts, choose, of_draws, of_latents, of_surrogate, papers, tidy
+from frontier import baselines, charts, choose, forms, of_draws, of_latents, of_surrogate, papers, tidy
 from frontier.cells import SPANS
 from frontier.data import CUTS
 from frontier.kept import best, points
@@ -28,7 +28,7 @@ def found() -> choose.Found:
 
 
 def choice() -> str:
-    """Return what to choose, in ten lines."""
+    """Return what to choose, in a few lines."""
     return f'<ol class="choice">{"".join(f"<li>{line}</li>" for line in choose.lines(found()))}</ol>'
 
 
@@ -141,6 +141,9 @@ def of_papers() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "frontier_choice": choice,
     "frontier_baselines": lambda: baselines.baselines(tidy.read(), found().points),
+    "frontier_forms": lambda: forms.forms(tidy.read()),
+    "frontier_forms_short": lambda: forms.choices(tidy.read()),
+    "frontier_encoders": lambda: of_surrogate.encoders(tidy.read()),
     "frontier_plots": frontiers,
     "frontier_budgets": budgets,
     "frontier_unbeaten": unbeaten,

@@ -33,7 +33,7 @@ SCHEMA: dict[str, Any] = {
     "blind": pl.Float64,
     "raw": pl.Float64,
 }
-FAMILIES = ("latent_utility", "score_utility", "surrogate_utility")
+FAMILIES = ("latent_utility", "score_utility", "surrogate_utility", "encoder_utility", "form_utility")
 """Measures of the studies of latent, score, and surrogate mechanisms, by the same names."""
 IN_PLACE = "words that stand where they stood"
 """A figure that every cell has once."""

@@ -22,6 +22,7 @@ def frontier():
         "baselines",
         "cells",
         "data",
+        "forms",
         "kept",
         "masked",
         "of_draws",
@@ -155,6 +156,39 @@ def test_baselines_of_a_set_are_measured_again(frontier, shared_data, monkeypatc
     again = {(row["dataset"], row["figure"]): row["value"] for row in frontier.baselines.rows()}
     stored = frontier.tidy.read().filter(pl.col("dataset") == "UCI (baselines)").select("dataset", "figure", "value")
     assert again == {(name, figure): pytest.approx(value, abs=2e-3) for name, figure, value in stored.rows()}
+
+
+def test_every_form_is_measured_under_every_key(frontier):
+    forms, table = frontier.forms, frontier.tidy.read()
+    own = table.filter(pl.col("measure") == forms.MEASURE)
+    wanted = {(name + forms.ENDS, form, at) for name in forms.PLAN for form in forms.CENTRAL for at in forms.EPSILONS}
+    assert set(own.select("dataset", "mechanism", "epsilon").rows()) == wanted
+    assert own.group_by("dataset", "mechanism", "epsilon").len()["len"].unique().to_list() == [forms.KEYS]
+    assert own["delta"].is_between(0, 1e-6, closed="right").all()
+    assert own["value"].is_between(0, 1, closed="none").all()
+    for name in forms.PLAN:
+        for form in forms.SAYS:
+            assert set(forms.reached(table, name, form)) == set(forms.EPSILONS), (name, form)
+
+
+def test_a_form_that_loses_to_a_guess_is_not_advised(frontier):
+    advice, free = frontier.forms.advice, {"label names alone": 0.6, "public data alone": 0.5}
+    lost = "<b>publish nothing, do this instead</b>: label names alone"
+    assert advice(free, {"surrogate": 0.3, "synthetic": 0.61}) == lost
+    assert advice(free, {"surrogate": 0.3, "synthetic": 0.8}) == "synthetic table"
+    assert advice(free, {"surrogate": 0.79, "synthetic": 0.8}) == "surrogate, row by row"
+
+
+def test_a_form_of_a_set_is_measured_through_the_release(frontier, tmp_path):
+    from surrogate_measures import DataSet, Kept
+
+    texts = ["play the new album of the band", "the bank closed my account"] * 200
+    labels = ["music", "money"] * 200
+    data = DataSet("toy", (texts, labels), (texts[:2], labels[:2]), names={"music": "music", "money": "money"})
+    for form in frontier.forms.CENTRAL:
+        row = frontier.forms._row(Kept(tmp_path / form), data, form, 8.0, 0)
+        assert (row["dataset"], row["mechanism"], row["n"], row["value"]) == ("toy (forms)", form, 400, 1.0)
+        assert row["delta"] == 1e-6
 
 
 def test_ways_to_draw_are_told_apart_by_two_standard_errors(frontier):

@@ -52,12 +52,11 @@ def test_a_stopped_run_goes_on_where_it_was(utility, tmp_path):
 
 
 def test_a_section_is_measured_through_the_mechanism(utility, tmp_path, monkeypatch):
-    monkeypatch.setattr(utility, "PLAN", {"toy": [utility.Line("example")]})
-    monkeypatch.setattr(utility, "EPSILONS", (2.0, 16.0))
     monkeypatch.setattr(utility.measures, "corpus", lambda *_, **__: Corpus.open("example"))
     data = utility.DataSet("toy", TRAIN, TEST)
     data = replace(data, names={"music": "music", "hotel": "hotel"})
-    rows = list(utility.section(utility.Kept(tmp_path / "kept"), data, {"toy": data}, tmp_path))
+    asked = {"lines": [utility.Line("example")], "epsilons": (2.0, 16.0)}
+    rows = list(utility.section(utility.Kept(tmp_path / "kept"), data, {"toy": data}, tmp_path, **asked))
     assert {row["figure"]: row["value"] for row in rows if row["figure"] in utility.GUESSES} == {
         "label names alone": 1.0,
         "public data alone": 1.0,
@@ -84,3 +83,20 @@ def test_the_tidy_file_has_every_line_at_every_epsilon(utility):
         assert set(here["variant"]) == {line.title for line in plan}
         assert len(here) == len(plan) * len(utility.EPSILONS) * len(utility.SEEDS)
         assert here["value"].is_between(0.0, 1.0, closed="none").all()
+
+
+def test_the_tidy_file_has_every_encoder_at_every_epsilon(utility):
+    table = pl.read_parquet(ROOT / "docs" / "frontier.parquet").filter(pl.col("measure") == "encoder_utility")
+    for name, lines in utility.ENCODERS.items():
+        here = table.filter(pl.col("dataset") == name + utility.BESIDE, pl.col("figure") == utility.F1)
+        assert set(here.group_by("variant", "epsilon").len().rows()) == {
+            (line.title, epsilon, len(utility.SEEDS)) for line in lines for epsilon in (2.0, 4.0, 8.0)
+        }
+
+
+def test_the_cost_of_encoding_is_measured_without_the_cache(utility, tmp_path, monkeypatch):
+    monkeypatch.setattr(utility.measures, "model_folder", lambda _: None)
+    monkeypatch.setattr(utility, "TIMED", 3)
+    rows = list(utility.speeds(utility.Kept(tmp_path / "kept"), utility.DataSet("toy", TRAIN, TEST)))
+    assert [(row["variant"], row["figure"], row["n"]) for row in rows] == [("words", one, 3) for one in utility.BATCHES]
+    assert all(row["value"] > 0 for row in rows)

@@ -20,6 +20,8 @@ KEYS = (
     "raw",
     "baselines",
     "figures",
+    "forms",
+    "answers",
     "recommendation",
 )
 
@@ -33,8 +35,8 @@ def rehearse(
     label: Annotated[str, typer.Option(metavar="COLUMN", help="What analysts learn from a text.")],
     rows: Annotated[int, typer.Option(min=20, help="Number of rows of the private table.")],
     text: Annotated[str, typer.Option(metavar="COLUMN", help="The text column.")] = "text",
-    epsilon: Annotated[str, typer.Option(help="Epsilons per text.")] = "1,4,8",
-    mechanisms: Annotated[str | None, typer.Option(help="Mechanisms, such as surrogate,custext; default all.")] = None,
+    epsilon: Annotated[str, typer.Option(help="Epsilons per record.")] = "1,4,8",
+    forms: Annotated[str | None, typer.Option(help="Forms, such as surrogate,synthetic; default all.")] = None,
     per_person: Annotated[int, typer.Option(min=1, help="Records of one person.")] = 1,
     words: Annotated[int | None, typer.Option(min=1, help="Most words of a private text.")] = None,
     policy: Annotated[list[Path] | None, typer.Option(help="A policy whose raw table is refused; repeat.")] = None,
@@ -42,6 +44,10 @@ def rehearse(
     as_json: Json = False,
 ) -> None:
     """Release a public stand-in of your data in several ways, and say what a learner gets from each.
+
+    Forms are surrogate and custext row by row (local guarantees), unlinked releases of surrogate, one per label, a
+    synthetic table, and the nearest-mean classifier of its statistic (central guarantees, which trust the curator). At
+    each epsilon, a person loses the same in each.
 
     The set `everyday` has the labels topic (60) and kind (5). Each release is compared with guesses that need no
     private text: no texts at all; label names alone, where each text gets the label whose name has the largest inner
@@ -55,32 +61,50 @@ def rehearse(
     from dptext_etl.errors import PolicyError, seam
     from dptext_etl.html_page import document
     from dptext_etl_eval import rehearsal, stand_in
+    from dptext_etl_eval.forms import FORMS
 
     try:
         budgets = [float(part) for part in epsilon.split(",")]
     except ValueError:
         raise PolicyError("--epsilon is a list of numbers", "for example --epsilon 1,4,8") from None
-    forms = tuple(rehearsal.FORMS) if mechanisms is None else tuple(mechanisms.split(","))
-    if not set(forms) <= set(rehearsal.FORMS):
-        raise PolicyError("--mechanisms names one that is not swept", f"allowed: {', '.join(rehearsal.FORMS)}")
+    chosen = tuple(FORMS) if forms is None else tuple(forms.split(","))
+    if not set(chosen) <= set(FORMS):
+        raise PolicyError("--forms names one that is not swept", f"allowed: {', '.join(FORMS)}")
     stand_in.refuse_raw(public, policy or [])
     if stand_in.ships(public):
         terminal.note(stand_in.UPPER_END)
     found = stand_in.read(public, text=text, label=label, rows=rows, words=words)
-    facts = rehearsal.rehearse(found, budgets, forms=forms, per_person=per_person, progress=terminal.note)
-    heads = ("release", "mean epsilon per text", "most per person", "odds", "macro-F1", "also reveals exactly")
-    cells = _cells(facts)
+    facts = rehearsal.rehearse(found, budgets, forms=chosen, per_person=per_person, progress=terminal.note)
+    heads = (
+        "release",
+        "guarantee",
+        "mean epsilon per record",
+        "most per person",
+        "delta",
+        "odds",
+        "macro-F1",
+        "reveals",
+    )
+    cells, said = _cells(facts), _said(facts)
     if html is not None:
         lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
         top = "".join(f"<th>{head}</th>" for head in heads)
-        body = f'<div class="scroll"><table><tr>{top}</tr>{lines}</table></div><p>{escape(facts["recommendation"])}</p>'
+        body = f'<div class="scroll"><table><tr>{top}</tr>{lines}</table></div>'
+        body += "".join(f"<p>{escape(line)}</p>" for line in said)
         with seam("writing the page", PolicyError, "give a file that can be written: --html FILE"):
             html.write_text(document("Rehearsal on public texts", body), "utf-8")
     if as_json:
         terminal.emit(facts)
         return
     terminal.table(heads, cells)
-    terminal.say(f"\n{facts['recommendation']}")
+    terminal.say("")
+    for line in said:
+        terminal.say(line)
+
+
+def _said(facts: dict[str, Any]) -> list[str]:
+    """Return the lines below the table: what the forms are, what each reaches, and what to do."""
+    return [*(f"{form}, {what}." for form, what in facts["forms"].items()), *facts["answers"], facts["recommendation"]]
 
 
 def _cells(facts: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -89,13 +113,16 @@ def _cells(facts: dict[str, Any]) -> list[tuple[str, ...]]:
     made = [
         (
             one["form"],
+            one["model"],
             f"{one['epsilon']:.2f}",
             at_most(one["person"], 4),
+            at_most(one["delta"], 2),
             f"10^{at_most(one['log10_odds'], 3)}",
             f"{one['macro_f1']:.3f}",
             ", ".join(one["discloses"]),
         )
         for one in facts["figures"]
     ]
-    free = [(name, "0", "0", "1", f"{value:.3f}", "") for name, value in facts["baselines"].items()]
-    return [*made, *free, ("raw texts", "no bound", "no bound", "no bound", f"{facts['raw']:.3f}", "everything")]
+    free = [(name, "", "0", "0", "0", "1", f"{value:.3f}", "") for name, value in facts["baselines"].items()]
+    raw = ("raw texts", "none", *["no bound"] * 4, f"{facts['raw']:.3f}", "everything")
+    return [*made, *free, raw]

@@ -1,0 +1,212 @@
+"""Release public rows in every form that the library has, at an equal epsilon per person, and say what a person loses.
+
+Row-wise forms protect each text by its own draw. Table-wide forms have a central guarantee: it trusts the curator.
+No ledger is opened; keys are thrown away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dptext_etl import catalog, column, delta_policy, keys
+from dptext_etl.accounting import zcdp_epsilon
+from dptext_etl.corpora import Corpus
+from dptext_etl.families.aggregate import Noisy, Statistic, costs, describe, nearest_mean, noisy, partial_sum, table
+from dptext_etl.guarantee import exact, steps
+from dptext_etl.mechanisms.surrogate import Surrogate
+from dptext_etl.synthetic import CLAIM
+from dptext_etl.unlinked import Unlinked
+from dptext_etl_eval.baselines import CORPUS
+from dptext_etl_eval.pairs import Values
+from dptext_etl_eval.stand_in import StandIn
+
+LARGEST_DRAW = 16.0
+"""Largest epsilon of a draw of an unlinked release."""
+STEP = 0.25
+"""Draws of unlinked releases have epsilons that are multiples of it."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a form publishes, and what it costs.
+
+    Attributes:
+        texts: Released texts.
+        labels: Their labels, shape (texts,).
+        epsilon: Mean epsilon per record that the ledger would charge.
+        person: The most that all records of a person are charged.
+        delta: Delta that goes with `person`.
+        discloses: What is released exactly; the bound holds between tables that agree on it.
+        predict: The classifier that comes with the release; None where one must learn from `texts` and `labels`.
+    """
+
+    texts: Sequence[str]
+    labels: Values
+    epsilon: float
+    person: float
+    delta: float = 0.0
+    discloses: tuple[str, ...] = ()
+    predict: Callable[[Sequence[str]], Sequence[str]] | None = None
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of release.
+
+    Attributes:
+        release: Releases rows at an epsilon per record; a person with so many records loses at most the product.
+        model: "local" or "central".
+        says: What it publishes, whom it trusts, and what it does not protect.
+    """
+
+    release: Callable[[StandIn, float, int], Released]
+    model: str
+    says: str
+
+
+def _surrogate(rows: StandIn, epsilon: float, per_person: int) -> Released:
+    return _linked({"name": "surrogate", "epsilon": epsilon, "corpus": CORPUS}, rows, per_person)
+
+
+def _custext(rows: StandIn, epsilon: float, per_person: int) -> Released:
+    most = _drawn({"name": "custext", "epsilon": 1.0}, rows.texts)[1].max()  # epsilon of the text of most words
+    return _linked({"name": "custext", "epsilon": epsilon / most * (1 - 1e-5)}, rows, per_person)
+
+
+def _linked(given: Mapping[str, Any], rows: StandIn, per_person: int) -> Released:
+    texts, cost, discloses = _drawn(given, rows.texts)
+    return Released(texts, rows.labels, float(cost.mean()), float(cost.max()) * per_person, 0.0, discloses)
+
+
+def _drawn(given: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[str], Any, tuple[str, ...]]:
+    """Return drawn texts, the epsilon of each, and what the mechanism discloses."""
+    mechanism = catalog.build(dict(given))
+    ids = pa.array([str(row) for row in range(len(texts))])
+    drawn = column.draw(mechanism, pa.array(texts, pa.large_string()), ids, keys.throwaway(mechanism.cfg()))
+    cost = column.spends(mechanism, drawn.positions)["eps_approx"] / steps("eps_approx")
+    discloses = tuple(sorted(item.value for item in mechanism.guarantee.disclosures))
+    return [text or "" for text in drawn.text.to_pylist()], cost, discloses
+
+
+def _unlinked(rows: StandIn, epsilon: float, per_person: int) -> Released:
+    """Publish one unlinked release per label: draws of `surrogate` without ids or order."""
+    delta = delta_policy.largest(len(rows.texts)) * math.exp(-(per_person - 1) * epsilon) * (1 - 1e-9)
+    texts, labels, charges, deltas = [], [], [], []
+    for label, count in zip(*np.unique(rows.labels, return_counts=True), strict=True):
+        if count < 2:
+            continue  # an unlinked release holds two records or more
+        own = [text for text, one in zip(rows.texts, rows.labels, strict=True) if one == label]
+        draw, central, charged = _cheapest(_two_digits(len(own)), delta, per_person, epsilon)
+        texts += sorted(_drawn({"name": "surrogate", "epsilon": draw, "corpus": CORPUS}, own)[0])
+        labels += [label] * len(own)
+        charges += [central] * len(own)
+        deltas.append(charged)
+    return Released(
+        texts,
+        np.array(labels),
+        float(np.mean([float(one) for one in charges])),
+        float(max(charges) * per_person),
+        float(max(deltas) * per_person),
+        ("nullness",),
+    )
+
+
+def _two_digits(count: int) -> int:
+    """Round down to two digits: a policy declares a public lower bound on the rows, at least 2."""
+    unit = int(10 ** max(0, len(str(count)) - 2))
+    return max(2, count // unit * unit)
+
+
+@cache
+def _cheapest(rows: int, delta: float, per_person: int, epsilon: float) -> tuple[float, Fraction, Fraction]:
+    """Return the largest epsilon of a draw whose charge is at most `epsilon`, with that charge and its delta.
+
+    The local guarantee holds, too: a draw of `epsilon` itself is charged no more.
+    """
+    told = Unlinked(rows=rows, delta=delta, per_subject=per_person)
+
+    def charge(draw: float) -> tuple[float, Fraction, Fraction] | None:
+        law = Surrogate(epsilon=draw, corpus=CORPUS).law
+        central = told.epsilon(law)
+        return (draw, central, told.charged_delta(law)) if central <= exact(epsilon) else None
+
+    found, low, high = None, math.floor(epsilon / STEP), max(1, round(LARGEST_DRAW / STEP)) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        tried = charge(middle * STEP)
+        found, low, high = (tried, middle, high) if tried else (found, low, middle)
+    return found or (epsilon, exact(epsilon), exact(delta))
+
+
+def _synthetic(rows: StandIn, epsilon: float, per_person: int) -> Released:
+    """Publish a synthetic table as large as the corpus, from one noisy statistic of texts and labels."""
+    found = _statistic(rows, epsilon, per_person)
+    made = table(found, len(found.statistic.corpus))
+    texts, labels = made["text"].to_pylist(), np.array(made["label"].to_pylist())
+    return Released(texts, labels, *_charged(found.statistic))
+
+
+def _nearest_mean(rows: StandIn, epsilon: float, per_person: int) -> Released:
+    """Publish the same statistic, and take the classifier that comes with it."""
+    found = _statistic(rows, epsilon, per_person)
+    return Released((), np.array([]), *_charged(found.statistic), predict=nearest_mean(found).predict)
+
+
+def _statistic(rows: StandIn, epsilon: float, per_person: int) -> Noisy:
+    corpus, delta = Corpus.open(CORPUS), delta_policy.largest(len(rows.texts))
+    labels = sorted({str(label) for label in rows.labels})
+    reach = describe(corpus, epsilon=epsilon, delta=delta, labels=labels).sensitivity
+    variance = costs.variance_of(reach * per_person, epsilon * per_person, delta)  # k records of a person: k^2 rho
+    own = zcdp_epsilon(costs.rounded_up(costs.rho_of(reach, variance)), delta)
+    statistic = describe(corpus, epsilon=own, delta=delta, labels=labels, per_subject=per_person)
+    key = keys.throwaway(statistic.cfg())
+    ids = pa.array([str(row) for row in range(len(rows.texts))])
+    columns = (pa.array([str(one) for one in given], pa.large_string()) for given in (rows.texts, rows.labels))
+    return noisy(statistic, key, partial_sum(statistic, key, ids, *columns))
+
+
+def _charged(statistic: Statistic) -> tuple[float, float, float]:
+    """Return epsilon of a record, and epsilon and delta of a person."""
+    charged = statistic.charge(CLAIM).eps_approx / steps("eps_approx")
+    k = statistic.per_subject
+    return charged, charged * k, float(exact(statistic.delta) * k)
+
+
+FORMS: Mapping[str, Form] = {
+    "surrogate": Form(
+        _surrogate,
+        "local",
+        "each row keeps its id and label in clear; its own draw protects a text, even from readers who know all others",
+    ),
+    "custext": Form(
+        _custext,
+        "local",
+        "each row keeps its id and label in clear; its draws protect a text among those that agree on what is revealed",
+    ),
+    "unlinked": Form(
+        _unlinked,
+        "central",
+        "draws of surrogate without ids, one release per label; it trusts the curator, whose drafts, key, and ledger "
+        "show whose draw is whose; the number of rows per label is exact, and a record's label is not protected",
+    ),
+    "synthetic": Form(
+        _synthetic,
+        "central",
+        "public texts with labels that follow one noisy statistic (maxent); it trusts the curator, who computes the "
+        "exact sums; text and label of a record are protected, and no row belongs to a record",
+    ),
+    "nearest_mean": Form(
+        _nearest_mean,
+        "central",
+        "the same statistic, read by the classifier that comes with it, in the place of a learner on its table",
+    ),
+}
+"""Forms by name."""

@@ -1,0 +1,164 @@
+"""Release public sets in table-wide forms, and put them next to row-wise releases at an equal epsilon per person."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import surrogate_measures as measures
+from surrogate_measures import EVERYDAY, DataSet, Kept
+
+from dptext_etl import delta_policy
+from dptext_etl_eval.baselines import NAMES, PUBLIC
+from dptext_etl_eval.forms import FORMS
+from dptext_etl_eval.stand_in import StandIn
+from dptext_etl_eval.statistics import macro_f1
+from frontier import of_surrogate, tidy
+from frontier.baselines import LEVEL, verdict
+from frontier.cells import ROOM
+from frontier.data import DATA
+from frontier.tables import figure, table
+
+MEASURE, ENDS = "form_utility", " (forms)"
+"""Name of the figures in the tidy file, and how names of their data sets end."""
+EPSILONS = (1.0, 2.0, 4.0, 8.0)
+SHOWN = (1.0, 4.0)
+"""Budgets of the short table."""
+KEYS = 3
+GUESSES = (NAMES, PUBLIC, of_surrogate.OTHERS, "guessing")
+PLAN = ("Snips", "Banking77", "SST-2", "UCI sentences", "DrugLib, condition", "IMDb")
+CENTRAL = {
+    "unlinked": ("one per label", "UNLINKED_APPROX"),
+    "synthetic": ("maxent", "CENTRAL_ZCDP"),
+    "nearest_mean": ("maxent", "CENTRAL_ZCDP"),
+}
+"""Forms that are measured here, with their variants and classes; those of `surrogate` row by row are at hand."""
+SAYS = {
+    "surrogate": "surrogate, row by row",
+    "unlinked": "unlinked, one per label",
+    "synthetic": "synthetic table",
+    "nearest_mean": "nearest mean of its statistic",
+}
+
+
+def rows(kept: Kept, names: Sequence[str] = PLAN, keys: int = KEYS) -> Iterator[dict[str, Any]]:
+    """Yield macro-F1 on raw test texts of both forms, one record per person: the first key of all before the second."""
+    sets = measures.data_sets(DATA)
+    for key in range(keys):
+        for name in names:
+            for form in CENTRAL:
+                for epsilon in EPSILONS:
+                    yield _row(kept, sets[name], form, epsilon, key)
+
+
+def _row(kept: Kept, data: DataSet, form: str, epsilon: float, key: int) -> dict[str, Any]:
+    (texts, labels), (variant, claim) = data.train, CENTRAL[form]
+    own = StandIn(tuple(texts), np.array([data.names[one] for one in labels]), (), np.array([]))
+
+    def once() -> float:
+        made, asked = FORMS[form].release(own, epsilon, 1), np.array([data.names[one] for one in data.test[1]])
+        if made.predict is not None:
+            return float(macro_f1(asked, np.array(made.predict(data.test[0]))))
+        return measures.f1((list(made.texts), made.labels.tolist()), (data.test[0], asked.tolist()))
+
+    value = kept.figure((form, data.name, len(texts), epsilon, key), once)
+    print(data.name, form, f"{epsilon:g}", key, f"{value:.3f}", sep=" | ", flush=True)
+    return {
+        "dataset": data.name + ENDS,
+        "mechanism": form,
+        "variant": variant,
+        "reading": "per person, central",
+        "epsilon": epsilon,
+        "epsilon_per_text": epsilon,
+        "delta": delta_policy.largest(len(texts)),
+        "guarantee": claim,
+        "key": key,
+        "n": len(texts),
+        "kind": "kept",
+        "figure": of_surrogate.F1,
+        "value": round(value, 5),
+    }
+
+
+def forms(found: pl.DataFrame) -> str:
+    """Return a row per data set and form: what a learner gets at an equal epsilon per person, and what to do."""
+    lines = []
+    for name in measured(found):
+        linked, free = _guesses(found, name)
+        raw = of_surrogate.first(linked.filter(pl.col("figure") == of_surrogate.F1), "raw")
+        beside = [name, f"{linked['n'].max():,}", *(figure(value) or "–" for value in (raw, *map(free.get, GUESSES)))]
+        for form, says in SAYS.items():
+            best = reached(found, name, form)
+            shown = (figure(best.get(epsilon)) for epsilon in EPSILONS)
+            lines.append([*beside, says, *shown, verdict(free, best)])
+            beside = [""] * len(beside)
+    head = ["data set", "texts", "raw", *GUESSES, "form", *(f"ε = {at:g}" for at in EPSILONS), "what to do"]
+    return table(head, lines)
+
+
+def choices(found: pl.DataFrame) -> str:
+    """Return a row per data set: all forms at two epsilons per person, and which one to take, if any."""
+    lines = []
+    for name in measured(found):
+        linked, free = _guesses(found, name)
+        at = {form: reached(found, name, form) for form in SAYS}
+        best = max(free, key=lambda what: free[what])
+        cells = (" / ".join(f"{one[epsilon]:.2f}" for epsilon in SHOWN) for one in at.values())
+        take = (f"ε = {epsilon:g}: {advice(free, {form: at[form][epsilon] for form in at})}" for epsilon in SHOWN)
+        lines.append([f"{name}, {linked['n'].max():,} texts", *cells, f"{best} {free[best]:.2f}", "; ".join(take)])
+    shown = " / ".join(f"{epsilon:g}" for epsilon in SHOWN)
+    return table([f"macro-F1 at ε = {shown}", *SAYS.values(), "best guess without private texts", "take"], lines)
+
+
+def advice(free: Mapping[str, float], at: Mapping[str, float]) -> str:
+    """Say which form to take at an epsilon, or to publish nothing.
+
+    Args:
+        free: Macro-F1 of guesses that need no private text.
+        at: Macro-F1 of each form; among those near the best one, the first is taken.
+    """
+    best = max(free, key=lambda what: free[what])
+    if max(at.values()) <= free[best] + LEVEL:
+        return f"<b>publish nothing, do this instead</b>: {best}"
+    return SAYS[next(form for form, value in at.items() if value >= max(at.values()) - LEVEL)]
+
+
+def measured(found: pl.DataFrame) -> list[str]:
+    """Return the data sets that both forms and row-wise releases were measured on."""
+    there = set(found["dataset"])
+    return [name for name in PLAN if {name + ENDS, name + of_surrogate.SETS} <= there]
+
+
+def _guesses(found: pl.DataFrame, name: str) -> tuple[pl.DataFrame, dict[str, float]]:
+    """Return the rows of row-wise releases of a data set, and what guesses get."""
+    linked = found.filter(pl.col("dataset") == name + of_surrogate.SETS)
+    free = {what: of_surrogate.value_of(linked, what) for what in GUESSES[:-1]}
+    free[GUESSES[-1]] = of_surrogate.first(linked.filter(pl.col("figure") == of_surrogate.F1), "blind")
+    return linked, {what: value for what, value in free.items() if value is not None}
+
+
+def reached(found: pl.DataFrame, name: str, form: str) -> dict[float, float]:
+    """Return the mean macro-F1 of a form by epsilon per person, over `everyday-30k`."""
+    central = form in CENTRAL
+    ends, variant = (ENDS, CENTRAL[form][0]) if central else (of_surrogate.SETS, EVERYDAY)
+    here = found.filter(
+        pl.col("dataset") == name + ends,
+        pl.col("mechanism") == form,
+        pl.col("variant") == variant,
+        pl.col("figure") == of_surrogate.F1,
+    )
+    return dict(here.group_by("epsilon").agg(pl.col("value").mean()).rows())
+
+
+def measure() -> None:
+    """Measure what is not kept, and write it to the tidy file."""
+    ROOM.mkdir(parents=True, exist_ok=True)
+    tidy.put(MEASURE, rows(Kept(ROOM / "forms.jsonl")))
+
+
+if __name__ == "__main__":
+    measure()
+    sys.stdout.write("written: run `python -m generators` and `frontier.page.write()` for the pages\n")
