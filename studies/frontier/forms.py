@@ -107,10 +107,20 @@ def choices(found: pl.DataFrame) -> str:
         at = {form: reached(found, name, form) for form in SAYS}
         best = max(free, key=lambda what: free[what])
         cells = (" / ".join(f"{one[epsilon]:.2f}" for epsilon in SHOWN) for one in at.values())
-        take = (f"ε = {epsilon:g}: {advice(free, {form: at[form][epsilon] for form in at})}" for epsilon in SHOWN)
+        take = (f"ε = {epsilon:g}: {_take(free, {form: at[form][epsilon] for form in at})}" for epsilon in SHOWN)
         lines.append([f"{name}, {linked['n'].max():,} texts", *cells, f"{best} {free[best]:.2f}", "; ".join(take)])
     shown = " / ".join(f"{epsilon:g}" for epsilon in SHOWN)
     return table([f"macro-F1 at ε = {shown}", *SAYS.values(), "best guess without private texts", "take"], lines)
+
+
+def _take(free: Mapping[str, float], at: Mapping[str, float]) -> str:
+    """Say what to do, and what to do without public labeled texts, where these win."""
+    said = advice(free, at)
+    if not said.endswith(of_surrogate.OTHERS):
+        return said
+    return (
+        f"{said} (without such texts: {advice({what: free[what] for what in free if what != of_surrogate.OTHERS}, at)})"
+    )
 
 
 def advice(free: Mapping[str, float], at: Mapping[str, float]) -> str:
