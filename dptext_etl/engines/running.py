@@ -18,6 +18,7 @@ from dptext_etl.runner.publish.gating import check, reports
 from dptext_etl.runner.publish.publication import publish
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.summary import RunSummary, remaining, summarise
+from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
 from dptext_etl.runner.unchanged import Input
 from dptext_etl.side_by_side import both
 
@@ -58,14 +59,8 @@ def run(
     began = time.monotonic()
     policy, engine = resolve(policy), engine or LocalEngine()
     if policy.synthetic is not None:
-        return run_synthetic(
-            policy,
-            engine,
-            partition=partition,
-            accept_lower_cap=accept_lower_cap,
-            progress=progress,
-            checkpoint=checkpoint,
-        )
+        begun = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+        return run_synthetic(begun, engine, progress=progress, checkpoint=checkpoint)
 
     def every_step() -> RunSummary:
         course = None if progress is None else Course(progress)

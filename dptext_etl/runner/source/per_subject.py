@@ -53,12 +53,13 @@ def at_most(
 
 def beyond(rows: pl.DataFrame, id: str, person: str, most: int, order: Order | None = None) -> pl.DataFrame:  # noqa: A002
     """Return the ids of the records beyond the first `most` of each person, in an order of ids."""
-    places = (order or _by_digest)(canonical_ids(rows[id].to_arrow()))
+    places = (order or by_digest)(canonical_ids(rows[id].to_arrow()))
     place = pl.int_range(pl.len()).over(person, order_by=_ORDER)
     return rows.with_columns(places.alias(_ORDER)).filter(place >= most).select(id)
 
 
-def _by_digest(ids: pa.Array) -> pl.Series:
+def by_digest(ids: pa.Array) -> pl.Series:
+    """Return the place of every canonical id by its public digest: 16 bytes."""
     digests = short_digests(pl.Series(ids, dtype=pl.String))
     return pl.Series([row.tobytes() for row in digests], dtype=pl.Binary)
 
