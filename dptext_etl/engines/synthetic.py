@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from dptext_etl.checks import Verdict
+from dptext_etl.checks import Verdict, require
 from dptext_etl.engines.engine import Engine
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome
@@ -85,7 +85,7 @@ def staged_table(
             attempt.remember(ledger)
         rows, seconds = _rows(records, charged), time.monotonic() - began
         facts = (rows, table.dropped, table.origin, seconds, other)
-        yield Step(StagedTable(attempt, ref, drawn, *facts), ledger, staging)
+        yield Step(StagedTable(attempt, ref, drawn, charged.partial.digest.hex(), *facts), ledger, staging)
 
 
 @contextmanager
@@ -114,6 +114,7 @@ def shown_to_readers(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkp
     staged, layout = step.staged, step.staged.attempt.layout
     if staged.other:
         return seen_before(layout)
+    require(verdicts)
     if not staged.attempt.policy.publish:
         note = f"not published (publish = false): the table stays staged in {layout.inside.where}"
         return Published(None, None, None, 0, changed=False, note=note)

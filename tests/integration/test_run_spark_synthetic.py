@@ -31,15 +31,11 @@ def make_pair(make_synthetic):
     return made
 
 
-def bytes_of(job):
-    return {name.partition("/")[2] or name: data for name, data in job.files().items()}
-
-
 def test_the_bytes_and_the_charges_are_those_of_a_run(spark, make_pair):
     """Among the rows are null texts, null and unlisted labels, and persons with more records than count."""
     here, expected, there = make_pair(synthetic=TWO, shard_rows=30, normalize=["strip"])
     summary = run_frame(frame_of(spark, there), there.policy())
-    assert bytes_of(there) == bytes_of(here)
+    assert there.files() == here.files()
     assert (summary.rows, summary.manifest) == (expected.rows, expected.manifest)
     assert (summary.rows["over_contribution"], summary.rows["released"]) == (160, 80)
     assert summary.gates == expected.gates
@@ -103,7 +99,7 @@ def test_a_task_that_is_retried_counts_once(spark, make_pair, how, step):
 
     summary = run(there.policy(), engine=SparkEngine(frame_of(spark, there)), checkpoint=checkpoint)
     assert len(list(failures.iterdir())) >= 2
-    assert (bytes_of(there), summary.manifest) == (bytes_of(here), expected.manifest)
+    assert (there.files(), summary.manifest) == (here.files(), expected.manifest)
     assert used(there) == used(here)
     assert verified(there) == []
 
@@ -166,7 +162,7 @@ def test_a_corpus_in_a_folder_and_no_persons(spark, make_pair, tmp_path):
     changes = {"unit": "record", "subject": None, "cap": None}
     here, _, there = make_pair(synthetic={**SYNTHETIC, "per_subject": 1, "labels": None, "mechanism": made}, **changes)
     assert run_frame(frame_of(spark, there), there.policy()).rows["released"] == 240
-    assert bytes_of(there) == bytes_of(here)
+    assert there.files() == here.files()
 
 
 def test_staging_and_sink_may_be_object_stores(spark, make_synthetic, store):

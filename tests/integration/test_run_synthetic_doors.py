@@ -72,12 +72,6 @@ def _gx(policy, _):
     return suite_for(policy)
 
 
-def _dagster(policy, _):
-    from dptext_etl.orchestration import build_definitions
-
-    return build_definitions(policy)
-
-
 def _evaluate(policy, _):
     from dptext_etl_eval.published import columns_of
 
@@ -113,7 +107,6 @@ DOORS = {
     "audit": _audit,
     "SQL function": _sql,
     "SQL view": _view,
-    "dagster": _dagster,
 }
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dptext_etl.checks import Candidate, Verdict, evaluate, require
+from dptext_etl.checks import Candidate, Verdict, evaluate
 from dptext_etl.errors import LedgerError
 from dptext_etl.families.aggregate.reading import said_of
 from dptext_etl.guarantee import FINE, MICRO
@@ -27,7 +27,7 @@ log = logging.getLogger("dptext_etl.runner")
 
 
 def judge(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, staging: Staging, drawn: Drawn) -> tuple[Verdict, ...]:
-    """Evaluate the gates of a staged table; if one fires, revoke the release name and remove the table."""
+    """Evaluate the gates of a staged table; if one fires, revoke the release name, and remove the table."""
     path = staging.shelf.here(drawn.path)
     verdicts = evaluate(Candidate(attempt.policy, (path,), (), 0, None, {}, scratch=staging.folder))
     fired = [verdict.name for verdict in verdicts if not verdict.passed]
@@ -38,7 +38,6 @@ def judge(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, staging: Staging, d
         clear(staging)
         note = b"A gate fired. The table was removed; `dptext clean` removes the rest.\n"
         staging.shelf.write(staging.folder / NOTE, lambda file: file.write(note), action="removing a staged table")
-    require(verdicts)
     return verdicts
 
 

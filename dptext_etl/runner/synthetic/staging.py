@@ -20,6 +20,7 @@ from dptext_etl.errors import DPTextError, seam
 from dptext_etl.families.aggregate import Noisy, Partial, noisy, table
 from dptext_etl.families.aggregate.reading import packed, unpacked
 from dptext_etl.ledger import ReleaseRef
+from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.synthetic.attempt import Attempt
 
@@ -60,6 +61,7 @@ class StagedTable:
         attempt: The attempt that staged it.
         ref: The pinned release.
         drawn: The table and its statistic.
+        records: The keyed digest of the records that were summed, as the ledger pins it, 64 hex digits.
         rows: Rows of the source by what became of them.
         dropped: Places of the columns that the policy does not name.
         origin: Which version of which kind of table was read; None for plain files and frames.
@@ -70,11 +72,17 @@ class StagedTable:
     attempt: Attempt
     ref: ReleaseRef
     drawn: Drawn
+    records: str
     rows: dict[str, int]
     dropped: tuple[str, ...]
     origin: dict[str, str] | None
     seconds: float
     other: bool = False
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the run."""
+        return self.attempt.policy
 
 
 def draw(attempt: Attempt, staging: Staging, partial: Partial) -> Drawn:
