@@ -20,7 +20,7 @@ from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Course, Listener, Meter
 from dptext_etl.runner.publish.publication import Published
 from dptext_etl.runner.publish.reading import whole
-from dptext_etl.runner.publish.showing import alone_at, require_sink
+from dptext_etl.runner.publish.showing import alone_at
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary, remaining
 from dptext_etl.runner.synthetic.attempt import Attempt
@@ -54,12 +54,10 @@ def staged_table(
     attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint = nothing
 ) -> Iterator[Step]:
     """Charge, sum, pin, draw, stage, and commit; the ledger stays open, and the release locked, for the block."""
-    began, layout, staging = time.monotonic(), attempt.layout, Staging(attempt.layout.shelf)
+    began, layout = time.monotonic(), attempt.layout
     table = engine.open(attempt.policy, layout)
     with ExitStack() as opened:
-        staging.prepare()
-        require_sink(layout)
-        opened.enter_context(staging.shelf.alone("of this release is under way"))
+        staging = opened.enter_context(attempt.alone())
         records = engine.records(attempt, table, progress)
         checkpoint("checked")
         spec = attempt.policy.ledger

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import ClassVar
 
 import polars as pl
 import pyarrow as pa
@@ -17,6 +21,8 @@ from dptext_etl.ledger import Ledger, ReleaseRef, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.showing import require_sink
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source import per_subject
 from dptext_etl.synthetic import CLAIM, Synthetic, no_rows
 
@@ -33,6 +39,7 @@ class Attempt:
         key: The release key.
         accept_lower_cap: Whether the pinned cap may be lowered to that of the policy.
         job: The name of this attempt in the ledger.
+        began: When it began, on the monotonic clock.
     """
 
     policy: Policy
@@ -42,6 +49,8 @@ class Attempt:
     key: _kernel.ReleaseKey = field(repr=False)
     accept_lower_cap: bool = False
     job: str = field(default_factory=lambda: uuid.uuid4().hex)
+    began: float = field(default_factory=time.monotonic)
+    partition: ClassVar[None] = None
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None, *, accept_lower_cap: bool = False) -> Attempt:
@@ -59,6 +68,23 @@ class Attempt:
     def statistic(self) -> Statistic:
         """The statistic of the column."""
         return self.policy.statistic
+
+    @contextmanager
+    def alone(self) -> Iterator[Staging]:
+        """Make the folders of the run and lock them for this process."""
+        staging = Staging(self.layout.shelf)
+        staging.prepare()
+        require_sink(self.layout)
+        with staging.shelf.alone("of this release is under way"):
+            yield staging
+
+    def pinned(self, ledger: Ledger, id_type: str) -> list[ReleaseRef]:
+        """Pin the cap and the release."""
+        return [self.register(ledger, id_type)]
+
+    def configurations(self) -> list[str]:
+        """Return the configuration hash of the statistic."""
+        return [self.statistic.cfg()]
 
     def register(self, ledger: Ledger, id_type: str) -> ReleaseRef:
         """Pin the cap and the release."""
