@@ -91,7 +91,7 @@ class SparkRecords:
         self.total = self.wanted = check(table.frame, policy)
         rows = table.frame
         if policy.unit == "subject":
-            rows, self.wanted = at_most(rows, policy, attempt.synthetic.per_subject, partial(_placed, self._table))
+            rows, self.wanted, _ = at_most(rows, policy, attempt.synthetic.per_subject, partial(_placed, self._table))
         attempt.refuse_too_many(self.wanted)
         self._shards = range(max(1, min(_TASKS, -(-self.wanted // policy.shard_rows))))
         self._rows = spread(rows, self._shards, policy)

@@ -117,7 +117,7 @@ class Attempt:
         wanted = total
         if self.policy.unit == "subject":
             most, scratch = self.synthetic.per_subject, self.layout.staging
-            rows, wanted = per_subject.at_most(rows, self.policy, most, scratch, partial(order, self.key))
+            rows, wanted, _ = per_subject.at_most(rows, self.policy, most, scratch, partial(order, self.key))
         self.refuse_too_many(wanted)
         return rows, wanted
 
