@@ -179,8 +179,8 @@ def _with_labels(policy: Policy, label: str | None) -> Synthetic:
 
 def _refuse_links(given: dict[str, Any]) -> None:
     """Refuse what compares a row of the release with its raw text: no row of a synthetic table belongs to a record."""
-    asked = [f"--{name.replace('_', '-')}" for name in ("attribute", "subject", "models", "show_texts") if given.get(name)]
-    asked += ["--partition"] if given.get("partition") else []
+    options = ("attribute", "subject", "models", "show_texts", "partition")
+    asked = [f"--{name.replace('_', '-')}" for name in options if given.get(name)]
     if asked:
         names = ", ".join(sorted(type(one).__module__.rpartition(".")[2] for one in attacks()))
         msg = f"{', '.join(asked)}: no row of a synthetic table belongs to a record, so these attacks are left out: "
