@@ -136,10 +136,6 @@ def _described(  # noqa: PLR0917
 def no_rows(dataset: str) -> PolicyError:
     """Return the refusal of everything that needs the released text of a record."""
     msg = f"the policy of {dataset} publishes a synthetic table, and no text of a record is released"
-    return PolicyError(msg, "`dptext run`, dptext_etl.run, and run_frame of dptext_etl.polars publish synthetic tables")
-
-
-def one_process() -> PolicyError:
-    """Return the refusal of engines that sum nothing."""
-    msg = "synthetic tables are summed in one process, with Polars; this engine cannot make them"
-    return PolicyError(msg, "`dptext run POLICY`, dptext_etl.run, or run_frame of dptext_etl.polars")
+    return PolicyError(
+        msg, "`dptext run`, dptext_etl.run, run_frame of dptext_etl.polars and of dptext_etl.spark publish such tables"
+    )

@@ -67,10 +67,6 @@ def _on_spark(
     policy: Policy, *, partition: str | None, accept_lower_cap: bool, progress: Listener | None
 ) -> RunSummary:
     """Run a policy on the Spark that is configured here, or otherwise on all cores of this machine."""
-    if policy.synthetic is not None:
-        from dptext_etl.synthetic import one_process
-
-        raise one_process()
     from dptext_etl.engines.spark.session import require_spark, session
 
     require_spark()

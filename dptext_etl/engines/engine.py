@@ -30,6 +30,8 @@ from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.staged import StagedRun
+from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
+from dptext_etl.runner.synthetic.charging import Records
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,10 @@ class Engine(ABC, Generic[Rows]):
     @abstractmethod
     def examine(self, table: Table[Rows], policy: Policy, layout: Layout, progress: Listener | None) -> Examined[Rows]:
         """Check ids and subjects; in an incremental run, leave out rows that are published already."""
+
+    @abstractmethod
+    def records(self, attempt: SyntheticAttempt, table: Table[Rows], progress: Listener | None) -> Records:
+        """Check ids and subjects of a table that is summed, and choose the records that count."""
 
     @abstractmethod
     def present(self, source: Examined[Rows], ids: pl.Series) -> pl.Series:

@@ -11,13 +11,14 @@ from dptext_etl.engines.local.engine import LocalEngine
 from dptext_etl.engines.staging import staged
 from dptext_etl.engines.synthetic import run_synthetic
 from dptext_etl.errors import bare
-from dptext_etl.policy import Policy, PolicyLike, resolve
+from dptext_etl.policy import PolicyLike, resolve
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Course, Listener
 from dptext_etl.runner.publish.gating import check, reports
 from dptext_etl.runner.publish.publication import publish
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.summary import RunSummary, remaining, summarise
+from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
 from dptext_etl.runner.unchanged import Input
 from dptext_etl.side_by_side import both
 
@@ -57,19 +58,16 @@ def run(
     """
     began = time.monotonic()
     policy, engine = resolve(policy), engine or LocalEngine()
+    attempt: Attempt | SyntheticAttempt
     if policy.synthetic is not None:
-        return run_synthetic(
-            policy,
-            engine,
-            partition=partition,
-            accept_lower_cap=accept_lower_cap,
-            progress=progress,
-            checkpoint=checkpoint,
-        )
+        attempt = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+    else:
+        attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
 
     def every_step() -> RunSummary:
+        if isinstance(attempt, SyntheticAttempt):
+            return run_synthetic(attempt, engine, progress=progress, checkpoint=checkpoint)
         course = None if progress is None else Course(progress)
-        attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
         with staged(attempt, engine, course, checkpoint) as (found, ledger):
             verdicts, _ = both(
                 lambda: check(found, judge=engine.judge, progress=course, checkpoint=checkpoint),
@@ -83,15 +81,8 @@ def run(
             )
         return summarise(found, verdicts, published, time.monotonic() - began, reported=reported, left=left)
 
-    source = _input(policy, engine, partition, accept_lower_cap=accept_lower_cap)
-    if source is None:
-        return every_step()
-    layout = source.attempt.layout
-    return source.recognised(lambda: engine.open(policy, layout).id_type) or source.noting(every_step)
-
-
-def _input(policy: Policy, engine: Engine[Any], partition: str | None, *, accept_lower_cap: bool) -> Input | None:
-    """Read what a run depends on, where it can be recognized by a later run."""
-    attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
     files = engine.files(attempt.layout) if policy.publish else None
-    return None if files is None else Input.of(attempt, files)
+    if files is None:
+        return every_step()
+    source = Input.of(attempt, files)
+    return source.recognised(lambda: engine.open(policy, attempt.layout).id_type) or source.noting(every_step)

@@ -26,7 +26,7 @@ from dptext_etl.runner.shard.attempt import (
     refuse_too_few,
     row_counts,
 )
-from dptext_etl.runner.shard.done import Done, Phase, outcomes, whole_table
+from dptext_etl.runner.shard.done import Done, Phase, outcomes, refuse_other_persons, whole_table
 from dptext_etl.runner.shard.planting import plan_canaries, prepare
 from dptext_etl.runner.staged import StagedRun
 
@@ -110,6 +110,7 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None
         done = _computed(engine, work, "reserve", progress)
         if work.attempt.refusing:
             refuse_over_cap(outcomes(done)[Outcome.OVER_CAP.name])
+        refuse_other_persons(work.source.pairs, done)
         pin_table(work.attempt, work.refs, whole_table(done))
     except BaseException:
         give_back()

@@ -1,104 +1,131 @@
 """Run the policy of a synthetic table: charge and sum, pin, draw, stage, commit, check, publish.
 
-No row is released, so nothing is computed shard by shard: this process sums.
+No row is released: an engine charges and sums, and this process does everything else.
 Specification: docs/spec/synthetic.md#runs.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
 
-from dptext_etl.checks import Verdict
+from dptext_etl.checks import Verdict, require
 from dptext_etl.engines.engine import Engine
-from dptext_etl.engines.local.engine import LocalEngine
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome
-from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import SHOWN, shown
-from dptext_etl.runner.checkpoint import Checkpoint
+from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Course, Listener, Meter
 from dptext_etl.runner.publish.publication import Published
 from dptext_etl.runner.publish.reading import whole
-from dptext_etl.runner.publish.showing import alone_at, require_sink
+from dptext_etl.runner.publish.showing import alone_at
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source import identity
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary, remaining
-from dptext_etl.runner.synthetic.charging import Attempt, Charged, charge
-from dptext_etl.runner.synthetic.publishing import judge, publish, published_before
-from dptext_etl.runner.synthetic.staging import agrees, commit, draw
-from dptext_etl.synthetic import CLAIM, one_process
+from dptext_etl.runner.synthetic.attempt import Attempt
+from dptext_etl.runner.synthetic.charging import Book, Charged, Records, charge
+from dptext_etl.runner.synthetic.publishing import judge, publish, published_before, seen_before
+from dptext_etl.runner.synthetic.staging import StagedTable, draw
+from dptext_etl.synthetic import CLAIM
+
+
+class Step(NamedTuple):
+    """What the steps of a run share while no other run of the release is under way."""
+
+    staged: StagedTable
+    ledger: Ledger
+    staging: Staging
 
 
 def run_synthetic(
-    policy: Policy,
-    engine: Engine[Any],
-    *,
-    partition: str | None,
-    accept_lower_cap: bool,
-    progress: Listener | None,
-    checkpoint: Checkpoint,
+    attempt: Attempt, engine: Engine[Any], *, progress: Listener | None, checkpoint: Checkpoint
 ) -> RunSummary:
     """Publish a synthetic table (see `dptext_etl.engines.run`)."""
-    if not isinstance(engine, LocalEngine):
-        raise one_process()
     began, course = time.monotonic(), None if progress is None else Course(progress)
-    attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
-    layout, staging = attempt.layout, Staging(attempt.layout.shelf)
-    table = engine.open(policy, layout)
+    with staged_table(attempt, engine, course, checkpoint) as step:
+        verdicts = judged(step, checkpoint)
+        published = shown_to_readers(step, verdicts, checkpoint)
+    return summarised(step.staged, verdicts, published, time.monotonic() - began)
+
+
+@contextmanager
+def staged_table(
+    attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint = nothing
+) -> Iterator[Step]:
+    """Charge, sum, pin, draw, stage, and commit; the ledger stays open, and the release locked, for the block."""
+    began, layout = time.monotonic(), attempt.layout
+    table = engine.open(attempt.policy, layout)
     with ExitStack() as opened:
-        staging.prepare()
-        require_sink(layout)
-        opened.enter_context(staging.shelf.alone("of this release is under way"))
-        total = identity.check(table, policy, course)
-        rows, wanted = attempt.who_counts(table.frame, total)
+        staging = opened.enter_context(attempt.alone())
+        records = engine.records(attempt, table, progress)
         checkpoint("checked")
-        ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
+        spec = attempt.policy.ledger
+        ledger = opened.enter_context(Ledger.open(spec.url, spec.id_key))
         ref = attempt.register(ledger, table.id_type)
         checkpoint("registered")
-        meter = Meter("reserve", wanted, course)
-        charged = charge(attempt, ledger, ref, rows, staging, meter, wanted, checkpoint)
+        memory = layout.memory.shelf()
+        book = Book(attempt.policy, attempt.key, ledger, ref, attempt.job, staging, memory, checkpoint)
+        staging.shelf.remove(*staging.shelf.found("quarantine-*"))  # of other batches
+        charged = charge(attempt, book, records, Meter("reserve", records.wanted, progress))
         drawn = draw(attempt, staging, charged.partial)
         checkpoint("staged")
-        verdicts: tuple[Verdict, ...] = ()
-        if agrees(attempt, ledger, ref, charged.counted, drawn.digest):
-            commit(attempt, ledger, ref, charged.counted, drawn.digest, checkpoint)
-            verdicts = judge(attempt, ledger, ref, staging, drawn)
-            checkpoint("gated")
-            if policy.publish:
-                hold = opened.enter_context(alone_at(layout))
-                facts = (staging, drawn, verdicts, table.origin, checkpoint, hold)
-                published = publish(attempt, ledger, ref, *facts)
-            else:
-                note = f"not published (publish = false): the table stays staged in {layout.inside.where}"
-                published = Published(None, None, None, 0, changed=False, note=note)
-        else:
-            before = published_before(attempt, ledger, ref, drawn) if policy.publish else None
+        held = charged.answers[Outcome.COMMITTED.name]
+        other = held > 0 and not records.agree(book, drawn.digest)
+        if other:
+            before = published_before(attempt, ledger, ref, drawn) if attempt.policy.publish else None
             if before is None or not whole(layout, before):
                 msg = "the release holds another table: other rows or names, or one that another machine drew"
                 hint = "the first commit is the release; take a new release name, or draw rows from its statistic"
                 raise LedgerError(f"{msg}; nothing was published", hint)
-            note = "already published; this machine would draw a few other rows from the same statistic"
-            published = Published(before.version, layout.sink, before.digest, before.rows, changed=False, note=note)
-    return _summary(attempt, charged, total, wanted, table.dropped, verdicts, published, time.monotonic() - began)
+        elif held < charged.rows:
+            records.commit(book, drawn.digest, charged)
+            attempt.remember(ledger)
+        rows, seconds = _rows(records, charged), time.monotonic() - began
+        facts = (rows, table.dropped, table.origin, seconds, other)
+        yield Step(StagedTable(attempt, ref, drawn, charged.partial.digest.hex(), *facts), ledger, staging)
 
 
-def _summary(  # noqa: PLR0917
-    attempt: Attempt,
-    charged: Charged,
-    total: int,
-    wanted: int,
-    dropped: tuple[str, ...],
-    verdicts: tuple[Verdict, ...],
-    published: Published,
-    seconds: float,
-) -> RunSummary:
-    policy, said = attempt.policy, charged.answers
-    beyond, gone = total - wanted, said[Outcome.FORGOTTEN.name]
-    rows = {
-        "read": total,
+@contextmanager
+def staged_before(staged: StagedTable) -> Iterator[Step]:
+    """Lock the release of a staged table, and open its ledger, for a later step in a process of its own."""
+    staging, spec = Staging(staged.attempt.layout.shelf), staged.attempt.policy.ledger
+    with (
+        staging.shelf.alone("of this release is under way"),
+        Ledger.open(spec.url, spec.id_key, create=False) as ledger,
+    ):
+        yield Step(staged, ledger, staging)
+
+
+def judged(step: Step, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
+    """Evaluate the gates of a staged table; there are none where another machine's table is published."""
+    staged = step.staged
+    if staged.other:
+        return ()
+    verdicts = judge(staged.attempt, step.ledger, staged.ref, step.staging, staged.drawn)
+    checkpoint("gated")
+    return verdicts
+
+
+def shown_to_readers(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkpoint = nothing) -> Published:
+    """Publish a table whose gates passed, if its policy says so."""
+    staged, layout = step.staged, step.staged.attempt.layout
+    if staged.other:
+        return seen_before(layout)
+    require(verdicts)
+    if not staged.attempt.policy.publish:
+        note = f"not published (publish = false): the table stays staged in {layout.inside.where}"
+        return Published(None, None, None, 0, changed=False, note=note)
+    with alone_at(layout) as hold:
+        facts = (step.staging, staged.drawn, verdicts, staged.origin, checkpoint, hold)
+        return publish(staged.attempt, step.ledger, staged.ref, *facts)
+
+
+def _rows(records: Records, charged: Charged) -> dict[str, int]:
+    said, beyond = charged.answers, records.total - records.wanted
+    gone = said[Outcome.FORGOTTEN.name]
+    return {
+        "read": records.total,
         "already_published": 0,
         **({"over_contribution": beyond} if beyond else {}),
         "new": said[Outcome.RESERVED.name],
@@ -106,19 +133,24 @@ def _summary(  # noqa: PLR0917
         "replayed": said[Outcome.COMMITTED.name],
         "quarantined": said[Outcome.OVER_CAP.name],
         **({"forgotten": gone} if gone else {}),
-        "released": charged.counted.rows,
+        "released": charged.rows,
     }
+
+
+def summarised(staged: StagedTable, verdicts: Sequence[Verdict], published: Published, seconds: float) -> RunSummary:
+    """Summarize what a run did."""
+    attempt, policy = staged.attempt, staged.attempt.policy
     return RunSummary(
         dataset=policy.dataset,
         release=policy.release,
         partition=None,
         version=published.version,
         changed=published.changed,
-        rows=rows,
+        rows=staged.rows,
         words=0,
         seconds=round(seconds, 3),
         words_per_second=0.0,
-        spend=_spend(attempt, charged.counted.rows),
+        spend=_spend(attempt, staged.rows["released"]),
         remaining=remaining(policy),
         gates=[verdict.as_dict() for verdict in verdicts],
         reports=[],
@@ -126,7 +158,7 @@ def _summary(  # noqa: PLR0917
         published_rows=published.rows,
         manifest=published.manifest,
         staging=attempt.layout.inside.where,
-        notes=[published.note, *_notes(attempt, rows, dropped)],
+        notes=[published.note, *_notes(attempt, staged.rows, staged.dropped)],
     )
 
 

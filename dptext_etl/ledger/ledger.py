@@ -331,8 +331,8 @@ class Ledger(Keeper):
             reason: Why, in a few plain words that the journal keeps; never a text.
 
         Raises:
-            LedgerError: The caller does not confirm it, the ledger holds a commit of the job, or the reason is long or
-                holds other signs.
+            LedgerError: The caller does not confirm it, the ledger holds a commit of the job, a table was pinned over
+                its reservations (docs/spec/privacy.md#abort), or the reason is long or holds other signs.
         """
         if reason is not None:
             require_plain(reason, "refund")

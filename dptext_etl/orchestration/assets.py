@@ -19,7 +19,7 @@ import dagster as dg
 
 from dptext_etl import engines, runner
 from dptext_etl.errors import PolicyError
-from dptext_etl.orchestration import facts, handover
+from dptext_etl.orchestration import facts, handover, synthetic
 from dptext_etl.orchestration.failures import as_failure, progress_logger
 from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, Names, in_run
 from dptext_etl.orchestration.resources import Settings, after_gates, deployed, needed
@@ -40,7 +40,7 @@ def raw_asset(policy: Policy, settings: Settings) -> dg.AssetSpec:
     return dg.AssetSpec(
         name.raw,
         description="The raw table, inside the boundary. Dagster knows where it is and reads nothing of it.",
-        metadata={"dagster/uri": policy.source, "text columns": ", ".join(column.name for column in policy.columns)},
+        metadata={"dagster/uri": policy.source, "text columns": ", ".join(policy.text_columns)},
         group_name=name.group,
         owners=name.owners,
         partitions_def=settings.partitions,
@@ -116,12 +116,16 @@ def _each_partition(context: dg.AssetExecutionContext, policy: Policy, name: Nam
 
 
 def _stage(policy: Policy, partition: str | None, listener: Listener, raw: dg.AssetKey) -> facts.Metadata:
+    if policy.synthetic is not None:
+        return synthetic.stage(policy, listener, raw)
     run = engines.stage(policy, partition=partition, progress=listener)
     handover.save_run(run)
     return facts.of_staged(run, raw)
 
 
 def _publish(policy: Policy, partition: str | None, listener: Listener, raw: dg.AssetKey) -> facts.Metadata:
+    if policy.synthetic is not None:
+        return synthetic.publish(policy, raw)
     began = time.monotonic()
     staged = handover.load_run(policy, partition)
     verdicts = handover.load_verdicts(staged)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dptext_etl.checks import Lineage
+from dptext_etl.families.aggregate.statistic import VERSION
 from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.orchestration.handover import written
@@ -22,6 +23,7 @@ from dptext_etl.runner import Manifest, RunSummary, StagedRun
 from dptext_etl.runner.publish.gating import copies_of
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import published_columns
+from dptext_etl.synthetic import CLAIM
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,11 +35,15 @@ Metadata = dict[str, Any]
 def claims(policy: Policy) -> Metadata:
     """Return a table for people with the guarantee of every text column, before anything runs."""
     rows = ["| column | mechanism | its parameter epsilon | class | disclosed | then |", "|---|---|---|---|---|---|"]
-    for column in policy.column_policies():
+    for column in [] if policy.synthetic is not None else policy.column_policies():
         mechanism, guarantee = column.mechanism, column.mechanism.guarantee
         disclosed = ", ".join(sorted(guarantee.disclosures)) or "nothing"
         said = (f"{mechanism.epsilon:g}", guarantee.guarantee_class.value, disclosed)
         rows.append(f"| {column.column} | {mechanism.name} | {' | '.join(said)} | {_steps(column) or '-'} |")
+    if policy.synthetic is not None:
+        made = policy.synthetic.mechanism
+        said = (made.name, f"{made.epsilon:g}", CLAIM.guarantee_class.value)
+        rows.append(f"| {policy.synthetic.column} | {' | '.join(said)} | nothing | - |")
     return {"release": policy.release, "guarantee": dg.MetadataValue.md("\n".join(rows))}
 
 
@@ -46,6 +52,9 @@ def code_version(policy: Policy) -> str:
 
     The configuration hash needs the mechanisms' tables, which a code location must not build when it is loaded.
     """
+    if policy.synthetic is not None:
+        said = [policy.release, f"{VERSION} {written(policy.synthetic)}"]
+        return hashlib.sha256("\0".join(said).encode()).hexdigest()[:12]
     mechanisms = [column.mechanism for column in policy.column_policies()]
     steps = [step for column in policy.column_policies() for step in column.postprocess]
     said = [policy.release, *(f"{item.name} {item.version} {written(item)}" for item in mechanisms)]
@@ -59,7 +68,7 @@ def of_staged(staged: StagedRun, raw: dg.AssetKey) -> Metadata:
     schema = Staging(staged.layout.shelf).schema(staged.shards[0]) if staged.shards else {}
     return {
         "dagster/row_count": staged.rows["released"],
-        **_rows(staged.rows),
+        **row_counts(staged.rows),
         "words": words,
         "seconds": round(staged.seconds, 3),
         "words per second": round(words / staged.seconds) if staged.seconds else 0,
@@ -83,7 +92,7 @@ def of_published(staged: StagedRun, summary: RunSummary, raw: dg.AssetKey) -> Me
         **pictures_of_spends(staged),
         **pictures_of_remaining(summary.remaining),
         **budget(summary.remaining),
-        **_rows(summary.rows),
+        **row_counts(summary.rows),
         "gates passed": ", ".join(gate["name"] for gate in summary.gates),
     }
     if summary.published and manifest:
@@ -112,7 +121,7 @@ _PLOTTED = {"min": "least", "p50": "median"}
 _ALWAYS = ("read", "new", "replayed", "quarantined", "released")
 
 
-def _rows(rows: Mapping[str, int]) -> Metadata:
+def row_counts(rows: Mapping[str, int]) -> Metadata:
     """Return the row counts, the rarer kinds only if they are not 0."""
     return {f"rows {name.replace('_', ' ')}": count for name, count in rows.items() if count or name in _ALWAYS}
 

@@ -16,6 +16,7 @@ from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.runner import StagedRun
 from dptext_etl.runner.publish.gating import copies_of
+from dptext_etl.runner.synthetic.staging import StagedTable
 
 Event = dg.AssetCheckResult | dg.AssetCheckEvaluation | dg.Output[None]
 
@@ -139,15 +140,19 @@ BUDGET = "report_budget"
 NEAR = 0.9
 """Share of a cap from which a unit counts as near it."""
 
-Runs = Sequence[tuple[str | None, StagedRun]]
+Staged = StagedRun | StagedTable
+"""What a run staged: rows of a release, or a synthetic table."""
+Runs = Sequence[tuple[str | None, Staged]]
 
 
 def report_catalog(policy: Policy) -> dict[str, str]:
     """Return the reports on a run of the policy with a description of each, before the run."""
-    said = {
-        COPIES: "Warns when more texts came back unchanged than the mechanism makes by chance. It compares with raw "
-        "text, so it decides nothing; it is an exact statistic of raw text, so it stays inside the boundary."
-    }
+    said = {}
+    if policy.synthetic is None:
+        said[COPIES] = (
+            "Warns when more texts came back unchanged than the mechanism makes by chance. It compares with raw "
+            "text, so it decides nothing; it is an exact statistic of raw text, so it stays inside the boundary."
+        )
     if policy.cap is not None and policy.on_cap == "quarantine":
         said[LEFT_OUT] = "Warns when records over the cap of their unit were left out of the release."
     if policy.cap is not None:
@@ -161,7 +166,8 @@ def report_results(policy: Policy, asset: dg.AssetKey, runs: Runs) -> list[Check
     return [make[name](asset, partition, run) for name in report_catalog(policy) for partition, run in runs]
 
 
-def _copies_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
+def _copies_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> CheckResult:
+    assert isinstance(run, StagedRun)  # noqa: S101  (a synthetic table has no such report)
     found = copies.report(run.policy, copies_of(run))
     counts = {f"{item.column}: {name}": count for item in found for name, count in item.verdict().counts.items()}
     for column, count in rewritten.copies_of(shard.post for shard in run.shards).items():
@@ -172,13 +178,13 @@ def _copies_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) ->
     return CheckResult(asset, COPIES, partition, not beyond, said, counts, blocking=False)
 
 
-def _left_out_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
+def _left_out_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> CheckResult:
     records = run.rows["quarantined"]
     said = f"{records} records over the cap were left out" if records else "no record was over the cap"
     return CheckResult(asset, LEFT_OUT, partition, not records, said, {"records": records}, blocking=False)
 
 
-def _budget_result(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> CheckResult:
+def _budget_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> CheckResult:
     place = run.policy.ledger
     with Ledger.open(place.url, place.id_key, create=False, read_only=True) as ledger:
         found = ledger.remaining(Scope.of(run.policy))

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import BaseModel
 
 from dptext_etl.checks import Verdict
-from dptext_etl.errors import GateError, InputError, PolicyError, seam
+from dptext_etl.errors import GateError, InputError, KeyReferenceError, PolicyError, seam
+from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner import StagedRun
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.reload import from_json, to_json
+from dptext_etl.runner.reload import from_json, key_mark, to_json
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.staging_files import Shelf
+from dptext_etl.runner.synthetic.attempt import Attempt
+from dptext_etl.runner.synthetic.staging import StagedTable, taken_up
 
 _RUN = "run.handover"
 _VERDICTS = "verdicts.handover"
@@ -50,15 +55,45 @@ def load_run(policy: Policy, partition: str | None) -> StagedRun:
         return from_json(found["run"], policy)
 
 
-def save_verdicts(staged: StagedRun, verdicts: tuple[Verdict, ...]) -> None:
+def save_table(staged: StagedTable) -> None:
+    """Store a staged synthetic table for the gates; its file holds the rows."""
+    shelf = staged.attempt.layout.shelf
+    shelf.remove(shelf.folder / _VERDICTS)
+    said = ("records", "rows", "dropped", "origin", "seconds", "other")
+    run = {"key": key_mark(staged.attempt.secret), "ref": asdict(staged.ref)}
+    run |= {name: getattr(staged, name) for name in said}
+    _write(shelf, _RUN, {"policy": _stamp(staged.policy), "run": run})
+
+
+def load_table(policy: Policy) -> StagedTable:
+    """Return the staged synthetic table."""
+    attempt = Attempt.of(policy, None)
+    shelf = attempt.layout.shelf
+    found = _read(shelf, _RUN)
+    if found is None:
+        raise InputError(*NOTHING)
+    if found["policy"] != _stamp(policy):
+        raise PolicyError("the policy changed since its table was staged", _AGAIN)
+    run = found["run"]
+    if run.pop("key") != key_mark(attempt.secret):
+        msg = "the noise key is not the key that the table was staged under"
+        raise KeyReferenceError(msg, "give the key of the staging step, or stage again")
+    drawn = taken_up(attempt, Staging(shelf), run["records"])
+    if drawn is None:
+        raise InputError("the staged table is gone, or has changed since it was staged", _AGAIN)
+    ref, dropped = ReleaseRef(**run.pop("ref")), tuple(run.pop("dropped"))
+    return StagedTable(attempt=attempt, ref=ref, drawn=drawn, dropped=dropped, **run)
+
+
+def save_verdicts(staged: StagedRun | StagedTable, verdicts: tuple[Verdict, ...]) -> None:
     """Store the verdicts over a staged run for its publication."""
     facts = {"judged": _judged(staged), "verdicts": [verdict.as_dict() for verdict in verdicts]}
-    _write(staged.layout.shelf, _VERDICTS, facts)
+    _write(_shelf(staged), _VERDICTS, facts)
 
 
-def load_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
+def load_verdicts(staged: StagedRun | StagedTable) -> tuple[Verdict, ...]:
     """Return the verdicts over exactly these staged files."""
-    found = _read(staged.layout.shelf, _VERDICTS)
+    found = _read(_shelf(staged), _VERDICTS)
     if found is None or found["judged"] != _judged(staged):
         raise GateError(
             "the staged rows were not judged, so nothing is published", "run the gates on the staged asset first"
@@ -67,21 +102,30 @@ def load_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
         return tuple(Verdict.from_dict(facts) for facts in found["verdicts"])
 
 
-def clear(staged: StagedRun) -> None:
+def clear(staged: StagedRun | StagedTable) -> None:
     """Remove the stored run and verdicts after the publication."""
-    shelf = staged.layout.shelf
+    shelf = _shelf(staged)
     shelf.remove(*(shelf.folder / name for name in (_RUN, _VERDICTS)))
 
 
 def _stamp(policy: Policy) -> str:
     """Return a hash of a policy and of the content of its references."""
-    columns = policy.column_policies()
-    configurations = [item.mechanism.cfg() for item in columns] + [item.chain for item in columns if item.chain]
+    if policy.synthetic is not None:
+        configurations = [policy.statistic.cfg()]
+    else:
+        columns = policy.column_policies()
+        configurations = [item.mechanism.cfg() for item in columns] + [item.chain for item in columns if item.chain]
     return hashlib.sha256("\0".join([written(policy), *configurations]).encode()).hexdigest()
 
 
-def _judged(staged: StagedRun) -> list[str]:
+def _judged(staged: StagedRun | StagedTable) -> list[str]:
+    if isinstance(staged, StagedTable):
+        return [staged.drawn.digest]
     return [shard.sha256 for shard in staged.shards]
+
+
+def _shelf(staged: StagedRun | StagedTable) -> Shelf:
+    return staged.attempt.layout.shelf if isinstance(staged, StagedTable) else staged.layout.shelf
 
 
 def _write(shelf: Shelf, name: str, facts: dict[str, Any]) -> None:

@@ -133,7 +133,7 @@ class Settings:
         """Return the pool of the staging step: the named one, or that of GPUs if a mechanism runs on one."""
         if self.pool is not None:
             return self.pool
-        columns = policy.column_policies()
+        columns = [] if policy.synthetic is not None else policy.column_policies()
         steps = any(step.accelerated for item in columns for step in item.postprocess)
         return GPU if steps or any(item.mechanism.accelerated for item in columns) else None
 

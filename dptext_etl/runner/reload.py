@@ -34,7 +34,7 @@ def to_json(staged: StagedRun) -> str:
     facts = {
         "version": _VERSION,
         "partition": staged.partition,
-        "key": _mark(_secret(staged.policy)),
+        "key": key_mark(_secret(staged.policy)),
         "shards": [shard.as_dict() for shard in staged.shards],
         "canaries": planted(staged.canaries),
         "refs": {name: asdict(ref) for name, ref in staged.refs.items()},
@@ -54,7 +54,7 @@ def from_json(text: str, policy: Policy) -> StagedRun:
         msg = "another version of the record"
         raise ValueError(msg)
     shards = tuple(StagedShard.from_dict(shard) for shard in facts["shards"])
-    if facts["key"] != _mark(_secret(policy)):
+    if facts["key"] != key_mark(_secret(policy)):
         msg = "the noise key is not the key that the rows were staged under"
         raise KeyReferenceError(msg, "give the key of the staging step, or stage again")
     partition = facts["partition"]
@@ -118,6 +118,6 @@ def _secret(policy: Policy) -> Secret:
     return policy.column_policies()[0].secret
 
 
-def _mark(secret: Secret) -> str:
+def key_mark(secret: Secret) -> str:
     """Hash the noise key, so that two keys can be distinguished and nothing else is known of them."""
     return hashlib.sha256(secret.derive("canary", b"dptext/staged/v1")).hexdigest()

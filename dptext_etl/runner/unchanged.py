@@ -12,26 +12,30 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Event
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import dptext_etl
+from dptext_etl._kernel import Secret
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.gate import judges
 from dptext_etl.errors import InputError, seam
-from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger import Ledger, ReleaseRef, Scope
+from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import combined, shown
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.reading import whole
 from dptext_etl.runner.publish.showing import alone_at, show
-from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary
 
@@ -42,6 +46,39 @@ _VERSION = 1
 _PIECE = 1 << 20
 _LABEL = b"dptext/input/v1\0"
 _NOTE = "source and policy are those of this version, byte for byte, so nothing was computed again"
+
+
+class Attempted(Protocol):
+    """One attempt at a run, whatever it releases."""
+
+    @property
+    def policy(self) -> Policy:
+        """Return the policy of the run."""
+
+    @property
+    def partition(self) -> str | None:
+        """Return the name of the partition, or None."""
+
+    @property
+    def layout(self) -> Layout:
+        """Return the places of the run."""
+
+    @property
+    def secret(self) -> Secret:
+        """Return the noise secret."""
+
+    @property
+    def began(self) -> float:
+        """Return when it began, on the monotonic clock."""
+
+    def configurations(self) -> list[str]:
+        """Return hashes of all that releases depend on."""
+
+    def alone(self) -> AbstractContextManager[Staging]:
+        """Make the folders of the run and lock them for this process."""
+
+    def pinned(self, ledger: Ledger, id_type: str) -> Sequence[ReleaseRef]:
+        """Pin the cap and the releases."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +92,14 @@ class Input:
         profile: What it took to read them, and to look at what is published.
     """
 
-    attempt: Attempt
+    attempt: Attempted
     files: Files
     marks: tuple[tuple[int, ...], ...]
     profile: Profile = field(default_factory=Profile)
     _unwanted: Event = field(default_factory=Event)
 
     @classmethod
-    def of(cls, attempt: Attempt, files: Files) -> Self:
+    def of(cls, attempt: Attempted, files: Files) -> Self:
         """Look at the files of a source; their bytes are read when someone asks for them."""
         found = cls(attempt, files, _marks(files))
         found.profile.count("open", size=sum(mark[0] for mark in found.marks))
@@ -77,8 +114,7 @@ class Input:
                 "software": dptext_etl.__version__,
                 "policy": policy.model_dump(mode="json"),
                 "partition": attempt.partition,
-                "cfg": [column.mechanism.cfg() for column in attempt.columns]
-                + [column.chain for column in attempt.columns if column.chain is not None],
+                "cfg": attempt.configurations(),
                 "gates": [gate.name for gate in judges(policy, Stage.STAGED)],
                 "files": [[path, self._digest(path)] for path in self.files.paths],
             }
@@ -105,10 +141,11 @@ class Input:
             if manifest is None or manifest.digest != noted["manifest"] or not whole(layout, manifest):
                 return None
             with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
-                refs = self.attempt.register(ledger, id_type())
-                for ref in refs.values():
+                for ref in self.attempt.pinned(ledger, id_type()):
                     if manifest.digest not in set(ledger.published(ref).values()) - ledger.retired(ref):
                         return None
+                    if policy.synthetic is not None and ledger.holds_forgotten(ref):
+                        return None  # its source may hold them still: all steps say so
                 left = ledger.remaining(Scope.of(policy)).as_dict()
             with alone_at(layout):
                 show(layout, manifest)

@@ -15,6 +15,7 @@ from dptext_etl_eval.pairs import Values
 CORPUS = "everyday-30k"
 """Public texts and their encoder, which ship."""
 NAMES, PUBLIC, BLIND = "label names alone", "public data alone", "no texts at all"
+GIVEN = "public labeled texts alone"
 NO_WORDS = "no label's name is a word that has a vector"
 _BETWEEN_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|[_\-./]+")
 """What separates the words of a label's name."""

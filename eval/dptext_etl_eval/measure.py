@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from dptext_etl import extensions
 from dptext_etl.errors import InputError
 from dptext_etl.extras import install
-from dptext_etl_eval.pairs import MODELS, WORD_MECHANISM, Pairs
+from dptext_etl_eval.pairs import MODELS, ROW_LINKS, WORD_MECHANISM, Pairs
 
 Kind = Literal["kept", "learnt"]
 
@@ -21,12 +21,16 @@ MODEL = "english-small"
 """The language model of attacks, of dptext-etl-models."""
 
 
+MEAN = "nearest mean of the statistic"
+"""The classifier that a synthetic table's statistic gives."""
+
 WAYS = {
     "label": "name --label",
     "attribute": "name --attribute",
     "subject": "name --subject",
     WORD_MECHANISM: "give the policy of a mechanism that draws word by word",
     MODELS: "add --models",
+    ROW_LINKS: "no row of the release belongs to a record",
 }
 """What a user does to have what measures need."""
 

@@ -18,9 +18,9 @@ from dptext_etl.orchestration.failures import as_failure
 from dptext_etl.orchestration.names import RAW_TAG, in_run
 from dptext_etl.orchestration.resources import Settings, deployed, needed
 from dptext_etl.policy import Policy
-from dptext_etl_eval import evaluate, report
-from dptext_etl_eval.evidence import INSIDE, Evidence
-from dptext_etl_eval.published import columns_of
+from dptext_etl_eval import report
+from dptext_etl_eval.evidence import INSIDE
+from dptext_etl_eval.published import evidence_of
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,7 @@ def _measured(
         "rows": wanted.rows,
         "models": wanted.models,
     }
-    found: list[Evidence] = []
-    for column, pairs, cost in columns_of(policy, out, partition=partition, **asked):
-        found.append(evaluate(pairs, column=column, cost=cost, progress=tell))
+    found = list(evidence_of(policy, out, progress=tell, partition=partition, **asked))
     page, _ = report.write(found, out)
     return {
         "report": dg.MetadataValue.path(str(page)),

@@ -22,8 +22,9 @@ from dptext_etl.mechanism import Mechanism
 Values = npt.NDArray[np.str_]
 
 RAW, RELEASED, LABEL, ATTRIBUTE, SUBJECT = "raw", "released", "label", "attribute", "subject"
-WORD_MECHANISM, MODELS = "word mechanism", "models"
-"""What measures may need next to columns: a mechanism that draws word by word, and leave to run language models."""
+WORD_MECHANISM, MODELS, ROW_LINKS = "word mechanism", "models", "row links"
+"""What measures may need next to columns: a mechanism that draws word by word, leave to run language models, and a
+release whose rows belong to records."""
 FEWEST = 20
 """Rows below which no share says anything."""
 

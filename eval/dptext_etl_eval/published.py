@@ -13,6 +13,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.table import Files
 from dptext_etl.synthetic import no_rows
+from dptext_etl_eval.evidence import Evidence, Listener, evaluate
 from dptext_etl_eval.pairs import Pairs, join
 from dptext_etl_eval.report.folder import refuse_published
 
@@ -45,6 +46,31 @@ def columns_of(
             yield beside, join(raw, frame, **more, released_text=beside, mechanism=column.mechanism), cost
 
 
+def evidence_of(
+    policy: Policy, out: Path, *, progress: Listener | None = None, public: str | None = None, **given: Any
+) -> Iterator[Evidence]:
+    """Measure every text column of a policy, or its synthetic table, which is measured as a whole.
+
+    Args:
+        policy: The policy.
+        out: Folder of the report.
+        progress: Called before every measure.
+        public: Public texts with labels, to compare a synthetic table with.
+        given: What `columns_of` or `synthetic.evaluate_table` takes.
+    """
+    if policy.synthetic is not None:
+        from dptext_etl_eval.synthetic import evaluate_table
+
+        yield evaluate_table(policy, out, public=public, progress=progress, **given)
+        return
+    if public is not None:
+        raise PolicyError(
+            "--public is compared with synthetic tables alone", "`dptext rehearse` measures on public texts"
+        )
+    for name, pairs, cost in columns_of(policy, out, **given):
+        yield evaluate(pairs, column=name, cost=cost, progress=progress)
+
+
 def table(place: str, storage: dict[str, Any] | None = None) -> Any:
     """Return a table of files, to be read later."""
     return Files.at(place, storage).scan()
@@ -56,6 +82,9 @@ def claimed(place: str, column: str, options: dict[str, str] | None = None) -> t
     manifest = None if Path(place).is_file() else Manifest.read(layout)
     if manifest is None:
         return table(place, layout.storage), {}
+    if any("statistic" in item for item in manifest.columns):
+        msg = "a synthetic table is published there, and no row of it belongs to a record"
+        raise PolicyError(msg, "give its policy: `dptext evaluate POLICY`")
     said = next((item for item in manifest.columns if item["name"] == column), {})
     facts = {name.replace("_", " "): value for name, value in said.items() if name != "name"}
     return scan_published(place, options), facts

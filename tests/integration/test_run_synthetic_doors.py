@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from dptext_etl import privatize, run
+from dptext_etl import privatize
 from dptext_etl.checks.published import check_published
 from dptext_etl.cli.app import app
 from dptext_etl.errors import DPTextError, InputError, PolicyError
@@ -72,12 +72,6 @@ def _gx(policy, _):
     return suite_for(policy)
 
 
-def _dagster(policy, _):
-    from dptext_etl.orchestration import build_definitions
-
-    return build_definitions(policy)
-
-
 def _evaluate(policy, _):
     from dptext_etl_eval.published import columns_of
 
@@ -113,7 +107,6 @@ DOORS = {
     "audit": _audit,
     "SQL function": _sql,
     "SQL view": _view,
-    "dagster": _dagster,
 }
 
 
@@ -123,15 +116,11 @@ def test_every_other_door_refuses_by_name(make_synthetic, reviews, door):
         DOORS[door](make_synthetic().policy(), labeled(reviews()))
 
 
-def test_other_engines_refuse_by_name(make_synthetic):
+def test_it_has_no_shards_to_stage(make_synthetic):
     from dptext_etl.engines import stage
-    from dptext_etl.engines.spark.engine import SparkEngine
 
-    policy = make_synthetic().policy()
-    with pytest.raises(PolicyError, match="summed in one process"):
-        run(policy, engine=SparkEngine(None))
     with pytest.raises(PolicyError, match="publishes a synthetic table"):
-        stage(policy)
+        stage(make_synthetic().policy())
 
 
 def test_plan_states_what_a_record_and_a_person_pay(make_synthetic):
@@ -176,8 +165,6 @@ def test_the_command_line_plans_runs_checks_and_forgets(make_synthetic, tmp_path
     for command in (["plan", str(path)], ["run", str(path)], ["check", policy.sink, "--policy", str(path)]):
         done = asked(command)
         assert done.exit_code == 0, done.output
-    done = asked(["run", str(path), "--engine", "spark"])
-    assert (done.exit_code, "summed in one process" in done.output) == (2, True), done.output
     done = asked(["statement", policy.sink, "--policy", str(path), "--out", str(tmp_path / "said")])
     assert done.exit_code == 0, done.output
 

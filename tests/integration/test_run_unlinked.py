@@ -403,3 +403,24 @@ def test_a_record_that_comes_in_between_pin_and_draw_stays_free(make_unlinked, r
         report = ledger.verify()
         assert report.ok, report.problems
         assert ledger.records(ledger.find(policy.column_policy())) == 240
+
+
+def test_a_record_that_moves_to_another_person_is_refused_before_any_draw(make_unlinked, reviews):
+    """A person would have more records than take part; ids, texts, and their number are the same."""
+    job = make_unlinked(unlinked={**UNLINKED, "per_subject": 2, "rows": 80})
+    frame = reviews()
+
+    class Changing(FrameEngine):
+        def examine(self, table, policy, layout, progress):
+            found = super().examine(table, policy, layout, progress)
+            moved = found.rows.with_columns(
+                user_id=pl.when(pl.col("user_id") == "u007").then(pl.lit("u008")).otherwise("user_id")
+            )
+            return replace(found, rows=moved, shards=None)
+
+    with pytest.raises(InputError, match="their persons, are not those that were chosen"):
+        run(job.policy(), engine=Changing(frame.lazy()))
+    with job.ledger() as ledger:
+        ref = ledger.find(job.policy().column_policy())
+        assert (ledger.pinned_table(ref), ledger.records(ref)) == (None, 0)
+    assert run(job.policy(), engine=FrameEngine(frame.lazy())).published_rows == 80

@@ -104,3 +104,28 @@ def test_slips_of_the_pen_and_lies_are_refused(kit, dptext):
     for words in (("revoke", "reviews", "r1"), ("expire", "job"), ("abort", "job")):
         assert "must be short and plain" in dptext(*words, "--reason", "<a text>", "--yes", code=2).output
     assert kit.ledger.anchor() == before
+
+
+def test_what_a_pinned_table_holds_is_not_given_back(kit, dptext):
+    """Draws from the table may have been seen; what was reserved after it was pinned is in no table."""
+    kit.reserve(["a", "b"], cap=9, job="one")
+    kit.ledger.pin_table(kit.ref(), "ab" * 32)
+    kit.reserve(["c"], cap=9, job="two")
+    refused = dptext("abort", "one", "--reason", "never computed", "--yes", code=2)
+    assert "draws from it may have been seen" in refused.output
+    assert "expire it" in refused.output
+    assert kit.used("of-a", "of-b", "of-c") == [1, 1, 1]
+    dptext("abort", "two", "--reason", "never computed", "--yes")
+    dptext("expire", "one", "--reason", "machine gone", "--yes")
+    assert kit.used("of-a", "of-b", "of-c") == [1, 1, 0]
+    kit.sound()
+
+
+def test_a_pin_of_another_release_leaves_a_job_alone(kit):
+    kit.reserve(["a"], cap=9, job="one")
+    kit.reserve(["a"], refs=[kit.ref("title")], cap=9, job="two")
+    kit.ledger.pin_table(kit.ref("title"), "ab" * 32)
+    assert kit.ledger.abort("one", compute_never_started=True) == 1
+    with pytest.raises(LedgerError, match="pinned"):
+        kit.ledger.abort("two", compute_never_started=True)
+    kit.sound()

@@ -199,6 +199,23 @@ def test_scaffolding_keeps_a_policy_that_is_there(folder):
     assert "policy: '{{ context.project_root }}/privacy.toml'" in said
 
 
+def test_a_synthetic_table_is_scaffolded_and_becomes_definitions(tmp_path):
+    """Its gates are the blocking checks; there is no report of copies."""
+    made = '{ name = "maxent", epsilon = 1.0, delta = 1e-8, corpus = "example" }'
+    (tmp_path / "privacy.toml").write_text(
+        'dataset = "notes"\nrelease = "1"\nsource = "raw.parquet"\nsink = "published"\nid = "id"\nunit = "record"\n'
+        'key = "env:DPTEXT_SECRET"\nledger = { url = "sqlite:///ledger.db" }\n'
+        f'[synthetic]\ncolumn = "note"\nrows = 10\nmechanism = {made}\n'
+    )
+    scaffold(tmp_path, policy=str(tmp_path / "privacy.toml"))
+    defs = load(tmp_path, schedule="@daily")
+    dg.Definitions.validate_loadable(defs)
+    graph = defs.resolve_asset_graph()
+    assert {key.to_user_string() for key in graph.get_all_asset_keys()} >= {"raw_notes", *STEPS}
+    checks = {key.name for key in graph.asset_check_keys if key.asset_key.to_user_string() == "staged_notes"}
+    assert checks == {"row_count", "raw_column_absent", "texts_in_corpus", "labels_in_list"}
+
+
 def test_a_policy_that_cannot_be_written_is_told(tmp_path):
     with pytest.raises(InputError, match="writing the policy"):
         scaffold(tmp_path, policy=str(tmp_path / "no" / "where.toml"))

@@ -134,7 +134,8 @@ def abort(
 ) -> None:
     """Give back the open reservations of a job, if you know that no text of it was ever scored.
 
-    The command refuses a job with committed records, and a job on which another job relies.
+    The command refuses a job with committed records, a job on which another job relies, and a job whose unlinked
+    release or synthetic table was pinned: draws may have been seen, so `dptext ledger expire JOB` keeps its charges.
     """
     from dptext_etl.ledger import Ledger, Scope
     from dptext_etl.ledger.head_files import writing

@@ -11,6 +11,7 @@ from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local.compute import compute
 from dptext_etl.engines.local.examine import present
+from dptext_etl.engines.local.synthetic import LocalRecords
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Listener, Meter
@@ -20,6 +21,7 @@ from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examined import Examined, examine
 from dptext_etl.runner.source.roles import Table, open_table
 from dptext_etl.runner.source.table import Files
+from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
 
 
 class LocalEngine(Engine[pl.LazyFrame]):
@@ -45,6 +47,10 @@ class LocalEngine(Engine[pl.LazyFrame]):
             found = examine(table, policy, layout, progress)
             shards, rows = cutting.counted(found.rows, policy) if counting is None else counting.result()
         return replace(found, rows=rows, shards=shards)
+
+    def records(self, attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: Listener | None) -> LocalRecords:
+        """Check the ids in bounded memory."""
+        return LocalRecords(attempt, table, progress)
 
     def present(self, source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
         """Look the ids up in the files."""

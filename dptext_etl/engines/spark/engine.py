@@ -17,24 +17,32 @@ from dptext_etl.engines.spark.examine import examine, open_table, present
 from dptext_etl.engines.spark.judging import judge
 from dptext_etl.engines.spark.session import require_workers
 from dptext_etl.engines.spark.shards import numbers, planted
+from dptext_etl.engines.spark.synthetic import SparkRecords
 from dptext_etl.engines.spark.task_messages import watched
-from dptext_etl.engines.spark.tasks import SCHEMA, TaskConfig, read, refused_first, task, written
+from dptext_etl.engines.spark.tasks import (
+    AGAIN,
+    SCHEMA,
+    TaskConfig,
+    read,
+    refused_first,
+    remember_tasks,
+    task,
+    written,
+)
 from dptext_etl.engines.spark.worker_policy import is_local, require_reach, worker_columns
 from dptext_etl.engines.spark.writing import write, write_to_store
 from dptext_etl.errors import DPTextError, PolicyError, seam
-from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
-from dptext_etl.runner.anchoring import take_in
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.parts import Writer
-from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.planting import canary_sets
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.staged import StagedRun
+from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,9 +65,9 @@ class SparkEngine(Engine["DataFrame"]):
         require_reach(spark, policy.ledger.url)
         gpu_profile(spark, self._gpus)
         if not is_local(spark) if self._check_workers is None else self._check_workers:
-            columns = policy.column_policies()
+            columns = [] if policy.synthetic is not None else policy.column_policies()
             parts = [part for column in columns for part in (column.mechanism, *column.postprocess)]
-            require_workers(spark, ["dptext_etl.engines.spark.tasks"], parts)
+            require_workers(spark, ["dptext_etl.engines.spark.tasks", "dptext_etl.engines.spark.synthetic"], parts)
         return open_table(self._frame, policy, layout)
 
     def examine(
@@ -72,6 +80,14 @@ class SparkEngine(Engine["DataFrame"]):
         """Check the ids by aggregation on the executors."""
         meter = Meter("ids", None, progress)
         found = examine(table, policy, layout)
+        meter.add(found.total)
+        meter.end()
+        return found
+
+    def records(self, attempt: SyntheticAttempt, table: Table[DataFrame], progress: Listener | None) -> SparkRecords:
+        """Check the ids by aggregation on the executors."""
+        meter = Meter("ids", None, progress)
+        found = SparkRecords(attempt, table)
         meter.add(found.total)
         meter.end()
         return found
@@ -100,11 +116,6 @@ class SparkEngine(Engine["DataFrame"]):
             write(self._frame.sparkSession, writer, shards, each)
 
 
-_AGAIN = (
-    "see the executors' logs. Every record is charged once: run it again, and it continues after the committed shards"
-)
-
-
 def _compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) -> list[Done]:
     """Take all shards through a phase (see `Engine.compute`)."""
     config = _task_config(work, phase)
@@ -112,18 +123,10 @@ def _compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) ->
     rows = planted(work.source.rows, work.plans, shards, work.attempt.policy)
     given = {} if profile is None or phase == "reserve" else {"profile": profile}
     made = rows.mapInArrow(task(config), SCHEMA, **given)
-    with watched(config.markers, meter.add), seam("computing on Spark", DPTextError, _AGAIN):
+    with watched(config.markers, meter.add), seam("computing on Spark", DPTextError, AGAIN):
         found = [row[0] for row in made.collect()]
-    _take_in(work.attempt)
+    remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
     return [read(record) for record in sorted(found, key=refused_first)]
-
-
-def _take_in(attempt: Attempt) -> None:
-    """Remember the ledger's head in the place of what each task wrote into a store."""
-    spec = attempt.policy.ledger
-    if attempt.layout.memory.remote:
-        with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
-            take_in(ledger, attempt.layout.memory.shelf(), attempt.policy, attempt.job)
 
 
 def _task_config(work: Work[DataFrame], phase: Phase) -> TaskConfig:

@@ -25,6 +25,7 @@ from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.arranging import composites, form_of, pinned_orders
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.identity import refuse_gaps, refuse_repeated
+from dptext_etl.runner.source.per_subject import PAIRS, Order, by_digest, sum_of_pairs
 from dptext_etl.runner.source.roles import Roles, Table, wanted_columns
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined
         table,
         policy,
         layout,
-        check=partial(_check, table.frame, policy),
+        check=partial(check, table.frame, policy),
         without=partial(_unpublished, table.frame, policy, layout),
-        at_most=partial(_at_most, table.frame, policy),
+        at_most=partial(at_most, table.frame, policy),
     )
 
 
@@ -66,7 +67,8 @@ def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
         return pl.Series(name, [row[0] for row in found], dtype=ids.dtype)
 
 
-def _check(rows: DataFrame, policy: Policy) -> int:
+def check(rows: DataFrame, policy: Policy) -> int:
+    """Check the ids and subjects of a frame, and return the number of its rows."""
     from pyspark.sql import functions as F  # noqa: N812
 
     per_subject = policy.subject is not None and policy.unit == "subject"
@@ -89,7 +91,7 @@ def _unpublished(rows: DataFrame, policy: Policy, layout: Layout, manifest: Mani
     return new, _count_new(new)
 
 
-def _at_most(rows: DataFrame, policy: Policy, most: int) -> tuple[DataFrame, int]:
+def at_most(rows: DataFrame, policy: Policy, most: int, order: Order | None = None) -> tuple[DataFrame, int, int]:
     """Leave out the records of a person beyond the first `most`, as `runner.source.per_subject` does."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
@@ -97,10 +99,13 @@ def _at_most(rows: DataFrame, policy: Policy, most: int) -> tuple[DataFrame, int
     pairs = rows.select(named(policy.id), named(str(policy.subject)))
     schema = pairs.select(F.col(pairs.columns[0]).alias("id")).schema.add("person", "binary").add("place", "binary")
     by_person = Window.partitionBy("person").orderBy("place")
-    placed = pairs.toDF("id", "person").mapInArrow(_person_task(policy.normalize), schema)
+    placed = pairs.toDF("id", "person").mapInArrow(_person_task(policy.normalize, order or by_digest), schema)
     beyond = placed.withColumn("number", F.row_number().over(by_person)).filter(F.col("number") > most)
     left = rows.join(beyond.select(F.col("id").alias(policy.id)), on=policy.id, how="left_anti")
-    return left, _count_new(left)
+    chosen = left.select(named(policy.id), named(str(policy.subject))).mapInArrow(_pair_task(policy.normalize), _PAIRS)
+    with seam("choosing the records of each person", InputError, HINT):
+        found = chosen.collect()
+    return left, sum(row[0] for row in found), sum(int(row[1], 16) for row in found) % PAIRS
 
 
 def _count_new(rows: DataFrame) -> int:
@@ -126,6 +131,7 @@ def _ordered(column: Column, form: IdForm) -> Column:
     return F.when(column.isNotNull(), F.struct(*fields))
 
 
+_PAIRS = "rows long, pairs string"
 _IDS, _GAPS = "ids", "gaps"
 _HELD_ROWS = 1 << 20
 """Digests that a task holds before it sends them on."""
@@ -161,25 +167,43 @@ def _id_task() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     return work
 
 
-def _person_task(how: Sequence[Normalization]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _person_task(
+    how: Sequence[Normalization], order: Order
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Make the function that adds to ids a digest of the person and the place of the record among theirs."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield _placed(batch, how)
+            yield _placed(batch, how, order)
 
     return work
 
 
 @bare
-def _placed(batch: pa.RecordBatch, how: Sequence[Normalization]) -> pa.RecordBatch:
+def _placed(batch: pa.RecordBatch, how: Sequence[Normalization], order: Order) -> pa.RecordBatch:
     with seam("counting the records of each person on an executor", InputError):
         ids, persons = batch.column(0), normalized(batch.column(1), how)
-        digests = [
-            pa.array([row.tobytes() for row in short_digests(pl.Series(canonical_ids(column), dtype=pl.String))])
-            for column in (persons, ids)
-        ]
-        return pa.RecordBatch.from_arrays([ids, *digests], ["id", "person", "place"])
+        digests = [by_digest(canonical_ids(persons)), order(canonical_ids(ids))]
+        binary = [pa.array(found.to_list(), pa.binary()) for found in digests]
+        return pa.RecordBatch.from_arrays([ids, *binary], ["id", "person", "place"])
+
+
+def _pair_task(how: Sequence[Normalization]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make the function that counts the records of a task, and adds up their digests with their persons."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield _summed(batch, how)
+
+    return work
+
+
+@bare
+def _summed(batch: pa.RecordBatch, how: Sequence[Normalization]) -> pa.RecordBatch:
+    with seam("counting the records of each person on an executor", InputError):
+        persons = canonical_ids(normalized(batch.column(1), how))
+        pairs = sum_of_pairs(canonical_ids(batch.column(0)), persons)
+    return pa.RecordBatch.from_pydict({"rows": pa.array([batch.num_rows], pa.int64()), "pairs": [f"{pairs:032x}"]})
 
 
 @bare

@@ -50,21 +50,36 @@ def named(name: str) -> Column:
 
 def planted(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy: Policy) -> DataFrame:
     """Add the canary rows of all shards to a frame, and group the rows of a shard in the order of their ids."""
+    own = _numbered(frame, shards, policy, by_person=policy.cap is not None)
+    return _grouped(own.unionByName(_canaries(frame, by_shard(plans, shards), policy)), shards, policy)
+
+
+def spread(frame: DataFrame, shards: range, policy: Policy) -> DataFrame:
+    """Group the rows of a shard in the order of their ids, with all rows of a person in one shard."""
+    return _grouped(_numbered(frame, shards, policy, by_person=True), shards, policy)
+
+
+def _numbered(frame: DataFrame, shards: range, policy: Policy, *, by_person: bool) -> DataFrame:
+    """Add the number of its shard to each row, and the mark that it is no canary row."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    key = named(policy.id_columns.get("subject", policy.id) if by_person else policy.id)
+    if by_person and policy.normalize:
+        key = F.udf(partial(spelling, how=policy.normalize), "string", useArrow=False)(key.cast("string"))
+    shard = (F.pmod(F.xxhash64(key), F.lit(len(shards))) + F.lit(shards[0])).cast("int")
+    return frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
+
+
+def _grouped(whole: DataFrame, shards: range, policy: Policy) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     first, count = shards[0], len(shards)
-    key = named(policy.id_columns.get("subject", policy.id) if policy.cap else policy.id)
-    if policy.cap and policy.normalize:
-        key = F.udf(partial(spelling, how=policy.normalize), "string", useArrow=False)(key.cast("string"))
-    shard = (F.pmod(F.xxhash64(key), F.lit(count)) + F.lit(first)).cast("int")
-    own = frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
-    whole = own.unionByName(_canaries(frame, by_shard(plans, shards), policy))
     if hasattr(whole, "repartitionById"):
         spread = whole.repartitionById(count, (F.col(SHARD) - F.lit(first)).cast("int"))
     else:  # before Spark 4.1
         spread = whole.repartitionByRange(count, SHARD)
     ordered = spread.sortWithinPartitions(F.col(SHARD), named(policy.id))
-    return ordered.toDF(*(f"c{at}" for at in range(len(frame.columns))), CANARY, SHARD)
+    return ordered.toDF(*(f"c{at}" for at in range(len(whole.columns) - 2)), CANARY, SHARD)
 
 
 def _canaries(frame: DataFrame, sets: Mapping[int, Sequence[CanaryPlan]], policy: Policy) -> DataFrame:

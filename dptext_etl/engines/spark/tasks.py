@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,7 +28,9 @@ from dptext_etl.errors import DPTextError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.retrying import patient
 from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.anchoring import take_in
 from dptext_etl.runner.checkpoint import Checkpoint
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.place import Place
 from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.done import Done, Phase
@@ -36,6 +39,9 @@ from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.staging_files import Shelf
 
 SCHEMA = "record string"
+AGAIN = (
+    "see the executors' logs. Every record is charged once: run it again, and it continues after the committed shards"
+)
 _DEFECT = "this is a defect; its message is not repeated, because it may quote a text. Nothing was published"
 
 
@@ -80,17 +86,22 @@ def task(config: TaskConfig) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 @bare
 def records(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
     """Compute the rows of a task, and yield the result of every shard as JSON."""
-    os.environ.setdefault("DPTEXT_THREADS", "1")
     _take_gpus()
+    yield from carried(config.markers, (asdict(done) for done in _work(config, batches)))
+
+
+def carried(markers: Markers, done: Iterator[Mapping[str, Any]]) -> Iterator[str]:
+    """Write what a task does as JSON, its refusal included; other errors lose the message of the library."""
+    os.environ.setdefault("DPTEXT_THREADS", "1")
     try:
         with seam("computing on an executor", DPTextError, _DEFECT):
-            for done in _work(config, batches):
-                yield json.dumps({"done": asdict(done)})
+            for facts in done:
+                yield json.dumps({"done": facts})
     except DPTextError as error:
         if type(error) is DPTextError:  # this is not a refusal of ours, so another attempt may succeed
             raise
         with suppress(DPTextError):  # a machine that does not reach the markers says why all the same
-            config.markers.stop()
+            markers.stop()
         yield json.dumps({"refused": [type(error).__name__, error.message, error.hint]})
 
 
@@ -101,11 +112,23 @@ def refused_first(record: str) -> tuple[bool, str]:
 
 def read(record: str) -> Done:
     """Read a record of a task."""
+    return Done(**said(record))
+
+
+def said(record: str) -> dict[str, Any]:
+    """Return what a task did, or raise what it refused."""
     facts = json.loads(record)
     if "refused" in facts:
         name, message, hint = facts["refused"]
         raise getattr(errors, name, DPTextError)(message, hint)
-    return Done(**facts["done"])
+    return dict(facts["done"])
+
+
+def remember_tasks(policy: Policy, layout: Layout, job: str) -> None:
+    """Remember the ledger's head in the place of what each task wrote into a store."""
+    if layout.memory.remote:
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
+            take_in(ledger, layout.memory.shelf(), policy, job)
 
 
 def _take_gpus() -> None:

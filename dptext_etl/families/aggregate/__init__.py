@@ -7,6 +7,7 @@ from dptext_etl.families.aggregate.reading import read_statistic as read_statist
 from dptext_etl.families.aggregate.statistic import Statistic as Statistic
 from dptext_etl.families.aggregate.statistic import describe as describe
 from dptext_etl.families.aggregate.summing import Partial as Partial
+from dptext_etl.families.aggregate.summing import added as added
 from dptext_etl.families.aggregate.summing import counted as counted
 from dptext_etl.families.aggregate.summing import partial_sum as partial_sum
 from dptext_etl.families.aggregate.table import NearestMean as NearestMean

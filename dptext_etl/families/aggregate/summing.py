@@ -44,8 +44,7 @@ class Partial:
     def __add__(self, other: Partial) -> Partial:
         if self.sums.shape != other.sums.shape:
             raise InputError("partial sums of different statistics do not add up")
-        numbers = (int.from_bytes(one.digest, "little") for one in (self, other))
-        return Partial(self.sums + other.sums, (sum(numbers) % _MODULUS).to_bytes(_DIGEST, "little"))
+        return Partial(self.sums + other.sums, added(self.digest, other.digest))
 
     def packed(self) -> bytes:
         """Return the digest and the sums as bytes, to travel between processes inside the boundary."""
@@ -56,6 +55,12 @@ class Partial:
         """Return what `packed` wrote."""
         sums = np.frombuffer(data[_DIGEST:], "<i8").astype(np.int64)
         return cls(sums.reshape(statistic.shape), data[:_DIGEST])
+
+
+def added(*digests: bytes) -> bytes:
+    """Add digests of disjoint records modulo 2^256, in any order: the digest of all of these records, 32 bytes."""
+    total = sum(int.from_bytes(one, "little") for one in digests)
+    return int.to_bytes(total % _MODULUS, _DIGEST, "little")
 
 
 @bare

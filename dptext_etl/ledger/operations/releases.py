@@ -131,9 +131,13 @@ class Releases:
 
     def pinned_table(self, ref: ReleaseRef) -> str | None:
         """Return the digest that is pinned of the records and texts of a release, or None."""
-        facts = (entry.facts for entry in self._journal.entries(Event.PIN))
-        mine = (item["digest"] for item in facts if (item["release"], item["nonce"]) == (ref.id, ref.nonce))
-        return next(mine, None)
+        seq = self.pins().get((ref.id, ref.nonce))
+        return None if seq is None else str(self._journal.facts(seq)["digest"])
+
+    def pins(self) -> dict[tuple[int, int], int]:
+        """Return the event that pinned a table, by release and nonce: what was reserved later is not in it."""
+        found = ((entry.seq, entry.facts) for entry in self._journal.entries(Event.PIN))
+        return {(facts["release"], facts["nonce"]): seq for seq, facts in found}
 
     def require_known(self, dataset: str, release: str) -> None:
         """Refuse a release name that this ledger does not know: it would be a slip of the pen."""

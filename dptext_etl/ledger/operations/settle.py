@@ -47,6 +47,10 @@ def abort(book: Book, job: str, reason: str | None) -> int:
         raise LedgerError("the job has committed records: its computation has started", "expire it: charges stay")
     if any(batch.attached for batch in batches):
         raise LedgerError("another job relies on the reservations of this one", "expire it: charges stay")
+    pinned = book.releases.pins()
+    if any((batch.states == State.RESERVED).any() and batch.seq < pinned.get(batch[1:3], 0) for batch in batches):
+        msg = "a table was pinned over the reservations of this job, and draws from it may have been seen"
+        raise LedgerError(msg, "expire it: charges stay; or run the same table again, which finishes it at no cost")
     moved = 0
     for batch in batches:
         rows = np.flatnonzero(batch.states == State.RESERVED)

@@ -91,6 +91,15 @@ class Attempt:
         remember(ledger, self.layout.memory.shelf(), self.policy)
         return refs
 
+    def pinned(self, ledger: Ledger, id_type: str) -> list[ReleaseRef]:
+        """Pin the cap and the releases of the text columns."""
+        return list(self.register(ledger, id_type).values())
+
+    def configurations(self) -> list[str]:
+        """Return hashes of all mechanisms and post-processings."""
+        chains = [column.chain for column in self.columns if column.chain is not None]
+        return [column.mechanism.cfg() for column in self.columns] + chains
+
 
 def shards_of(  # noqa: PLR0917
     policy: Policy,

@@ -9,10 +9,13 @@ from typing import Any, Literal
 
 import polars as pl
 
+from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.errors import InputError
 from dptext_etl.runner.shard.charging import MODULUS
 from dptext_etl.runner.shard.records import StagedShard, WholeTable
 from dptext_etl.runner.shard.shard import Reserved, Shards
+from dptext_etl.runner.source.per_subject import PAIRS, sum_of_pairs
 
 Phase = Literal["reserve", "release"]
 """What is done with the shards: "reserve" charges only; "release" charges, computes, stages and commits."""
@@ -27,12 +30,14 @@ class Done:
         outcomes: Records by the answer of the ledger (`Outcome`).
         shard: What was staged, as `StagedShard.as_dict` writes it; None where rows were only reserved.
         admitted: Which records of an unlinked release are drawn or to be drawn among them, in numbers; None otherwise.
+        pairs: Sum of digests of its records with their persons, 32 hex digits; None without persons.
     """
 
     rows: int
     outcomes: Mapping[str, int]
     shard: Mapping[str, Any] | None
     admitted: Mapping[str, Any] | None = None
+    pairs: str | None = None
 
     @classmethod
     def of(cls, shards: Shards, planted: pl.DataFrame, index: int, phase: Phase) -> Done:
@@ -40,7 +45,8 @@ class Done:
         rows = int((~planted[CANARY]).sum())
         if phase == "reserve":
             reserved = shards.reserve(planted, index)
-            return cls(rows, dict(reserved.answers), None, _admitted(shards, reserved.within_cap()))
+            facts = _admitted(shards, reserved.within_cap()), _pairs(shards, reserved)
+            return cls(rows, dict(reserved.answers), None, *facts)
         staged, reserved = shards.release(planted, index)
         return cls(rows, dict(reserved.answers), staged.as_dict(), _admitted(shards, reserved))
 
@@ -68,3 +74,18 @@ def whole_table(done: Iterable[Done]) -> WholeTable:
 def _admitted(shards: Shards, reserved: Reserved) -> dict[str, Any] | None:
     """Return the admitted records of a shard of an unlinked release; no other release needs them."""
     return None if shards.policy.unlinked is None else reserved.whole_table()._asdict()
+
+
+def refuse_other_persons(pairs: int | None, done: Iterable[Done]) -> None:
+    """Refuse records that have other persons than when they were chosen: one may have more of them now."""
+    if pairs is not None and sum(int(item.pairs or "0", 16) for item in done) % PAIRS != pairs:
+        msg = "the source changed while it was read: records, or their persons, are not those that were chosen"
+        raise InputError(msg, "run again when no one writes to it; this run drew and charged nothing")
+
+
+def _pairs(shards: Shards, reserved: Reserved) -> str | None:
+    subjects = reserved.charged.subjects
+    if shards.policy.unlinked is None or subjects is None:
+        return None
+    own = to_arrow(~reserved.canary)
+    return f"{sum_of_pairs(reserved.charged.ids.filter(own), subjects.filter(own)):032x}"

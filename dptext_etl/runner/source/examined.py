@@ -33,6 +33,7 @@ class Examined(Generic[Rows]):
         first: Number of the first shard; an incremental run counts on, so that its canary rows are new, too.
         shards: How many shards there are, where someone has counted them already.
         beyond: Rows that an unlinked release leaves out, because their persons have more than take part.
+        pairs: Sum of digests of records with their persons, where these were chosen by person; None otherwise.
     """
 
     table: Table[Rows]
@@ -43,6 +44,7 @@ class Examined(Generic[Rows]):
     first: int
     shards: int | None = None
     beyond: int = 0
+    pairs: int | None = None
 
     @classmethod
     def of(  # noqa: PLR0917  (what an engine brings)
@@ -52,15 +54,15 @@ class Examined(Generic[Rows]):
         layout: Layout,
         check: Callable[[], int],
         without: Callable[[Manifest], tuple[Rows, int]],
-        at_most: Callable[[int], tuple[Rows, int]],
+        at_most: Callable[[int], tuple[Rows, int, int]],
     ) -> Examined[Rows]:
         """Examine a table with what an engine brings."""
         manifest = Manifest.read(layout)
         adds = continues(policy, layout, manifest)
         total = check()
         if policy.unlinked is not None and policy.unit == "subject":
-            rows, wanted = at_most(policy.unlinked.per_subject)
-            return cls(table, rows, total, wanted, None, 0, beyond=total - wanted)
+            rows, wanted, pairs = at_most(policy.unlinked.per_subject)
+            return cls(table, rows, total, wanted, None, 0, beyond=total - wanted, pairs=pairs)
         if manifest is None or not adds:
             return cls(table, table.frame, total, total, None, 0)
         rows, wanted = without(manifest)

@@ -1,152 +1,47 @@
 """Charge every record of a synthetic table, then sum it; the noise is drawn only when the whole table is pinned.
 
+Records are charged and summed frame by frame, in this process or on executors; partial sums add up in any order.
 Identities cover text and label. Specification: docs/spec/synthetic.md#runs.
 """
 
 from __future__ import annotations
 
 import logging
-import uuid
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryFile
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dptext_etl import _kernel, keys
+from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
-from dptext_etl.column import INFINITE
-from dptext_etl.delta_policy import refuse_more_records
-from dptext_etl.errors import DPTextError, InputError, KeyReferenceError, LedgerError, seam
+from dptext_etl.column import INFINITE, keyed_digests
+from dptext_etl.errors import DPTextError, InputError, LedgerError, seam
 from dptext_etl.families.aggregate import Partial, Statistic, partial_sum
 from dptext_etl.guarantee import ADDITIVE
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import Charge, Ledger, Outcome, ReleaseRef, ReserveResult, Scope
+from dptext_etl.ledger import Charge, CommitOutcome, Ledger, Outcome, ReleaseRef, ReserveResult, Scope
 from dptext_etl.ledger.terms import LEFT_OUT
 from dptext_etl.policy import Policy
-from dptext_etl.runner.anchoring import remember, require_same_ledger
+from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
-from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.publish.minimum_rows import require_enough
 from dptext_etl.runner.shard.attempt import pin_whole_table, refuse_other_rows, refuse_over_cap
 from dptext_etl.runner.shard.charging import subjects_of, texts_of
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source import per_subject
 from dptext_etl.runner.source.arranging import forms_of
-from dptext_etl.runner.source.cutting import pieces
-from dptext_etl.synthetic import CLAIM, Synthetic, no_rows
+from dptext_etl.runner.staging_files import Shelf
+from dptext_etl.runner.synthetic.attempt import Attempt
+from dptext_etl.synthetic import CLAIM
 
 log = logging.getLogger("dptext_etl.runner")
 
-_DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
-_COUNTED = pa.schema([("id", pa.large_string()), ("identity", pa.binary(32))])
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One attempt at a synthetic table.
-
-    Attributes:
-        policy: The policy of the run.
-        synthetic: What it says of the table.
-        layout: The places of the run.
-        key: The release key.
-        accept_lower_cap: Whether the pinned cap may be lowered to that of the policy.
-        job: The name of this attempt in the ledger.
-    """
-
-    policy: Policy
-    synthetic: Synthetic
-    layout: Layout
-    key: _kernel.ReleaseKey = field(repr=False)
-    accept_lower_cap: bool = False
-    job: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    @classmethod
-    def of(cls, policy: Policy, partition: str | None, *, accept_lower_cap: bool = False) -> Attempt:
-        """Find the places and the key of a run."""
-        if policy.synthetic is None:
-            raise no_rows(policy.dataset)
-        secret = keys.resolve(policy.key)
-        if policy.publish and secret.published:
-            msg = "the key is printed in documents, so anyone can undo what is released under it"
-            raise KeyReferenceError(msg, 'run `dptext key new PATH` and write key = "file:PATH"')
-        names = (policy.dataset, policy.synthetic.column, policy.release, policy.statistic.cfg())
-        key, layout = _kernel.ReleaseKey(secret, *names), Layout.of(policy, partition)
-        return cls(policy, policy.synthetic, layout, key, accept_lower_cap)
-
-    @property
-    def statistic(self) -> Statistic:
-        """The statistic of the column."""
-        return self.policy.statistic
-
-    def register(self, ledger: Ledger, id_type: str) -> ReleaseRef:
-        """Pin the cap and the release."""
-        policy, statistic = self.policy, self.statistic
-        require_same_ledger(ledger, self.layout, policy)
-        if policy.cap is not None:
-            ledger.agree_on_cap(Scope.of(policy), policy.cap, lowering=self.accept_lower_cap)
-        ref = ledger.pin_release(
-            dataset=policy.dataset,
-            column=self.synthetic.column,
-            release=policy.release,
-            cfg=statistic.cfg(),
-            id_type=id_type,
-            mechanism=self.synthetic.mechanism.name,
-            guarantee=CLAIM,
-            worst_case=statistic.charge(CLAIM),
-            publishable=True,
-            configuration=self.synthetic.configuration(statistic),
-            artifact_hashes={"corpus": statistic.corpus.sha256},
-        )
-        self.remember(ledger)
-        return ref
-
-    def remember(self, ledger: Ledger) -> None:
-        """Store the head of the ledger, durably."""
-        remember(ledger, self.layout.memory.shelf(), self.policy)
-
-    def who_counts(self, rows: pl.LazyFrame, total: int) -> tuple[pl.LazyFrame, int]:
-        """Leave out the records of a person beyond the first, and refuse more records than delta was stated for."""
-        wanted = total
-        if self.policy.unit == "subject":
-            most, scratch = self.synthetic.per_subject, self.layout.staging
-            rows, wanted = per_subject.at_most(rows, self.policy, most, scratch, self._order)
-        refuse_more_records(wanted, self.synthetic.n_rec, f"column {self.synthetic.column!r}")
-        return rows, wanted
-
-    def _order(self, ids: pa.Array) -> pl.Series:
-        return pl.Series(pa.array(_kernel.order_keys(self.key, ids)).cast(pa.binary()))
-
-
-class Counted:
-    """The ids and identities of the records that were summed, in a file without a name: it ends with the process."""
-
-    def __init__(self, folder: Path) -> None:
-        with seam("keeping the ids of a run", InputError, "is there room in the staging folder?"):
-            self._file = TemporaryFile(dir=folder)  # noqa: SIM115  (it lives as long as this object)
-            self._writer = pa.ipc.new_stream(self._file, _COUNTED)
-        self.rows = 0
-
-    def add(self, ids: pa.Array, identities: pa.Array) -> None:
-        """Take the records of a batch."""
-        columns = [ids.cast(pa.large_string()), identities.cast(pa.binary(32))]
-        with seam("keeping the ids of a run", InputError, "is there room in the staging folder?"):
-            self._writer.write_batch(pa.record_batch(columns, schema=_COUNTED))
-        self.rows += len(ids)
-
-    def each(self) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """Yield ids and identities in batches, as often as this is asked; nothing is added afterwards."""
-        self._writer.close()
-        self._file.seek(0)
-        for batch in pa.ipc.open_stream(self._file):
-            yield batch.column("id"), batch.column("identity")
+DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
 
 
 @dataclass(frozen=True)
@@ -155,88 +50,163 @@ class Charged:
 
     Attributes:
         partial: The exact sums, and the digest of the records: private.
-        counted: The records.
+        rows: The number of records that were summed.
         answers: Records by the answer of the ledger.
-        persons: Hashes of the persons of the records that count, uint64, shape (records,); none without persons.
     """
 
     partial: Partial = field(repr=False)
-    counted: Counted = field(repr=False)
+    rows: int
     answers: Counter[str]
-    persons: npt.NDArray[np.uint64] = field(repr=False)
 
 
-def charge(  # noqa: PLR0917
-    attempt: Attempt,
-    ledger: Ledger,
-    ref: ReleaseRef,
-    rows: pl.LazyFrame,
-    staging: Staging,
-    meter: Meter,
-    wanted: int,
-    checkpoint: Checkpoint,
-) -> Charged:
+class Records(Protocol):
+    """The records of a synthetic table, as an engine holds them: their ids are checked, and those that count chosen."""
+
+    @property
+    def total(self) -> int:
+        """Return the number of rows of the source."""
+
+    @property
+    def wanted(self) -> int:
+        """Return the number of records that count."""
+
+    def charge(self, book: Book, meter: Meter) -> Charged:
+        """Charge and sum all records."""
+
+    def agree(self, book: Book, digest: str) -> bool:
+        """Return whether all that is committed of the release was committed with this table."""
+
+    def commit(self, book: Book, digest: str, charged: Charged) -> None:
+        """Commit every record that was summed with the digest of the table, keyed per record."""
+
+
+class Summed(NamedTuple):
+    """What became of the records of a frame.
+
+    Attributes:
+        answers: Records by the answer of the ledger.
+        ids: Canonical ids of those that were summed.
+        identities: Their identities, fixed-size binary (32).
+        persons: Hashes of their persons, uint64; none without persons.
+        partial: Their sums.
+    """
+
+    answers: Counter[str]
+    ids: pa.Array
+    identities: pa.Array
+    persons: npt.NDArray[np.uint64]
+    partial: Partial
+
+
+@dataclass(frozen=True)
+class Book:
+    """What charges, sums, and commits the frames of an attempt share, in this process or on another machine.
+
+    Attributes:
+        policy: The policy of the run.
+        key: The release key.
+        ledger: The ledger that is charged.
+        ref: The pinned release.
+        job: The name of the attempt in the ledger.
+        staging: The folder where the table waits for the gates.
+        memory: The place that all releases share; it remembers the head of the ledger.
+        checkpoint: Called after every step.
+    """
+
+    policy: Policy
+    key: _kernel.ReleaseKey = field(repr=False)
+    ledger: Ledger
+    ref: ReleaseRef
+    job: str
+    staging: Staging
+    memory: Shelf
+    checkpoint: Checkpoint
+
+    @property
+    def statistic(self) -> Statistic:
+        """The statistic of the column."""
+        return self.policy.statistic
+
+    def charge(self, frame: pl.DataFrame, index: int) -> Summed:
+        """Charge the records of a frame, then sum those that are within the cap and not forgotten."""
+        policy, statistic = self.policy, self.statistic
+        with seam("charging the records", DPTextError, DEFECT):
+            ids, identities = self.identified(frame)
+            asked = Charge(self.ref, identities, np.ones(frame.height, np.uint32), _spends(statistic, frame.height))
+            subjects = subjects_of(frame, policy)
+        scope, forms = Scope.of(policy), forms_of(frame.schema, policy)
+        result = self.ledger.reserve(self.job, scope, policy.cap, ids, subjects, [asked], forms=forms)
+        remember(self.ledger, self.memory, policy, self.job)
+        self.checkpoint("reserved")
+        _refuse_changed(result)
+        left_out = np.isin(result.outcome, LEFT_OUT)
+        self.staging.quarantine(index, frame[[policy.id]].filter(pl.Series(left_out)))
+        with seam("summing the records", DPTextError, DEFECT):
+            mask = to_arrow(~left_out)
+            ids, (texts, labels) = ids.filter(mask), self._contents(frame)
+            theirs = None if labels is None else labels.filter(mask)
+            partial = partial_sum(statistic, self.key, ids, texts.filter(mask), theirs)
+            persons = np.zeros(0, np.uint64)
+            if subjects is not None:
+                persons = pl.Series(subjects.filter(mask), dtype=pl.String).hash().to_numpy()
+        return Summed(Counter(result.counts), ids, identities.filter(mask), persons, partial)
+
+    def identified(self, frame: pl.DataFrame) -> tuple[pa.Array, pa.Array]:
+        """Return the canonical ids of records and their identities."""
+        ids = canonical_ids(frame[self.policy.id].to_arrow())
+        return ids, identities_of(self.policy, self.key, ids, frame)
+
+    def digest(self, frame: pl.DataFrame) -> bytes:
+        """Return the keyed digest of records, 32 bytes."""
+        texts, labels = self._contents(frame)
+        given = pa.nulls(frame.height, pa.string()) if labels is None else labels
+        return _kernel.table_digest(self.key, canonical_ids(frame[self.policy.id].to_arrow()), texts, given)
+
+    def agree(self, ids: pa.Array, digest: str) -> bool:
+        """Return whether what is committed of these records was committed with this table."""
+        held = self.ledger.committed(self.ref, ids).digests
+        return not pc.any(pc.not_equal(self._digests(ids, digest), held)).as_py()
+
+    def commit(self, ids: pa.Array, identities: pa.Array, digest: str) -> None:
+        """Commit records with the digest of the table."""
+        outcome = self.ledger.commit(self.job, self.ref, ids, identities, self._digests(ids, digest), positions=1)
+        if (outcome == CommitOutcome.DIVERGED).any():
+            raise LedgerError("another run committed another table meanwhile; nothing was published", "run again")
+        self.checkpoint("committed")
+
+    def _contents(self, frame: pl.DataFrame) -> tuple[pa.Array, pa.Array | None]:
+        synthetic = self.policy.synthetic
+        assert synthetic is not None  # noqa: S101  (an attempt has none without it)
+        labels = None if synthetic.labels is None else texts_of(frame, synthetic.labels.column)
+        return texts_of(frame, synthetic.column), labels
+
+    def _digests(self, ids: pa.Array, digest: str) -> pa.Array:
+        return keyed_digests(self.key, ids, pa.repeat(pa.scalar(digest, pa.large_string()), len(ids)))
+
+
+def charge(attempt: Attempt, book: Book, records: Records, meter: Meter) -> Charged:
     """Charge and sum all records, and pin the table; give all reservations back where it is refused."""
     try:
-        charged = _charged(attempt, ledger, ref, rows, staging, meter, checkpoint)
-        refuse_other_rows(wanted, sum(charged.answers.values()))
+        charged = records.charge(book, meter)
+        refuse_other_rows(records.wanted, sum(charged.answers.values()))
         over = charged.answers[Outcome.OVER_CAP.name]
         if attempt.policy.on_cap == "refuse":
             refuse_over_cap(over)
-        require_enough(attempt.policy, {"released": charged.counted.rows, "quarantined": over})
-        _require_any(charged.counted.rows)
-        _refuse_crowded(charged.persons, attempt.synthetic.per_subject)
-        pin_whole_table(ledger, ref, charged.counted.rows, charged.partial.digest.hex())
+        require_enough(attempt.policy, {"released": charged.rows, "quarantined": over})
+        _require_any(charged.rows)
+        pin_whole_table(book.ledger, book.ref, charged.rows, charged.partial.digest.hex())
     except BaseException:
-        _give_back(attempt, ledger)
+        _give_back(attempt, book.ledger)
         raise
-    attempt.remember(ledger)
-    checkpoint("pinned")
+    attempt.remember(book.ledger)
+    book.checkpoint("pinned")
     return charged
 
 
-def _charged(  # noqa: PLR0917
-    attempt: Attempt,
-    ledger: Ledger,
-    ref: ReleaseRef,
-    rows: pl.LazyFrame,
-    staging: Staging,
-    meter: Meter,
-    checkpoint: Checkpoint,
-) -> Charged:
-    policy, statistic, labels = attempt.policy, attempt.statistic, attempt.synthetic.labels
-    counted, answers, partial = Counted(attempt.layout.staging), Counter[str](), Partial.zero(statistic)
-    staging.shelf.remove(*staging.shelf.found("quarantine-*"))  # of other batches
-    persons = [np.zeros(0, np.uint64)]
-    for index, frame in enumerate(pieces(rows, policy.shard_rows, policy.shard_bytes)):
-        with seam("charging the records", DPTextError, _DEFECT):
-            ids = canonical_ids(frame[policy.id].to_arrow())
-            identities = identities_of(attempt, ids, frame)
-            asked = Charge(ref, identities, np.ones(frame.height, np.uint32), _spends(statistic, frame.height))
-            subjects = subjects_of(frame, policy)
-        scope, forms = Scope.of(policy), forms_of(frame.schema, policy)
-        result = ledger.reserve(attempt.job, scope, policy.cap, ids, subjects, [asked], forms=forms)
-        attempt.remember(ledger)
-        checkpoint("reserved")
-        _refuse_changed(result)
-        answers.update(result.counts)
-        left_out = np.isin(result.outcome, LEFT_OUT)
-        staging.quarantine(index, frame[[policy.id]].filter(pl.Series(left_out)))
-        with seam("summing the records", DPTextError, _DEFECT):
-            mask = to_arrow(~left_out)
-            ids, texts = ids.filter(mask), texts_of(frame, attempt.synthetic.column).filter(mask)
-            theirs = None if labels is None else texts_of(frame, labels.column).filter(mask)
-            partial += partial_sum(statistic, attempt.key, ids, texts, theirs)
-            counted.add(ids, identities.filter(mask))
-            if subjects is not None:
-                persons.append(pl.Series(subjects.filter(mask), dtype=pl.String).hash().to_numpy())
-        meter.add(frame.height)
-    return Charged(partial, counted, answers, np.concatenate(persons))
-
-
-def identities_of(attempt: Attempt, ids: pa.Array, frame: pl.DataFrame) -> pa.Array:
+def identities_of(policy: Policy, key: _kernel.ReleaseKey, ids: pa.Array, frame: pl.DataFrame) -> pa.Array:
     """Return the identities of records, fixed-size binary (32): they cover text and label, whatever is null."""
-    synthetic, nothing = attempt.synthetic, pl.lit("n")
+    synthetic, nothing = policy.synthetic, pl.lit("n")
+    assert synthetic is not None  # noqa: S101  (an attempt has none without it)
     text = pl.col(synthetic.column)
     label = pl.lit(None, pl.String) if synthetic.labels is None else pl.col(synthetic.labels.column)
     length = label.str.len_bytes().cast(pl.String)
@@ -245,7 +215,7 @@ def identities_of(attempt: Attempt, ids: pa.Array, frame: pl.DataFrame) -> pa.Ar
         pl.when(text.is_null()).then(nothing).otherwise(pl.concat_str(pl.lit("t"), text)),
     )
     both = frame.select(pl.concat_str(*parts)).to_series().to_arrow()
-    return pa.array(_kernel.idem_keys(attempt.key, ids, both))
+    return pa.array(_kernel.idem_keys(key, ids, both))
 
 
 def _spends(statistic: Statistic, rows: int) -> dict[str, np.ndarray]:
@@ -263,7 +233,7 @@ def _refuse_changed(result: ReserveResult) -> None:
         raise InputError(msg, "nothing was drawn; changed data, or another key, go under a new name, at full spend")
 
 
-def _refuse_crowded(persons: npt.NDArray[np.uint64], most: int) -> None:
+def refuse_crowded(persons: npt.NDArray[np.uint64], most: int) -> None:
     """Refuse persons with more records than were chosen before: their rows changed since."""
     if len(persons) and np.unique(persons, return_counts=True)[1].max() > most:
         msg = f"the source changed while it was read: a person has more than per_subject = {most} records now"

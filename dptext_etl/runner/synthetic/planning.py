@@ -21,7 +21,7 @@ from dptext_etl.runner.source import identity
 from dptext_etl.runner.source.roles import Table
 from dptext_etl.runner.source.table import batches
 from dptext_etl.runner.statement.sections import at_most
-from dptext_etl.runner.synthetic.charging import Attempt
+from dptext_etl.runner.synthetic.attempt import Attempt
 from dptext_etl.runner.synthetic.publishing import claim_of
 from dptext_etl.synthetic import CLAIM
 

@@ -6,19 +6,20 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dptext_etl.checks import Candidate, Verdict, evaluate, require
+from dptext_etl.checks import Candidate, Verdict, evaluate
 from dptext_etl.errors import LedgerError
 from dptext_etl.families.aggregate.reading import said_of
 from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import Published, finished, name_of, same_content
 from dptext_etl.runner.publish.stripping import NOTE
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.synthetic.charging import Attempt
+from dptext_etl.runner.synthetic.attempt import Attempt
 from dptext_etl.runner.synthetic.staging import RECORD, Drawn
 from dptext_etl.synthetic import CLAIM
 
@@ -26,7 +27,7 @@ log = logging.getLogger("dptext_etl.runner")
 
 
 def judge(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, staging: Staging, drawn: Drawn) -> tuple[Verdict, ...]:
-    """Evaluate the gates of a staged table; if one fires, revoke the release name and remove the table."""
+    """Evaluate the gates of a staged table; if one fires, revoke the release name, and remove the table."""
     path = staging.shelf.here(drawn.path)
     verdicts = evaluate(Candidate(attempt.policy, (path,), (), 0, None, {}, scratch=staging.folder))
     fired = [verdict.name for verdict in verdicts if not verdict.passed]
@@ -37,7 +38,6 @@ def judge(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, staging: Staging, d
         clear(staging)
         note = b"A gate fired. The table was removed; `dptext clean` removes the rest.\n"
         staging.shelf.write(staging.folder / NOTE, lambda file: file.write(note), action="removing a staged table")
-    require(verdicts)
     return verdicts
 
 
@@ -140,3 +140,12 @@ def published_before(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, drawn: D
     if before is None or before.digest not in ledger.published(ref).values():
         return None
     return before if before.columns == [claim(attempt, drawn)] else None
+
+
+def seen_before(layout: Layout) -> Published:
+    """Return what is published of a statistic from which this machine would draw other rows."""
+    before = Manifest.read(layout)
+    if before is None:
+        raise LedgerError("what was published is gone; nothing was published", "bring its files back, then run again")
+    note = "already published; this machine would draw a few other rows from the same statistic"
+    return Published(before.version, layout.sink, before.digest, before.rows, changed=False, note=note)

@@ -1,4 +1,4 @@
-"""Draw the noise and the table, stage both durably, and commit their digest for every record.
+"""Draw the noise and the table, and stage both durably.
 
 Under equal input the noise is the same everywhere. The rows may differ a little by machine, so an attempt takes up what
 an earlier one staged: the first commit is the release.
@@ -10,23 +10,19 @@ import base64
 import hashlib
 import io
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from dptext_etl.column import keyed_digests
-from dptext_etl.errors import DPTextError, LedgerError, seam
+from dptext_etl.errors import DPTextError, seam
 from dptext_etl.families.aggregate import Noisy, Partial, noisy, table
 from dptext_etl.families.aggregate.reading import packed, unpacked
-from dptext_etl.ledger import CommitOutcome, Ledger, ReleaseRef
-from dptext_etl.runner.checkpoint import Checkpoint
+from dptext_etl.ledger import ReleaseRef
+from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.synthetic.charging import Attempt, Counted
+from dptext_etl.runner.synthetic.attempt import Attempt
 
 TABLE, RECORD = "synthetic.parquet", "synthetic.json"
 _DEFECT = "this is a defect; nothing was published"
@@ -57,13 +53,45 @@ class Drawn:
         return whole.hexdigest()
 
 
+@dataclass(frozen=True)
+class StagedTable:
+    """A synthetic table that is staged and committed, or that the release holds in another form.
+
+    Attributes:
+        attempt: The attempt that staged it.
+        ref: The pinned release.
+        drawn: The table and its statistic.
+        records: The keyed digest of the records that were summed, as the ledger pins it, 64 hex digits.
+        rows: Rows of the source by what became of them.
+        dropped: Places of the columns that the policy does not name.
+        origin: Which version of which kind of table was read; None for plain files and frames.
+        seconds: What this took.
+        other: Whether a table that another machine drew from the same statistic is committed and published instead.
+    """
+
+    attempt: Attempt
+    ref: ReleaseRef
+    drawn: Drawn
+    records: str
+    rows: dict[str, int]
+    dropped: tuple[str, ...]
+    origin: dict[str, str] | None
+    seconds: float
+    other: bool = False
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the run."""
+        return self.attempt.policy
+
+
 def draw(attempt: Attempt, staging: Staging, partial: Partial) -> Drawn:
     """Draw and stage, or take up what was staged for these very records."""
     path, record = staging.folder / TABLE, staging.folder / RECORD
-    made_of = _made_of(attempt, partial)
-    found = _taken_up(attempt, staging, made_of)
+    found = taken_up(attempt, staging, partial.digest.hex())
     if found is not None:
         return found
+    made_of = _made_of(attempt, partial.digest.hex())
     staging.shelf.remove(record)
     with seam("drawing the table", DPTextError, _DEFECT):
         statistic = noisy(attempt.statistic, attempt.key, partial)
@@ -79,15 +107,16 @@ def draw(attempt: Attempt, staging: Staging, partial: Partial) -> Drawn:
     return Drawn(statistic, rows, path)
 
 
-def _made_of(attempt: Attempt, partial: Partial) -> dict[str, Any]:
+def _made_of(attempt: Attempt, records: str) -> dict[str, Any]:
     """Return what a staged table depends on; the digest of the records is keyed."""
     synthetic = attempt.synthetic
     said = {"rows": synthetic.rows, "columns": list(synthetic.columns), "names": dict(sorted(synthetic.names.items()))}
-    return {"table": partial.digest.hex(), "cfg": attempt.statistic.cfg(), **said}
+    return {"table": records, "cfg": attempt.statistic.cfg(), **said}
 
 
-def _taken_up(attempt: Attempt, staging: Staging, made_of: Mapping[str, Any]) -> Drawn | None:
-    path = staging.folder / TABLE
+def taken_up(attempt: Attempt, staging: Staging, records: str) -> Drawn | None:
+    """Read what was staged for the records of this digest; None if nothing was, or it changed since."""
+    path, made_of = staging.folder / TABLE, _made_of(attempt, records)
     try:
         facts = json.loads(staging.shelf.here(staging.folder / RECORD, fresh=True).read_text(encoding="ascii"))
         content = staging.shelf.here(path, fresh=True).read_bytes()
@@ -98,29 +127,3 @@ def _taken_up(attempt: Attempt, staging: Staging, made_of: Mapping[str, Any]) ->
         return Drawn(unpacked(attempt.statistic, base64.b64decode(facts["sums"])), pl.read_parquet(content), path)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def agrees(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, counted: Counted, digest: str) -> bool:
-    """Return whether all that is committed of the release was committed with this table."""
-    for ids, _ in counted.each():
-        held = ledger.committed(ref, ids).digests
-        if pc.any(pc.not_equal(_digests(attempt, ids, digest), held)).as_py():
-            return False
-    return True
-
-
-def commit(  # noqa: PLR0917
-    attempt: Attempt, ledger: Ledger, ref: ReleaseRef, counted: Counted, digest: str, checkpoint: Checkpoint
-) -> None:
-    """Commit every record with the digest of the table, keyed per record."""
-    for ids, identities in counted.each():
-        digests = _digests(attempt, ids, digest)
-        outcome = ledger.commit(attempt.job, ref, ids, identities, digests, positions=1)
-        if (outcome == CommitOutcome.DIVERGED).any():
-            raise LedgerError("another run committed another table meanwhile; nothing was published", "run again")
-        checkpoint("committed")
-    attempt.remember(ledger)
-
-
-def _digests(attempt: Attempt, ids: pa.Array, digest: str) -> pa.Array:
-    return keyed_digests(attempt.key, ids, pa.repeat(pa.scalar(digest, pa.large_string()), len(ids)))

@@ -43,6 +43,10 @@ def evaluate(
         str | None, typer.Option(metavar="COLUMN", help="The text column of the released table, if named otherwise.")
     ] = None,
     rows: Annotated[int, typer.Option(min=20, help="Measure a sample of so many rows.")] = 2_000,
+    public: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="Public texts with labels, to compare a synthetic table with."),
+    ] = None,
     partition: Partition = None,
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder for evidence.html and evidence.json, inside the boundary.")
@@ -61,6 +65,10 @@ def evaluate(
     texts: the report stays inside the boundary, and no figure decides about a publication. A measure without the column
     that it needs is left out, and the report says so.
 
+    Of the synthetic table of a policy, a classifier of its labels is measured, next to the nearest mean of its
+    statistic, raw texts, label names alone, and public data alone. No row of it belongs to a record, so attacks that
+    compare rows are refused, by name.
+
     Exits with 2 if the tables do not fit together, whatever the figures say.
     """
     from dptext_etl.cli import lean
@@ -68,7 +76,7 @@ def evaluate(
     from dptext_etl.policy import Policy
     from dptext_etl_eval import evaluate as measure
     from dptext_etl_eval import report
-    from dptext_etl_eval.published import columns_of
+    from dptext_etl_eval.published import evidence_of
 
     if models:
         from dptext_etl_models.inference.language_model import need_transformers
@@ -76,14 +84,22 @@ def evaluate(
         need_transformers()
     else:
         lean.without_pandas()
-    given = {"label": label, "attribute": attribute, "subject": subject, "rows": rows, "show_texts": show_texts}
+    given: dict[str, Any] = {
+        "label": label,
+        "attribute": attribute,
+        "subject": subject,
+        "rows": rows,
+        "show_texts": show_texts,
+    }
     given["models"] = models
-    if raw.endswith(".toml"):
-        found = columns_of(Policy.load(Path(raw)), out, released=released, partition=partition, **given)
-    else:
-        found = iter([_of_tables(raw, released, id, text, out=out, given={**given, "released_text": released_text})])
     progress = None if as_json else _say
-    measured = [measure(pairs, column=name, cost=cost, progress=progress) for name, pairs, cost in found]
+    if raw.endswith(".toml"):
+        given |= {"released": released, "partition": partition, "public": public}
+        measured = list(evidence_of(Policy.load(Path(raw)), out, progress=progress, **given))
+    else:
+        more = {**given, "released_text": released_text}
+        name, pairs, cost = _of_tables(raw, released, id, text, public, out=out, given=more)
+        measured = [measure(pairs, column=name, cost=cost, progress=progress)]
     page, facts = report.write(measured, out)
     if as_json:
         terminal.emit({"columns": [item.as_dict() for item in measured]})
@@ -94,9 +110,16 @@ def evaluate(
 
 
 def _of_tables(
-    raw: str, released: str | None, key: str | None, text: str | None, *, out: Path, given: Mapping[str, Any]
+    raw: str,
+    released: str | None,
+    key: str | None,
+    text: str | None,
+    public: str | None,
+    *,
+    out: Path,
+    given: Mapping[str, Any],
 ) -> tuple[str, Pairs, dict[str, Any]]:
-    from dptext_etl.errors import InputError
+    from dptext_etl.errors import InputError, PolicyError
     from dptext_etl_eval import join
     from dptext_etl_eval.published import claimed, table
     from dptext_etl_eval.report.folder import refuse_published
@@ -104,6 +127,8 @@ def _of_tables(
     missing = [name for name, value in (("RELEASED", released), ("--id", key), ("--text", text)) if value is None]
     if released is None or key is None or text is None:
         raise InputError(f"missing next to a raw table: {', '.join(missing)}", f"write, for example, `{EXAMPLE}`")
+    if public is not None:
+        raise PolicyError("--public is compared with the synthetic table of a policy alone", "leave it out")
     refuse_published(out, released)
     frame, cost = claimed(released, given["released_text"] or text)
     return text, join(table(raw), frame, id=key, text=text, **given), cost

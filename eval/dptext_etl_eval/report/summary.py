@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dptext_etl_eval.baselines import NAMES
+from dptext_etl_eval.baselines import GIVEN, NAMES, PUBLIC
 from dptext_etl_eval.evidence import Evidence, Measured
-from dptext_etl_eval.measure import Score
+from dptext_etl_eval.measure import MEAN, Score
 
 
 def in_short(found: Evidence) -> list[str]:
     """Return what a reader must know, in sentences; each rests on figures of the page."""
     return [
         *_use(found.metrics),
+        *_table(found),
         *_secrets(found.attacks),
         *_words(found.metrics),
         *_found_again(found.attacks),
@@ -39,6 +40,33 @@ def _use(metrics: Sequence[Measured]) -> Iterator[str]:
     elif names is not None and score.value <= names:
         says += " The release brought nothing for these labels: publish nothing, use their names."
     yield says
+
+
+def _table(found: Evidence) -> Iterator[str]:
+    """Say what a synthetic table teaches, what is free, and what the table costs."""
+    for measured in _named(found.metrics, "synthetic"):
+        by_name = {score.what.removeprefix("macro-F1, "): score for score in measured.scores}
+        score = by_name["learned from the synthetic table"]
+        if score.value is None or score.raw is None or score.blind is None:
+            continue
+        values = {name: one.value for name, one in by_name.items() if one.value is not None}
+        free = {name: values[name] for name in (NAMES, PUBLIC, GIVEN) if name in values}
+        yield (
+            f"A classifier that learns from the synthetic table reaches macro-F1 {score.value:.2f} on raw texts, and "
+            f"the {MEAN} {values[MEAN]:.2f}. From raw texts it reaches {score.raw:.2f}; someone who does not look gets "
+            f"{score.blind:.2f}."
+        )
+        if free:
+            said = ", ".join(f"{name} {value:.2f}" for name, value in free.items())
+            best = max(free, key=lambda name: free[name])
+            brought = max(score.value, values[MEAN]) > free[best]
+            then = "" if brought else f" The table brought nothing for these labels: publish nothing, use {best}."
+            yield f"Without any private text: {said}.{then}"
+        cost = found.cost
+        person = cost.get("epsilon of the whole table for a person")
+        said = "a person with k records has k times the loss" if person is None else f"a person at most {person}"
+        record = cost["epsilon of the whole table for one record"]
+        yield f"The whole table costs a record epsilon {record} and {said}, at delta {cost['delta']:g}."
 
 
 def _secrets(attacks: Sequence[Measured]) -> Iterator[str]:

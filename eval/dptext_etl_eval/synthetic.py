@@ -1,0 +1,225 @@
+"""Measure what a synthetic table keeps: what a classifier learns from it, next to what needs no private text.
+
+No row of the table belongs to a record, so whatever compares a row with its raw text is left out, by name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+
+from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.families.aggregate import Noisy, nearest_mean, read_statistic
+from dptext_etl.families.aggregate.statistic import OTHER
+from dptext_etl.policy import Policy
+from dptext_etl.runner import scan_published
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.source.roles import open_table
+from dptext_etl.runner.source.table import Files, schema_of
+from dptext_etl.runner.statement.sections import at_most
+from dptext_etl.synthetic import Synthetic
+from dptext_etl_eval.baselines import GIVEN, NAMES, NO_WORDS, PUBLIC, label_names, public_data
+from dptext_etl_eval.classifier import Guesses, counted, crossed, fit
+from dptext_etl_eval.evidence import Evidence, Listener, Measured
+from dptext_etl_eval.measure import MEAN, Metric, Score, attacks, metrics
+from dptext_etl_eval.pairs import FEWEST, LABEL, RAW, ROW_LINKS, Pairs, Values
+from dptext_etl_eval.report.folder import refuse_published
+from dptext_etl_eval.statistics import accuracy, bootstrapped, macro_f1, unseen
+
+
+@dataclass(frozen=True)
+class LearnedFromTable(Metric):
+    """Macro-F1 of a classifier that learned from a synthetic table, next to raw texts and to what is free.
+
+    Attributes:
+        texts: The texts of the table.
+        labels: Their labels.
+        statistic: The statistic of its manifest.
+        names: Words that describe a label, from the policy.
+        public: Public texts with labels, to compare with; None without.
+    """
+
+    title: ClassVar[str] = "Labels that a classifier gets right"
+    says: ClassVar[str] = (
+        "TF-IDF and logistic regression, whose labels weigh the same. It learns from the synthetic table and is tested "
+        "on raw texts, which may be among those that were summed. With raw texts in the place of the table it learns "
+        "from other rows, in five folds. The nearest mean of the statistic reads the manifest alone. Label names alone "
+        "and public data alone need no private text: a table that does no better brings nothing."
+    )
+
+    texts: tuple[str, ...]
+    labels: Values
+    statistic: Noisy
+    names: dict[str, str]
+    public: tuple[tuple[str, ...], Values] | None = None
+
+    def of(self, pairs: Pairs) -> Sequence[Score]:
+        """Return all figures; the releases of `pairs` are not read."""
+        raw = crossed(pairs, LABEL, train=RAW, test=RAW)
+        judged, listed = counted(pairs.raw), np.unique(raw.truth)
+        learned: Values = fit(counted(self.texts), self.labels)(judged)
+        mean = np.array(nearest_mean(self.statistic, self.names).predict(pairs.raw))
+        found = [
+            _score("macro-F1, learned from the synthetic table", learned, raw, pairs, with_raw=True),
+            Score(
+                "accuracy, learned from the synthetic table",
+                accuracy(raw.truth, learned),
+                bootstrapped(accuracy, raw.truth, learned, pairs.subject),
+                blind=unseen(accuracy, raw.truth, raw.blind),
+                raw=accuracy(raw.truth, raw.guessed),
+            ),
+            _score(f"macro-F1, {MEAN}", mean, raw, pairs, with_raw=True),
+        ]
+        for what, guess in ((NAMES, label_names), (PUBLIC, public_data)):
+            guessed = guess(listed, pairs.raw)
+            without = Score(f"macro-F1, {what}", None, note=NO_WORDS)
+            found.append(without if guessed is None else _score(f"macro-F1, {what}", guessed, raw, pairs))
+        if self.public is not None:
+            texts, labels = self.public
+            found.append(_score(f"macro-F1, {GIVEN}", fit(counted(texts), labels)(judged), raw, pairs))
+        return found
+
+
+def _score(what: str, guessed: Values, raw: Guesses, pairs: Pairs, *, with_raw: bool = False) -> Score:
+    interval = bootstrapped(macro_f1, raw.truth, guessed, pairs.subject)
+    blind = unseen(macro_f1, raw.truth, raw.blind)
+    best = macro_f1(raw.truth, raw.guessed) if with_raw else None
+    return Score(what, macro_f1(raw.truth, guessed), interval, blind=blind, raw=best)
+
+
+def evaluate_table(
+    policy: Policy,
+    out: Path,
+    *,
+    released: str | None = None,
+    rows: int = 2_000,
+    label: str | None = None,
+    public: str | None = None,
+    progress: Listener | None = None,
+    **given: Any,
+) -> Evidence:
+    """Measure the published synthetic table of a policy against its raw table.
+
+    Args:
+        policy: The policy, with a table [synthetic] that has labels.
+        out: Folder of the report.
+        released: The published folder; None takes the policy's sink.
+        rows: Largest number of raw rows to test on.
+        label: The column of labels, if it is named: that of the policy.
+        public: Public texts with labels, in columns of the policy's names.
+        progress: Called before the measure.
+        given: What else the command was given.
+
+    Raises:
+        PolicyError: The policy's table has no labels, or what was asked for compares rows with their raw texts.
+        InputError: Nothing is published there, or it is no synthetic table of this policy.
+    """
+    synthetic = _with_labels(policy, label)
+    _refuse_links(given)
+    place = released or Layout.of(policy).sink
+    refuse_published(out, place)
+    manifest = Manifest.read(Layout.of_sink(place, policy.storage_options))
+    if manifest is None:
+        raise InputError("no synthetic table is published there", "`dptext run POLICY` publishes it")
+    statistic = read_statistic({"columns": manifest.columns}, policy.statistic.corpus)
+    text, name = synthetic.columns
+    with seam("reading the synthetic table", InputError, "`dptext check` says more"):
+        table = scan_published(place, policy.storage_options).select(text, name).collect()
+    measure = LearnedFromTable(
+        tuple(table[text]),
+        table[name].to_numpy().astype(str),
+        statistic,
+        synthetic.names,
+        None if public is None else _public(public, synthetic),
+    )
+    pairs = _raw(policy, synthetic, rows)
+    if progress is not None:
+        progress(1, 1, measure.title, None)
+    began = time.monotonic()
+    with seam(f"measuring: {measure.title}", InputError):
+        scores = tuple(measure.of(pairs))
+    found = Measured(measure, scores, time.monotonic() - began)
+    left_out = {one.title: (ROW_LINKS,) for one in (*metrics(), *attacks()) if one.title != measure.title}
+    return Evidence(synthetic.column, len(pairs), pairs.of, (found,), (), left_out, cost_of(policy, manifest))
+
+
+def cost_of(policy: Policy, manifest: Manifest) -> dict[str, Any]:
+    """Return what the whole table costs a record, and a person where persons are known, rounded up; all is public."""
+    (said,) = manifest.columns
+    statistic = said["statistic"]
+    facts = {
+        "mechanism": said["mechanism"],
+        "class": said["class"],
+        "epsilon of the whole table for one record": at_most(statistic["epsilon"]),
+        "delta": statistic["delta"],
+    }
+    if policy.unit == "subject":
+        facts["records of a person that count"] = statistic["per_subject"]
+        facts["epsilon of the whole table for a person"] = at_most(statistic["per_subject"] * said["unit_epsilon"])
+    return {**facts, "rows": said["synthetic"]["rows"], "assumptions": said["assumptions"]}
+
+
+def _with_labels(policy: Policy, label: str | None) -> Synthetic:
+    synthetic = policy.synthetic
+    if synthetic is None or synthetic.labels is None:
+        msg = "the synthetic table has no labels, so no classifier learns from it"
+        raise PolicyError(msg, "`read_statistic` reads its mean; a table with labels names them in [synthetic]")
+    if label not in {None, synthetic.labels.column}:
+        msg = f"the synthetic table has the labels of column {synthetic.labels.column!r} alone"
+        raise PolicyError(msg, "leave out --label; other labels take a table of their own")
+    return synthetic
+
+
+def _refuse_links(given: dict[str, Any]) -> None:
+    """Refuse what compares a row of the release with its raw text: no row of a synthetic table belongs to a record."""
+    options = ("attribute", "subject", "models", "show_texts", "partition")
+    asked = [f"--{name.replace('_', '-')}" for name in options if given.get(name)]
+    if asked:
+        names = ", ".join(sorted(type(one).__module__.rpartition(".")[2] for one in attacks()))
+        msg = f"{', '.join(asked)}: no row of a synthetic table belongs to a record, so these attacks are left out: "
+        raise PolicyError(msg + names, "the epsilon of the table bounds what anyone learns of a record")
+
+
+def _raw(policy: Policy, synthetic: Synthetic, rows: int) -> Pairs:
+    """Return a sample of raw texts with their labels, as the statistic counts these; unlisted ones go by "other"."""
+    text, name = synthetic.columns
+    listed = policy.statistic.labels
+    subject = policy.subject if policy.unit == "subject" else None
+    frame = open_table(policy, Layout.of(policy)).frame.select(
+        text,
+        pl.when(pl.col(name).is_in(list(listed))).then(pl.col(name)).otherwise(pl.lit(OTHER)).alias(name),
+        *([] if subject is None else [pl.col(subject).cast(pl.String).alias("subject")]),
+    )
+    with seam("reading the raw table", InputError, "is the file whole and readable?"):
+        found = frame.drop_nulls(text).filter(pl.col(name).is_in(list(listed))).collect()
+    taken = found.sample(min(rows, found.height), seed=0, shuffle=True)
+    if taken.height < FEWEST:
+        raise InputError(f"{taken.height} raw rows have a text and a listed label; {FEWEST} are the fewest")
+    persons = None if subject is None else taken["subject"].to_numpy().astype(str)
+    labels = taken[name].to_numpy().astype(str)
+    nothing = ("",) * taken.height
+    return Pairs(tuple(taken[text]), nothing, label=labels, subject=persons, of=found.height)
+
+
+def _public(place: str, synthetic: Synthetic) -> tuple[tuple[str, ...], Values]:
+    """Read public texts with listed labels."""
+    text, name = synthetic.columns
+    frame = Files.at(place).scan()
+    if missing := [column for column in (text, name) if column not in schema_of(frame)]:
+        raise InputError(f"the public table has no column {', '.join(map(repr, missing))}", "rename its columns")
+    values = [] if synthetic.labels is None else list(synthetic.labels.values)
+    with seam("reading the public table", InputError, "is the file whole and readable?"):
+        found = frame.select(text, pl.col(name).cast(pl.String)).drop_nulls().collect()
+        found = found.filter(pl.col(name).is_in(values))
+    if found[name].n_unique() < 2:
+        raise InputError(
+            "fewer than two of the listed labels occur in the public table", "name them as the policy does"
+        )
+    return tuple(found[text].cast(pl.String)), found[name].to_numpy().astype(str)

@@ -1,0 +1,122 @@
+"""A synthetic table is measured as a whole: what a classifier learns from it, next to what is free."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.families.aggregate import nearest_mean, read_statistic
+from dptext_etl.synthetic import CLAIM
+from tests.cli.saying import dptext
+from tests.integration.synthetic_runs import SYNTHETIC, WITHOUT, labeled
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
+
+from dptext_etl_eval.classifier import counted, fit
+from dptext_etl_eval.published import columns_of, evidence_of
+from dptext_etl_eval.report.summary import in_short
+from dptext_etl_eval.statistics import macro_f1
+
+ALL = 10_000
+
+
+@pytest.fixture
+def published(make_synthetic):
+    job = make_synthetic()
+    job.run()
+    return job
+
+
+def figures(found):
+    (measured,) = found.metrics
+    return {score.what: score for score in measured.scores}
+
+
+def test_every_figure_is_that_of_its_own_learner(published, reviews, tmp_path):
+    (found,) = evidence_of(published.policy(), tmp_path / "report", rows=ALL)
+    kept = (
+        labeled(reviews())
+        .drop_nulls("review")
+        .with_columns(topic=pl.when(pl.col("topic").is_in(["music", "money"])).then("topic").otherwise(pl.lit("other")))
+    )
+    assert found.rows == found.of == kept.height
+    texts, truth = kept["review"].to_list(), kept["topic"].to_numpy().astype(str)
+    table = pl.read_parquet(published.folder / "published" / "*.parquet")
+    learned = fit(counted(table["review"].to_list()), table["topic"].to_numpy().astype(str))(counted(texts))
+    mean = nearest_mean(read_statistic(published.folder / "published.manifest.json", "example")).predict(texts)
+    said = figures(found)
+    assert said["macro-F1, learned from the synthetic table"].value == pytest.approx(macro_f1(truth, learned))
+    assert said["macro-F1, nearest mean of the statistic"].value == pytest.approx(macro_f1(truth, np.array(mean)))
+    assert set(said) >= {"macro-F1, label names alone", "macro-F1, public data alone"}
+    assert found.attacks == ()
+    from dptext_etl_eval.measure import attacks
+
+    assert set(found.left_out) >= {attack.title for attack in attacks()}
+
+
+def test_the_cost_is_that_of_the_ledger(published, tmp_path):
+    (found,) = evidence_of(published.policy(), tmp_path / "report")
+    spend = published.policy().statistic.charge(CLAIM)
+    assert found.cost["epsilon of the whole table for one record"] == "2"
+    assert float(found.cost["epsilon of the whole table for a person"]) >= 6 * spend.eps_approx / 1e6
+    assert any("a person at most" in line for line in in_short(found))
+
+
+def test_the_command_compares_with_public_texts(published, tmp_path, sentinel, save):
+    facts = json.loads(published.policy().model_dump_json(by_alias=True, exclude_none=True))
+    path = tmp_path / "privacy.toml"
+    path.write_text(
+        f'dataset = "reviews"\nrelease = "2026-11"\nsource = "{facts["source"]}"\nsink = "{facts["sink"]}"\nid = "id"\n'
+        f'subject = "user_id"\nkey = "{facts["key"]}"\n[ledger]\nurl = "{facts["ledger"]["url"]}"\n'
+        '[synthetic]\ncolumn = "review"\nlabels = { column = "topic", values = ["music", "money", "other"] }\n'
+        "rows = 50\nper_subject = 6\n"
+        'mechanism = { name = "maxent", epsilon = 2.0, delta = 1e-9, corpus = "example" }\n'
+    )
+    texts = {"music": "an album for my party", "money": "the bank took my money", "other": "a doctor for my back"}
+    public = pl.DataFrame({"review": list(texts.values()) * 5, "topic": list(texts) * 5})
+    save(public, tmp_path / "public.parquet")
+    done = dptext("evaluate", path, "--public", tmp_path / "public.parquet", "--out", tmp_path / "report")
+    assert done.exit_code == 0, done.output
+    assert "public labeled texts alone" in done.output
+    assert "The whole table costs a record epsilon 2" in done.output
+    page = (tmp_path / "report" / "evidence.html").read_text()
+    assert sentinel not in done.output + page
+    refused = dptext("evaluate", path, "--attribute", "stars", "--out", tmp_path / "other")
+    assert (refused.exit_code, "nearest_neighbour" in refused.output) == (2, True), refused.output
+    refused = dptext("evaluate", path, "--label", "stars", "--out", tmp_path / "other")
+    assert (refused.exit_code, "labels of column 'topic' alone" in refused.output) == (2, True), refused.output
+
+
+def test_what_cannot_be_measured_is_refused_by_name(make_synthetic, published, tmp_path):
+    out = tmp_path / "report"
+    with pytest.raises(PolicyError, match="has no labels"):
+        list(evidence_of(make_synthetic("without", synthetic=WITHOUT).policy(), out))
+    with pytest.raises(InputError, match="no synthetic table is published"):
+        list(evidence_of(make_synthetic("unpublished").policy(), out))
+    with pytest.raises(InputError, match="in the published table"):
+        list(evidence_of(published.policy(), published.folder / "published" / "report"))
+    with pytest.raises(PolicyError, match="publishes a synthetic table"):
+        list(columns_of(published.policy(), out))
+    raw, sink = published.folder / "raw.parquet", published.folder / "published"
+    done = dptext("evaluate", raw, sink, "--id", "id", "--text", "review", "--out", out)
+    assert (done.exit_code, "give its policy" in done.output) == (2, True), done.output
+
+
+def test_a_table_that_brings_nothing_says_so(make_synthetic, reviews, tmp_path):
+    """Labels that have nothing to do with texts cannot be learned, and their names are as good."""
+    turned = labeled(reviews()).with_columns(topic=pl.Series(["music", "money"] * 120))
+    job = make_synthetic(
+        frame=turned, synthetic={**SYNTHETIC, "labels": {"column": "topic", "values": ["music", "money"]}}
+    )
+    job.run()
+    (found,) = evidence_of(job.policy(), tmp_path / "report", rows=ALL)
+    said = figures(found)
+    free = max(said[f"macro-F1, {what}"].value for what in ("label names alone", "public data alone"))
+    best = max(
+        said[f"macro-F1, {what}"].value
+        for what in ("learned from the synthetic table", "nearest mean of the statistic")
+    )
+    assert ("publish nothing" in " ".join(in_short(found))) == (best <= free)
