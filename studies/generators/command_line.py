@@ -17,13 +17,21 @@ def command_line() -> str:
     import typer
 
     from dptext_etl.cli.app import app
+    from dptext_etl.errors import EXIT_CODES
 
     top = typer.main.get_command(app)
     lines = [
         "# Command line",
-        "`dptext COMMAND --help` says the same. Exit codes: 0 fine, 2 usage or policy, 3 budget, 4 gate.",
-        "With `--json`, a command that fails prints one object, too, unless it has printed its own: "
-        '`{"error": {"code", "exit_code", "message", "hint"}}`. Codes: `usage`, ' + ", ".join(codes()) + ".",
+        "`dptext COMMAND --help` says the same about a command.",
+        "## Exit codes",
+        table(("exit code", "meaning"), [(f"{code}", said) for code, said in EXIT_CODES.items()]),
+        "## JSON",
+        "With `--json`, stdout holds one object. A command that fails prints one, too, unless it has printed its own: "
+        '`{"error": {"code", "exit_code", "message", "hint", "fields"}}`. `fields` holds the figures and the declared '
+        "names of the message, and is empty where it has none. Codes: " + ", ".join(codes()) + ".",
+        "Amounts are plain floats in the unit that their key names: `eps_pure`, `eps_approx`, and `epsilon` count "
+        'epsilon, `rho` counts rho, `delta` is a delta. An amount without a finite bound is `"inf"`. What is used is '
+        "rounded up, and what is left is rounded down, so that each is a bound.",
     ]
     for words, command in commands(top, ("dptext",)):
         lines += [f"## {' '.join(words)}", inspect.cleandoc(command.help or "").replace("\f", "")]
@@ -39,7 +47,8 @@ def codes() -> list[str]:
     from dptext_etl import errors
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
-    return [f"`{kind.code}`" for kind in kinds if issubclass(kind, errors.DPTextError)]
+    found = [kind.code for kind in kinds if issubclass(kind, errors.DPTextError)]
+    return [f"`{code}`" for code in dict.fromkeys([*found, "interrupted"])]
 
 
 def commands(command: click.Command, words: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], click.Command]]:

@@ -79,7 +79,7 @@ def test_init_replaces_nothing_unless_told(folder):
     key = (folder / "dptext.key").read_bytes()
     (folder / "privacy.toml").write_text("# mine")
     refused = dptext("init", "reviews.parquet")
-    assert refused.exit_code == 2
+    assert refused.exit_code == 5
     assert "--force" in refused.stderr
     assert (folder / "privacy.toml").read_text() == "# mine"
     assert facts("init", "reviews.parquet", "--force")["new_key"] is None
@@ -233,7 +233,7 @@ def test_partitions(folder, small_vectors, reviews, save):
     for partition in ("a", "b"):
         assert facts("run", "privacy.toml", "--partition", partition)["rows"]["new"] == 120
     without = dptext("run", "privacy.toml")
-    assert without.exit_code == 2
+    assert without.exit_code == 5
     assert "--partition" in without.stderr
 
 

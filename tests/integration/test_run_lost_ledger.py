@@ -130,7 +130,7 @@ def test_a_ledger_that_went_on_elsewhere_is_the_same(make_job):
     outcome = CliRunner().invoke(
         app, ["ledger", "verify", "--anchor", forged, "--ledger", str(job.folder / "ledger.db")]
     )
-    assert outcome.exit_code == 2
+    assert outcome.exit_code == 5
     assert "does not hold the anchor of event" in outcome.output
 
 

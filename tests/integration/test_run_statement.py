@@ -54,7 +54,7 @@ def test_a_published_table_alone_says_what_is_missing(policy_of_job):
 
 def test_where_nothing_is_published(tmp_path):
     done = dptext("statement", tmp_path / "nothing")
-    assert done.exit_code == 2
+    assert done.exit_code == 5
     assert "nothing is published there" in done.output
 
 

@@ -177,7 +177,7 @@ def test_the_command_line_plans_runs_checks_and_forgets(make_synthetic, tmp_path
         done = asked(command)
         assert done.exit_code == 0, done.output
     done = asked(["run", str(path), "--engine", "spark"])
-    assert (done.exit_code, "summed in one process" in done.output) == (2, True), done.output
+    assert (done.exit_code, "summed in one process" in done.output) == (5, True), done.output
     done = asked(["statement", policy.sink, "--policy", str(path), "--out", str(tmp_path / "said")])
     assert done.exit_code == 0, done.output
 

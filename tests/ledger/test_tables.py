@@ -240,7 +240,7 @@ def test_a_query_that_cannot_be_answered_quotes_nothing(kit):
         "",
     ):
         done = asked(kit, sql)
-        assert done.exit_code == 2, (sql, done.output)
+        assert done.exit_code == 5, (sql, done.output)
         assert "cannot be answered" in done.output
         assert "findable" not in done.output
         assert "RESERVE" not in done.output
@@ -257,7 +257,7 @@ def test_a_query_names_one_place(kit, tmp_path):
         (["--tables", str(tmp_path)], "has no table event"),
     ):
         done = run(app, ["ledger", "query", "SELECT * FROM event", *options])
-        assert done.exit_code == 2
+        assert done.exit_code == 5
         assert said in str(done.exception) + done.output
 
 

@@ -9,14 +9,13 @@ import typer
 
 from dptext_etl.cli.confirming import Yes, require_confirmation
 from dptext_etl.cli.options import Json, Partition, PolicyFile
+from dptext_etl.errors import UNCHANGED
 
 if TYPE_CHECKING:
     from dptext_etl.runner.publish.forgetting import Forgotten
 
 EXAMPLE = "dptext forget privacy.toml --subject u17"
 KEYS = ("version", "removed", "rows", "versions", "staged", "noted")
-NOTHING = 3
-"""Exit code if no row was taken out."""
 
 
 def forget(
@@ -38,7 +37,7 @@ def forget(
     """Publish a version without some people, retire the older versions in the ledger, and delete their files.
 
     Remove their rows from the source first. Charges stay in the ledger, as HMACs. Records that come back are left out
-    until `dptext ledger readmit` names them. If no row was taken out, the command says so and exits with 3. It cannot
+    until `dptext ledger readmit` names them. If no row was taken out, the command says so and exits with 8. It cannot
     reach copies of readers, or copies in an object store's versioning.
     """
     from dptext_etl.cli.render import terminal
@@ -54,7 +53,7 @@ def forget(
     else:
         _say(done)
     if not done.removed:
-        raise typer.Exit(NOTHING)
+        raise typer.Exit(UNCHANGED)
 
 
 def _say(done: Forgotten) -> None:

@@ -100,9 +100,9 @@ def verify(
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Compute every balance again from the journal and its sealed batches; exit with 2 if anything disagrees."""
+    """Compute every balance again from the journal and its sealed batches; exit with 4 if anything disagrees."""
     from dptext_etl.cli.render import terminal
-    from dptext_etl.errors import LedgerError
+    from dptext_etl.errors import GATE
     from dptext_etl.ledger import Anchor
 
     anchors = [Anchor.parse(text) for text in anchor or ()]
@@ -117,7 +117,7 @@ def verify(
         for problem in report.problems:
             terminal.say(f"  {problem}")
     if not report.ok:
-        raise typer.Exit(LedgerError.exit_code)
+        raise typer.Exit(GATE)
 
 
 @app.command(

@@ -61,7 +61,7 @@ def evaluate(
     texts: the report stays inside the boundary, and no figure decides about a publication. A measure without the column
     that it needs is left out, and the report says so.
 
-    Exits with 2 if the tables do not fit together, whatever the figures say.
+    Exits with 5 if the tables do not fit together, whatever the figures say.
     """
     from dptext_etl.cli import lean
     from dptext_etl.cli.render import terminal
