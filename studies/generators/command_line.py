@@ -12,6 +12,18 @@ if TYPE_CHECKING:
     import click
 
 
+_JSON = (
+    "With `--json`, stdout holds one object. A command that fails prints one, too, unless it has printed its own: "
+    '`{{"error": {{"code", "exit_code", "message", "hint", "fields"}}}}`. `fields` holds the figures and the declared '
+    "names of the message, and is empty where it has none. Codes: {codes}."
+)
+_AMOUNTS = (
+    "Amounts are plain floats in the unit that their key names: `eps_pure`, `eps_approx`, and `epsilon` count epsilon, "
+    '`rho` counts rho, `delta` is a delta. An amount without a finite bound is `"inf"`. What is used is rounded up, and '
+    "what is left is rounded down, so that each is a bound."
+)
+
+
 def command_line() -> str:
     """Return the page of the command line, from the commands themselves."""
     import typer
@@ -26,12 +38,8 @@ def command_line() -> str:
         "## Exit codes",
         table(("exit code", "meaning"), [(f"{code}", said) for code, said in EXIT_CODES.items()]),
         "## JSON",
-        "With `--json`, stdout holds one object. A command that fails prints one, too, unless it has printed its own: "
-        '`{"error": {"code", "exit_code", "message", "hint", "fields"}}`. `fields` holds the figures and the declared '
-        "names of the message, and is empty where it has none. Codes: " + ", ".join(codes()) + ".",
-        "Amounts are plain floats in the unit that their key names: `eps_pure`, `eps_approx`, and `epsilon` count "
-        'epsilon, `rho` counts rho, `delta` is a delta. An amount without a finite bound is `"inf"`. What is used is '
-        "rounded up, and what is left is rounded down, so that each is a bound.",
+        _JSON.format(codes=", ".join(codes())),
+        _AMOUNTS,
     ]
     for words, command in commands(top, ("dptext",)):
         lines += [f"## {' '.join(words)}", inspect.cleandoc(command.help or "").replace("\f", "")]

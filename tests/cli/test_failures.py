@@ -148,9 +148,9 @@ def test_an_exit_code_is_listed_and_belongs_to_one_kind_of_failure():
     [OSError(28, SENTINEL), OSError(122, SENTINEL), RuntimeError("write: No space left on device (os error 28)")],
 )
 def test_a_full_disk_is_one_failure_wherever_it_happens(full):
-    with pytest.raises(errors.DiskError, match="writing the part failed: no space is left") as caught:
-        with errors.seam("writing the part"):
-            raise full
+    said = "writing the part failed: no space is left"
+    with pytest.raises(errors.DiskError, match=said) as caught, errors.seam("writing the part"):
+        raise full
     assert caught.value.__cause__ is None
     assert not errors.is_full(OSError(5, "No space left on device"))
     assert CliRunner().invoke(failing(full), ["work"]).exit_code == errors.DISK

@@ -138,7 +138,7 @@ def test_a_disclosure_that_is_not_allowed(place, frame):
 
 def test_a_disclosure_that_does_not_exist(place, frame):
     done = place.privatize(frame, allow="clustre")
-    assert done.exit_code == 5
+    assert done.exit_code == 2
     assert "cluster" in done.stderr
 
 
@@ -228,7 +228,7 @@ def test_a_ledger_that_is_locked(place, frame, monkeypatch):
     done = place.privatize(frame)
     other.execute("rollback")
     other.close()
-    place.refused(done, "locked")
+    place.refused(done, "locked", code=6)
     assert place.privatize().exit_code == 0
 
 
@@ -260,7 +260,7 @@ def test_a_ledger_that_was_edited(place, frame):
         ]
         file.execute(f"update {name} set {column} = {column} + 1")
     done = place.dptext("ledger", "verify", "--ledger", "ledger.db")
-    assert done.exit_code == 5
+    assert done.exit_code == 4
     assert "does NOT agree" in done.stdout
 
 
@@ -272,7 +272,7 @@ def test_a_disk_that_is_full_while_staging(place, frame, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(pl.DataFrame, "write_parquet", full)
         done = place.privatize()
-    assert (done.exit_code, done.stdout) == (5, "")
+    assert (done.exit_code, done.stdout) == (7, "")
     assert "Hint:" in done.stderr
     assert SENTINEL not in done.output
     before = place.charged()

@@ -100,7 +100,7 @@ def test_a_locked_ledger(job, monkeypatch):
     other.execute("begin immediate")
     with pytest.raises(LedgerError, match="locked") as caught:
         job.run()
-    assert caught.value.exit_code == 5
+    assert caught.value.exit_code == 6
     other.execute("rollback")
     other.close()
     assert job.run().rows["new"] == 240
@@ -153,7 +153,7 @@ def test_a_table_whose_hash_differs(job, small_vectors):
         path.chmod(0o600)
         path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
         done = child(job, "run(policy)")
-        assert done.stdout.startswith("ArtifactError 2")
+        assert done.stdout.startswith("ArtifactError 5")
         assert "Hint" in done.stdout
     finally:
         path.write_bytes(whole)

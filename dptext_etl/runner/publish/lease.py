@@ -76,7 +76,7 @@ def kept_alive(lease: Lease) -> Iterator[None]:
         while not over.wait(max(SECONDS / 8, 0.05)):
             try:
                 lease.renew()
-            except PolicyError as failure:
+            except BusyError as failure:
                 if not isinstance(failure, InputError):  # a store that is away may come back
                     lost.append(failure)
                     return
