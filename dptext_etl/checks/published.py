@@ -1,4 +1,4 @@
-"""Judge a published table without its raw data: `dptext check RELEASED --policy POLICY`.
+"""Judge a published table without its raw data: `dptext check POLICY`.
 
 Anybody who has the policy, its key and its ledger can do so at any time. The pseudo-words of the canaries follow from
 the key. A canary row that was left in shows as a row that no real record paid for.

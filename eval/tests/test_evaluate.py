@@ -3,6 +3,7 @@
 import json
 import re
 import stat
+import sys
 import traceback
 
 import numpy as np
@@ -298,3 +299,12 @@ def test_empty_texts_are_measured():
     assert figures(empty)["Downstream", "accuracy, learned from released texts, tested on raw texts"].value <= 0.7
     with pytest.raises(InputError, match="20 are the fewest"):
         Pairs(raw=("a",) * 3, released=("a",) * 3)
+
+
+def test_missing_libraries_are_named_before_anything_is_read(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    asked = ("absent.parquet", "absent-too.parquet", "--id", "id", "--text", "text")
+    done = dptext("evaluate", *asked, "--out", tmp_path / "report")
+    assert done.exit_code == 5
+    assert "needs sacrebleu" in done.output
+    assert "pip install 'dptext-etl[eval]'" in done.output

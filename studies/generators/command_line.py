@@ -18,9 +18,9 @@ _JSON = (
     "names of the message, and is empty where it has none. Codes: {codes}."
 )
 _AMOUNTS = (
-    "Amounts are plain floats in the unit that their key names: `eps_pure`, `eps_approx`, and `epsilon` count epsilon, "
-    '`rho` counts rho, `delta` is a delta. An amount without a finite bound is `"inf"`. What is used is rounded up, and '
-    "what is left is rounded down, so that each is a bound."
+    "Amounts are plain numbers in the unit that their key names, or `component` next to them: `epsilon` and `eps_pure` "
+    "count epsilon, `rho` counts rho, `delta` is a delta. An amount that is charged is rounded up to a millionth. One "
+    'without a finite bound is `"inf"`.'
 )
 
 

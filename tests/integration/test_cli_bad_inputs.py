@@ -323,7 +323,7 @@ def test_a_policy_that_says_nothing_that_can_be_done(place, command, text, said)
 
 
 def test_a_policy_that_is_not_there(place):
-    for words in (("plan", "absent.toml"), ("run", "absent.toml"), ("check", "published", "--policy", "absent.toml")):
+    for words in (("plan", "absent.toml"), ("run", "absent.toml"), ("check", "absent.toml")):
         place.refused(place.dptext(*words), "dptext init")
 
 
@@ -332,7 +332,7 @@ def test_something_that_is_no_published_table(place, frame):
     assert place.dptext("init", "raw.parquet").exit_code == 0
     place.dptext("ledger", "show", "--ledger", "ledger.db")
     Ledger.open("ledger.db").close()
-    place.refused(place.dptext("check", "nowhere", "--policy", "privacy.toml"))
+    place.refused(place.dptext("check", "privacy.toml", "--released", "nowhere"))
 
 
 def test_a_column_kept_that_is_the_text_itself(place, frame):

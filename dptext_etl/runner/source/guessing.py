@@ -72,7 +72,8 @@ def guess(source: str, id: str | None = None, subject: str | None = None, texts:
     if not ids:
         raise InputError(
             f"none of the {len(schema)} columns of {source} is named like an id, and every record needs one",
-            f'{_HEADER} Name one with `dptext init --id`, or add one: df.with_row_index("id")',
+            f"{_HEADER} Name one with `dptext init --id`. If there is none, take a key of the system that the rows come "
+            "from, or a hash of columns that never change: numbers of rows shift when a table is exported again",
         )
     likely = [name for name in people if name not in {ids[0], *texts} and id_kind(schema[name]) is not None]
     person = subject or next(iter(likely), None)

@@ -68,6 +68,7 @@ def evaluate(
     from dptext_etl.policy import Policy
     from dptext_etl_eval import evaluate as measure
     from dptext_etl_eval import report
+    from dptext_etl_eval.measure import require_libraries
     from dptext_etl_eval.published import columns_of
 
     if models:
@@ -76,6 +77,7 @@ def evaluate(
         need_transformers()
     else:
         lean.without_pandas()
+    require_libraries()
     given = {"label": label, "attribute": attribute, "subject": subject, "rows": rows, "show_texts": show_texts}
     given["models"] = models
     if raw.endswith(".toml"):
