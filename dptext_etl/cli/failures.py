@@ -54,7 +54,7 @@ class Boundary(TyperGroup):
 def described(error: BaseException) -> dict[str, Any]:
     """Return a failure as JSON holds it: code, exit code, message, hint (null if there is none), and fields."""
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        facts = ("interrupted", INTERRUPTED, STOPPED, None, {})
+        facts: tuple[str, int, str, str | None, dict[str, Any]] = ("interrupted", INTERRUPTED, STOPPED, None, {})
     elif isinstance(error, DPTextError):
         facts = (error.code, error.exit_code, error.message, error.hint, error.fields)
     elif is_full(error):

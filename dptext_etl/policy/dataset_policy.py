@@ -19,7 +19,7 @@ from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
 from dptext_etl.policy.fitting import require_fit, require_synthetic, require_unlinkable
 from dptext_etl.policy.paths import anchored
 from dptext_etl.policy.secrets import holds_password, written_out
-from dptext_etl.policy.terms import Cap, DagsterSpec, LedgerSpec, Retention
+from dptext_etl.policy.terms import PLAIN_CSV, Cap, CsvSpec, DagsterSpec, LedgerSpec, Retention
 from dptext_etl.synthetic import Synthetic, no_rows
 from dptext_etl.unlinked import Unlinked, unlinked_of
 
@@ -35,6 +35,7 @@ class Policy(Checked):
         dataset: Name of the dataset.
         release: Name that pins one configuration per column, for all partitions.
         source: File, glob or object-store URL of the raw table (Parquet, CSV, NDJSON); may hold "{partition}".
+        csv: How the source's CSV files are written, if not in UTF-8 with commas.
         sink: Folder or object-store URL of the published table; holds "{partition}" if `source` does.
         id: Column of record ids, unique and without nulls.
         subject: Column of the person behind a record; caps are per subject.
@@ -76,6 +77,7 @@ class Policy(Checked):
     dataset: Name
     release: Name
     source: str
+    csv: CsvSpec = Field(default_factory=CsvSpec, exclude_if=lambda given: given == PLAIN_CSV)
     sink: str
     id: Name
     subject: Name | None = None
