@@ -38,7 +38,7 @@ def columns_of(
     for column, beside in zip(policy.column_policies(), (item.intermediate for item in policy.columns), strict=True):
         name = str(column.column)
         frame, cost = claimed(place, name, policy.storage_options)
-        raw = table(layout.source, layout.storage)
+        raw = Files.find(layout).scan()
         more = {**given, "subject": subject, "id": policy.id, "text": name}
         yield name, join(raw, frame, **more, mechanism=None if column.postprocess else column.mechanism), cost
         if beside is not None:
