@@ -42,6 +42,8 @@ class Policy(Checked):
         normalize: How subjects that are strings are spelled before they are hashed, so that spellings of one person
             share a budget: "nfc", "casefold", "strip". The ledger pins it per scope.
         unit: "subject", or "record" to declare that every record is a unit of its own.
+        ids: What is published of the record ids: "keep" as they are, "drop" nothing, "keyed" a keyed hash, which is
+            stable within a release, and another one in the next.
         keep: Columns that pass in clear.
         strict_columns: Refuse columns that the policy does not name, instead of dropping them.
         key: Reference to the noise secret.
@@ -83,6 +85,7 @@ class Policy(Checked):
     subject: Name | None = None
     normalize: tuple[Normalization, ...] = Field(default=(), exclude_if=lambda given: not given)
     unit: Literal["subject", "record"] = "subject"
+    ids: Literal["keep", "drop", "keyed"] = Field(default="keep", exclude_if=lambda given: given == "keep")
     keep: tuple[Name, ...] = ()
     strict_columns: bool = False
     key: KeyReference

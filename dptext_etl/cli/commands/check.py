@@ -37,9 +37,11 @@ def check(
     from dptext_etl.cli.running import show_gates
     from dptext_etl.policy import Policy
     from dptext_etl.runner.layout import Layout
+    from dptext_etl.runner.publish.own_ids import finder
 
     loaded = Policy.load(policy)
-    verdicts = check_published(released or Layout.of(loaded, partition).sink, loaded)
+    layout = Layout.of(loaded, partition)
+    verdicts = check_published(released or layout.sink, loaded, own_ids=finder(layout.shelf))
     if as_json:
         passed = all(verdict.passed for verdict in verdicts)
         terminal.emit({"passed": passed, "gates": [verdict.as_dict() for verdict in verdicts]})

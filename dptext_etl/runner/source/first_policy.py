@@ -92,7 +92,12 @@ def _csv(found: Guess) -> list[str]:
 
 
 def _roles(found: Guess) -> list[str]:
-    lines = [f"id = {_quoted(found.id)}"]
+    lines = [
+        f"id = {_quoted(found.id)}",
+        '# Published ids: "keep" as they are, "keyed" as a keyed hash that is the same within a release alone, or "drop".',
+        "# Ids that others know (ticket numbers, e-mail addresses) show them whose row it is: take keyed or drop.",
+        'ids = "keep"',
+    ]
     if found.subject is not None:
         lines += [
             "# Whose budget a record takes: caps add up over all records of a subject.",

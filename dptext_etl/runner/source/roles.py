@@ -121,6 +121,12 @@ def published_columns(policy: Policy) -> tuple[str, ...]:
     return (policy.id, *policy.keep, *texts)
 
 
+def shown_columns(policy: Policy) -> tuple[str, ...]:
+    """Return the columns that readers see: those of the published table, but for ids that are dropped."""
+    columns = published_columns(policy)
+    return tuple(name for name in columns if name != policy.id) if policy.ids == "drop" else columns
+
+
 def _as_written(policy: Policy, texts: tuple[str, ...]) -> tuple[str, ...]:
     """Return the columns whose spelling matters: "007" is not 7, and a text of digits is a text."""
     subject = () if policy.subject is None else (policy.subject,)
