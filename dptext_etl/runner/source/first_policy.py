@@ -94,7 +94,7 @@ def _csv(found: Guess) -> list[str]:
 def _roles(found: Guess) -> list[str]:
     lines = [
         f"id = {_quoted(found.id)}",
-        '# Published ids: "keep" as they are, "keyed" as a keyed hash that is the same within a release alone, or "drop".',
+        '# Published ids: "keep" as they are, "keyed" as a keyed hash that is the same within a release, or "drop".',
         "# Ids that others know (ticket numbers, e-mail addresses) show them whose row it is: take keyed or drop.",
         'ids = "keep"',
     ]
