@@ -6,17 +6,36 @@ line, so that the same failure means the same thing everywhere.
 
 from __future__ import annotations
 
+import errno
 import traceback
 from functools import wraps
 from inspect import isgeneratorfunction
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+UNEXPECTED, USAGE, BUDGET, GATE, POLICY, UNAVAILABLE, DISK, UNCHANGED, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 8, 130
+EXIT_CODES = {
+    0: "fine",
+    UNEXPECTED: "unexpected: anything else; without a text of the failure, which could quote data",
+    USAGE: "usage: an unknown option, or options that do not fit together",
+    BUDGET: "budget: a cap does not allow it",
+    GATE: "gate: a check failed, of what was to be published, is published, or of a plan",
+    POLICY: "policy: the policy, a key, an input or the ledger does not allow it",
+    UNAVAILABLE: "busy: a ledger is unavailable, or another run works there; repeat the call",
+    DISK: "disk: no space is left; free some, and repeat the call",
+    UNCHANGED: "unchanged: `dptext forget` took no row out",
+    INTERRUPTED: "interrupted: stopped from the keyboard; repeat the call",
+}
+"""The exit codes of the command line, with their meanings."""
+ROOM = "free some space; what was charged is kept, and the same call goes on from there"
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
+_FULL_SAID = ("No space left on device", "os error 28", "Disk quota exceeded")
 
 
 class DPTextError(Exception):
@@ -25,6 +44,8 @@ class DPTextError(Exception):
     Args:
         message: Says what is wrong, what was given and what is allowed. It never quotes a cell, a token or a secret.
         hint: Says what to do next.
+        fields: The figures and names of the message for programs, such as `{"rows": 24, "column": "user_id"}`. It holds
+            nothing that the message could not hold.
 
     Attributes:
         code: Names the kind of failure in the JSON object of a command that fails under `--json`.
@@ -32,22 +53,30 @@ class DPTextError(Exception):
     """
 
     code = "unexpected"
-    exit_code = 1
+    exit_code = UNEXPECTED
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
+    def __init__(self, message: str, hint: str | None = None, fields: Mapping[str, Any] | None = None) -> None:
         super().__init__(message if hint is None else f"{message}\nHint: {hint}")
         self.message = message
         self.hint = hint
+        self.fields = dict(fields or {})
 
-    def __reduce__(self) -> tuple[type[DPTextError], tuple[str, str | None]]:
-        return type(self), (self.message, self.hint)
+    def __reduce__(self) -> tuple[type[DPTextError], tuple[str, str | None, dict[str, Any]]]:
+        return type(self), (self.message, self.hint, self.fields)
 
 
 class PolicyError(DPTextError):
     """A policy, a parameter or a command cannot be carried out as written."""
 
     code = "policy"
-    exit_code = 2
+    exit_code = POLICY
+
+
+class UsageError(PolicyError):
+    """A command was given options that do not fit together, or an option that cannot be read."""
+
+    code = "usage"
+    exit_code = USAGE
 
 
 class DisclosureError(PolicyError):
@@ -74,6 +103,20 @@ class InputError(PolicyError):
     code = "input"
 
 
+class DiskError(InputError):
+    """A disk has no space left."""
+
+    code = "disk"
+    exit_code = DISK
+
+
+class BusyError(PolicyError):
+    """Another process works there: nothing was written, and the same call can be repeated."""
+
+    code = "busy"
+    exit_code = UNAVAILABLE
+
+
 class LedgerError(PolicyError):
     """A ledger is locked, frozen or of a newer version, or its records do not allow the request."""
 
@@ -84,26 +127,34 @@ class UnavailableLedgerError(LedgerError):
     """A ledger that cannot be used now: nothing was written, and the same call can be repeated."""
 
     code = "unavailable"
+    exit_code = UNAVAILABLE
 
 
-class LockedLedgerError(UnavailableLedgerError):
+class LockedLedgerError(UnavailableLedgerError, BusyError):
     """A ledger in which another writer is busy."""
 
-    code = "busy"
+    code = BusyError.code
+
+
+class FullLedgerError(LedgerError, DiskError):
+    """A ledger whose disk has no space left."""
+
+    code = DiskError.code
+    exit_code = DISK
 
 
 class BudgetError(DPTextError):
     """A release would exceed a cap."""
 
     code = "budget"
-    exit_code = 3
+    exit_code = BUDGET
 
 
 class GateError(DPTextError):
     """A gate stopped a publication."""
 
     code = "gate"
-    exit_code = 4
+    exit_code = GATE
 
 
 class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source"):`)
@@ -129,6 +180,8 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         if kind is None or issubclass(kind, (DPTextError, KeyboardInterrupt, SystemExit, GeneratorExit)):
             return
+        if is_full(exc):
+            self.leave(DiskError(f"{self._action} failed: no space is left on the disk", ROOM))
         self.leave(self._error(f"{self._action} failed ({kind.__name__})", self._hint))
 
     def leave(self, failure: DPTextError) -> NoReturn:
@@ -138,6 +191,13 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
         except DPTextError:
             failure.__context__ = failure.__cause__ = None
             raise
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Return whether an error of the system or of a library means that a disk has no space left."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _FULL
+    return isinstance(error, Exception) and any(said in str(error) for said in _FULL_SAID)
 
 
 def by_place(names: Iterable[str], among: Iterable[str]) -> str:

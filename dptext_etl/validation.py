@@ -27,7 +27,8 @@ class validated(seam):  # noqa: N801  (reads as a statement: `with validated("po
             return
         problems = exc.errors(include_input=False, include_url=False)
         said = "; ".join(_sentence(item["loc"], item["msg"]) for item in problems)
-        self.leave(PolicyError(f"{self._what}: {said}", self._hint))
+        entries = [".".join(map(str, item["loc"])) for item in problems if item["loc"]]
+        self.leave(PolicyError(f"{self._what}: {said}", self._hint, {"entries": entries}))
 
 
 def _sentence(loc: tuple[int | str, ...], said: str) -> str:

@@ -4,6 +4,6 @@ set -euo pipefail
 python "$(dirname "$0")/reviews.py"
 dptext plan privacy.toml
 dptext run privacy.toml
-dptext check published/reviews --policy privacy.toml
+dptext check privacy.toml
 dptext statement privacy.toml --out statement
 dptext ledger remaining --ledger ledger.db

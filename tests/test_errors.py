@@ -17,7 +17,7 @@ def test_message_and_hint():
 
 @pytest.mark.parametrize(
     ("kind", "code"),
-    [(DPTextError, 1), (PolicyError, 2), (InputError, 2), (LedgerError, 2), (BudgetError, 3), (GateError, 4)],
+    [(DPTextError, 1), (PolicyError, 5), (InputError, 5), (LedgerError, 5), (BudgetError, 3), (GateError, 4)],
 )
 def test_exit_codes(kind, code):
     assert kind.exit_code == code

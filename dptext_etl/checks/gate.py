@@ -98,7 +98,8 @@ def require(verdicts: Iterable[Verdict]) -> None:
     if failed:
         said = "; ".join(f"{verdict.name}: {verdict.message}" for verdict in failed)
         hint = "find the defect, mend it, and release under a new name: what is charged stays charged"
-        raise GateError(f"{len(failed)} of {len(verdicts)} gates failed: {said}", hint)
+        fields = {"failed": [verdict.name for verdict in failed], "gates": len(verdicts)}
+        raise GateError(f"{len(failed)} of {len(verdicts)} gates failed: {said}", hint, fields)
 
 
 class Gate(ABC):

@@ -1,4 +1,4 @@
-"""Judge a published table without its raw data: `dptext check RELEASED --policy POLICY`.
+"""Judge a published table without its raw data: `dptext check POLICY`.
 
 Anybody who has the policy, its key and its ledger can do so at any time. The pseudo-words of the canaries follow from
 the key. A canary row that was left in shows as a row that no real record paid for.
@@ -6,7 +6,7 @@ the key. A canary row that was left in shows as a row that no real record paid f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,9 +31,25 @@ Table = str | Path | pl.DataFrame
 
 
 @bare
-def check_published(released: Table, policy: PolicyLike, ledger: Ledger | None = None) -> tuple[Verdict, ...]:
-    """Evaluate every gate that judges published tables."""
+def check_published(
+    released: Table,
+    policy: PolicyLike,
+    ledger: Ledger | None = None,
+    own_ids: Callable[[Path], pl.Series] | None = None,
+) -> tuple[Verdict, ...]:
+    """Evaluate every gate that judges published tables.
+
+    Args:
+        released: The published folder or object-store URL, one of its files, or a table.
+        policy: The policy that it was published under.
+        ledger: The ledger, if it is open already.
+        own_ids: Returns the records' own ids of a published file, where the policy does not publish them
+            (`runner.publish.own_ids.finder`).
+    """
     policy = resolve(policy)
+    if policy.ids != "keep" and (own_ids is None or isinstance(released, pl.DataFrame)):
+        msg = f"with ids = {policy.ids!r} only staging knows whose rows these are"
+        raise InputError(msg, "`dptext check POLICY` finds them there, and judges the published folder")
     with ExitStack() as stack:
         if ledger is None:
             opened = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True)
@@ -53,7 +69,7 @@ def check_published(released: Table, policy: PolicyLike, ledger: Ledger | None =
         search(gates, release)
         with seam("evaluating the gates", GateError):
             for table in tables:
-                _judge(table, gates, policy, None if manifest else published_types(policy))
+                _judge(table, gates, policy, None if manifest else published_types(policy), own_ids)
         return tuple(gate.verdict() for gate in gates)
 
 
@@ -61,10 +77,19 @@ def _is_sink(released: Table) -> TypeGuard[Path]:
     return isinstance(released, Path) and (released.is_dir() or LocalSink.at(released).manifest.is_file())
 
 
-def _judge(table: Table, gates: list[Gate], policy: Policy, types: Mapping[str, str] | None) -> None:
+def _judge(
+    table: Table,
+    gates: list[Gate],
+    policy: Policy,
+    types: Mapping[str, str] | None,
+    own_ids: Callable[[Path], pl.Series] | None,
+) -> None:
     """Show a table to every gate: as it is, or as mechanisms released it, where post-processing came after them."""
     later = any(item.postprocess for item in policy.columns)
-    for number, batch in enumerate(_batches(table, types)):
+    batches = _batches(table, types)
+    if policy.ids != "keep" and own_ids is not None and not isinstance(table, pl.DataFrame):
+        batches = _with_ids(batches, own_ids(Path(table)), policy.id)
+    for number, batch in enumerate(batches):
         released = as_released(batch, policy) if later else batch
         for gate in gates:
             if later and gate.rewritten:
@@ -75,6 +100,19 @@ def _judge(table: Table, gates: list[Gate], policy: Policy, types: Mapping[str, 
             if number == 0:
                 gate.look_at_columns(released.schema)
             gate.feed(released)
+
+
+def _with_ids(batches: Iterator[pl.DataFrame], ids: pl.Series, column: str) -> Iterator[pl.DataFrame]:
+    """Put the records' own ids into batches of a published file, in row order."""
+    start = 0
+    for batch in batches:
+        own = ids.slice(start, batch.height).alias(column)
+        if len(own) != batch.height:
+            break
+        start += batch.height
+        yield batch.select(own, pl.exclude(column))
+    if start != len(ids):
+        raise InputError("a published file and the list of its ids have other lengths", HINT)
 
 
 def _batches(table: Table, types: Mapping[str, str] | None) -> Iterator[pl.DataFrame]:

@@ -29,7 +29,7 @@ from dptext_etl.cli.commands import (
     schema,
     statement,
 )
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import EXIT_CODES, PolicyError
 
 
 class Commands(failures.Boundary):
@@ -75,7 +75,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 fine, 2 usage or policy, 3 budget, 4 gate, 1 anything unexpected.",
+    epilog="Exit codes: " + ", ".join(f"{code} {said.partition(':')[0]}" for code, said in EXIT_CODES.items()) + ".",
 )
 
 

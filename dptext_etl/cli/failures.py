@@ -19,18 +19,11 @@ import click
 from typer.core import TyperGroup
 
 from dptext_etl.cli.render import terminal
-from dptext_etl.errors import DPTextError
+from dptext_etl.errors import INTERRUPTED, ROOM, UNEXPECTED, DiskError, DPTextError, UsageError, is_full
 
-UNEXPECTED = 1
-_CLICKS_OWN = (
-    click.ClickException,
-    click.exceptions.Exit,
-    click.Abort,
-    SystemExit,
-    KeyboardInterrupt,
-    BrokenPipeError,
-)
-_USAGE = {"code": "usage", "hint": "--help says what the command takes"}
+_CLICKS_OWN = (click.ClickException, click.exceptions.Exit, SystemExit, BrokenPipeError)
+FULL = "no space is left on the disk"
+STOPPED = "stopped before its end; the same call goes on from there"
 WHERE = "DPTEXT_TRACEBACK"
 """Environment variable: print file, line and function of every frame of an unexpected failure (no values, no texts)."""
 
@@ -48,7 +41,8 @@ class Boundary(TyperGroup):
             return super().invoke(ctx)
         except _CLICKS_OWN as error:
             if as_json and isinstance(error, click.UsageError):
-                terminal.emit({"error": {**_USAGE, "exit_code": error.exit_code, "message": error.format_message()}})
+                usage = UsageError(error.format_message(), "--help says what the command takes")
+                terminal.emit({"error": described(usage)})
             raise
         except BaseException as error:  # noqa: BLE001  (panics of compiled code are BaseExceptions)
             code = report(error)
@@ -58,14 +52,25 @@ class Boundary(TyperGroup):
 
 
 def described(error: BaseException) -> dict[str, Any]:
-    """Return a failure as JSON holds it: code, exit code, message, and hint (null if there is none)."""
-    if isinstance(error, DPTextError):
-        return {"code": error.code, "exit_code": error.exit_code, "message": error.message, "hint": error.hint}
-    return {"code": DPTextError.code, "exit_code": UNEXPECTED, "message": f"unexpected {_kind(error)}", "hint": None}
+    """Return a failure as JSON holds it: code, exit code, message, hint (null if there is none), and fields."""
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        facts: tuple[str, int, str, str | None, dict[str, Any]] = ("interrupted", INTERRUPTED, STOPPED, None, {})
+    elif isinstance(error, DPTextError):
+        facts = (error.code, error.exit_code, error.message, error.hint, error.fields)
+    elif is_full(error):
+        facts = (DiskError.code, DiskError.exit_code, FULL, ROOM, {})
+    else:
+        facts = (DPTextError.code, UNEXPECTED, f"unexpected {_kind(error)}", None, {})
+    return dict(zip(("code", "exit_code", "message", "hint", "fields"), facts, strict=True))
 
 
 def report(error: BaseException) -> int:
-    """Print one failure on stderr."""
+    """Print one failure on stderr, and return its exit code."""
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        click.echo("Stopped.", err=True)
+        return INTERRUPTED
+    if is_full(error) and not isinstance(error, DPTextError):
+        error = DiskError(FULL, ROOM)
     if isinstance(error, DPTextError):
         click.echo(f"Error: {error}", err=True)
         return error.exit_code

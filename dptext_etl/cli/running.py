@@ -47,11 +47,13 @@ def execute(
     if engine == "polars":
         lean.without_pandas()
     from dptext_etl import engines
+    from dptext_etl.cli.render import amounts
 
     run = _on_spark if engine == "spark" else engines.run
     try:
         with progress_bar() as progress:
             summary = run(policy, partition=partition, accept_lower_cap=accept_lower_cap, progress=progress).as_dict()
+        summary["remaining"] = amounts.balance(summary["remaining"])
     except KeyboardInterrupt:
         terminal.note("stopped: nothing is lost; run the same command again to continue")
         raise

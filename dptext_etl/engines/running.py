@@ -51,7 +51,7 @@ def run(
         Counts, spends, verdicts and the place of the published table.
 
     Raises:
-        PolicyError: The policy cannot be carried out as written (exit code 2); nothing is lost.
+        PolicyError: The policy cannot be carried out as written (exit code 5); nothing is lost.
         BudgetError: Records are over the cap and on_cap is "refuse", or fewer rows than `min_released` would be
             published (exit code 3).
         GateError: A gate failed (exit code 4): nothing is published, charges stay, and the release name is revoked.

@@ -29,6 +29,7 @@ _HOMES = {
     "check_lineage": "lineage",
     "materialize": "launch",
 }
+_NEEDS = ("dagster", "dagster_shared", "matplotlib")
 __all__ = [
     "KeyResource",
     "LedgerResource",
@@ -48,7 +49,15 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] not in _NEEDS:
+            raise
+    from dptext_etl.errors import PolicyError
+    from dptext_etl.extras import install
+
+    raise PolicyError(f"{name} needs Dagster, which is not installed", install("dagster"))
 
 
 def __dir__() -> list[str]:

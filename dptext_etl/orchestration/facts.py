@@ -22,7 +22,7 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner import Manifest, RunSummary, StagedRun
 from dptext_etl.runner.publish.gating import copies_of
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.roles import published_columns
+from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.synthetic import CLAIM
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _number(amount: float | str) -> float | str:
 
 def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Metadata:
     """Return the columns and the origin of each; a column that the policy keeps next to what was made of it, too."""
-    published = set(published_columns(policy))
+    published = set(shown_columns(policy))
     edges = [edge for edge in Lineage.declared(policy).edges if edge.output in published]
     spent = {column.column: column for column in policy.column_policies()}
     columns = []

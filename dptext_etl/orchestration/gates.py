@@ -25,6 +25,7 @@ from dptext_etl.orchestration.resources import Settings, deployed, needed
 from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.own_ids import finder
 
 
 def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
@@ -112,7 +113,8 @@ def _published(policy: Policy, partition: str | None) -> bool:
 def _verdicts(policy: Policy, partition: str | None) -> tuple[Verdict, ...]:
     if not _published(policy, partition):
         raise InputError(*_NOTHING_PUBLISHED)
-    return published.check_published(Layout.of(policy, partition).sink, policy)
+    layout = Layout.of(policy, partition)
+    return published.check_published(layout.sink, policy, own_ids=finder(layout.shelf))
 
 
 def _require(found: CheckResults) -> None:

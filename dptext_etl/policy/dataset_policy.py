@@ -19,7 +19,7 @@ from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
 from dptext_etl.policy.fitting import require_fit, require_synthetic, require_unlinkable
 from dptext_etl.policy.paths import anchored
 from dptext_etl.policy.secrets import holds_password, written_out
-from dptext_etl.policy.terms import Cap, DagsterSpec, LedgerSpec, Retention
+from dptext_etl.policy.terms import PLAIN_CSV, Cap, CsvSpec, DagsterSpec, LedgerSpec, Retention
 from dptext_etl.synthetic import Synthetic, no_rows
 from dptext_etl.unlinked import Unlinked, unlinked_of
 
@@ -35,12 +35,15 @@ class Policy(Checked):
         dataset: Name of the dataset.
         release: Name that pins one configuration per column, for all partitions.
         source: File, glob or object-store URL of the raw table (Parquet, CSV, NDJSON); may hold "{partition}".
+        csv: How the source's CSV files are written, if not in UTF-8 with commas.
         sink: Folder or object-store URL of the published table; holds "{partition}" if `source` does.
         id: Column of record ids, unique and without nulls.
         subject: Column of the person behind a record; caps are per subject.
         normalize: How subjects that are strings are spelled before they are hashed, so that spellings of one person
             share a budget: "nfc", "casefold", "strip". The ledger pins it per scope.
         unit: "subject", or "record" to declare that every record is a unit of its own.
+        ids: What is published of the record ids: "keep" as they are, "drop" nothing, "keyed" a keyed hash, which is
+            stable within a release, and another one in the next.
         keep: Columns that pass in clear.
         strict_columns: Refuse columns that the policy does not name, instead of dropping them.
         key: Reference to the noise secret.
@@ -76,11 +79,13 @@ class Policy(Checked):
     dataset: Name
     release: Name
     source: str
+    csv: CsvSpec = Field(default_factory=CsvSpec, exclude_if=lambda given: given == PLAIN_CSV)
     sink: str
     id: Name
     subject: Name | None = None
     normalize: tuple[Normalization, ...] = Field(default=(), exclude_if=lambda given: not given)
     unit: Literal["subject", "record"] = "subject"
+    ids: Literal["keep", "drop", "keyed"] = Field(default="keep", exclude_if=lambda given: given == "keep")
     keep: tuple[Name, ...] = ()
     strict_columns: bool = False
     key: KeyReference

@@ -50,6 +50,7 @@ def require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked)
         (len(names) > 1, "an unlinked release has one text column: give each column a policy of its own"),
         (COUNT in names, f'the text column must not be called "{COUNT}", which is a column of the form "counts"'),
         (bool(policy.keep), "keep must be empty: other columns would link texts to records"),
+        (policy.ids != "keep", "leave out ids: no ids are published"),
         (policy.incremental, "incremental must be false: a release is one batch; new rows take a new release name"),
         ("{partition}" in policy.source, "a release is one batch: give each partition a release name of its own"),
         (policy.copy_gate_false_alarm is not None, "leave out copy_gate_false_alarm: it counts draws by record"),
@@ -71,6 +72,7 @@ def require_synthetic(policy: Policy, synthetic: Synthetic) -> None:
     one_each = policy.unit == "record" and synthetic.per_subject > 1
     problems = [
         (bool(policy.keep), "keep must be empty: its rows are public texts, which have no other columns"),
+        (policy.ids != "keep", "leave out ids: no ids are published"),
         (policy.incremental, "incremental must be false: a release is one table; new rows take a new release name"),
         ("{partition}" in policy.source, "a release is one table: give each partition a release name of its own"),
         (policy.copy_gate_false_alarm is not None, "leave out copy_gate_false_alarm: no text of a record is released"),

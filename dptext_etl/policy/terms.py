@@ -1,10 +1,10 @@
-"""Define two parts of a policy: the ledger that records spends, and the cap of a unit."""
+"""Define parts of a policy: how CSV files are written, the ledger that records spends, the cap of a unit."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from dptext_etl.policy.checked import Checked, KeyReference, Name
 from dptext_etl.policy.secrets import holds_password
@@ -23,6 +23,42 @@ class DagsterSpec(Checked):
     what: ClassVar[str] = "[dagster]"
 
     tags: dict[str, Any] = Field(default_factory=dict)
+
+
+class CsvSpec(Checked):
+    """Say how the CSV files of the source are written; their first line has the names of the columns.
+
+    Attributes:
+        separator: The character between the fields, such as ";" or a tab.
+        encoding: "utf-8", "utf-16", "cp1252" or "latin-1".
+        quote: The character around fields that hold a separator or a line break; "" where there is none.
+    """
+
+    what: ClassVar[str] = "[csv]"
+
+    separator: str = ","
+    encoding: Literal["utf-8", "utf-16", "cp1252", "latin-1"] = "utf-8"
+    quote: str = '"'
+
+    @field_validator("separator", "quote")
+    @classmethod
+    def _one_character(cls, given: str, info: ValidationInfo) -> str:
+        empty = info.field_name == "quote" and not given
+        if not empty and (len(given) != 1 or not given.isascii() or given.isalnum() or given in "\n\r"):
+            msg = "must be one ASCII character, and no letter, digit or line break"
+            raise ValueError(msg)
+        return given
+
+    @model_validator(mode="after")
+    def _differ(self) -> Self:
+        if self.separator == self.quote:
+            msg = "separator and quote must differ"
+            raise ValueError(msg)
+        return self
+
+
+PLAIN_CSV = CsvSpec()
+"""UTF-8 with commas."""
 
 
 class LedgerSpec(Checked):

@@ -9,7 +9,7 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import IO
 
-from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.errors import BusyError, InputError, seam
 from dptext_etl.files import flush
 
 PRIVATE_FILE = 0o600
@@ -99,7 +99,7 @@ def alone(folder: Path, what: str) -> Iterator[None]:
         else:
             busy = False
         if busy:
-            raise PolicyError(f"another run {what}", "wait for it, or stop it; then run again")
+            raise BusyError(f"another run {what}", "wait for it, or stop it; then run again")
         yield
     finally:
         os.close(descriptor)

@@ -12,6 +12,7 @@ from dptext_etl import objects
 from dptext_etl.checks.sink import MANIFEST, LocalSink
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import PARTITION, Policy
+from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.place import Place
 from dptext_etl.runner.staging_files import Shelf
 
@@ -35,6 +36,7 @@ class Layout:
         storage: Options for object stores, environment references resolved; never printed.
         inside: Place of that folder: the same, or its URL.
         memory: Place inside the boundary that all releases and partitions share.
+        csv: How CSV files of the source are written.
     """
 
     source: str
@@ -44,6 +46,7 @@ class Layout:
     storage: dict[str, Any] = field(repr=False)
     inside: Place = _HERE
     memory: Place = _HERE
+    csv: CsvSpec = PLAIN_CSV
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None = None) -> Layout:
@@ -53,12 +56,12 @@ class Layout:
         sink = _local(policy.sink.replace(PARTITION, partition or "")).rstrip("/")
         inside, storage = _inside(policy, sink, partition), objects.resolved(policy.storage_options)
         memory = _root(policy, _local(policy.sink.replace(PARTITION, "_")))
-        return cls(source, sink, inside.folder, partition, storage, inside, memory)
+        return cls(source, sink, inside.folder, partition, storage, inside, memory, policy.csv)
 
     @classmethod
-    def of_source(cls, source: str) -> Layout:
+    def of_source(cls, source: str, csv: CsvSpec) -> Layout:
         """Return the place of a raw table alone."""
-        return cls(_local(source), "", Path(), None, {})
+        return cls(_local(source), "", Path(), None, {}, csv=csv)
 
     @classmethod
     def of_sink(cls, sink: str, storage_options: dict[str, str]) -> Layout:

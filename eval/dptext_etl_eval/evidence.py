@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dptext_etl.errors import InputError, bare, seam
-from dptext_etl_eval.measure import Attack, Measure, Score, attacks, metrics
+from dptext_etl_eval.measure import Attack, Measure, Score, attacks, metrics, require_libraries
 from dptext_etl_eval.pairs import RAW, RELEASED, Pairs
 
 INSIDE = (
@@ -107,6 +107,7 @@ def evaluate(
     Raises:
         InputError: The label or the attribute has one value only or too many, or a library is missing.
     """
+    require_libraries()
     every: Sequence[Measure] = (*metrics(), *attacks())
     fit = [measure for measure in every if measure.needs <= pairs.has]
     left_out = {measure.title: tuple(sorted(measure.needs - pairs.has)) for measure in every if measure not in fit}

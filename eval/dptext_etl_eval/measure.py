@@ -124,6 +124,19 @@ def _found(group: Literal["metrics", "attacks"], base: type[Found]) -> tuple[Fou
     return tuple(sorted(made, key=lambda measure: (measure.order, measure.title)))
 
 
+_LIBRARIES = ("sklearn", "sacrebleu")
+
+
+def require_libraries() -> None:
+    """Refuse to measure, before the first measure, where a library of the extra "eval" is not installed.
+
+    Raises:
+        InputError: One is not installed; the hint has the command.
+    """
+    for name in _LIBRARIES:
+        library(name)
+
+
 def library(name: str) -> ModuleType:
     """Import a library of the extra "eval".
 
@@ -133,4 +146,4 @@ def library(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise InputError(f"this measure needs {name.partition('.')[0]}", install("eval")) from None
+        raise InputError(f"a measure needs {name.partition('.')[0]}", install("eval")) from None

@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import Policy
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.reading import published_manifest
 from dptext_etl.runner.source.table import Files
 from dptext_etl.synthetic import no_rows
 from dptext_etl_eval.evidence import Evidence, Listener, evaluate
@@ -39,7 +43,9 @@ def columns_of(
     for column, beside in zip(policy.column_policies(), (item.intermediate for item in policy.columns), strict=True):
         name = str(column.column)
         frame, cost = claimed(place, name, policy.storage_options)
-        raw = table(layout.source, layout.storage)
+        if policy.ids != "keep":
+            frame = _with_own_ids(frame, policy, layout)
+        raw = Files.find(layout).scan()
         more = {**given, "subject": subject, "id": policy.id, "text": name}
         yield name, join(raw, frame, **more, mechanism=None if column.postprocess else column.mechanism), cost
         if beside is not None:
@@ -69,6 +75,13 @@ def evidence_of(
         )
     for name, pairs, cost in columns_of(policy, out, **given):
         yield evaluate(pairs, column=name, cost=cost, progress=progress)
+
+
+def _with_own_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout) -> pl.LazyFrame:
+    """Put the records' own ids, which staging holds, into a published table."""
+    manifest = published_manifest(layout)
+    own = pl.concat(own_ids.of_parts(layout.shelf, (part.sha256 for part in manifest.parts)))
+    return frame.collect().select(own.alias(policy.id), pl.exclude(policy.id)).lazy()
 
 
 def table(place: str, storage: dict[str, Any] | None = None) -> Any:

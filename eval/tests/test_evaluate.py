@@ -3,6 +3,7 @@
 import json
 import re
 import stat
+import sys
 import traceback
 
 import numpy as np
@@ -229,7 +230,7 @@ def test_a_report_holds_texts_only_where_they_were_asked_for(tmp_path, shown):
 )
 def test_tables_that_do_not_fit_get_a_sentence(tmp_path, changed, said):
     done = dptext(*saved(tmp_path, changed(table().select("id", "text"))), *NAMED)
-    assert done.exit_code == 2
+    assert done.exit_code == 5
     assert said in done.output
     assert SENTINEL not in done.output
 
@@ -247,13 +248,13 @@ def test_tables_of_nothing_get_a_sentence(tmp_path, raw, released, said):
     words = saved(tmp_path, table().select("id", "text").with_columns(**released))
     table().with_columns(**raw).write_parquet(words[1])
     done = dptext(*words, *NAMED, "--label", "stars")
-    assert (done.exit_code, said in done.output) == (2, True), done.output
+    assert (done.exit_code, said in done.output) == (5, True), done.output
 
 
 def test_a_report_into_a_file_is_refused_before_anything_is_measured(tmp_path):
     words = saved(tmp_path)
     done = dptext(*words[:3], "--out", words[1], *NAMED)
-    assert (done.exit_code, "is a file" in done.output, "1 of" in done.output) == (2, True, False), done.output
+    assert (done.exit_code, "is a file" in done.output, "1 of" in done.output) == (5, True, False), done.output
 
 
 def test_columns_that_say_nothing_get_a_sentence(tmp_path):
@@ -262,7 +263,7 @@ def test_columns_that_say_nothing_get_a_sentence(tmp_path):
     words[1] = tmp_path / "flat.parquet"
     for given, said in ((("--label", "stars"), "has one value"), (("--attribute", "city"), "200 are the most")):
         done = dptext(*words, *NAMED, *given)
-        assert (done.exit_code, said in done.output) == (2, True), done.output
+        assert (done.exit_code, said in done.output) == (5, True), done.output
 
 
 def test_an_error_of_a_library_quotes_no_text(monkeypatch):
@@ -288,7 +289,7 @@ def test_a_report_never_lies_beside_what_is_published(tmp_path):
     words[2] = tmp_path / "sink"
     for folder in ("sink", "sink/report", "sink.versions/report"):
         done = dptext(*words[:3], "--out", tmp_path / folder, *NAMED)
-        assert (done.exit_code, "in the published table" in done.output) == (2, True), done.output
+        assert (done.exit_code, "in the published table" in done.output) == (5, True), done.output
 
 
 def test_empty_texts_are_measured():
@@ -298,3 +299,12 @@ def test_empty_texts_are_measured():
     assert figures(empty)["Downstream", "accuracy, learned from released texts, tested on raw texts"].value <= 0.7
     with pytest.raises(InputError, match="20 are the fewest"):
         Pairs(raw=("a",) * 3, released=("a",) * 3)
+
+
+def test_missing_libraries_are_named_before_anything_is_read(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    asked = ("absent.parquet", "absent-too.parquet", "--id", "id", "--text", "text")
+    done = dptext("evaluate", *asked, "--out", tmp_path / "report")
+    assert done.exit_code == 5
+    assert "needs sacrebleu" in done.output
+    assert "pip install 'dptext-etl[eval]'" in done.output

@@ -12,18 +12,34 @@ if TYPE_CHECKING:
     import click
 
 
+_JSON = (
+    "With `--json`, stdout holds one object. A command that fails prints one, too, unless it has printed its own: "
+    '`{{"error": {{"code", "exit_code", "message", "hint", "fields"}}}}`. `fields` holds the figures and the declared '
+    "names of the message, and is empty where it has none. Codes: {codes}."
+)
+_AMOUNTS = (
+    "Amounts are plain numbers in the unit that their key names, or `component` next to them: `epsilon` and `eps_pure` "
+    "count epsilon, `rho` counts rho, `delta` is a delta. An amount that is charged is rounded up to a millionth. One "
+    'without a finite bound is `"inf"`.'
+)
+
+
 def command_line() -> str:
     """Return the page of the command line, from the commands themselves."""
     import typer
 
     from dptext_etl.cli.app import app
+    from dptext_etl.errors import EXIT_CODES
 
     top = typer.main.get_command(app)
     lines = [
         "# Command line",
-        "`dptext COMMAND --help` says the same. Exit codes: 0 fine, 2 usage or policy, 3 budget, 4 gate.",
-        "With `--json`, a command that fails prints one object, too, unless it has printed its own: "
-        '`{"error": {"code", "exit_code", "message", "hint"}}`. Codes: `usage`, ' + ", ".join(codes()) + ".",
+        "`dptext COMMAND --help` says the same about a command.",
+        "## Exit codes",
+        table(("exit code", "meaning"), [(f"{code}", said) for code, said in EXIT_CODES.items()]),
+        "## JSON",
+        _JSON.format(codes=", ".join(codes())),
+        _AMOUNTS,
     ]
     for words, command in commands(top, ("dptext",)):
         lines += [f"## {' '.join(words)}", inspect.cleandoc(command.help or "").replace("\f", "")]
@@ -39,7 +55,8 @@ def codes() -> list[str]:
     from dptext_etl import errors
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
-    return [f"`{kind.code}`" for kind in kinds if issubclass(kind, errors.DPTextError)]
+    found = [kind.code for kind in kinds if issubclass(kind, errors.DPTextError)]
+    return [f"`{code}`" for code in dict.fromkeys([*found, "interrupted"])]
 
 
 def commands(command: click.Command, words: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], click.Command]]:

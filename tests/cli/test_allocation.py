@@ -38,7 +38,7 @@ def test_explain_without_allocation_has_none(small_vectors):
 @pytest.mark.parametrize("scores", ["nonsense", "", "ic,ic"])
 def test_scores_that_are_none_are_refused_by_name(scores):
     done = dptext("explain", "custext", "--allocation", scores)
-    assert done.exit_code == 2
+    assert done.exit_code == 5
     assert "Hint:" in done.stderr
 
 
@@ -51,7 +51,7 @@ def test_scores_that_are_none_are_refused_by_name(scores):
 )
 def test_a_mechanism_whose_budget_cannot_be_divided_says_why(name, said):
     done = dptext("explain", name, "--allocation", "ic")
-    assert done.exit_code == 2
+    assert done.exit_code == 5
     assert said in done.stderr
 
 
@@ -132,5 +132,5 @@ def test_an_entry_is_written_as_in_a_policy_or_as_json(small_vectors):
     written = [facts(*named, "-p", f"allocation={entry}")["configuration"]["allocation"] for entry in ENTRIES]
     assert written == [{"template": ["2.0", "1.0"], "total": "9.0"}] * 2
     done = dptext(*named, "-p", "allocation={total: 9")
-    assert done.exit_code == 2
+    assert done.exit_code == 5
     assert "write it as in a policy" in done.stderr

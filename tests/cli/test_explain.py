@@ -110,7 +110,7 @@ def test_explain_says_what_each_length_gives(word_mechanism):
 def test_what_has_no_theorem_is_refused_with_the_reason_and_what_has_one(given, said, instead):
     name, *parameters = given
     done = dptext("explain", name, *(word for item in parameters for word in ("-p", item)))
-    assert done.exit_code == 2
+    assert done.exit_code == 5
     assert said in done.stderr
     assert instead in done.stderr
     assert f"Hint: parameters of {name}" in done.stderr

@@ -1,6 +1,7 @@
 """Nothing but our own sentences leaves a command that fails: no library's text, no argument, no local."""
 
 import json
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -44,7 +45,7 @@ def failing(error):
         (UnicodeDecodeError("utf-8", SENTINEL.encode(), 0, 1, SENTINEL), "UnicodeDecodeError"),
         (ExceptionGroup(SENTINEL, [ValueError(SENTINEL)]), "ExceptionGroup"),
         (MemoryError(SENTINEL), "MemoryError"),
-        (OSError(28, SENTINEL, SENTINEL), "OSError (No space left on device)"),
+        (OSError(5, SENTINEL, SENTINEL), "OSError (Input/output error)"),
     ],
 )
 @pytest.mark.parametrize("frames", ["", "1"])
@@ -61,14 +62,20 @@ def test_an_unexpected_failure_says_its_type_only(error, name, frames):
 @pytest.mark.parametrize(
     ("kind", "code"),
     [
-        (errors.PolicyError, 2),
-        (errors.DisclosureError, 2),
-        (errors.KeyReferenceError, 2),
-        (errors.ArtifactError, 2),
-        (errors.InputError, 2),
-        (errors.LedgerError, 2),
+        (errors.PolicyError, 5),
+        (errors.DisclosureError, 5),
+        (errors.KeyReferenceError, 5),
+        (errors.ArtifactError, 5),
+        (errors.InputError, 5),
+        (errors.LedgerError, 5),
+        (errors.UsageError, 2),
         (errors.BudgetError, 3),
         (errors.GateError, 4),
+        (errors.UnavailableLedgerError, 6),
+        (errors.LockedLedgerError, 6),
+        (errors.BusyError, 6),
+        (errors.DiskError, 7),
+        (errors.FullLedgerError, 7),
     ],
 )
 def test_our_errors_say_their_sentence_and_hint(kind, code):
@@ -79,11 +86,15 @@ def test_our_errors_say_their_sentence_and_hint(kind, code):
 @pytest.mark.parametrize(
     ("error", "code", "exit_code", "hint"),
     [
-        (errors.PolicyError("this is so", "do that"), "policy", 2, "do that"),
-        (errors.DisclosureError("this is so"), "disclosure", 2, None),
-        (errors.LockedLedgerError("this is so", "wait"), "busy", 2, "wait"),
+        (errors.PolicyError("this is so", "do that"), "policy", 5, "do that"),
+        (errors.DisclosureError("this is so"), "disclosure", 5, None),
+        (errors.LockedLedgerError("this is so", "wait"), "busy", 6, "wait"),
         (errors.BudgetError("this is so"), "budget", 3, None),
         (errors.GateError("this is so"), "gate", 4, None),
+        (errors.InputError("this is so", fields={"rows": 24}), "input", 5, None),
+        (errors.FullLedgerError("this is so"), "disk", 7, None),
+        (OSError(28, SENTINEL, SENTINEL), "disk", 7, errors.ROOM),
+        (KeyboardInterrupt(SENTINEL), "interrupted", 130, None),
         (ValueError(SENTINEL), "unexpected", 1, None),
     ],
 )
@@ -102,9 +113,11 @@ def test_with_json_stdout_holds_one_object(error, code, exit_code, hint, emits):
     def other() -> None: ...
 
     done = CliRunner().invoke(app, ["work", "--json"])
-    said = "unexpected ValueError" if code == "unexpected" else "this is so"
-    failed = {"error": {"code": code, "exit_code": exit_code, "message": said, "hint": hint}}
-    assert json.loads(done.stdout) == ({"passed": False} if emits else failed)
+    said = {"unexpected": "unexpected ValueError", "interrupted": failures.STOPPED}.get(code, "this is so")
+    said = failures.FULL if isinstance(error, OSError) else said
+    facts = {"code": code, "exit_code": exit_code, "message": said, "hint": hint}
+    facts["fields"] = {"rows": 24} if code == "input" else {}
+    assert json.loads(done.stdout) == ({"passed": False} if emits else {"error": facts})
     assert done.exit_code == exit_code
     assert SENTINEL not in done.output
 
@@ -117,8 +130,35 @@ def test_a_usage_error_is_json_too():
 
 
 def test_every_error_has_a_code_of_its_own():
+    """But for ledgers: that a disk is full, or another process busy, is the same there."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DPTextError)]
-    assert len({kind.code for kind in kinds}) == len(kinds)
+    shared = [errors.FullLedgerError, errors.LockedLedgerError]
+    assert len({kind.code for kind in kinds}) == len(kinds) - len(shared)
+    assert [kind.code for kind in shared] == [errors.DiskError.code, errors.BusyError.code]
+
+
+def test_an_exit_code_is_listed_and_belongs_to_one_kind_of_failure():
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DPTextError)]
+    assert {kind.exit_code for kind in kinds} | {0, errors.UNCHANGED, errors.INTERRUPTED} == set(errors.EXIT_CODES)
+    assert len(set(errors.EXIT_CODES.values())) == len(errors.EXIT_CODES)
+
+
+@pytest.mark.parametrize(
+    "full",
+    [OSError(28, SENTINEL), OSError(122, SENTINEL), RuntimeError("write: No space left on device (os error 28)")],
+)
+def test_a_full_disk_is_one_failure_wherever_it_happens(full):
+    said = "writing the part failed: no space is left"
+    with pytest.raises(errors.DiskError, match=said) as caught, errors.seam("writing the part"):
+        raise full
+    assert caught.value.__cause__ is None
+    assert not errors.is_full(OSError(5, "No space left on device"))
+    assert CliRunner().invoke(failing(full), ["work"]).exit_code == errors.DISK
+
+
+def test_fields_outlive_a_pickle():
+    again = pickle.loads(pickle.dumps(errors.InputError("this is so", "do that", {"rows": 3})))
+    assert (again.message, again.hint, again.fields) == ("this is so", "do that", {"rows": 3})
 
 
 def test_usage_errors_exit_with_2():

@@ -1,5 +1,6 @@
 """Help is complete, quick, and the same wherever it is asked for."""
 
+import json
 import subprocess
 import sys
 
@@ -98,6 +99,45 @@ def test_one_concept_has_one_flag():
         assert len(kinds) == 1, (flag, kinds)
 
 
+TAKES_A_POLICY = {"plan", "run", "check", "clean", "forget", "gx-suite", "statement", "evaluate", "audit"}
+REFUSES_POLICIES = {("rehearse",)}
+"""Its --policy names policies whose raw tables are refused; it runs none."""
+
+
+def test_a_policy_is_an_argument_everywhere():
+    found = {}
+    for words, one in ALL.items():
+        for item in one.params:
+            if "POLICY" in (item.metavar or "") or item.name == "policy":
+                found[words] = item
+    assert set(found) == {
+        words
+        for words in ALL
+        if words[0] in TAKES_A_POLICY or words[0] == "ledger" or words in REFUSES_POLICIES | {("train", "rewriter")}
+    }
+    for words, item in found.items():
+        if words not in REFUSES_POLICIES:
+            assert item.param_type_name == "argument", words
+            assert item.metavar.split("|").count("POLICY") == 1, words
+
+
+def test_a_ledger_is_named_by_a_policy_or_a_url(tmp_path):
+    for words, one in ALL.items():
+        if words[0] != "ledger":
+            continue
+        options = [word for item in one.params if item.required for word in _filled(item)]
+        for more, said in (([], "POLICY or --ledger"), (["absent.toml"], "absent.toml cannot be read")):
+            done = CliRunner().invoke(app, [*words, *options, *more, "--json"])
+            failed = json.loads(done.stdout)["error"]
+            assert said in failed["message"] or said.split()[0] in failed["hint"], (words, failed)
+            assert done.exit_code == (5 if more else 2), words
+
+
+def _filled(item):
+    value = item.type.choices[0] if hasattr(item.type, "choices") else "x"
+    return [value] if item.param_type_name == "argument" else [item.opts[0], value]
+
+
 def test_run_publishes_and_privatize_does_not():
     assert not [words for words in ALL if any("privatize" in word for word in words)]
     from dptext_etl import orchestration, polars, spark
@@ -126,7 +166,8 @@ def test_facts_come_as_json_too(words):
 
 
 def test_exit_codes_are_said():
-    assert "0 fine, 2 usage or policy, 3 budget, 4 gate" in " ".join(CliRunner().invoke(app, ["--help"]).output.split())
+    said = " ".join(CliRunner().invoke(app, ["--help"]).output.split())
+    assert "0 fine, 1 unexpected, 2 usage, 3 budget, 4 gate, 5 policy, 6 busy, 7 disk, 8 unchanged, 130 inter" in said
 
 
 def test_paragraphs_flow():

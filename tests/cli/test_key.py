@@ -32,7 +32,7 @@ def test_a_key_is_never_overwritten(tmp_path):
     assert dptext("key", "new", path).exit_code == 0
     before = path.read_bytes()
     done = dptext("key", "new", path)
-    assert done.exit_code == 2
+    assert done.exit_code == 5
     assert "Hint:" in done.stderr
     assert before.decode().strip() not in done.output
     assert path.read_bytes() == before
@@ -40,7 +40,7 @@ def test_a_key_is_never_overwritten(tmp_path):
 
 def test_a_key_needs_a_folder(tmp_path):
     done = dptext("key", "new", tmp_path / "nowhere" / "noise.key")
-    assert done.exit_code == 2
+    assert done.exit_code == 5
     assert "Hint:" in done.stderr
 
 

@@ -126,7 +126,7 @@ def test_other_parameters_are_refused(given, said):
 @pytest.mark.parametrize("epsilon", ["0", "-1", "nan", "inf", "two"])
 def test_epsilons_that_mean_nothing_are_refused(epsilon):
     done = dptext("explain", "custext", "-p", f"epsilon={epsilon}")
-    assert done.exit_code == 2
+    assert done.exit_code == 5
     assert "custext: epsilon:" in done.stderr
     assert "Hint: parameters of custext" in done.stderr
 
@@ -134,7 +134,7 @@ def test_epsilons_that_mean_nothing_are_refused(epsilon):
 def test_unknown_mechanisms_are_told_what_there_is():
     for command in ("explain", "preview"):
         done = dptext(command, "no_such")
-        assert done.exit_code == 2
+        assert done.exit_code == 5
         assert "custext" in done.stderr
         assert "Hint:" in done.stderr
 

@@ -31,7 +31,7 @@ def test_every_mechanism_has_a_preview_or_says_what_it_lacks(name, monkeypatch):
     monkeypatch.setattr(language_model, "_downloaded", None)
     done = dptext("preview", name, "--public-text", "the good hotel was clean", "--epsilon", 3, "--json")
     if done.exit_code:
-        assert done.exit_code == 2
+        assert done.exit_code == 5
         said, hint = done.stderr.splitlines()
         assert "needs a language model" in said or "is not installed" in said
         assert hint.startswith("Hint: ")
@@ -116,5 +116,5 @@ def test_a_preview_of_a_model_that_fails_shows_no_random_words(monkeypatch):
     DPMLM(epsilon=10.0, model="example-masked").scorer()  # built while the model is whole
     monkeypatch.setattr(MaskedModel, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("inside")))
     done = dptext("preview", "dpmlm", "-p", "model=example-masked")
-    assert done.exit_code == 2
+    assert done.exit_code == 5
     assert "fails on public texts" in done.stderr

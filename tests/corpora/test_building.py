@@ -121,7 +121,7 @@ def test_the_commands_build_show_and_calibrate(table: Path, tmp_path: Path) -> N
     out = tmp_path / "made"
     asked = ["corpus", "build", str(table), "--out", str(out), "--texts", "1500", "--json"]
     refused = CliRunner().invoke(app, asked)
-    assert refused.exit_code == 2
+    assert refused.exit_code == 5
     assert not out.exists()
     made = CliRunner().invoke(app, [*asked, "--licence", "CC0", "--provenance", "made for tests"])
     assert made.exit_code == 0, made.output
@@ -130,7 +130,7 @@ def test_the_commands_build_show_and_calibrate(table: Path, tmp_path: Path) -> N
     shown = CliRunner().invoke(app, ["corpus", "show", str(out), "--json"])
     assert json.loads(shown.stdout) == facts
     asked = ["corpus", "calibrate", str(out)]
-    assert CliRunner().invoke(app, asked).exit_code == 2
+    assert CliRunner().invoke(app, asked).exit_code == 5
     again = CliRunner().invoke(app, [*asked, str(table), "--label", "label", "--json"])
     assert again.exit_code == 0, again.output
     told = json.loads(again.stdout)
@@ -143,5 +143,5 @@ def test_the_commands_build_show_and_calibrate(table: Path, tmp_path: Path) -> N
 
 def test_a_corpus_of_the_library_is_not_replaced(table: Path) -> None:
     refused = CliRunner().invoke(app, ["corpus", "calibrate", "example", str(table)])
-    assert refused.exit_code == 2
+    assert refused.exit_code == 5
     assert "comes with the library" in refused.output

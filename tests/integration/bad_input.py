@@ -7,7 +7,7 @@ import sys
 import pytest
 
 
-def refused(job, kind, *said, code=2, **changes):
+def refused(job, kind, *said, code=5, **changes):
     """Run and expect a refusal that loses nothing."""
     with pytest.raises(kind) as caught:
         job.run(**changes)

@@ -60,7 +60,7 @@ class Place:
         with Ledger.open(str(self.folder / "ledger.db"), create=False, read_only=True) as ledger:
             return sum(item["records"] - item["aborted"] for item in ledger.show())
 
-    def refused(self, done, *said, code=2):
+    def refused(self, done, *said, code=5):
         """A sentence, a hint, the exit code; no text, no key, nothing charged, nothing published."""
         assert done.exit_code == code, done.output
         if done.stdout:  # of a command with --json
@@ -228,7 +228,7 @@ def test_a_ledger_that_is_locked(place, frame, monkeypatch):
     done = place.privatize(frame)
     other.execute("rollback")
     other.close()
-    place.refused(done, "locked")
+    place.refused(done, "locked", code=6)
     assert place.privatize().exit_code == 0
 
 
@@ -260,7 +260,7 @@ def test_a_ledger_that_was_edited(place, frame):
         ]
         file.execute(f"update {name} set {column} = {column} + 1")
     done = place.dptext("ledger", "verify", "--ledger", "ledger.db")
-    assert done.exit_code == 2
+    assert done.exit_code == 4
     assert "does NOT agree" in done.stdout
 
 
@@ -272,7 +272,7 @@ def test_a_disk_that_is_full_while_staging(place, frame, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(pl.DataFrame, "write_parquet", full)
         done = place.privatize()
-    assert (done.exit_code, done.stdout) == (2, "")
+    assert (done.exit_code, done.stdout) == (7, "")
     assert "Hint:" in done.stderr
     assert SENTINEL not in done.output
     before = place.charged()
@@ -300,7 +300,7 @@ def test_a_table_whose_hash_differs(place, frame):
         table.write_bytes(content)
     assert tables
     done = process("run-table", "raw.parquet", "published", *options, *parameters)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (5, "")
     assert "Hint:" in done.stderr
     assert SENTINEL not in done.stderr
     assert place.charged() == 0
@@ -318,12 +318,12 @@ def test_a_table_whose_hash_differs(place, frame):
 def test_a_policy_that_says_nothing_that_can_be_done(place, command, text, said):
     (place.folder / "privacy.toml").write_text(text)
     done = place.dptext(command, "privacy.toml")
-    assert done.exit_code == 2
+    assert done.exit_code == 5
     assert said in done.stderr
 
 
 def test_a_policy_that_is_not_there(place):
-    for words in (("plan", "absent.toml"), ("run", "absent.toml"), ("check", "published", "--policy", "absent.toml")):
+    for words in (("plan", "absent.toml"), ("run", "absent.toml"), ("check", "absent.toml")):
         place.refused(place.dptext(*words), "dptext init")
 
 
@@ -332,7 +332,7 @@ def test_something_that_is_no_published_table(place, frame):
     assert place.dptext("init", "raw.parquet").exit_code == 0
     place.dptext("ledger", "show", "--ledger", "ledger.db")
     Ledger.open("ledger.db").close()
-    place.refused(place.dptext("check", "nowhere", "--policy", "privacy.toml"))
+    place.refused(place.dptext("check", "privacy.toml", "--released", "nowhere"))
 
 
 def test_a_column_kept_that_is_the_text_itself(place, frame):
@@ -344,7 +344,7 @@ def test_a_changed_text_is_refused(place, frame):
     before = place.charged()
     changed = frame.with_columns(review=pl.lit(f"word {SENTINEL}"))
     done = place.privatize(changed)
-    assert done.exit_code == 2
+    assert done.exit_code == 5
     assert "Hint:" in done.stderr
     assert SENTINEL not in done.output
     assert place.charged() == before

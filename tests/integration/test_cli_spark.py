@@ -87,7 +87,7 @@ def test_a_session_of_its_own(java, job, sentinel):
 def test_without_pyspark(monkeypatch, job):
     monkeypatch.setattr(session, "find_spec", lambda _: None)
     done = CliRunner().invoke(app, ["run", saved(job), "--engine", "spark"])
-    assert done.exit_code == 2
+    assert done.exit_code == 5
     assert "pip install 'pyspark[connect]" in done.stderr
 
 

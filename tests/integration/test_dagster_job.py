@@ -162,7 +162,7 @@ def test_a_fired_gate_stops_the_publication_and_revokes_the_name(job):
     with job.ledger() as ledger:
         assert any(row["burnt"] for row in ledger.show())
     again = materialize(leaky(job.policy()))
-    assert again.exit_code == 2
+    assert again.exit_code == 5
     assert "revoked" in again.runs[0].message
 
 
@@ -185,7 +185,7 @@ def test_nothing_is_published_that_was_not_staged_and_judged(job):
     policy = job.policy()
     with dg.DagsterInstance.ephemeral() as instance:
         early = failure(execute(policy, PUBLISHED, instance=instance))
-        assert early.metadata["exit_code"].value == 2
+        assert early.metadata["exit_code"].value == 5
         assert "nothing is staged" in early.description
         assert execute(policy, STAGED, instance=instance, gates=False).success
         unjudged = failure(execute(policy, PUBLISHED, instance=instance))

@@ -64,7 +64,7 @@ def test_time_partitions_name_the_files(months):
 def test_a_month_without_a_file_is_told(months):
     calendar = dg.MonthlyPartitionsDefinition("2026-04", fmt="%Y-%m", end_date="2026-05")
     summary = materialize(months.policy(), partitions=calendar)
-    assert summary.exit_code == 2
+    assert summary.exit_code == 5
     assert "there is no file" in summary.runs[0].message
 
 

@@ -135,7 +135,7 @@ def test_a_fired_gate(job, materialized, sentinel, capfd):
 def test_a_bad_source(job, materialized, save, sentinel, damage, capfd):
     save(damage(pl.read_parquet(job.folder / "raw.parquet")), job.folder / "raw.parquet")
     refused = materialized()
-    assert refused.exit_code == 2
+    assert refused.exit_code == 5
     assert "Hint:" in refused.runs[0].message
     assert_silent(job, sentinel, capfd)
 

@@ -149,7 +149,7 @@ def test_an_unknown_person_is_an_error_and_changes_nothing(folder):
 def test_nothing_changes_while_one_source_still_holds_the_person(folder):
     before = everything(folder)
     done = dptext("forget", folder, "--subject", "5", "--everywhere", "--yes")
-    assert done.exit_code == 2
+    assert done.exit_code == 5
     assert "the source still holds" in done.stderr
     assert everything(folder) == before
 
@@ -186,10 +186,10 @@ def test_a_policy_of_records_cannot_say_whose_they_are(folder):
     text = (folder / "rows.toml").read_text().replace('subject = "user_id"', 'unit = "record"')
     (folder / "rows.toml").write_text(text)
     refused = dptext("forget", folder, "--subject", "5", "--everywhere", "--yes")
-    assert refused.exit_code == 2
+    assert refused.exit_code == 5
     assert "rows.toml" in refused.stderr
 
 
 @pytest.mark.parametrize("words", [["--dry-run"], ["--out", "x.md"]])
 def test_options_of_everywhere_need_it(folder, words):
-    assert dptext("forget", folder / "unlinked.toml", "--subject", "5", *words).exit_code == 2
+    assert dptext("forget", folder / "unlinked.toml", "--subject", "5", *words).exit_code == 5

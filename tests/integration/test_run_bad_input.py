@@ -100,7 +100,7 @@ def test_a_locked_ledger(job, monkeypatch):
     other.execute("begin immediate")
     with pytest.raises(LedgerError, match="locked") as caught:
         job.run()
-    assert caught.value.exit_code == 2
+    assert caught.value.exit_code == 6
     other.execute("rollback")
     other.close()
     assert job.run().rows["new"] == 240
@@ -153,11 +153,11 @@ def test_a_table_whose_hash_differs(job, small_vectors):
         path.chmod(0o600)
         path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
         done = child(job, "run(policy)")
-        assert done.stdout.startswith("ArtifactError 2")
+        assert done.stdout.startswith("ArtifactError 5")
         assert "Hint" in done.stdout
     finally:
         path.write_bytes(whole)
-    assert ArtifactError.exit_code == 2
+    assert ArtifactError.exit_code == 5
     assert spent(job) == 0
 
 
@@ -212,7 +212,7 @@ def test_mechanisms_and_parameters(job):
     for change in ({"epsilon": 0}, {"epsilon": -1.0}, {"epsilon": float("inf")}, {"name": "absent"}, {"colour": 1}):
         with pytest.raises(PolicyError) as caught:
             job.policy(column=[{**column, "mechanism": {**column["mechanism"], **change}}])
-        assert caught.value.exit_code == 2
+        assert caught.value.exit_code == 5
         assert caught.value.hint
     with pytest.raises(DPTextError, match="cluster"):
         job.policy(column=[{**column, "allow": []}])

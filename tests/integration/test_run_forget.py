@@ -259,7 +259,7 @@ def test_the_commands(job, reviews, save, monkeypatch):
 
     Path("privacy.toml").write_text("".join(f"{name} = {toml(value)}\n" for name, value in policy.items()))
     refused = CliRunner().invoke(app, ["forget", "privacy.toml", "--subject", "u007"])
-    assert refused.exit_code == 2
+    assert refused.exit_code == 5
     assert published(job).height == 240
     said = CliRunner().invoke(app, ["forget", "privacy.toml", "--subject", "u007", "--yes", "--json"])
     assert json.loads(said.output)["removed"] == 6

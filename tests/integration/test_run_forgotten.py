@@ -73,7 +73,7 @@ def test_a_forgotten_record_that_comes_back_is_left_out(job, reviews, save, rele
     assert not published(job) & {*THEIRS}
     place = ("--ledger", str(job.folder / "ledger.db"), "--reason", "came back")
     asked = ("ledger", "readmit", "reviews", *(part for name in THEIRS for part in ("--record", name)), *place)
-    assert CliRunner().invoke(app, asked).exit_code == 2, "asked and not answered"
+    assert CliRunner().invoke(app, asked).exit_code == 5, "asked and not answered"
     said = CliRunner().invoke(app, [*asked, "--yes", "--json"])
     assert json.loads(said.output)["readmitted"] == 6
     back = job.run(release=release, incremental=incremental)

@@ -56,7 +56,7 @@ def test_odd_names_are_quoted(tmp_path, reviews, save):
     assert values["column"][0]["name"] == odd
 
 
-def test_nothing_but_names_and_types_counts(tmp_path, reviews, save):
+def test_no_number_of_a_policy_follows_from_values(tmp_path, reviews, save):
     """Other rows, longer texts, equal ids, nulls: the policy is the same, and the cap is a constant."""
     texts = []
     for place, frame in enumerate(
@@ -99,7 +99,7 @@ def test_what_cannot_be_guessed(tmp_path, reviews, save):
     save(reviews().drop("review", "secret", "note"), tmp_path / "no_text.parquet")
     with pytest.raises(InputError, match="named like a text; columns of strings are column"):
         init(tmp_path / "no_text.parquet")
-    save(reviews().rename({"review": "one", "note": "two"}), tmp_path / "unnamed.parquet")
+    save(reviews(rows=50).rename({"review": "one", "note": "two"}), tmp_path / "unnamed.parquet")
     with pytest.raises(InputError, match="named like a text; columns of strings are column"):
         init(tmp_path / "unnamed.parquet")
     save(reviews().drop("id", "user_id"), tmp_path / "no_id.parquet")

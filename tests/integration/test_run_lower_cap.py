@@ -74,10 +74,10 @@ def test_a_cap_is_set_by_command(ledger):
     job, place = ledger
     asked = ("ledger", "set-cap", "reviews", "--epsilon", 7, "--period", "2026", *place)
     refused = invoke(*asked, input="n\n")
-    assert refused.exit_code == 2
+    assert refused.exit_code == 5
     assert "nothing was changed" in refused.output
     assert "to epsilon 7 (it is eps_pure 1000 now)?" in refused.output
-    assert invoke(*asked).exit_code == 2, "there is no terminal to answer"
+    assert invoke(*asked).exit_code == 5, "there is no terminal to answer"
     told = json.loads(invoke(*asked, "--yes", "--json").stdout)
     expected = {"scope": "dataset:reviews, period 2026", "before": {"eps_pure": 1000.0}, "after": {"eps_pure": 7.0}}
     assert told == expected | {"changed": True}
@@ -89,7 +89,7 @@ def test_a_cap_is_set_by_command(ledger):
     with job.ledger() as book:
         assert book.verify().ok
     other = invoke("ledger", "set-cap", "reviews", "--rho", 2, "--period", "2026", *place, "--yes")
-    assert other.exit_code == 2
+    assert other.exit_code == 5
     assert "is capped on pure, got zcdp" in other.output
 
 
@@ -99,7 +99,7 @@ def test_the_command_line_asks_for_the_lower_cap(ledger, tmp_path):
     path = tmp_path / "privacy.toml"
     path.write_text("\n".join(f"{name} = {_toml(value)}" for name, value in values.items()))
     refused = invoke("run", path)
-    assert refused.exit_code == 2
+    assert refused.exit_code == 5
     assert "--accept-lower-cap" in refused.output
     stopped = invoke("run", path, "--accept-lower-cap")
     assert stopped.exit_code == 3

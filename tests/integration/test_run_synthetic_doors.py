@@ -162,10 +162,10 @@ def test_the_command_line_plans_runs_checks_and_forgets(make_synthetic, tmp_path
         'mechanism = { name = "maxent", epsilon = 2.0, delta = 1e-9, corpus = "example" }\n'
     )
     asked = partial(CliRunner().invoke, app)
-    for command in (["plan", str(path)], ["run", str(path)], ["check", policy.sink, "--policy", str(path)]):
+    for command in (["plan", str(path)], ["run", str(path)], ["check", str(path)]):
         done = asked(command)
         assert done.exit_code == 0, done.output
-    done = asked(["statement", policy.sink, "--policy", str(path), "--out", str(tmp_path / "said")])
+    done = asked(["statement", str(path), "--out", str(tmp_path / "said")])
     assert done.exit_code == 0, done.output
 
 

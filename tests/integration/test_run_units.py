@@ -145,7 +145,7 @@ def test_a_new_subject_column_is_accepted_by_name(make_job, reviews, save):
     assert refused.exit_code == PolicyError.exit_code, "there is no terminal to answer"
     assert "caps lowered by eps_pure 300?" in refused.stderr
     said = dptext(*asked, "--lost", "eps_pure=300", "--yes")
-    assert said["caps"] == {"dataset:reviews, period 2026": {"eps_pure": 700_000_000}}
+    assert said["caps"] == {"dataset:reviews, period 2026": {"eps_pure": 700.0}}
     again = job.run(release="2026-12", subject="email", cap={**CAP, "epsilon": 700.0})
     assert again.rows["new"] == 60
     with pytest.raises(LedgerError, match="pinned as column 'email', got column 'user_id'"):

@@ -326,7 +326,7 @@ def test_the_command_line_runs_checks_and_forgets(make_unlinked, tmp_path):
     )
     done = CliRunner().invoke(app, ["run", str(path)])
     assert done.exit_code == 0, done.output
-    done = CliRunner().invoke(app, ["check", policy.sink, "--policy", str(path)])
+    done = CliRunner().invoke(app, ["check", str(path)])
     assert done.exit_code == 0, done.output
 
 

@@ -97,7 +97,7 @@ def test_the_command_line_says_nothing(project):
         ["plan", policy],
         ["run", policy],
         ["run", policy, "--json"],
-        ["check", str(project / "made/published"), "--policy", policy],
+        ["check", policy, "--released", str(project / "made/published")],
     ]
     commands += [["ledger", what, *ledger, "--json"] for what in ("show", "remaining", "verify", "export")]
     for command in commands:

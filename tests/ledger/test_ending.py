@@ -85,7 +85,7 @@ def test_without_a_yes_nothing_happens(kit, dptext, answer):
     kit.reserve(["a"], cap=9)
     before = kit.ledger.anchor()
     for words in (("revoke", "reviews", "r1"), ("expire", "job"), ("abort", "job")):
-        refused = dptext(*words, "--reason", "x", answer=answer, code=2)
+        refused = dptext(*words, "--reason", "x", answer=answer, code=5)
         assert "this was not confirmed; nothing was changed\nHint: answer y, or give --yes" in refused.output
     assert kit.ledger.anchor() == before
 
@@ -100,9 +100,9 @@ def test_slips_of_the_pen_and_lies_are_refused(kit, dptext):
         (("abort", "jab"), "the ledger knows no job of this name"),
         (("abort", "job"), "the job has committed records: its computation has started"),
     ):
-        assert said in dptext(*words, "--reason", "x", "--yes", code=2).output
+        assert said in dptext(*words, "--reason", "x", "--yes", code=5).output
     for words in (("revoke", "reviews", "r1"), ("expire", "job"), ("abort", "job")):
-        assert "must be short and plain" in dptext(*words, "--reason", "<a text>", "--yes", code=2).output
+        assert "must be short and plain" in dptext(*words, "--reason", "<a text>", "--yes", code=5).output
     assert kit.ledger.anchor() == before
 
 

@@ -167,6 +167,6 @@ def test_what_is_lacking_follows_from_the_statement(statement, said):
 def test_a_file_has_no_roles(tmp_path):
     for url, said in ((str(tmp_path / "l.db"), "has no roles"), ("postgresql://u:secret@h", "names no database")):
         done = CliRunner().invoke(app, ["ledger", "grants", "--role", "writer", "--ledger", url])
-        assert done.exit_code == 2
+        assert done.exit_code == 5
         assert said in done.output
         assert "secret" not in done.output

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from dptext_etl.cli.app import app
+from dptext_etl.cli.render.amounts import public_view
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE, steps
@@ -240,7 +241,7 @@ def test_a_query_that_cannot_be_answered_quotes_nothing(kit):
         "",
     ):
         done = asked(kit, sql)
-        assert done.exit_code == 2, (sql, done.output)
+        assert done.exit_code == 5, (sql, done.output)
         assert "cannot be answered" in done.output
         assert "findable" not in done.output
         assert "RESERVE" not in done.output
@@ -264,7 +265,9 @@ def test_a_query_names_one_place(kit, tmp_path):
 def test_without_a_folder_the_public_view_is_printed(kit, tmp_path):
     kit.reserve(["a"], cap=9)
     run = CliRunner().invoke
-    assert json.loads(run(app, ["ledger", "export", "--ledger", kit.place]).stdout) == kit.ledger.export()
+    printed = json.loads(run(app, ["ledger", "export", "--ledger", kit.place]).stdout)
+    assert printed == public_view(kit.ledger.export())
+    assert printed["amounts"] == "epsilon, rho, delta"
     folder = tmp_path / "tables"
     done = run(app, ["ledger", "export", str(folder), "--ledger", kit.place, "--json"])
     assert json.loads(done.stdout)["tables"] == {"record": 1, "balance": 1, "event": 3, "release": 1, "publication": 0}

@@ -28,7 +28,7 @@ def caught(error):
     return found.value
 
 
-@pytest.mark.parametrize(("error", "code"), [(InputError, 2), (BudgetError, 3), (GateError, 4)])
+@pytest.mark.parametrize(("error", "code"), [(InputError, 5), (BudgetError, 3), (GateError, 4)])
 def test_our_errors_keep_their_sentence_and_exit_code(error, code):
     failure = caught(error("3 rows are wrong", "mend them"))
     assert failure.description == "3 rows are wrong\nHint: mend them"

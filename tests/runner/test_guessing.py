@@ -2,11 +2,12 @@
 
 import tomllib
 
+import polars as pl
 import pytest
 
 from dptext_etl.errors import InputError
 from dptext_etl.runner import init
-from dptext_etl.runner.source.guessing import guess
+from dptext_etl.runner.source.guessing import NO_ONE, guess
 
 TABLE = """\
 ticket,customer,opened,product,message,weight
@@ -47,3 +48,59 @@ def test_named_roles_are_in_the_policy(table):
 def test_a_role_that_a_column_cannot_have_is_refused(table, roles, words):
     with pytest.raises(InputError, match=words):
         guess(table, **roles)
+
+
+TICKETS = 400
+
+
+def tickets(path, *, person="Kunde Größe", extra=None):
+    """400 tickets of 60 people with columns in German, and ids with leading zeros."""
+    rows = {
+        "Ticket Nr": [f"{row:05}" for row in range(TICKETS)],
+        person: [f"K{row * row % 61:03}" for row in range(TICKETS)],
+        "user_timezone": [("Europe/Berlin", "America/Lima", "Asia/Tokyo")[row % 3] for row in range(TICKETS)],
+        "Produkt": [("Lampe", "Schuh", "Uhr", "Tisch")[row % 4] for row in range(TICKETS)],
+        "Inhalt": [f"Die Lampe {row} brummt seit gestern sehr laut" for row in range(TICKETS)],
+        **(extra or {}),
+    }
+    pl.DataFrame(rows).write_csv(path)
+    return str(path)
+
+
+@pytest.mark.parametrize("person", ["Kunde Größe", "Wer"])
+def test_a_person_is_found_by_a_foreign_name_or_by_shape(tmp_path, person):
+    found = guess(tickets(tmp_path / "raw.csv", person=person))
+    assert (found.id, found.subject, found.texts) == ("Ticket Nr", person, ("Inhalt",))
+    assert found.label == ("user_timezone", "column 3")
+    rows = {role: (column, why) for role, column, why in found.rows()}
+    assert "by its name" in rows["person"][1] if person != "Wer" else "by the shape" in rows["person"][1]
+    assert "4 values in 400 rows, 0% null" in rows["left out"][1]
+    assert not any(value in str(found.rows()) for value in ("K0", "Berlin", "Lampe", "brummt"))
+
+
+def test_two_columns_that_look_like_people_are_none(tmp_path):
+    other = {"Bearbeiter": [f"B{row * 7 % 53:03}" for row in range(TICKETS)]}
+    found = guess(tickets(tmp_path / "raw.csv", person="Wer", extra=other))
+    assert found.subject is None
+    assert ("person", "none", "no column looks like one: records stand for themselves") in found.rows()
+
+
+def test_no_one_is_a_choice(tmp_path):
+    assert guess(tickets(tmp_path / "raw.csv"), subject=NO_ONE).subject is None
+
+
+def test_few_rows_say_nothing_about_people(tmp_path):
+    rows = pl.read_csv(tickets(tmp_path / "raw.csv", person="Wer")).head(99)
+    rows.write_parquet(tmp_path / "few.parquet")
+    assert guess(str(tmp_path / "few.parquet"), id="Ticket Nr", texts=["Inhalt"]).subject is None
+
+
+def test_a_name_that_is_a_value_of_its_column_is_not_written(tmp_path):
+    """A file without a header: its first record would be names."""
+    cells = [("zzqone", "zzqtwo is a sentence of a person who writes on")]
+    cells += [(f"zzq{row % 40}", f"sentence {row} of a person who writes on") for row in range(300)]
+    cells += [("zzqone", "sentence of a person who writes on once more")] * 3
+    (tmp_path / "raw.csv").write_text("\n".join(",".join(row) for row in cells))
+    with pytest.raises(InputError) as caught:
+        guess(str(tmp_path / "raw.csv"))
+    assert "zzq" not in str(caught.value)

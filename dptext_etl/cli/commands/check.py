@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dptext_etl.cli.options import Json
+from dptext_etl.cli.options import Json, Partition, PolicyFile
 
-EXAMPLE = "dptext check published/reviews --policy privacy.toml"
+EXAMPLE = "dptext check privacy.toml"
 KEYS = (
     "passed",
     "gates",
@@ -17,15 +16,18 @@ KEYS = (
 
 
 def check(
-    released: Annotated[
-        str,
-        typer.Argument(metavar="RELEASED", help="The published folder or object-store URL, as `dptext run` wrote it."),
-    ],
+    policy: PolicyFile,
     *,
-    policy: Annotated[Path, typer.Option(metavar="POLICY", help="The policy file that it was published under.")],
+    partition: Partition = None,
+    released: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RELEASED", help="The published folder or object-store URL; by default the policy's sink."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate all gates for published tables: files, columns, output words, committed spends, absence of canaries.
+    """Evaluate all gates for a published table: files, columns, output words, committed spends, absence of canaries.
 
     Exits with 4 if a gate fails.
     """
@@ -34,8 +36,12 @@ def check(
     from dptext_etl.cli.render import terminal
     from dptext_etl.cli.running import show_gates
     from dptext_etl.policy import Policy
+    from dptext_etl.runner.layout import Layout
+    from dptext_etl.runner.publish.own_ids import finder
 
-    verdicts = check_published(released, Policy.load(policy))
+    loaded = Policy.load(policy)
+    layout = Layout.of(loaded, partition)
+    verdicts = check_published(released or layout.sink, loaded, own_ids=finder(layout.shelf))
     if as_json:
         passed = all(verdict.passed for verdict in verdicts)
         terminal.emit({"passed": passed, "gates": [verdict.as_dict() for verdict in verdicts]})

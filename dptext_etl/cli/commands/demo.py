@@ -87,6 +87,7 @@ def demo(
 def _release(place: DemoFolder, engine: str, three_forms: Mapping[str, Any]) -> dict[str, Any]:
     """Run both months, and collect facts from the ledger, the gates and the published tables."""
     from dptext_etl.cli.demo.requests import MONTH_ROWS, MONTHS
+    from dptext_etl.cli.render import amounts
     from dptext_etl.ledger import Ledger, Scope
     from dptext_etl.policy import Policy
 
@@ -94,8 +95,8 @@ def _release(place: DemoFolder, engine: str, three_forms: Mapping[str, Any]) -> 
     gates = _with_dagster(place) if engine == "dagster" else _with_run(policy)
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         released, balance, report = (
-            [item for item in ledger.show() if item["dataset"] == policy.dataset],
-            ledger.remaining(Scope.of(policy)).as_dict(),
+            amounts.releases(item for item in ledger.show() if item["dataset"] == policy.dataset),
+            amounts.balance(ledger.remaining(Scope.of(policy)).as_dict()),
             ledger.verify().as_dict(),
         )
     return {

@@ -10,6 +10,7 @@ import typer
 
 from dptext_etl.cli.confirming import Yes, require_confirmation
 from dptext_etl.cli.options import Json, Partition
+from dptext_etl.errors import UNCHANGED
 
 if TYPE_CHECKING:
     from dptext_etl.runner.publish.erasing import Erasure, Place
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 EXAMPLE = "dptext forget privacy.toml --subject u17"
 KEYS = ("version", "removed", "rows", "versions", "staged", "noted")
 """With --everywhere: dry_run, people, places, elsewhere, noted."""
-NOTHING = 3
-"""Exit code if no row was taken out."""
 
 
 def forget(
@@ -52,7 +51,7 @@ def forget(
     """Publish a version without some people, retire the older versions in the ledger, and delete their files.
 
     Remove their rows from the source first. Charges stay in the ledger, as HMACs. Records that come back are left out
-    until `dptext ledger readmit` names them. If no row was taken out, the command says so and exits with 3. It cannot
+    until `dptext ledger readmit` names them. If no row was taken out, the command says so and exits with 8. It cannot
     reach copies of readers, or copies in an object store's versioning.
 
     With --everywhere, the command first shows what it will do. A person whom no ledger knows is an error.
@@ -78,7 +77,7 @@ def forget(
     else:
         _say(done)
     if not done.removed:
-        raise typer.Exit(NOTHING)
+        raise typer.Exit(UNCHANGED)
 
 
 def _say(done: Forgotten) -> None:
@@ -125,7 +124,7 @@ def _everywhere(
         if out is not None:
             terminal.say(f"report: {out}")
     if not any(place.records for place in done.places):
-        raise typer.Exit(NOTHING)
+        raise typer.Exit(UNCHANGED)
 
 
 def _say_everywhere(plan: Erasure) -> None:

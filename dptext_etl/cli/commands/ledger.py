@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli.command import Command, epilog
+from dptext_etl.cli.command import LedgerCommand, epilog
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl
 
 if TYPE_CHECKING:
@@ -17,19 +17,18 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True, help="Make, read, check and repair a ledger: releases, balances, integrity, the public view."
 )
-AMOUNTS = "millionths"
 _NOT_HELD = "the journal does not hold the anchor of event {}: it was cut, rewritten, or is an old copy"
 
 
-@app.command(cls=Command, epilog=epilog("dptext ledger show --ledger ledger.db", ("amounts", "releases")))
+@app.command(cls=LedgerCommand, epilog=epilog("dptext ledger show --ledger ledger.db", ("releases",)))
 def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """List the releases: class, disclosures, records, largest spend of a record. Internal, not for publication."""
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli.render import amounts, terminal
 
     with opened(ledger, id_key) as book:
-        releases = book.show()
+        releases = amounts.releases(book.show())
     if as_json:
-        terminal.emit({"amounts": AMOUNTS, "releases": releases})
+        terminal.emit({"releases": releases})
         return
     columns = (
         "dataset",
@@ -46,7 +45,7 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
     rows = [
         (
             *(item[name] for name in columns),
-            terminal.amount(item["max_eps_pure"]),
+            terminal.number(item["max_eps_pure"]),
             "draws made" if item["expost"] else "worst case",
             f"10^{item['log10_odds']}",
             [f"{version['version']} ({version['rows']:,} rows)" for version in item["published"]],
@@ -57,9 +56,7 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
     terminal.table((*columns, "most per record", "pure caps charge", "odds", "published", "revoked"), rows)
 
 
-@app.command(
-    cls=Command, epilog=epilog("dptext ledger remaining --ledger ledger.db --subject u17", ("amounts", "scopes"))
-)
+@app.command(cls=LedgerCommand, epilog=epilog("dptext ledger remaining --ledger ledger.db --subject u17", ("scopes",)))
 def remaining(
     *,
     ledger: LedgerUrl,
@@ -70,12 +67,12 @@ def remaining(
     as_json: Json = False,
 ) -> None:
     """Show for each scope how much of their cap subjects (or records) have used, and how much is left."""
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli.render import amounts, terminal
 
     with opened(ledger, id_key) as book:
-        scopes = [_balance(book, pinned, subject) for pinned in book.caps()]
+        scopes = [amounts.balance(_balance(book, pinned, subject)) for pinned in book.caps()]
     if as_json:
-        terminal.emit({"amounts": AMOUNTS, "scopes": scopes})
+        terminal.emit({"scopes": scopes})
         return
     for found in scopes:
         terminal.show_balance(found)
@@ -84,7 +81,7 @@ def remaining(
 
 
 @app.command(
-    cls=Command,
+    cls=LedgerCommand,
     epilog=epilog("dptext ledger verify --ledger ledger.db --anchor $(cat safe/anchor)", ("ok", "problems", "counts")),
 )
 def verify(
@@ -100,9 +97,9 @@ def verify(
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Compute every balance again from the journal and its sealed batches; exit with 2 if anything disagrees."""
+    """Compute every balance again from the journal and its sealed batches; exit with 4 if anything disagrees."""
     from dptext_etl.cli.render import terminal
-    from dptext_etl.errors import LedgerError
+    from dptext_etl.errors import GATE
     from dptext_etl.ledger import Anchor
 
     anchors = [Anchor.parse(text) for text in anchor or ()]
@@ -117,11 +114,11 @@ def verify(
         for problem in report.problems:
             terminal.say(f"  {problem}")
     if not report.ok:
-        raise typer.Exit(LedgerError.exit_code)
+        raise typer.Exit(GATE)
 
 
 @app.command(
-    cls=Command,
+    cls=LedgerCommand,
     epilog=epilog("dptext ledger export tables --ledger ledger.db", ("folder", "tables")),
 )
 def export(
@@ -138,11 +135,11 @@ def export(
     The tables record, balance, event, release and publication are internal: ids are keyed hashes, but amounts may
     depend on texts. The public view holds claims and constants, no number that depends on a text.
     """
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli.render import amounts, terminal
 
     with opened(ledger, id_key) as book:
         if directory is None:
-            terminal.emit(book.export())
+            terminal.emit(amounts.public_view(book.export()))
             return
         tables = book.write_tables(directory)
     if as_json:
@@ -153,7 +150,7 @@ def export(
 
 
 @app.command(
-    cls=Command,
+    cls=LedgerCommand,
     epilog=epilog(
         'dptext ledger query "SELECT kind, COUNT(*) AS n FROM event GROUP BY kind" --ledger ledger.db',
         ("columns", "rows"),
@@ -187,15 +184,15 @@ def query(
     from tempfile import TemporaryDirectory
 
     from dptext_etl.cli.render import terminal
-    from dptext_etl.errors import PolicyError
+    from dptext_etl.errors import UsageError
     from dptext_etl.ledger.audit.query import answer
     from dptext_etl.ledger.audit.query import named as tables_in
 
     if (ledger is None) == (tables is None):
-        raise PolicyError("a query reads a ledger or exported tables", "give either --ledger URL or --tables DIR")
+        raise UsageError("a query reads a ledger or exported tables", "give POLICY, --ledger URL, or --tables DIR")
     if tables is not None:
         if named:
-            raise PolicyError("exported tables hold no id key", "give --ledger URL with --id")
+            raise UsageError("exported tables hold no id key", "give POLICY or --ledger URL with --id")
         found = answer(sql, tables)
     else:
         with opened(ledger or "", id_key) as book, TemporaryDirectory(prefix="dptext-ledger-") as folder:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dptext_etl.cli.command import Command, epilog
-from dptext_etl.cli.commands.ledger import AMOUNTS
+from dptext_etl.cli.command import LedgerCommand, epilog
 from dptext_etl.cli.commands.ledger_ending import Reason
 from dptext_etl.cli.commands.ledger_ending import commands as _commands
 from dptext_etl.cli.commands.ledger_keeping import Dataset, loss, said_of, tell
@@ -22,12 +21,11 @@ if TYPE_CHECKING:
 
 commands = _commands
 """All of `dptext ledger`."""
-_MILLION = 1_000_000
 
 
 @commands.command(
     name="set-cap",
-    cls=Command,
+    cls=LedgerCommand,
     epilog=epilog(
         "dptext ledger set-cap reviews --epsilon 700 --period 2026 --ledger ledger.db",
         ("scope", "before", "after", "changed"),
@@ -85,10 +83,10 @@ def set_cap(
 
 @commands.command(
     name="accept-units",
-    cls=Command,
+    cls=LedgerCommand,
     epilog=epilog(
         'dptext ledger accept-units reviews --lost eps_pure=40 --reason "accounts were merged" --ledger ledger.db',
-        ("amounts", "caps", "accepted"),
+        ("caps", "accepted"),
     ),
 )
 def accept_units(
@@ -113,6 +111,7 @@ def accept_units(
     The caps of the dataset are lowered by the amounts that people may have been charged under another name. Subjects,
     columns and spelling of the next run are pinned then.
     """
+    from dptext_etl.cli.render.amounts import each as plain
     from dptext_etl.ledger import Ledger, Scope
     from dptext_etl.ledger.head_files import writing
 
@@ -123,16 +122,18 @@ def accept_units(
         )
         require_confirmation(question, yes=yes)
         with writing(book, Scope(dataset, "all")):
-            caps = book.accept_units(dataset, amounts, reason)
+            caps = plain(book.accept_units(dataset, amounts, reason))
     said = f"records of {dataset} may have other subjects, under new caps ({said_of(caps)}); write these into policies"
-    tell({"amounts": AMOUNTS, "caps": caps, "accepted": dataset}, said, as_json=as_json)
+    tell({"caps": caps, "accepted": dataset}, said, as_json=as_json)
 
 
 def _pinned(caps: list[dict[str, Any]], scope: Scope) -> Mapping[str, float] | None:
     """Return the pinned cap of a scope in units of epsilon, rho and delta, or None."""
+    from dptext_etl.cli.render.amounts import each
+
     for found in caps:
         if f"{found['scope']}, period {found['period']}" == str(scope) and found["measure"] is not None:
-            return {name: limit / _MILLION for name, limit in found["limits"].items()}
+            return each(found["limits"])
     return None
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli.command import Command, epilog
+from dptext_etl.cli.command import LedgerCommand, epilog
 from dptext_etl.cli.commands.ledger import opened
 from dptext_etl.cli.commands.ledger_keeping import Dataset, tell
 from dptext_etl.cli.commands.ledger_keeping import commands as _commands
@@ -23,7 +23,7 @@ Job = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job; `dptex
 Reason = Annotated[str, typer.Option(metavar="WORDS", help="The reason in a few plain words, which the journal keeps.")]
 
 
-@commands.command(cls=Command, epilog=epilog("dptext ledger jobs --ledger ledger.db", ("jobs",)))
+@commands.command(cls=LedgerCommand, epilog=epilog("dptext ledger jobs --ledger ledger.db", ("jobs",)))
 def jobs(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """List the jobs with open reservations, which are neither committed, expired nor given back."""
     from dptext_etl.cli.render import terminal
@@ -40,7 +40,7 @@ def jobs(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
 
 
 @commands.command(
-    cls=Command,
+    cls=LedgerCommand,
     epilog=epilog(
         'dptext ledger revoke reviews 2026-11 --reason "wrong table" --ledger ledger.db',
         ("revoked", "dataset", "records", "published"),
@@ -76,7 +76,7 @@ def revoke(
 
 
 @commands.command(
-    cls=Command,
+    cls=LedgerCommand,
     epilog=epilog(
         'dptext ledger readmit reviews --record r17 --reason "came back with consent" --ledger ledger.db',
         ("dataset", "readmitted"),
@@ -106,7 +106,7 @@ def readmit(
 
 
 @commands.command(
-    cls=Command,
+    cls=LedgerCommand,
     epilog=epilog('dptext ledger expire JOB --reason "will not be run again" --ledger ledger.db', ("job", "expired")),
 )
 def expire(
@@ -126,7 +126,7 @@ def expire(
 
 
 @commands.command(
-    cls=Command,
+    cls=LedgerCommand,
     epilog=epilog('dptext ledger abort JOB --reason "never computed" --ledger ledger.db', ("job", "given_back")),
 )
 def abort(

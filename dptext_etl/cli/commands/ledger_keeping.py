@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dptext_etl.cli.command import Command, epilog
-from dptext_etl.cli.commands.ledger import AMOUNTS, opened
+from dptext_etl.cli.command import LedgerCommand, epilog
 from dptext_etl.cli.commands.ledger import app as _commands
+from dptext_etl.cli.commands.ledger import opened
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl
 
 if TYPE_CHECKING:
@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 
 commands = _commands
 """All commands of `dptext ledger`: those that read (`cli.commands.ledger`), maintain, and end something."""
-_MILLION = 1_000_000
 
 Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dataset in the policies.")]
 
 
-@commands.command(cls=Command, epilog=epilog("dptext ledger init --ledger ledger.db", ("ledger_id", "made")))
+@commands.command(cls=LedgerCommand, epilog=epilog("dptext ledger init --ledger ledger.db", ("ledger_id", "made")))
 def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """Make a ledger, unless there is one already, which then stays unchanged."""
     from dptext_etl.ledger import Ledger
@@ -33,7 +32,7 @@ def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
     tell(found, "made a new ledger" if made else "there is a ledger already; nothing was changed", as_json=as_json)
 
 
-@commands.command(cls=Command, epilog=epilog("dptext ledger migrate --ledger ledger.db", ("from", "to")))
+@commands.command(cls=LedgerCommand, epilog=epilog("dptext ledger migrate --ledger ledger.db", ("from", "to")))
 def migrate(*, ledger: LedgerUrl, as_json: Json = False) -> None:
     """Migrate a ledger from an older schema to the current one, in one transaction; make a copy first."""
     from dptext_etl.ledger import Ledger
@@ -46,7 +45,7 @@ def migrate(*, ledger: LedgerUrl, as_json: Json = False) -> None:
 
 
 @commands.command(
-    cls=Command,
+    cls=LedgerCommand,
     epilog=epilog(
         "dptext ledger grants --role writer --to etl --ledger env:DPTEXT_LEDGER_SECRET_URL | psql", ("grants",)
     ),
@@ -77,7 +76,9 @@ def grants(
     tell({"grants": printed}, printed, as_json=as_json)
 
 
-@commands.command(cls=Command, epilog=epilog("dptext ledger anchor --ledger ledger.db >> safe/anchors", ("anchor",)))
+@commands.command(
+    cls=LedgerCommand, epilog=epilog("dptext ledger anchor --ledger ledger.db >> safe/anchors", ("anchor",))
+)
 def anchor(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """Print the head of the journal for `verify --anchor`; store it where the ledger's operators cannot change it."""
     with opened(ledger, id_key) as book:
@@ -85,7 +86,9 @@ def anchor(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) ->
     tell({"anchor": head}, head, as_json=as_json)
 
 
-@commands.command(cls=Command, epilog=epilog("dptext ledger backup copy.db --ledger ledger.db", ("copy", "anchor")))
+@commands.command(
+    cls=LedgerCommand, epilog=epilog("dptext ledger backup copy.db --ledger ledger.db", ("copy", "anchor"))
+)
 def backup(
     to: Annotated[
         str,
@@ -103,7 +106,7 @@ def backup(
 
 
 @commands.command(
-    cls=Command, epilog=epilog('dptext ledger freeze reviews --reason "restored" --ledger ledger.db', ("frozen",))
+    cls=LedgerCommand, epilog=epilog('dptext ledger freeze reviews --reason "restored" --ledger ledger.db', ("frozen",))
 )
 def freeze(
     dataset: Dataset,
@@ -143,8 +146,8 @@ def freeze(
 
 
 @commands.command(
-    cls=Command,
-    epilog=epilog("dptext ledger thaw reviews --lost eps_pure=40 --ledger ledger.db", ("amounts", "caps", "thawed")),
+    cls=LedgerCommand,
+    epilog=epilog("dptext ledger thaw reviews --lost eps_pure=40 --ledger ledger.db", ("caps", "thawed")),
 )
 def thaw(
     dataset: Dataset,
@@ -165,17 +168,18 @@ def thaw(
 
     Their release names are revoked, and their caps are lowered by the amounts that may have been lost.
     """
+    from dptext_etl.cli.render.amounts import each as plain
     from dptext_etl.ledger import Ledger, Scope
     from dptext_etl.ledger.head_files import remember
 
     amounts = dict(loss(text) for text in lost or ())
     with Ledger.open(ledger, id_key, create=False) as book:
         before = book.frozen()
-        caps = book.thaw(dataset, amounts)
+        caps = plain(book.thaw(dataset, amounts))
         remember(book, Scope(dataset, "all"))
         thawed = sorted({*before} - {*book.frozen()})
     tell(
-        {"amounts": AMOUNTS, "caps": caps, "thawed": thawed},
+        {"caps": caps, "thawed": thawed},
         f"thawed {', '.join(thawed)} under new caps ({said_of(caps)}); "
         "write them into the policies, and new release names",
         as_json=as_json,
@@ -184,10 +188,7 @@ def thaw(
 
 def said_of(caps: Mapping[str, Mapping[str, float]]) -> str:
     """Return lowered caps in words."""
-    said = [
-        f"{scope}: {', '.join(f'{name} {left / _MILLION:g}' for name, left in cap.items())}"
-        for scope, cap in caps.items()
-    ]
+    said = [f"{scope}: {', '.join(f'{name} {left:g}' for name, left in cap.items())}" for scope, cap in caps.items()]
     return "; ".join(said) or "no cap was set"
 
 

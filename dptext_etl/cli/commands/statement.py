@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dptext_etl.cli.options import Json
+from dptext_etl.cli.options import Json, Partition
 
 EXAMPLE = "dptext statement privacy.toml --out statement"
 KEYS = (
@@ -39,10 +39,11 @@ def statement(
         ),
     ],
     *,
-    policy: Annotated[
-        Path | None, typer.Option(metavar="POLICY", help="The policy of RELEASED: its ledger says what was charged.")
+    released: Annotated[
+        str | None,
+        typer.Option(metavar="RELEASED", help="The published folder or object-store URL, if not the policy's sink."),
     ] = None,
-    partition: Annotated[str | None, typer.Option(help="The partition, if the policy cuts its tables.")] = None,
+    partition: Partition = None,
     public: Annotated[
         bool, typer.Option("--public", help="Leave out amounts that depend on texts, for readers outside.")
     ] = False,
@@ -57,13 +58,15 @@ def statement(
     and writes no file.
     """
     from dptext_etl.cli.render import terminal
+    from dptext_etl.errors import UsageError
     from dptext_etl.policy import Policy
     from dptext_etl.runner import statement as stated
 
     is_policy = target.endswith(".toml")
-    named = Path(target) if is_policy else policy
-    loaded = None if named is None else Policy.load(named)
-    found = stated.facts(None if is_policy else target, loaded, partition, public=public)
+    if released is not None and not is_policy:
+        raise UsageError("--released goes with a policy", "write dptext statement POLICY --released RELEASED")
+    loaded = Policy.load(Path(target)) if is_policy else None
+    found = stated.facts(released if is_policy else target, loaded, partition, public=public)
     if as_json:
         terminal.emit(found)
         return

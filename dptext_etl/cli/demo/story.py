@@ -94,7 +94,7 @@ def _money(facts: Mapping[str, Any]) -> None:
             "released by": by,
             "mechanism": f"{release['mechanism']}, {release['class']}, discloses {', '.join(release['disclosures'])}",
             "records": f"{release['committed']:,} committed, {release['canaries']:,} of them planted, never published",
-            "most per record": f"epsilon {terminal.amount(release['max_eps_pure'])} (odds 10^{release['log10_odds']})",
+            "most per record": f"epsilon {terminal.number(release['max_eps_pure'])} (odds 10^{release['log10_odds']})",
             "cap": f"{_amounts(left['limits'])} per {left['unit']}, {left['scope']}",
             "left": "; ".join(f"{name} " + _amounts(at) for name, at in left["left"].items()),
             "left out": f'{facts["left_out"]:,} records over the cap: on_cap = "quarantine"',
@@ -126,4 +126,4 @@ def _bug(stopped: Mapping[str, Any]) -> None:
 
 
 def _amounts(amounts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {terminal.amount(micros)}" for name, micros in amounts.items())
+    return ", ".join(f"{name} {terminal.number(amount)}" for name, amount in amounts.items())

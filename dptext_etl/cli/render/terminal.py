@@ -139,26 +139,19 @@ def _finite(value: Any) -> Any:
 
 
 def show_balance(found: Mapping[str, Any]) -> None:
-    """Print one scope of `Ledger.remaining`: the cap, quantiles of used and left amounts, requested units."""
+    """Print one scope of `render.amounts.balance`: the cap, quantiles of used and left amounts, requested units."""
     unit = found["unit"]
-    limits = ", ".join(f"{name} {amount(limit)}" for name, limit in found["limits"].items())
+    limits = ", ".join(f"{name} {number(limit)}" for name, limit in found["limits"].items())
     capped = f"cap of {limits} per {unit}" if limits else "no cap"
     heading(f"Budget of {found['scope']}: {capped}")
     say(f"{found['units']:,} {unit}s charged, {found['exhausted']:,} at the cap")
     tables = [(f"{name} {word}", at) for word in ("used", "left") for name, at in found[word].items() if at]
     columns = list(dict.fromkeys(place for _, at in tables for place in at))
     if tables:
-        table(("", *columns), [(name, *(amount(at[place]) for place in columns)) for name, at in tables])
-    for number, one in enumerate(found["asked"], start=1):
+        table(("", *columns), [(name, *(number(at[place]) for place in columns)) for name, at in tables])
+    for place, one in enumerate(found["asked"], start=1):
         said = "; ".join(
-            f"{name} " + ", ".join(f"{word} {amount(micros)}" for word, micros in amounts.items())
+            f"{name} " + ", ".join(f"{word} {number(amount)}" for word, amount in amounts.items())
             for name, amounts in one.items()
         )
-        say(f"{unit} {number} of those asked for: {said}")
-
-
-def amount(micros: float | str) -> str:
-    """Write millionths as a plain amount; "inf" stays."""
-    from dptext_etl.guarantee import MICRO
-
-    return micros if isinstance(micros, str) else number(micros / MICRO)
+        say(f"{unit} {place} of those asked for: {said}")

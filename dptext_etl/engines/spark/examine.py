@@ -21,10 +21,12 @@ from dptext_etl.id_forms import IdForm, Normalization, normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.arranging import composites, form_of, pinned_orders
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.identity import refuse_gaps, refuse_repeated
+from dptext_etl.runner.source.incremental import require_plain
 from dptext_etl.runner.source.per_subject import PAIRS, Order, by_digest, sum_of_pairs
 from dptext_etl.runner.source.roles import Roles, Table, wanted_columns
 
@@ -51,7 +53,7 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined
         policy,
         layout,
         check=partial(check, table.frame, policy),
-        without=partial(_unpublished, table.frame, policy, layout),
+        without=partial(_unpublished, table, policy, layout),
         at_most=partial(at_most, table.frame, policy),
     )
 
@@ -80,13 +82,22 @@ def check(rows: DataFrame, policy: Policy) -> int:
     return counts.rows
 
 
-def _unpublished(rows: DataFrame, policy: Policy, layout: Layout, manifest: Manifest) -> tuple[DataFrame, int]:
+def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> tuple[DataFrame, int]:
+    rows = table.frame
     if layout.remote_sink or manifest.file_format != "parquet":
         msg = "an incremental run on Spark can only compare with published parts in local Parquet files"
         raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
-    paths = [f"file://{layout.part(part.path)}" for part in manifest.parts]
+    paths, column = [f"file://{layout.part(part.path)}" for part in manifest.parts], named(policy.id)
+    if policy.ids != "keep":
+        if layout.shelf.remote:
+            msg = f"an incremental run on Spark with ids = {policy.ids!r} needs a folder as staging"
+            raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
+        require_plain(policy, table.schema[policy.id])
+        lists = own_ids.files_of(layout.shelf, (part.sha256 for part in manifest.parts))
+        paths = [f"file://{path.absolute()}" for path in lists]
+        column = named("id").cast(rows.schema[policy.id].dataType)
     with seam("reading the ids that are published", InputError, "check that all published parts exist"):
-        published = rows.sparkSession.read.parquet(*paths).select(named(policy.id))
+        published = rows.sparkSession.read.parquet(*paths).select(column.alias(policy.id))
         new = rows.join(published, on=policy.id, how="left_anti")
     return new, _count_new(new)
 

@@ -24,6 +24,7 @@ from dptext_etl.device import DTYPE_SETTING, SETTING
 from dptext_etl.errors import DPTextError, InputError, PolicyError, seam
 from dptext_etl.extensions import distribution
 from dptext_etl.policy import Policy
+from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import READ_HINT, Files
@@ -90,9 +91,10 @@ def require_spark() -> None:
 
 
 _TEXT_FORMATS = {
-    "csv": {"header": "true", "multiLine": "true", "escape": '"', "mode": "FAILFAST", "enforceSchema": "false"},
+    "csv": {"header": "true", "multiLine": "true", "mode": "FAILFAST", "enforceSchema": "false"},
     "ndjson": {"mode": "FAILFAST"},
 }
+_ENCODINGS = {"utf-8": "UTF-8", "utf-16": "UTF-16", "cp1252": "windows-1252", "latin-1": "ISO-8859-1"}
 
 
 def read_source(spark: SparkSession, policy: Policy, partition: str | None = None) -> DataFrame:
@@ -108,14 +110,19 @@ def read_source(spark: SparkSession, policy: Policy, partition: str | None = Non
             return spark.read.parquet(*paths)
     table = open_table(policy, layout)
     found = pl.Schema({name: table.schema.get(name, pl.String()) for name in _names(files)})
-    return read_text(spark, paths, files.format, found)
+    return read_text(spark, paths, files.format, found, policy.csv)
 
 
-def read_text(spark: SparkSession, paths: list[str], file_format: str, schema: pl.Schema) -> DataFrame:
+def read_text(
+    spark: SparkSession, paths: list[str], file_format: str, schema: pl.Schema, csv: CsvSpec = PLAIN_CSV
+) -> DataFrame:
     """Read CSV or NDJSON files with the types that Polars finds in them."""
     reader = spark.read.options(**_TEXT_FORMATS[file_format])
     if file_format == "csv":  # "" is an empty text, nothing at all is null; by default Spark makes both null
-        reader = reader.option("nullValue", secrets.token_hex(16))
+        reader = reader.options(nullValue=secrets.token_hex(16), sep=csv.separator, quote=csv.quote)
+        reader = reader.options(escape=csv.quote or "\0", encoding=_ENCODINGS[csv.encoding])
+        if csv.encoding == "cp1252":  # since Spark 4 it is among the encodings that a setting of the session admits
+            spark.conf.set("spark.sql.legacy.javaCharsets", "true")
     with seam("opening files with Spark", InputError, READ_HINT):
         reader = reader.schema(_spark_schema(schema))
         return reader.csv(paths) if file_format == "csv" else reader.json(paths)

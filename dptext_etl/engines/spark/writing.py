@@ -20,6 +20,7 @@ from dptext_etl.engines.spark.task_messages import Markers, markers_of, watched
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
 from dptext_etl.runner.place import Place
+from dptext_etl.runner.publish.own_ids import Hidden
 from dptext_etl.runner.publish.parts import Writer, write_part
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
@@ -42,7 +43,7 @@ def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], ea
     staging = writer.inside.absolute()
     markers = markers_of(staging, f"{secrets.token_hex(16)}-publish")
     with writer.elsewhere() as folder:
-        config = PartTaskConfig(staging, folder, writer.format, markers)
+        config = PartTaskConfig(staging, folder, writer.format, writer.hidden, markers)
         packs = written(over_shards(spark, shards, partial(draft, config)), markers, each, len(shards))
         for pack in sorted(packs, key=lambda pack: pack.bucket):
             rows, digest = json.loads(pack.cells)
@@ -66,6 +67,7 @@ class PartTaskConfig:
     staging: Place  # the place of the staged shards
     folder: Path  # the folder for drafts
     file_format: str  # "parquet", "csv" or "ndjson"
+    hidden: Hidden | None
     markers: Markers
 
 
@@ -75,7 +77,7 @@ def draft(config: PartTaskConfig, place: int, shard: StagedShard) -> Iterator[Pa
         return
     path = config.folder / f"{place:05d}-{secrets.token_hex(8)}"
     with config.staging.opened() as shelf:
-        rows, digest = write_part(Staging(shelf), shard, path, config.file_format)
+        rows, digest = write_part(Staging(shelf), shard, path, config.file_format, config.hidden)
     config.markers.done(place, rows)
     yield Pack(path.name, place, json.dumps([rows, digest]).encode())
 
@@ -87,13 +89,14 @@ class StoreTaskConfig:
     staging: Place  # the place of the staged shards
     sink: Place  # the place of the published table
     file_format: str  # "parquet", "csv" or "ndjson"
+    hidden: Hidden | None
     markers: Markers
 
     @classmethod
     def of(cls, writer: Writer) -> StoreTaskConfig:
         """Return the config for a version, with markers of its own."""
         markers = markers_of(writer.inside, f"{secrets.token_hex(16)}-publish")
-        return cls(writer.inside, writer.sink, writer.format, markers)
+        return cls(writer.inside, writer.sink, writer.format, writer.hidden, markers)
 
 
 def write_to_store(
@@ -116,7 +119,7 @@ def draft_object(config: StoreTaskConfig, place: int, shard: StagedShard) -> Ite
         return
     with config.staging.opened() as shelf:
         path = shelf.folder / f"draft-{shard.index:05d}-{secrets.token_hex(8)}"
-        rows, digest = write_part(Staging(shelf), shard, path, config.file_format)
+        rows, digest = write_part(Staging(shelf), shard, path, config.file_format, config.hidden)
         shelf.put(path)
         size = path.stat().st_size
     config.markers.done(place, rows)

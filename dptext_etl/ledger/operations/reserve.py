@@ -89,9 +89,8 @@ def reserve(request: Request, columns: list[ColumnCharge], foresight: Foresight,
     over = int((outcome == Outcome.OVER_CAP).sum())
     if refuse and over:
         msg = f"{over} of {request.batch.size} records would exceed the cap of {request.scope}; none was charged"
-        raise BudgetError(
-            msg, '`dptext ledger remaining` shows balances; on_cap = "quarantine" leaves such records out'
-        )
+        hint = '`dptext ledger remaining` shows balances; on_cap = "quarantine" leaves such records out'
+        raise BudgetError(msg, hint, {"records": over, "of": request.batch.size, "scope": str(request.scope)})
     if runs is not None:
         foresight.charge(runs, *_taken(request, judged), lambda: _charged(request, judged))
     attached: list[int] = []

@@ -19,7 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dptext_etl import extras
-from dptext_etl.errors import LedgerError, LockedLedgerError, UnavailableLedgerError
+from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError, UnavailableLedgerError
 from dptext_etl.ledger.storage import postgres_grants, postgres_session, postgres_url
 from dptext_etl.ledger.storage.journal import LANES
 from dptext_etl.ledger.storage.postgres_sql import dialect, schema
@@ -309,7 +309,7 @@ _MEANINGS: dict[str, tuple[type[LedgerError], str, str]] = {
         "is behind a pooler that gave no connection for {timeout:g} s",
         f"PgBouncer's max_client_conn must exceed the number of tasks; {NOTHING}",
     ),
-    "53": (LedgerError, "has no room left", f"free some space; {NOTHING}"),
+    "53": (FullLedgerError, "has no room left", f"free some space; {NOTHING}"),
     "57014": (UnavailableLedgerError, "ended a statement that took too long", NOTHING),
     "57P": (UnavailableLedgerError, "was shut down by its server, or ended this session", NOTHING),
     "08": (UnavailableLedgerError, "lost its connection", NOTHING),

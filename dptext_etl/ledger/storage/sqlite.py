@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dptext_etl.errors import LedgerError, LockedLedgerError
+from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError
 from dptext_etl.ledger.storage.schema import APPLICATION, SCHEMA, VERSION
 from dptext_etl.ledger.storage.store import NOTHING, MissingLedgerError, Store
 
@@ -179,7 +179,7 @@ class SqliteStore(Store):
 
     def _meaning(self, exc: sqlite3.Error) -> LedgerError:
         code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
-        kind = LockedLedgerError if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED} else LedgerError
+        kind = _KINDS.get(code, LedgerError)
         said, hint = _MEANINGS.get(
             code, (f"cannot be used ({type(exc).__name__} {code})", "run `dptext ledger verify`")
         )
@@ -189,6 +189,12 @@ class SqliteStore(Store):
 _COLUMNS = """select t.name, c.name from sqlite_schema t join pragma_table_info(t.name) c
     where t.type='table' order by t.name, c.cid"""
 _INHERITED: list[sqlite3.Connection] = []
+_KINDS: dict[int, type[LedgerError]] = {
+    sqlite3.SQLITE_BUSY: LockedLedgerError,
+    sqlite3.SQLITE_LOCKED: LockedLedgerError,
+    sqlite3.SQLITE_FULL: FullLedgerError,
+    sqlite3.SQLITE_IOERR: FullLedgerError,
+}
 _MEANINGS = {
     sqlite3.SQLITE_BUSY: ("is locked: another process has been writing for {timeout:g} s", NOTHING),
     sqlite3.SQLITE_LOCKED: ("is locked by this process", NOTHING),

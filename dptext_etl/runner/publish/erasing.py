@@ -226,7 +226,7 @@ def _look(table: _Table) -> Place:
         found.require_gone_from_source()
         if manifest is None:
             outcome = "not published"
-        elif manifest.id is None:
+        elif not forgetting.identified(manifest):
             count = max((entry["records"] for entry in held if entry["release"] == policy.release), default=0)
             outcome = ("statistic stays" if policy.synthetic is not None else "withdrawn") if count else outcome
         elif found.published:

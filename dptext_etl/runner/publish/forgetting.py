@@ -22,8 +22,9 @@ from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.publish import versions
+from dptext_etl.runner.publish import own_ids, versions
 from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.own_ids import Hidden
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import name_of
 from dptext_etl.runner.publish.reading import published_manifest, require_whole, scan
@@ -118,6 +119,7 @@ def forget(
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
             require_same_ledger(ledger, layout, policy)
             refs = _refs(ledger, policy, before)
+            hidden = Hidden.of(policy)
             named = normalized(pa.array(subjects, pa.large_string()), policy.normalize)
             found = listed(policy, layout, before, ledger, named, records, missing=missing)
             found.require_gone_from_source()
@@ -128,15 +130,19 @@ def forget(
             def gone(ids: pl.Series) -> pl.Series:
                 return pl.Series(ledger.forgotten(policy.dataset, canonical_ids(ids.to_arrow())), dtype=pl.Boolean)
 
-            rows = before.id is not None or any(ledger.holds_forgotten(ref) for ref in refs)
+            rows = identified(before) or any(ledger.holds_forgotten(ref) for ref in refs)
             holds = rows and policy.synthetic is None
-            now = _without(gone, layout, before, staging, ledger, refs, checkpoint, hold) if holds else before
+            now = _without(gone, layout, before, staging, ledger, refs, checkpoint, hold, hidden) if holds else before
             remember(ledger, layout.memory.shelf(), policy)
             checkpoint("shown")
             older = versions.unlisted(layout, now)
             versions.delete(layout, older)
-            staged = sum(_unstaged(place.shelf(), policy, gone) for place in layout.inside.above.above.below())
-    withdrawn = before.id is None and before.rows > now.rows
+            own_ids.keep_only(staging.shelf, [part.sha256 for part in now.parts])
+            places = layout.inside.above.above.below()
+            staged = sum(
+                _unstaged(place.shelf(), policy, gone) + own_ids.blank(place.shelf(), gone) for place in places
+            )
+    withdrawn = not identified(before) and before.rows > now.rows
     stays = policy.synthetic is not None
     return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
 
@@ -182,6 +188,9 @@ def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef
     known = [{*ledger.published(ref).values(), *ledger.retired(ref)} for ref in refs]
     if (manifest.dataset, manifest.release) != (policy.dataset, policy.release) or len(refs) < len(policy.text_columns):
         raise LedgerError("what is published is no release of this policy", "name the policy that published it")
+    if manifest.ids != policy.ids:
+        msg = f"what is published has ids = {manifest.ids!r}, and the policy says {policy.ids!r}"
+        raise LedgerError(msg, "name the policy that published it, or run this one first")
     if not all(manifest.digest in digests for digests in known):
         raise LedgerError("the ledger did not record the manifest of this sink", "`dptext check` says more")
     return refs
@@ -198,11 +207,14 @@ def listed(  # noqa: PLR0917
     missing: bool,
 ) -> Listed:
     """Return the canonical ids of the records to forget, and those among them that are published or in the source."""
-    shown = None if manifest is None else manifest.id
-    if shown is None and missing:
+    if missing and (manifest is None or not identified(manifest)):
         msg = "the published table holds no ids, so no one can say which of its records the source no longer holds"
         raise InputError(msg, "name subjects or records")
-    published = set() if manifest is None or shown is None else set(_ids(scan(layout, manifest), shown).to_pylist())
+    published = set[str]()
+    if manifest is not None and manifest.ids != "keep":
+        published.update(*own_ids.of_parts(layout.shelf, (part.sha256 for part in manifest.parts)))
+    elif manifest is not None and manifest.id is not None:
+        published.update(_ids(scan(layout, manifest), manifest.id).to_pylist())
     source = _source(policy, layout)
     gone = {*records}
     if len(subjects):
@@ -214,6 +226,11 @@ def listed(  # noqa: PLR0917
             raise InputError(msg, "name subjects or records")
         gone |= published - source
     return Listed(frozenset(gone), frozenset(gone & published), frozenset(gone & (source or set())))
+
+
+def identified(manifest: Manifest) -> bool:
+    """Return whether it is known whose record a published row is: by the table, or by lists in staging."""
+    return manifest.id is not None or manifest.ids != "keep"
 
 
 def _source(policy: Policy, layout: Layout) -> set[str] | None:
@@ -238,13 +255,18 @@ def _without(  # noqa: PLR0917
     refs: list[ReleaseRef],
     checkpoint: Checkpoint,
     hold: Callable[[], None],
+    hidden: Hidden | None,
 ) -> Manifest:
     """Publish a version without these records; return the current version if it holds none of them."""
     require_whole(layout, before)
-    with Writer(layout, staging, before.version + 1) as writer:
-        for part in before.parts:
+    column = before.id if hidden is None else hidden.column
+    own = None if hidden is None else own_ids.of_parts(staging.shelf, (part.sha256 for part in before.parts))
+    with Writer(layout, staging, before.version + 1, hidden=hidden) as writer:
+        for number, part in enumerate(before.parts):
             rows = _rows(layout, before, part.path)
-            left = rows.clear() if before.id is None else rows.filter(~gone(rows[before.id]))
+            if own is not None:
+                rows = rows.select(own[number].alias(str(column)), pl.exclude(str(column)))
+            left = rows.clear() if column is None else rows.filter(~gone(rows[column]))
             if left.height:
                 writer.add_rows(left)
         if not writer.parts:  # a table of no rows has its columns still

@@ -16,7 +16,7 @@ from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Self
 
-from dptext_etl.errors import DPTextError, InputError, PolicyError
+from dptext_etl.errors import BusyError, DPTextError, InputError
 from dptext_etl.objects import Objects
 
 NAME = "lease.json"
@@ -40,7 +40,7 @@ class Lease:
         left = 0.0 if held is None else _until(held.content) - time.time()
         hint = f"wait for it, or stop it; one that was killed keeps others out for {max(left, 1):.0f} more seconds"
         if left > 0 or not self._write(None if held is None else held.tag):
-            raise PolicyError(f"another run {self._what}", hint)
+            raise BusyError(f"another run {self._what}", hint)
         return self
 
     def renew(self) -> None:
@@ -48,7 +48,7 @@ class Lease:
         with self._one:
             held = self._until - time.time() >= SECONDS / 2 or self._write(self._tag)
         if not held:
-            raise PolicyError(f"this run stood still for so long that another run {self._what}", "run again later")
+            raise BusyError(f"this run stood still for so long that another run {self._what}", "run again later")
 
     def _write(self, tag: str | None) -> bool:
         """Write the lease over the state that `tag` names, and return whether no one else has."""
@@ -76,7 +76,7 @@ def kept_alive(lease: Lease) -> Iterator[None]:
         while not over.wait(max(SECONDS / 8, 0.05)):
             try:
                 lease.renew()
-            except PolicyError as failure:
+            except BusyError as failure:
                 if not isinstance(failure, InputError):  # a store that is away may come back
                     lost.append(failure)
                     return

@@ -46,7 +46,7 @@ class Manifest:
         partition: Name of the partition, or None.
         version: Number of this version, from 1.
         file_format: "parquet", "csv" or "ndjson".
-        id: Column of record ids; None for an unlinked release, which has none.
+        id: Column of record ids; None where none are published.
         schema: Output columns and their types, in order.
         columns: What is claimed of every text column: mechanism, configuration hash, class, disclosures, constants; and
             where and in what a model computed (`computed`).
@@ -54,6 +54,7 @@ class Manifest:
         parts: The files.
         source: Which version of a table of Delta Lake or Iceberg the rows of the last run are from; None, and not
             written, for anything else.
+        ids: The policy's `ids`; not written for "keep".
     """
 
     dataset: str
@@ -67,6 +68,7 @@ class Manifest:
     gates: list[str]
     parts: tuple[Part, ...]
     source: dict[str, str] | None = None
+    ids: str = "keep"
 
     @property
     def rows(self) -> int:
@@ -88,6 +90,8 @@ class Manifest:
         facts = {"format": FORMAT, "rows": self.rows, **asdict(self)}
         if self.source is None:
             del facts["source"]
+        if self.ids == "keep":
+            del facts["ids"]
         return json.dumps(facts, indent=1, ensure_ascii=True) + "\n"
 
     @classmethod
@@ -168,10 +172,11 @@ def draft(
         layout.partition,
         version,
         layout.sink_format,
-        policy.id if policy.unlinked is None else None,
+        policy.id if policy.unlinked is None and policy.ids != "drop" else None,
         names,
         columns,
         gates,
         parts,
         source,
+        policy.ids,
     )

@@ -24,4 +24,5 @@ def require_enough(policy: Policy, rows: Mapping[str, int], kept: int = 0) -> No
     hint = (
         "is the cap right? `dptext ledger remaining` shows balances; a smaller min_released publishes, at no new cost"
     )
-    raise BudgetError(msg, hint)
+    fields = {"left_out": left_out, "rows": released + left_out, "min_released": policy.min_released}
+    raise BudgetError(msg, hint, fields)

@@ -21,9 +21,11 @@ from dptext_etl.runner.formats import writer
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.place import Place
 from dptext_etl.runner.publish.manifest import Part
+from dptext_etl.runner.publish.own_ids import Hidden
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.cutting import ANY_SIZE, cut
+from dptext_etl.runner.staging_files import Shelf
 from dptext_etl.side_by_side import in_order
 
 _NO_LIMIT = (ANY_SIZE, ANY_SIZE)
@@ -51,15 +53,22 @@ class Writer:
 
     Attributes:
         version: Number of the version.
+        hidden: How ids are published in the place of the records' own; None if they are published as they are.
     """
 
     def __init__(
-        self, layout: Layout, staging: Staging, version: int, most: tuple[int, int] = (ANY_SIZE, ANY_SIZE)
+        self,
+        layout: Layout,
+        staging: Staging,
+        version: int,
+        most: tuple[int, int] = (ANY_SIZE, ANY_SIZE),
+        hidden: Hidden | None = None,
     ) -> None:
         self._layout = layout
         self._staging = staging
         self.version = version
         self._most = most
+        self.hidden = hidden
         self._written: list[tuple[str, int, str]] = []
         self._objects: dict[str, tuple[str, int]] = {}
         self._moved: Move | None = None
@@ -130,12 +139,12 @@ class Writer:
 
     def _add(self, place: tuple[pl.DataFrame, Path]) -> tuple[str, int, str]:
         rows, path = place
-        return path.name, *_written(rows, path, self.format)
+        return path.name, *_written(rows, path, self.format, self._staging.shelf, self.hidden)
 
     def add_rows(self, frame: pl.DataFrame) -> None:
         """Write rows as they are to be published."""
         path = self._drafts / self._next()
-        self._written.append((path.name, *_written(frame, path, self.format)))
+        self._written.append((path.name, *_written(frame, path, self.format, self._staging.shelf, self.hidden)))
 
     @contextmanager
     def elsewhere(self) -> Iterator[Path]:
@@ -232,9 +241,11 @@ class Writer:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def write_part(staging: Staging, shard: StagedShard, path: Path, file_format: str) -> tuple[int, str]:
+def write_part(
+    staging: Staging, shard: StagedShard, path: Path, file_format: str, hidden: Hidden | None
+) -> tuple[int, str]:
     """Write a staged shard without its canary rows as one part, on an executor."""
-    return _written(_published(staging, shard), path, file_format)
+    return _written(_published(staging, shard), path, file_format, staging.shelf, hidden)
 
 
 def write_here(writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
@@ -248,6 +259,11 @@ def _published(staging: Staging, shard: StagedShard) -> pl.DataFrame:
     return staging.outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
 
 
-def _written(frame: pl.DataFrame, path: Path, file_format: str) -> tuple[int, str]:
-    durable.write(path, writer(frame.rechunk(), file_format), action="writing a part", listed=False)
-    return frame.height, sha256(path)
+def _written(frame: pl.DataFrame, path: Path, file_format: str, shelf: Shelf, hidden: Hidden | None) -> tuple[int, str]:
+    """Write rows, and keep the ids inside that readers do not see."""
+    shown = frame if hidden is None else hidden.shown(frame)
+    durable.write(path, writer(shown.rechunk(), file_format), action="writing a part", listed=False)
+    digest = sha256(path)
+    if hidden is not None:
+        hidden.keep(shelf, digest, frame)
+    return frame.height, digest

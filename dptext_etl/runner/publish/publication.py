@@ -18,9 +18,10 @@ from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.computed import Places, together
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.publish import unlinking
+from dptext_etl.runner.publish import own_ids, unlinking
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft
 from dptext_etl.runner.publish.minimum_rows import require_enough
+from dptext_etl.runner.publish.own_ids import Hidden
 from dptext_etl.runner.publish.parts import Writer, write_here
 from dptext_etl.runner.publish.showing import alone_at, show
 from dptext_etl.runner.shard.records import StagedShard
@@ -101,7 +102,7 @@ def _publish(  # noqa: PLR0917
             show(layout, before)
         return seen(layout, before, "there are no new rows to publish")
     most = staged.policy.shard_rows, staged.policy.shard_bytes
-    with Writer(layout, staging, 1 if before is None else before.version + 1, most) as writer:
+    with Writer(layout, staging, 1 if before is None else before.version + 1, most, Hidden.of(staged.policy)) as writer:
 
         def each(rows: int) -> None:
             hold()
@@ -124,6 +125,7 @@ def _publish(  # noqa: PLR0917
         checkpoint("recorded")
 
         def tidy() -> None:
+            own_ids.keep_only(staging.shelf, [part.sha256 for part in manifest.parts])
             if replays(staged.policy):
                 staging.set_aside()
             staging.clear()
@@ -186,6 +188,8 @@ def _drafted(
     schema = Staging(staged.layout.shelf).schema(staged.shards[0])
     if unlinked is not None:
         schema = unlinking.schema(staged.policy, unlinked)
+    hidden = Hidden.of(staged.policy)
+    schema = schema if hidden is None else hidden.schema(schema)
     gates = [verdict.name for verdict in verdicts]
     computed = together([older, staged.computed])
     return draft(
@@ -230,7 +234,14 @@ def same_content(before: Manifest, now: Manifest) -> bool:
 
     def content(manifest: Manifest) -> tuple[object, ...]:
         parts = [(part.rows, part.sha256) for part in manifest.parts]
-        names = (manifest.dataset, manifest.release, manifest.partition, manifest.file_format, manifest.id)
+        names = (
+            manifest.dataset,
+            manifest.release,
+            manifest.partition,
+            manifest.file_format,
+            manifest.id,
+            manifest.ids,
+        )
         return (*names, list(manifest.schema.items()), manifest.columns, manifest.gates, parts)
 
     return content(before) == content(now)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dptext_etl.checks.sink import MANIFEST, LocalSink, shown_name
-from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.errors import BusyError, InputError, seam
 from dptext_etl.files import flush, sha256
 from dptext_etl.runner import durable
 from dptext_etl.runner.layout import Layout
@@ -51,7 +51,7 @@ def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
     place = layout.local.parts
     with durable.alone(place, "is publishing to this sink"):
         if layout.local.parts != place:  # another run has moved it meanwhile
-            raise PolicyError(*_BUSY)
+            raise BusyError(*_BUSY)
         _migrate(layout)
         yield lambda: None
 

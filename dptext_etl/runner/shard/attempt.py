@@ -122,7 +122,7 @@ def refuse_over_cap(over: int) -> None:
     if over:
         msg = f'{over} records would exceed the cap, and on_cap is "refuse"; nothing was computed or charged'
         hint = '`dptext plan` and `dptext ledger remaining` say more; on_cap = "quarantine" leaves such records out'
-        raise BudgetError(msg, hint)
+        raise BudgetError(msg, hint, {"records": over})
 
 
 def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], table: WholeTable) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dptext_etl.errors import bare
+from dptext_etl.policy.terms import PLAIN_CSV
 from dptext_etl.runner.layout import is_remote
 from dptext_etl.runner.source.guessing import Guess, guess
 
@@ -27,12 +28,27 @@ def init(
     subject: str | None = None,
     texts: Sequence[str] = (),
 ) -> str:
-    """Write a policy that works for a file, from the names and types of its columns; no cell is read."""
-    source = str(path)
-    found = guess(source, id, subject, texts)
+    """Write a policy that works for a file, from the names, types and shapes of its columns.
+
+    Args:
+        path: The raw table.
+        dataset: Name of the dataset; by default that of the file.
+        key: Reference to the key.
+        id: Column of record ids; by default guessed.
+        subject: Column of persons; by default guessed. "" says that there is none.
+        texts: Text columns; by default guessed.
+
+    Raises:
+        InputError: The file cannot be read, or no id or no text was found.
+    """
+    return policy_of(str(path), guess(str(path), id, subject, texts), dataset=dataset, key=key)
+
+
+def policy_of(source: str, found: Guess, *, dataset: str | None = None, key: str = "file:dptext.key") -> str:
+    """Write the policy of a table whose columns have roles."""
     sections = (
         _guesses(found),
-        _places(source, dataset or _name(source)),
+        _places(source, dataset or _name(source), found),
         _roles(found),
         _spending(found, key),
         *map(_column, found.texts),
@@ -42,7 +58,7 @@ def init(
 
 def _guesses(found: Guess) -> list[str]:
     return [
-        "# A policy for dptext. It was guessed from names and types of columns; check these first:",
+        "# A policy for dptext. It was guessed from names, types and shapes of columns; check these first:",
         f"#   id       {found.id}: it needs a value of its own in each row",
         f"#   subject  {found.subject or 'none found: records stand for themselves'}",
         *(f"#   text     {name}" for name in found.texts),
@@ -50,13 +66,14 @@ def _guesses(found: Guess) -> list[str]:
     ]
 
 
-def _places(source: str, name: str) -> list[str]:
+def _places(source: str, name: str, found: Guess) -> list[str]:
     lines = [
         "# The dataset is part of every key: never rename it. A release name pins these settings and one text per id:",
         "# changed data or settings take a new name, at full spend.",
         f"dataset = {_quoted(name)}",
         'release = "1"',
         f"source = {_quoted(source)}",
+        *_csv(found),
         "# Versioned folders and one manifest, which readers follow.",
         f"sink = {_quoted(_sink(source, name))}",
     ]
@@ -65,8 +82,22 @@ def _places(source: str, name: str) -> list[str]:
     return lines
 
 
+def _csv(found: Guess) -> list[str]:
+    """Write how CSV files are written, if not in UTF-8 with commas and double quotes."""
+    csv = found.csv
+    if csv == PLAIN_CSV:
+        return []
+    entries = ("separator", csv.separator), ("encoding", csv.encoding), ("quote", csv.quote)
+    return [f"csv = {{ {', '.join(_pair(*entry) for entry in entries)} }}"]
+
+
 def _roles(found: Guess) -> list[str]:
-    lines = [f"id = {_quoted(found.id)}"]
+    lines = [
+        f"id = {_quoted(found.id)}",
+        '# Published ids: "keep" as they are, "keyed" as a keyed hash that is the same within a release, or "drop".',
+        "# Ids that others know (ticket numbers, e-mail addresses) show them whose row it is: take keyed or drop.",
+        'ids = "keep"',
+    ]
     if found.subject is not None:
         lines += [
             "# Whose budget a record takes: caps add up over all records of a subject.",

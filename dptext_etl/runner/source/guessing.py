@@ -1,19 +1,23 @@
-"""Guess the roles of columns from their names and types alone: no cell is read, and no parameter follows from one.
+"""Guess the roles of columns from their names, their types, and the shape of their values.
 
-A role that someone names is not guessed.
+Shapes are counts of the first rows (`shapes`). They choose which column has a role; no parameter follows from them. A
+role that someone names is not guessed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from dptext_etl.errors import InputError, by_place
-from dptext_etl.runner.layout import Layout
+from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
+from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.roles import id_kind
+from dptext_etl.runner.source.shapes import Shape, shapes_of
+from dptext_etl.runner.source.sniffing import sniff
 from dptext_etl.runner.source.table import Files, schema_of
 
 _TEXTS = frozenset(
@@ -22,17 +26,34 @@ _TEXTS = frozenset(
         *("letter", "message", "messages", "narrative", "note", "notes", "opinion", "post", "question", "remark"),
         *("remarks", "reply", "report", "request", "review", "reviews", "sentence", "summary", "text", "texts"),
         *("transcript", "transcription", "turn", "tweet", "utterance", "utterances"),
+        *("anliegen", "antwort", "bemerkung", "beschreibung", "frage", "kommentar", "nachricht", "notiz", "texto"),
+        *("commentaire", "comentario", "mensaje"),
     )
 )
 """A column of strings with such a word in its name is taken for texts."""
-_PEOPLE = ("user", "subject", "author", "customer", "patient", "person", "account", "member", "reviewer", "client")
+_PEOPLE = (
+    *("user", "subject", "author", "customer", "patient", "person", "account", "member", "reviewer", "client"),
+    *("kunde", "kundin", "nutzer", "mitglied", "autor", "usuario", "utilisateur"),
+)
+_ABOUT = frozenset(
+    (
+        *("age", "agent", "browser", "city", "class", "country", "currency", "date", "gender", "group", "language"),
+        *("level", "locale", "plan", "platform", "rating", "region", "role", "score", "segment", "since", "state"),
+        *("status", "tier", "time", "timezone", "type", "zone", "count", "number"),
+    )
+)
+"""The last word of a name that says something about a person, and not who it is: `user_timezone`."""
 _IDS = frozenset(("id", "record_id", "row_id", "uuid", "key"))
-_ID_ENDS = frozenset(("id", "uuid", "key", "ref", "userid", "recordid"))
+_ID_ENDS = frozenset(("id", "uuid", "key", "ref", "userid", "recordid", "nr", "nummer"))
 _NAME = re.compile(r"[^\W\d][\w.-]{0,39}( [\w.-]{1,20}){0,2}")
 """What a name looks like that is guessed and written; a longer one may be a text."""
 _NUMBER = re.compile(r"[-+]?[\d.,:/-]*\d[\d.,:/-]*")
 _HEADER = "Does the file have a header line?"
-_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_HUMP = re.compile(r"(?<=[a-zß-ÿ])(?=[A-ZÀ-Þ])|(?<=[A-Z])(?=[A-Z][a-z])")
+NO_ONE = ""
+"""In the place of a subject: records stand for themselves."""
+_CHOSEN, _NAMED, _SHAPED = "you named it", "by its name", "by the shape of its values; make sure of it"
 
 
 @dataclass(frozen=True)
@@ -43,23 +64,83 @@ class Guess:
         id: Column of record ids.
         subject: Column of the person behind a record, or None.
         texts: Text columns.
-        others: Columns without a guess, by place ("column 3"), because their names may be texts.
+        label: Name and place of a column that looks like a label, or None; it is not published.
+        others: Columns without a role, by place ("column 3"), because their names may be texts.
         file_format: "parquet", "csv" or "ndjson".
+        csv: How a CSV file is written.
+        why: Why a column has its role, in words, by name of the column.
+        shapes: What is known of the values of each column, in words, by place.
     """
 
     id: str
     subject: str | None
     texts: tuple[str, ...]
+    label: tuple[str, str] | None
     others: tuple[str, ...]
     file_format: str
+    csv: CsvSpec
+    why: Mapping[str, str]
+    shapes: Mapping[str, str]
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return role, column, and reason of all columns."""
+        found = [("id", self.id, self.why[self.id])]
+        found += [("person", self.subject, self.why[self.subject])] if self.subject else [("person", "none", _NONE)]
+        found += [("text", name, self.why[name]) for name in self.texts]
+        found += [] if self.label is None else [("label", self.label[0], f"{_LABEL}: {self.shapes[self.label[1]]}")]
+        left_out = [place for place in self.others if self.label is None or place != self.label[1]]
+        return found + [("left out", place, f"{_LEFT}{self.shapes.get(place, 'not a string')}") for place in left_out]
 
 
-def guess(source: str, id: str | None = None, subject: str | None = None, texts: Sequence[str] = ()) -> Guess:  # noqa: A002
-    """Guess the roles of the columns of a table."""
-    files = Files.find(Layout.of_source(source))
-    schema = schema_of(files.scan())
-    _require(source, schema, [name for name in (id, subject) if name is not None], texts)
-    people = [name for name in schema if _NAME.fullmatch(name) and any(word in name.lower() for word in _PEOPLE)]
+_NONE = "no column looks like one: records stand for themselves"
+_LABEL = "few values; left out, unless you list it in keep"
+_LEFT = "list it in keep to publish it in clear: "
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a table: where it is, their types, and the shapes of those that have one."""
+
+    source: str
+    schema: pl.Schema
+    shapes: Mapping[str, Shape]
+
+    def writable(self, name: str) -> bool:
+        """Return whether a name may be written: it looks like one, and is no cell of a file without a header."""
+        return _NAME.fullmatch(name) is not None and not (name in self.shapes and self.shapes[name].header)
+
+    def people(self) -> list[str]:
+        """Return the columns that are named like a person; few values for many rows are a category."""
+        named = [name for name in self.schema if self.writable(name) and any(word in name.lower() for word in _PEOPLE)]
+        whole = [name for name in named if not _ABOUT.intersection(_parts(name)[-1:])]
+        return [name for name in whole if not (name in self.shapes and self.shapes[name].like_category)]
+
+    def only(self, kind: str, without: Sequence[str]) -> str | None:
+        """Return the one column of strings whose values have a shape; None if there are several, or none."""
+        found = [
+            name
+            for name, shape in self.shapes.items()
+            if name not in without and self.schema[name] == pl.String and self.writable(name) and getattr(shape, kind)
+        ]
+        return found[0] if len(found) == 1 else None
+
+
+def guess(
+    source: str,
+    id: str | None = None,  # noqa: A002
+    subject: str | None = None,
+    texts: Sequence[str] = (),
+) -> Guess:
+    """Guess the roles of the columns of a table; `subject=NO_ONE` says that no column names a person."""
+    files = Files.find(Layout.of_source(source, PLAIN_CSV))
+    if files.format == "csv" and not is_remote(source):
+        files = replace(files, csv=sniff(files.paths[0]))
+    rows = files.scan()
+    schema = schema_of(rows)
+    columns = _Columns(source, schema, shapes_of(rows, schema))
+    _require(source, schema, [name for name in (id, subject) if name], texts)
+    why = dict.fromkeys([*filter(None, (id, subject)), *texts], _CHOSEN)
+    people = columns.people()
     named = sorted((rank, place, name) for place, name in enumerate(schema) if (rank := _rank(name, schema[name])) < 2)
     cells = [name for name in schema if _NUMBER.fullmatch(name.strip())] if files.format == "csv" else []
     if cells and not named and not any(_TEXTS.intersection(_parts(name)) for name in schema):
@@ -67,18 +148,54 @@ def guess(source: str, id: str | None = None, subject: str | None = None, texts:
         raise InputError(msg, "write a first line with the names of the columns")
     guessed = [name for _, _, name in named if name not in people] or [name for _, _, name in named]
     ids = [name for name in guessed if name != subject] if id is None else [id]
-    texts = tuple(texts) or _texts(source, schema, ids, [*people, *([] if subject is None else [subject])])
+    if not ids and (shaped := columns.only("like_id", [*people, *texts])) is not None:
+        ids, why[shaped] = [shaped], _SHAPED
+    texts = tuple(texts) or _texts(columns, ids, [*people, *filter(None, [subject])], why)
     ids = [name for name in ids if name not in texts]
     if not ids:
         raise InputError(
             f"none of the {len(schema)} columns of {source} is named like an id, and every record needs one",
-            f'{_HEADER} Name one with `dptext init --id`, or add one: df.with_row_index("id")',
+            f"{_HEADER} Name one with `dptext init --id`. If there is none, take a key of the system that the rows "
+            "come from, or a hash of columns that never change: numbers of rows shift when a table is exported again",
         )
-    likely = [name for name in people if name not in {ids[0], *texts} and id_kind(schema[name]) is not None]
-    person = subject or next(iter(likely), None)
-    named_so = {ids[0], person, *texts}
-    others = tuple(f"column {place}" for place, name in enumerate(schema, start=1) if name not in named_so)
-    return Guess(ids[0], person, texts, others, files.format)
+    person = _person(columns, subject, people, [ids[0], *texts], why)
+    taken = [name for name in (ids[0], person, *texts) if name is not None]
+    label = next((name for name in columns.shapes if name not in taken and _labels(columns, name)), None)
+    for name in taken:
+        why.setdefault(name, _NAMED)
+    places = {name: f"column {place}" for place, name in enumerate(schema, start=1)}
+    others = tuple(place for name, place in places.items() if name not in taken)
+    said = {places[name]: str(shape) for name, shape in columns.shapes.items()}
+    return Guess(
+        ids[0],
+        person,
+        texts,
+        None if label is None else (label, places[label]),
+        others,
+        files.format,
+        files.csv,
+        why,
+        said,
+    )
+
+
+def _person(
+    columns: _Columns, subject: str | None, people: list[str], taken: list[str], why: dict[str, str]
+) -> str | None:
+    """Return the column of persons: the one that someone named, the first by its name, or the only one by its shape."""
+    if subject is not None:
+        return subject or None
+    likely = [name for name in people if name not in taken and id_kind(columns.schema[name]) is not None]
+    if likely:
+        return likely[0]
+    shaped = columns.only("like_person", taken)
+    if shaped is not None:
+        why[shaped] = _SHAPED
+    return shaped
+
+
+def _labels(columns: _Columns, name: str) -> bool:
+    return columns.writable(name) and columns.shapes[name].like_category and columns.schema[name] != pl.Boolean
 
 
 def _require(source: str, schema: pl.Schema, keys: Sequence[str], texts: Sequence[str]) -> None:
@@ -98,20 +215,23 @@ def _require(source: str, schema: pl.Schema, keys: Sequence[str], texts: Sequenc
             raise InputError(f"{name} is no column of strings, but of {schema[name]}", "texts are strings")
 
 
-def _texts(source: str, schema: pl.Schema, ids: list[str], people: list[str]) -> tuple[str, ...]:
-    """Return the columns of strings that are named like texts; a single column of strings needs no such name."""
+def _texts(columns: _Columns, ids: list[str], people: list[str], why: dict[str, str]) -> tuple[str, ...]:
+    """Return the columns of strings that are named like texts; a single one needs no such name."""
+    schema = columns.schema
     strings = [name for name, dtype in schema.items() if dtype == pl.String and name not in ids]
-    texts = tuple(name for name in strings if _NAME.fullmatch(name) and _TEXTS.intersection(_parts(name)))
-    nameless = tuple(name for name in strings if name not in people and _NAME.fullmatch(name))
-    if not texts and len(nameless) == 1:
-        return nameless
-    if not texts:
-        there = f"columns of strings are {by_place(strings, schema)}" if strings else "it has no column of strings"
-        raise InputError(
-            f"no column of {source} is named like a text; {there}",
-            f"{_HEADER} Name it with `dptext init --text`, or rename it to `text`",
-        )
-    return texts
+    texts = tuple(name for name in strings if columns.writable(name) and _TEXTS.intersection(_parts(name)))
+    nameless = tuple(name for name in strings if name not in people and columns.writable(name))
+    if texts:
+        return texts
+    shaped = nameless[0] if len(nameless) == 1 else columns.only("like_text", [*ids, *people])
+    if shaped is not None:
+        why[shaped] = _SHAPED if len(nameless) > 1 else "the only column of strings"
+        return (shaped,)
+    there = f"columns of strings are {by_place(strings, schema)}" if strings else "it has no column of strings"
+    raise InputError(
+        f"no column of {columns.source} is named like a text; {there}",
+        f"{_HEADER} Name it with `dptext init --text`, or rename it to `text`",
+    )
 
 
 def _rank(name: str, dtype: pl.DataType) -> int:
@@ -130,4 +250,4 @@ def _parts(name: str) -> list[str]:
     >>> _parts("reviewText"), _parts("user_ID")
     (['review', 'text'], ['user', 'id'])
     """
-    return [part.lower() for part in _PARTS.findall(name)]
+    return [part.lower() for word in _LETTERS.findall(name) for part in _HUMP.split(word)]

@@ -50,7 +50,9 @@ def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) ->
         raise InputError("the source has no rows", "nothing was spent or published")
     if null_ids:
         raise InputError(
-            f"{null_ids} record ids are null", f"every record needs an id of its own in column {policy.id!r}"
+            f"{null_ids} record ids are null",
+            f"every record needs an id of its own in column {policy.id!r}",
+            {"rows": null_ids, "column": policy.id},
         )
     if null_subjects:
         msg = f"{null_subjects} rows have no subject (column {policy.subject!r} is null), and caps are per subject"
@@ -61,7 +63,8 @@ def refuse_repeated(policy: Policy, twice: int) -> None:
     """Refuse a source with ids that occur more than once."""
     if twice:
         msg = f"{twice} record ids occur more than once in column {policy.id!r}; a record is released once"
-        raise InputError(msg, "name a column that is unique per row; nothing was spent or published")
+        hint = "name a column that is unique per row; nothing was spent or published"
+        raise InputError(msg, hint, {"ids": twice, "column": policy.id})
 
 
 def _repeated(ids: pl.LazyFrame, rows: int, listener: Listener | None) -> int:

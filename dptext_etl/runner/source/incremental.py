@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import polars as pl
 
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.anti_join import others
-from dptext_etl.runner.source.roles import published_columns
+from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.source.table import Files
 
 
@@ -24,11 +26,13 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
         raise PolicyError(msg, "give every dataset a sink of its own")
     if not policy.incremental or manifest.release != policy.release:
         return False
-    now = {"columns": list(published_columns(policy)), "format": layout.sink_format, "cfg": _cfgs(policy)}
+    now: dict[str, Any] = {"columns": list(shown_columns(policy)), "format": layout.sink_format, "cfg": _cfgs(policy)}
+    now["ids"] = policy.ids
     now["postprocess"] = {item.column: item.chain for item in policy.column_policies() if item.chain is not None}
     then = {
         "columns": list(manifest.schema),
         "format": manifest.file_format,
+        "ids": manifest.ids,
         "cfg": {item["name"]: item["cfg"] for item in manifest.columns},
         "postprocess": {item["name"]: item["chain"] for item in manifest.columns if "chain" in item},
     }
@@ -43,8 +47,22 @@ def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: M
     """Drop the rows whose ids are published; the order stays. Memory is one bit per row of the source, and constant."""
     with seam("reading the ids that are published", hint="are the published parts all there?"):
         dtype = frame.collect_schema()[policy.id]
-        published = scan_parts(manifest, layout, as_written=(policy.id,)).select(pl.col(policy.id).cast(dtype))
+        if policy.ids == "keep":
+            published = scan_parts(manifest, layout, as_written=(policy.id,)).select(pl.col(policy.id).cast(dtype))
+        else:
+            require_plain(policy, dtype)
+            ids = own_ids.of_parts(layout.shelf, (part.sha256 for part in manifest.parts))
+            published = pl.LazyFrame({policy.id: pl.concat(ids)}).select(pl.col(policy.id).cast(dtype))
     return others(frame, published, policy.id, layout.staging)
+
+
+def require_plain(policy: Policy, dtype: pl.DataType) -> None:
+    """Refuse ids whose canonical strings cannot be read back, where the published table does not hold them."""
+    if dtype != pl.String and not dtype.is_integer():
+        msg = (
+            f"an incremental run with ids = {policy.ids!r} compares ids that are strings or whole numbers, got {dtype}"
+        )
+        raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
 
 
 def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:

@@ -10,7 +10,7 @@ import polars as pl
 from dptext_etl.errors import DPTextError, InputError
 from dptext_etl.keys import id_type
 from dptext_etl.policy import Policy
-from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.layout import Layout, format_of
 from dptext_etl.runner.source import hive
 from dptext_etl.runner.source.arranging import in_pinned_order
 from dptext_etl.runner.source.table import Files, schema_of
@@ -83,7 +83,7 @@ class Roles:
         """Check that the columns of a table can play the roles that a policy gives them."""
         wanted = wanted_columns(policy)
         dropped = tuple(f"column {place}" for place, name in enumerate(found, start=1) if name not in wanted)
-        _check_names(policy, found, dropped)
+        _check_names(policy, found, dropped, layout)
         _check_writable(policy, found, layout.sink_format)
         for name in string_columns(policy):
             _check_text(name, found[name])
@@ -121,21 +121,30 @@ def published_columns(policy: Policy) -> tuple[str, ...]:
     return (policy.id, *policy.keep, *texts)
 
 
+def shown_columns(policy: Policy) -> tuple[str, ...]:
+    """Return the columns that readers see: those of the published table, but for ids that are dropped."""
+    columns = published_columns(policy)
+    return tuple(name for name in columns if name != policy.id) if policy.ids == "drop" else columns
+
+
 def _as_written(policy: Policy, texts: tuple[str, ...]) -> tuple[str, ...]:
     """Return the columns whose spelling matters: "007" is not 7, and a text of digits is a text."""
     subject = () if policy.subject is None else (policy.subject,)
     return tuple(dict.fromkeys((policy.id, *subject, *texts)))
 
 
-def _check_names(policy: Policy, found: pl.Schema, dropped: tuple[str, ...]) -> None:
+def _check_names(policy: Policy, found: pl.Schema, dropped: tuple[str, ...], layout: Layout) -> None:
     missing = [name for name in wanted_columns(policy) if name not in found]
     if missing:
         said = ", ".join(repr(name) for name in missing)
         if set(missing) >= set(wanted_columns(policy)):  # then its first line may be a text, not a header
             msg = f"the source has no column {said}; none of its {len(found)} columns is named in the policy"
-            raise InputError(msg, "does the file have a header line? Correct id, subject, keep or [[column]]")
+            apart = " Is csv.separator right?" if len(found) == 1 and format_of(layout.source) == "csv" else ""
+            hint = f"does the file have a header line?{apart} Correct id, subject, keep or [[column]]"
+            raise InputError(msg, hint, {"missing": missing, "columns": len(found)})
         msg = f"the source has no column {said}, and {len(found)} others"
-        raise InputError(msg, "correct id, subject, keep or [[column]] in the policy")
+        hint = "correct id, subject, keep or [[column]] in the policy"
+        raise InputError(msg, hint, {"missing": missing, "columns": len(found)})
     if dropped and policy.strict_columns:
         msg = f"strict_columns: the policy does not say what becomes of {', '.join(dropped)} of the source"
         raise InputError(msg, "release it, name it in keep, or set strict_columns = false to drop it")

@@ -11,13 +11,17 @@ from typing import Any, cast
 import polars as pl
 
 from dptext_etl.errors import InputError, by_place, seam
+from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
-from dptext_etl.runner.source import table_formats
+from dptext_etl.runner.source import csv_files, table_formats
 
 INFERRED_ROWS = 10_000
 """The rows from which the column types of an untyped file are inferred."""
 
-READ_HINT = "is the file whole, of the format that its suffix says, readable, and not being written?"
+READ_HINT = (
+    "is the file whole, of the format that its suffix says (of CSV files also: as [csv] says), readable, "
+    "and not being written?"
+)
 
 
 @dataclass(frozen=True)
@@ -29,12 +33,14 @@ class Files:
         format: "parquet", "csv" or "ndjson"; "delta" or "iceberg" for a table with a log of its own.
         storage: Options for object stores, resolved.
         version: The version of such a table that is read.
+        csv: How CSV files are written.
     """
 
     paths: tuple[str, ...]
     format: str
     storage: dict[str, Any] = field(default_factory=dict, repr=False)
     version: str | None = None
+    csv: CsvSpec = PLAIN_CSV
 
     @property
     def origin(self) -> dict[str, str] | None:
@@ -44,10 +50,14 @@ class Files:
     @classmethod
     def find(cls, layout: Layout) -> Files:
         """Find the files of the source of a run."""
-        return cls.at(layout.source, layout.storage)
+        found = cls.at(layout.source, layout.storage, layout.csv)
+        if found.format != "csv" and layout.csv != PLAIN_CSV:
+            msg = f"the policy has an entry csv, and the source holds {found.format} files"
+            raise InputError(msg, "remove [csv], or name CSV files as the source", {"entry": "csv"})
+        return found
 
     @classmethod
-    def at(cls, source: str, storage: dict[str, Any] | None = None) -> Files:
+    def at(cls, source: str, storage: dict[str, Any] | None = None, csv: CsvSpec = PLAIN_CSV) -> Files:
         """Find the files that a path, folder, glob or URL names (see `find`)."""
         kind = table_formats.kind_of(source, storage or {})
         if kind is not None:
@@ -66,7 +76,7 @@ class Files:
             found = ", ".join(sorted(known)) or "none that is known"
             msg = f"the source {source} must hold files of one known format, got: {found}"
             raise InputError(msg, f"known suffixes: {', '.join(FORMATS)}; name files by a glob such as FOLDER/*.csv")
-        return cls(tuple(paths), known.pop(), storage or {})
+        return cls(tuple(paths), known.pop(), storage or {}, csv=csv)
 
     def scan(
         self, text_like: tuple[str, ...] = (), *, all_text: bool = False, paths_as: str | None = None
@@ -90,12 +100,13 @@ class Files:
                     include_file_paths=paths_as,
                 )
             return pl.scan_csv(
-                paths,
+                csv_files.sources(paths, self.csv, paths_as),
                 include_file_paths=paths_as,
                 storage_options=self.storage,
                 schema_overrides=dict.fromkeys(text_like, pl.String),
                 infer_schema=not all_text,
                 infer_schema_length=INFERRED_ROWS,
+                **csv_files.options(self.csv),
             )
 
     def refuse_drift(self, columns: Iterable[str]) -> None:
@@ -119,7 +130,8 @@ class Files:
         with seam(f"opening the file {path}", InputError, READ_HINT):
             if self.format == "parquet":
                 return pl.Schema(pl.read_parquet_schema(path))
-            return pl.scan_csv(glob.escape(path), infer_schema=False).collect_schema()
+            sources = csv_files.sources([glob.escape(path)], self.csv)
+            return pl.scan_csv(sources, infer_schema=False, **csv_files.options(self.csv)).collect_schema()
 
 
 def _said(name: str, said: str, found: pl.Schema) -> str:

@@ -277,7 +277,7 @@ def _verify(found: dict[str, Any]) -> Section:
             "Anyone who has the policy, its key and its ledger can run these; none reads a raw text.",
         ),
         commands=(
-            f"dptext check {found['sink']} --policy POLICY      # gates, files, charges",
+            f"dptext check POLICY --released {found['sink']}      # gates, files, charges",
             *(() if made else ("dptext audit POLICY                  # the promise itself, computed and attacked",)),
             "dptext ledger verify --ledger URL    # every balance, from the journal",
         ),

@@ -69,13 +69,14 @@ def evaluate(
     statistic, raw texts, label names alone, and public data alone. No row of it belongs to a record, so attacks that
     compare rows are refused, by name.
 
-    Exits with 2 if the tables do not fit together, whatever the figures say.
+    Exits with 5 if the tables do not fit together, whatever the figures say.
     """
     from dptext_etl.cli import lean
     from dptext_etl.cli.render import terminal
     from dptext_etl.policy import Policy
     from dptext_etl_eval import evaluate as measure
     from dptext_etl_eval import report
+    from dptext_etl_eval.measure import require_libraries
     from dptext_etl_eval.published import evidence_of
 
     if models:
@@ -84,6 +85,7 @@ def evaluate(
         need_transformers()
     else:
         lean.without_pandas()
+    require_libraries()
     given: dict[str, Any] = {
         "label": label,
         "attribute": attribute,

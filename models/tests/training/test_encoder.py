@@ -95,5 +95,5 @@ def test_the_command_writes_vectors_that_other_commands_read(files, base, tmp_pa
     assert (made.words, made.vectors.dtype, made.artifact.sha256) == (WORDS, np.int8, told["sha256"])
     assert set(made.artifact.description["sources"]) == {"articles.parquet", "turns.parquet"}
     refused = dptext("train", "encoder", "--out", str(out))
-    assert refused.exit_code == 2
+    assert refused.exit_code == 5
     assert "no texts are named" in refused.output

@@ -120,7 +120,7 @@ def test_the_command_takes_the_mechanism_of_a_policy_and_the_model_learns(corpor
         f'[ledger]\nurl = "{tmp_path}/ledger.db"\n'
     )
     out = tmp_path / "model"
-    asked = ["--policy", policy, "--corpus", corpora[0][0].path, "--base", "example-seq2seq", "--out", out]
+    asked = [policy, "--corpus", corpora[0][0].path, "--base", "example-seq2seq", "--out", out]
     more = ["--texts", 60, "--words", 8, "--steps", 40, "--rows", 8, "--rate", "1e-2", "--longest", 60, "--json"]
     outcome = CliRunner().invoke(app, ["train", "rewriter", *map(str, asked + more)])
     assert outcome.exit_code == 0, outcome.output

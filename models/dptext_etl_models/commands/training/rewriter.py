@@ -7,15 +7,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dptext_etl.cli.options import Json
+from dptext_etl.cli.options import Json, PolicyFile
 
-EXAMPLE = "dptext train rewriter --policy privacy.toml --corpus c4.parquet --base google/flan-t5-base --out rewriter"
+EXAMPLE = "dptext train rewriter privacy.toml --corpus c4.parquet --base google/flan-t5-base --out rewriter"
 KEYS = ("out", "training_provenance", "mechanism", "stages")
 
 
 def rewriter(
+    policy: PolicyFile,
     *,
-    policy: Annotated[Path, typer.Option(metavar="FILE", help="The policy whose mechanism privatizes the texts.")],
     corpus: Annotated[
         list[str], typer.Option(metavar="PATH[=SHARE]", help="Parquet file of PUBLIC texts; repeat as needed.")
     ],

@@ -1,0 +1,140 @@
+"""Publish other ids than the records' own, or none, and keep the records' own ids inside, part by part.
+
+A file in staging lists the canonical ids of the rows of a published part, in their order. It is found by the hash of
+the part. Two parts of equal bytes have a list each, and either fits either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl import _kernel, keys
+from dptext_etl.artifacts import canon
+from dptext_etl.errors import InputError, seam
+from dptext_etl.files import sha256
+from dptext_etl.policy import Policy
+from dptext_etl.runner.staging_files import Shelf
+
+_LABEL = b"dptext/published-id/v1\0"
+_AGAIN = (
+    "they are in the staging folder of this release and partition, inside the boundary: is it that folder? A run of "
+    "the same policy with incremental = false writes them again, at no cost"
+)
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """How a release publishes ids in the place of the records' own.
+
+    Attributes:
+        mode: "drop" publishes none, "keyed" a keyed hash.
+        column: The column of ids.
+        key: Reference to the secret.
+        dataset: Name of the dataset.
+        release: Name of the release.
+    """
+
+    mode: Literal["drop", "keyed"]
+    column: str
+    key: str
+    dataset: str
+    release: str
+
+    @classmethod
+    def of(cls, policy: Policy) -> Hidden | None:
+        """Return what a policy asks for; None if it publishes the records' own ids."""
+        if policy.ids == "keep":
+            return None
+        return cls(policy.ids, policy.id, policy.key, policy.dataset, policy.release)
+
+    def schema(self, schema: pl.Schema) -> pl.Schema:
+        """Return the columns and types that readers see."""
+        if self.mode == "keyed":
+            return pl.Schema({**schema, self.column: pl.String()})
+        return pl.Schema({name: dtype for name, dtype in schema.items() if name != self.column})
+
+    def shown(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return rows as readers see them."""
+        if self.mode == "drop":
+            return frame.drop(self.column)
+        secret = keys.resolve(self.key).derive("seal", _LABEL + canon([self.dataset, self.release]))
+        ids = _canonical(frame[self.column])
+        hashed = pa.array(_kernel.hash_ids(_kernel.Secret.from_bytes(secret), "rec", ids.to_arrow()))
+        return frame.with_columns(pl.Series(self.column, hashed).cast(pl.Binary).bin.encode("hex").alias(self.column))
+
+    def keep(self, shelf: Shelf, digest: str, frame: pl.DataFrame) -> None:
+        """Keep the records' own ids of a part inside."""
+        ids = _canonical(frame[self.column])
+        mark = hashlib.sha256("\0".join(ids).encode()).hexdigest()[:16]
+        path = shelf.folder / f"ids-{digest[:32]}-{mark}.ids"
+        shelf.write(path, ids.alias("id").to_frame().write_parquet, action="keeping the ids of a part")
+
+
+def _canonical(ids: pl.Series) -> pl.Series:
+    return pl.Series(ids.name, keys.canonical_ids(ids.to_arrow()), dtype=pl.String)
+
+
+def files_of(shelf: Shelf, digests: Iterable[str]) -> list[Path]:
+    """Return the lists of published parts, given by their hashes, in row order.
+
+    Raises:
+        InputError: Staging does not hold them.
+    """
+    seen, found = Counter[str](), list[Path]()
+    for digest in digests:
+        files = shelf.found(f"ids-{digest[:32]}-*.ids")
+        if seen[digest] >= len(files):
+            raise InputError("the records' own ids of a published part are not in staging", _AGAIN)
+        found.append(files[seen[digest]])
+        seen[digest] += 1
+    return found
+
+
+def of_parts(shelf: Shelf, digests: Iterable[str]) -> list[pl.Series]:
+    """Return the records' own ids of published parts, given by their hashes, in row order.
+
+    Raises:
+        InputError: Staging does not hold them.
+    """
+    with seam("reading the ids of a published part", InputError, _AGAIN):
+        return [pl.read_parquet(shelf.here(path, fresh=True))["id"] for path in files_of(shelf, digests)]
+
+
+def finder(shelf: Shelf) -> Callable[[Path], pl.Series]:
+    """Return what finds the records' own ids of published files, each of which is asked for once."""
+    asked = list[str]()
+
+    def find(path: Path) -> pl.Series:
+        asked.append(sha256(path))
+        return of_parts(shelf, asked)[-1]
+
+    return find
+
+
+def keep_only(shelf: Shelf, digests: Sequence[str]) -> None:
+    """Remove the lists of all other parts."""
+    known = {digest[:32] for digest in digests}
+    shelf.remove(*(path for path in shelf.found("ids-*.ids") if path.name.split("-")[1] not in known))
+
+
+def blank(shelf: Shelf, gone: Callable[[pl.Series], pl.Series]) -> int:
+    """Take forgotten ids out of the lists of other releases, and return how many lists held one; rows stay in order."""
+    changed = 0
+    for path in shelf.found("ids-*.ids"):
+        with seam("taking records out of staging", InputError, "call this again: it goes on from here"):
+            ids = pl.read_parquet(shelf.here(path, fresh=True))["id"]
+        known = ids.drop_nulls()
+        theirs = set(known.filter(gone(known)))
+        if theirs:
+            left = pl.Series("id", [None if name in theirs else name for name in ids], dtype=pl.String)
+            shelf.write(path, left.to_frame().write_parquet, action="taking records out of staging")
+            changed += 1
+    return changed

@@ -1,0 +1,156 @@
+"""Published ids: as they are, keyed, or none; check, forget, incremental runs and readers work with all of them."""
+
+import hashlib
+import hmac
+import json
+
+import polars as pl
+import pytest
+
+from dptext_etl.checks.published import check_published
+from dptext_etl.errors import InputError, LedgerError, PolicyError
+from dptext_etl.runner import scan_published
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.publish.own_ids import finder
+from dptext_etl.spark import run_frame as run_on_spark
+from tests.integration.conftest import make_reviews
+
+HIDDEN = ["keyed", "drop"]
+
+
+def published(job):
+    return scan_published(str(job.folder / "published")).collect()
+
+
+def checked(job, **changes):
+    policy = job.policy(**changes)
+    verdicts = check_published(job.folder / "published", policy, own_ids=finder(Layout.of(policy).shelf))
+    assert all(verdict.passed for verdict in verdicts), [item.message for item in verdicts if not item.passed]
+    return {verdict.name: verdict.counts for verdict in verdicts}
+
+
+def lists(job):
+    return sorted((job.folder / "published.staging").rglob("*.ids"))
+
+
+def expected(job, rid):
+    """The formula of docs/spec/stream.md#published-ids, from the standard library."""
+    secret = bytes.fromhex((job.folder / "noise.key").read_text().strip())
+    names = json.dumps(["reviews", "2026-11"], separators=(",", ":")).encode()
+    key = hmac.digest(secret, b"dptext/seal/v1\0dptext/published-id/v1\0" + names, hashlib.sha256)
+    told = b"dptext/id/v1\0rec" + len(rid.encode()).to_bytes(8, "little") + rid.encode()
+    return hmac.digest(key, told, hashlib.sha256).hex()
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson"])
+@pytest.mark.parametrize("ids", HIDDEN)
+def test_readers_see_no_id_of_a_record(make_job, ids, suffix):
+    job, plain = make_job("hidden", None, suffix), make_job("plain", None, suffix)
+    job.run(ids=ids)
+    plain.run()
+    rows, known = published(job), published(plain)
+    assert rows.drop("id", strict=False).equals(known.drop("id"))
+    assert ("id" in rows.columns) == (ids == "keyed")
+    if ids == "keyed":
+        assert rows["id"].to_list() == [expected(job, rid) for rid in known["id"]]
+    shown = [path for path in (job.folder / "published.versions").rglob("*") if path.is_file()]
+    assert not any(b"r00003" in path.read_bytes() for path in shown)
+    assert b"r00003" not in (job.folder / "published.manifest.json").read_bytes()
+    assert checked(job, ids=ids)["rows_ledgered"] == checked(plain)["rows_ledgered"]
+
+
+def test_keyed_ids_are_those_of_a_release(job):
+    job.run(ids="keyed")
+    first = published(job)["id"]
+    job.forget_that_nothing_changed()
+    assert not job.run(ids="keyed").changed
+    job.run(ids="keyed", release="2026-12")
+    assert not set(published(job)["id"]) & set(first)
+    assert published(job)["id"].n_unique() == first.n_unique() == 240
+
+
+@pytest.mark.parametrize("ids", HIDDEN)
+def test_forget_takes_people_out(job, ids, save):
+    job.run(ids=ids)
+    rows = pl.read_parquet(job.folder / "raw.parquet")
+    save(rows.filter(pl.col("user_id") != "u003"), job.folder / "raw.parquet")
+    before = published(job)
+    done = forget(job.policy(ids=ids), subjects=["u003"])
+    assert (done.removed, done.rows, done.withdrawn) == (6, 234, False)
+    kept = before.filter(pl.Series(rows["user_id"] != "u003"))
+    assert published(job).equals(kept)
+    checked(job, ids=ids)
+    assert "r00003" not in set(pl.concat(map(pl.read_parquet, lists(job)))["id"])
+    assert len(lists(job)) == len({path.name for path in lists(job)}) > 0
+    assert forget(job.policy(ids=ids), subjects=["u003"]).removed == 0
+    assert checked(job, ids=ids)["rows_ledgered"]["cells"] == 2 * 234
+
+
+@pytest.mark.parametrize("ids", HIDDEN)
+def test_an_incremental_run_adds_new_rows_alone(job, ids, save):
+    job.run(ids=ids, incremental=True)
+    save(make_reviews(300), job.folder / "raw.parquet")
+    summary = job.run(ids=ids, incremental=True)
+    assert (summary.rows["already_published"], summary.rows["new"], summary.published_rows) == (240, 60, 300)
+    assert checked(job, ids=ids)["one_text_per_record"]["rows"] == 300
+    with pytest.raises(PolicyError, match=r"differs from the policy in: .*ids"):
+        job.run(incremental=True)
+
+
+@pytest.mark.parametrize("ids", HIDDEN)
+def test_a_killed_publication_goes_on(make_job, ids):
+    job, other = make_job("killed"), make_job("whole")
+    job.values["ids"] = other.values["ids"] = ids
+    for step in ("parts written", "recorded", "version written", "manifest written", "shown"):
+        assert job.stop(step)
+    job.run()
+    other.run()
+    assert job.files() == other.files()
+    checked(job)
+    assert len(lists(job)) == len(lists(other))
+
+
+def test_what_needs_ids_says_so(job):
+    job.run(ids="keyed")
+    with pytest.raises(LedgerError, match="published has ids = 'keyed', and the policy says 'keep'"):
+        forget(job.policy(), records=["r00003"])
+    with pytest.raises(InputError, match="only staging knows whose rows these are"):
+        check_published(job.folder / "published", job.policy(ids="keyed"))
+    for path in lists(job):
+        path.unlink()
+    with pytest.raises(InputError, match="the records' own ids of a published part are not in staging"):
+        checked(job, ids="keyed")
+    job.forget_that_nothing_changed()
+    job.run(ids="keyed")
+    checked(job, ids="keyed")
+
+
+def test_great_expectations_refuse_it_by_name(job):
+    pytest.importorskip("great_expectations")
+    from dptext_etl.checks.great_expectations.expectations import downstream_suite, suite_for
+
+    for make in (suite_for, downstream_suite):
+        with pytest.raises(PolicyError, match="with ids = 'drop'"):
+            make(job.policy(ids="drop"))
+
+
+def test_unlinked_releases_have_no_ids_to_choose(job):
+    column = {"name": "review", "mechanism": {"name": "surrogate", "epsilon": 4.0, "corpus": "example"}}
+    with pytest.raises(PolicyError, match="leave out ids"):
+        job.policy(ids="drop", keep=[], column=[column], unlinked={"rows": 100, "delta": 1e-7})
+
+
+@pytest.mark.parametrize("ids", HIDDEN)
+def test_spark_publishes_the_same(spark, make_job, ids):
+    job, other = make_job("spark"), make_job("polars")
+    raw = make_reviews()
+    first = spark.createDataFrame(raw.head(200).to_pandas())
+    run_on_spark(first, job.policy(ids=ids, incremental=True))
+    checked(job, ids=ids)
+    run_on_spark(spark.createDataFrame(raw.to_pandas()), job.policy(ids=ids, incremental=True))
+    other.run(ids=ids)
+    order = ["id"] if ids == "keyed" else ["stars", "review", "note"]
+    assert published(job).sort(order, nulls_last=True).equals(published(other).sort(order, nulls_last=True))
+    checked(job, ids=ids)
+    assert not any(path.name.endswith(".ids") for path in (job.folder / "published.versions").rglob("*"))

@@ -1,0 +1,108 @@
+"""CSV files as people export them: separators, encodings and quotes, found by `init` and read by every run."""
+
+import itertools
+import tomllib
+
+import polars as pl
+import pytest
+
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
+from dptext_etl.runner import init
+from dptext_etl.runner.source.sniffing import sniff
+from dptext_etl.runner.source.table import Files
+
+ROWS = [
+    ("id", "Kunde", "text"),
+    ("007", "k1", "Größe passt nicht, leider; schade | oder"),
+    ("008", "k2", "Über 20 € für\tnichts"),
+    ("009", "k1", "zwei\nZeilen, ja"),
+]
+
+
+def written(path, separator, encoding, quote):
+    lines = [separator.join(f"{quote}{cell}{quote}" for cell in row) for row in ROWS]
+    encoding = "utf-16" if encoding == "utf-16" else encoding
+    path.write_bytes("\n".join(lines).replace("€", "€" if encoding != "latin-1" else "EUR").encode(encoding))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("separator", "encoding", "quote"),
+    list(itertools.product(",;\t|", ["utf-8", "utf-16", "cp1252", "latin-1"], "\"'")),
+)
+def test_what_is_found_out_reads_the_file(tmp_path, separator, encoding, quote):
+    place = written(tmp_path / "raw.csv", separator, encoding, quote)
+    found = sniff(place)
+    assert found == CsvSpec(separator=separator, encoding=encoding, quote=quote)
+    read = Files.at(place, csv=found).scan(("id",)).collect()
+    assert read.columns == ["id", "Kunde", "text"]
+    assert read["id"].to_list() == ["007", "008", "009"]
+    assert read["text"].to_list()[2] == "zwei\nZeilen, ja"
+    assert read["text"].to_list()[0] == "Größe passt nicht, leider; schade | oder"
+
+
+def test_a_first_policy_has_the_entry_only_where_it_is_needed(tmp_path):
+    plain = tomllib.loads(init(written(tmp_path / "plain.csv", ",", "utf-8", '"')))
+    assert "csv" not in plain
+    other = tomllib.loads(init(written(tmp_path / "other.csv", ";", "cp1252", '"')))
+    assert other["csv"] == {"separator": ";", "encoding": "cp1252", "quote": '"'}
+    assert (other["id"], other["subject"]) == ("id", "Kunde")
+
+
+def test_unquoted_fields_may_hold_quotes(tmp_path):
+    (tmp_path / "raw.csv").write_text('id,text\na,5" wide\nb,7" wide\n')
+    read = Files.at(str(tmp_path / "raw.csv"), csv=CsvSpec(quote="")).scan().collect()
+    assert read["text"].to_list() == ['5" wide', '7" wide']
+
+
+def test_another_encoding_than_the_policy_says_is_refused_by_the_entry(tmp_path):
+    place = written(tmp_path / "raw.csv", ",", "latin-1", '"')
+    with pytest.raises(InputError, match=r"csv\.encoding: the file .*raw\.csv is not in utf-16") as caught:
+        Files.at(place, csv=CsvSpec(encoding="utf-16")).scan()
+    assert caught.value.fields == {"entry": "csv.encoding"}
+    assert "Größe" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ({"separator": ";;"}, "separator"),
+        ({"separator": "a"}, "separator"),
+        ({"separator": "\n"}, "separator"),
+        ({"quote": "«"}, "quote"),
+        ({"quote": ","}, "separator and quote must differ"),
+        ({"encoding": "ebcdic"}, "encoding"),
+        ({"sep": ";"}, "sep"),
+    ],
+)
+def test_wrong_entries_are_refused_by_name(policy_file, entries, said):
+    with pytest.raises(PolicyError, match=said):
+        policy_file(csv=entries)
+
+
+@pytest.fixture
+def policy_file(small_vectors):
+    from dptext_etl import Policy
+
+    def make(**values):
+        facts = {"dataset": "d", "release": "r", "source": "raw.csv", "sink": "out", "id": "id", "unit": "record"}
+        mechanism = {"name": "custext", "epsilon": 2.0, "k": 3, "vectors": str(small_vectors)}
+        column = {"name": "text", "mechanism": mechanism, "allow": ["cluster"]}
+        return Policy(**facts, key="env:DPTEXT_SUITE_SECRET", ledger={"url": "l.db"}, column=[column], **values)
+
+    return make
+
+
+def test_a_policy_without_the_entry_is_dumped_without_it(policy_file):
+    assert "csv" not in policy_file().model_dump(by_alias=True)
+    assert policy_file(csv={"separator": ";"}).csv == CsvSpec(separator=";") != PLAIN_CSV
+
+
+def test_the_entry_is_for_csv_files(policy_file, tmp_path):
+    from dptext_etl.runner.layout import Layout
+
+    pl.DataFrame({"id": ["a"]}).write_parquet(tmp_path / "raw.parquet")
+    policy = policy_file(csv={"separator": ";"}).model_copy(update={"source": str(tmp_path / "raw.parquet")})
+    with pytest.raises(InputError, match="entry csv, and the source holds parquet files"):
+        Files.find(Layout.of(policy))
