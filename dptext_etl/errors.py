@@ -12,7 +12,7 @@ from inspect import isgeneratorfunction
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
 P = ParamSpec("P")
@@ -41,6 +41,11 @@ class DPTextError(Exception):
 
     def __reduce__(self) -> tuple[type[DPTextError], tuple[str, str | None]]:
         return type(self), (self.message, self.hint)
+
+
+def described(error: DPTextError) -> dict[str, Any]:
+    """Return a failure as JSON holds it: code, exit code, message, and hint (null if there is none)."""
+    return {"code": error.code, "exit_code": error.exit_code, "message": error.message, "hint": error.hint}
 
 
 class PolicyError(DPTextError):
@@ -104,6 +109,16 @@ class GateError(DPTextError):
 
     code = "gate"
     exit_code = 4
+
+
+def refusal_of(facts: Mapping[str, Any]) -> DPTextError:
+    """Return the failure that `described` wrote, to be raised again."""
+    waiting, kinds = [DPTextError], list[type[DPTextError]]()
+    while waiting:
+        kinds.append(waiting.pop())
+        waiting += kinds[-1].__subclasses__()
+    kind = next(kind for kind in kinds if (kind.code, kind.exit_code) == (facts["code"], facts["exit_code"]))
+    return kind(facts["message"], facts["hint"])
 
 
 class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source"):`)

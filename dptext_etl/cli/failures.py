@@ -18,6 +18,7 @@ from typing import Any
 import click
 from typer.core import TyperGroup
 
+from dptext_etl import errors
 from dptext_etl.cli.render import terminal
 from dptext_etl.errors import DPTextError
 
@@ -60,7 +61,7 @@ class Boundary(TyperGroup):
 def described(error: BaseException) -> dict[str, Any]:
     """Return a failure as JSON holds it: code, exit code, message, and hint (null if there is none)."""
     if isinstance(error, DPTextError):
-        return {"code": error.code, "exit_code": error.exit_code, "message": error.message, "hint": error.hint}
+        return errors.described(error)
     return {"code": DPTextError.code, "exit_code": UNEXPECTED, "message": f"unexpected {_kind(error)}", "hint": None}
 
 

@@ -52,14 +52,14 @@ def run_synthetic(
         staging.prepare()
         require_sink(layout)
         opened.enter_context(staging.shelf.alone("of this release is under way"))
-        total = identity.check(table, policy, course)
-        rows, wanted = attempt.who_counts(table.frame, total)
+        total, nameless = identity.check(table, policy, course)
+        rows, wanted = attempt.who_counts(table.frame, total, nameless)
         checkpoint("checked")
         ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
         ref = attempt.register(ledger, table.id_type)
         checkpoint("registered")
         meter = Meter("reserve", wanted, course)
-        charged = charge(attempt, ledger, ref, rows, staging, meter, wanted, checkpoint)
+        charged = charge(attempt, ledger, ref, rows, staging, meter, wanted, nameless, checkpoint)
         drawn = draw(attempt, staging, charged.partial)
         checkpoint("staged")
         verdicts: tuple[Verdict, ...] = ()
@@ -82,25 +82,27 @@ def run_synthetic(
                 raise LedgerError(f"{msg}; nothing was published", hint)
             note = "already published; this machine would draw a few other rows from the same statistic"
             published = Published(before.version, layout.sink, before.digest, before.rows, changed=False, note=note)
-    return _summary(attempt, charged, total, wanted, table.dropped, verdicts, published, time.monotonic() - began)
+    counted = total, wanted, nameless
+    return _summary(attempt, charged, counted, table.dropped, verdicts, published, time.monotonic() - began)
 
 
 def _summary(  # noqa: PLR0917
     attempt: Attempt,
     charged: Charged,
-    total: int,
-    wanted: int,
+    counted: tuple[int, int, int],
     dropped: tuple[str, ...],
     verdicts: tuple[Verdict, ...],
     published: Published,
     seconds: float,
 ) -> RunSummary:
     policy, said = attempt.policy, charged.answers
-    beyond, gone = total - wanted, said[Outcome.FORGOTTEN.name]
+    total, wanted, nameless = counted
+    beyond, gone = total - nameless - wanted, said[Outcome.FORGOTTEN.name]
     rows = {
         "read": total,
         "already_published": 0,
         **({"over_contribution": beyond} if beyond else {}),
+        **({"without_subject": nameless} if nameless else {}),
         "new": said[Outcome.RESERVED.name],
         "resumed": said[Outcome.PENDING.name],
         "replayed": said[Outcome.COMMITTED.name],

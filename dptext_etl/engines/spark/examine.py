@@ -50,8 +50,9 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined
         policy,
         layout,
         check=partial(_check, table.frame, policy),
-        without=partial(_unpublished, table.frame, policy, layout),
-        at_most=partial(_at_most, table.frame, policy),
+        with_persons=lambda rows: rows.filter(named(str(policy.subject)).isNotNull()),
+        without=lambda rows, manifest: _unpublished(rows, policy, layout, manifest),
+        at_most=lambda rows, most: _at_most(rows, policy, most),
     )
 
 
@@ -66,7 +67,7 @@ def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
         return pl.Series(name, [row[0] for row in found], dtype=ids.dtype)
 
 
-def _check(rows: DataFrame, policy: Policy) -> int:
+def _check(rows: DataFrame, policy: Policy) -> tuple[int, int]:
     from pyspark.sql import functions as F  # noqa: N812
 
     per_subject = policy.subject is not None and policy.unit == "subject"
@@ -75,7 +76,7 @@ def _check(rows: DataFrame, policy: Policy) -> int:
         counts = _count_ids(rows.select(named(policy.id), unknown))
     refuse_gaps(policy, counts.rows, counts.null_ids, counts.null_subjects)
     refuse_repeated(policy, counts.repeated)
-    return counts.rows
+    return counts.rows, counts.null_subjects
 
 
 def _unpublished(rows: DataFrame, policy: Policy, layout: Layout, manifest: Manifest) -> tuple[DataFrame, int]:

@@ -16,10 +16,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
+from typing import Any, Literal
 
+import polars as pl
 import pyarrow as pa
 
 from dptext_etl import errors
+from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.engines.spark.shards import pieces
 from dptext_etl.engines.spark.task_messages import Markers, markers_of
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers
@@ -28,8 +31,10 @@ from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.retrying import patient
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.checkpoint import Checkpoint
+from dptext_etl.runner.outlook import Foreseen, Outlook, ledger_of
 from dptext_etl.runner.place import Place
 from dptext_etl.runner.shard.attempt import shards_of
+from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
@@ -52,7 +57,7 @@ class TaskConfig:
     memory: Place  # the place that all releases and partitions share
     step: int  # number of shards of the run
     most: int  # largest number of rows that are computed together, canary rows included
-    phase: Phase  # "reserve" or "release"
+    phase: Phase | Literal["look"]  # what is done with the rows; "look" charges nothing
     checkpoint: Checkpoint  # called after every step, for tests
 
     @property
@@ -84,7 +89,7 @@ def records(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[s
     _take_gpus()
     try:
         with seam("computing on an executor", DPTextError, _DEFECT):
-            for done in _work(config, batches):
+            for done in _look(config, batches) if config.phase == "look" else _work(config, batches):
                 yield json.dumps({"done": asdict(done)})
     except DPTextError as error:
         if type(error) is DPTextError:  # this is not a refusal of ours, so another attempt may succeed
@@ -99,13 +104,13 @@ def refused_first(record: str) -> tuple[bool, str]:
     return not record.startswith('{"refused"'), record
 
 
-def read(record: str) -> Done:
-    """Read a record of a task."""
+def read(record: str) -> dict[str, Any]:
+    """Read a record of a task, or raise its refusal."""
     facts = json.loads(record)
     if "refused" in facts:
         name, message, hint = facts["refused"]
         raise getattr(errors, name, DPTextError)(message, hint)
-    return Done(**facts["done"])
+    return dict(facts["done"])
 
 
 def _take_gpus() -> None:
@@ -131,10 +136,31 @@ def _work(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Don
                 held.callback(shards.ledger.close)
             if config.markers.stopped:
                 return
-            call = partial(Done.of, shards, planted, number, config.phase)
+            phase: Phase = "reserve" if config.phase == "reserve" else "release"
+            call = partial(Done.of, shards, planted, number, phase)
             done = patient(call, lambda: config.markers.stopped)
             config.markers.done(number, done.rows)
             yield done
+
+
+def _look(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Foreseen]:
+    """Look at the rows of a task before anything is charged; those of a person are all in one task under a cap."""
+    outlook: Outlook | None = None
+    with ExitStack() as held:
+        for number, planted in pieces(batches, config.names, config.most, config.step):
+            if outlook is None:
+                config.markers.require()
+                policy, columns = policies(config.policy, config.columns)
+                staging = Staging(held.enter_context(config.staging.opened()), tag=secrets.token_hex(8))
+                ledger = held.enter_context(ledger_of(policy))
+                made = [Column(item, config.refs[item.column or ""], item.release_key()) for item in columns]
+                outlook = Outlook(policy, made, ledger, staging.changed)
+            if config.markers.stopped:
+                return
+            outlook.add(planted.filter(~pl.col(CANARY)).drop(CANARY))
+            config.markers.done(number, planted.height)
+        if outlook is not None:
+            yield outlook.found()
 
 
 def _shards(config: TaskConfig, shelf: Shelf, memory: Shelf) -> Shards:

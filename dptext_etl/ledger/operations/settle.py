@@ -15,7 +15,7 @@ from dptext_etl.ledger.storage.keyed_ids import Index, keyed_ids
 from dptext_etl.ledger.storage.parts import Part
 from dptext_etl.ledger.storage.records import Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, seal
-from dptext_etl.ledger.terms import U8, Event, Mask, State
+from dptext_etl.ledger.terms import AGAIN, U8, Event, Mask, State
 
 
 class Reserved(NamedTuple):
@@ -50,7 +50,9 @@ def abort(book: Book, job: str, reason: str | None) -> int:
     moved = 0
     for batch in batches:
         rows = np.flatnonzero(batch.states == State.RESERVED)
-        if len(rows):
+        if len(rows) and book.journal.facts(batch.seq).get(AGAIN):
+            _move(book, job, batch, Event.EXPIRE, rows, reason)  # aborted, it would hide the texts before it
+        elif len(rows):
             _move(book, job, batch, Event.ABORT, rows, reason)
             _refund(book, batch, rows)
             moved += len(rows)

@@ -40,7 +40,7 @@ class Done:
         rows = int((~planted[CANARY]).sum())
         if phase == "reserve":
             reserved = shards.reserve(planted, index)
-            return cls(rows, dict(reserved.answers), None, _admitted(shards, reserved.within_cap()))
+            return cls(rows, dict(reserved.answers), None, _admitted(shards, reserved.without(shards.gone)))
         staged, reserved = shards.release(planted, index)
         return cls(rows, dict(reserved.answers), staged.as_dict(), _admitted(shards, reserved))
 

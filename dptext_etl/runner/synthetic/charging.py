@@ -37,7 +37,7 @@ from dptext_etl.runner.publish.minimum_rows import require_enough
 from dptext_etl.runner.shard.attempt import pin_whole_table, refuse_other_rows, refuse_over_cap
 from dptext_etl.runner.shard.charging import subjects_of, texts_of
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source import per_subject
+from dptext_etl.runner.source import identity, per_subject
 from dptext_etl.runner.source.arranging import forms_of
 from dptext_etl.runner.source.cutting import pieces
 from dptext_etl.synthetic import CLAIM, Synthetic, no_rows
@@ -112,9 +112,10 @@ class Attempt:
         """Store the head of the ledger, durably."""
         remember(ledger, self.layout.memory.shelf(), self.policy)
 
-    def who_counts(self, rows: pl.LazyFrame, total: int) -> tuple[pl.LazyFrame, int]:
-        """Leave out the records of a person beyond the first, and refuse more records than delta was stated for."""
-        wanted = total
+    def who_counts(self, rows: pl.LazyFrame, total: int, nameless: int) -> tuple[pl.LazyFrame, int]:
+        """Leave out records without a person, and those of a person beyond the first; refuse more than delta is for."""
+        wanted = total - nameless
+        rows = identity.with_persons(rows, self.policy) if nameless else rows
         if self.policy.unit == "subject":
             most, scratch = self.synthetic.per_subject, self.layout.staging
             rows, wanted = per_subject.at_most(rows, self.policy, most, scratch, self._order)
@@ -174,6 +175,7 @@ def charge(  # noqa: PLR0917
     staging: Staging,
     meter: Meter,
     wanted: int,
+    nameless: int,
     checkpoint: Checkpoint,
 ) -> Charged:
     """Charge and sum all records, and pin the table; give all reservations back where it is refused."""
@@ -183,7 +185,9 @@ def charge(  # noqa: PLR0917
         over = charged.answers[Outcome.OVER_CAP.name]
         if attempt.policy.on_cap == "refuse":
             refuse_over_cap(over)
-        require_enough(attempt.policy, {"released": charged.counted.rows, "quarantined": over})
+        require_enough(
+            attempt.policy, {"released": charged.counted.rows, "quarantined": over, "without_subject": nameless}
+        )
         _require_any(charged.counted.rows)
         _refuse_crowded(charged.persons, attempt.synthetic.per_subject)
         pin_whole_table(ledger, ref, charged.counted.rows, charged.partial.digest.hex())
