@@ -148,7 +148,7 @@ class Outlook:
         units = charged.ids if charged.subjects is None else charged.subjects
         used = np.zeros((len(self.forecast.components), len(units)), np.int64)
         if self._ledger is not None and self._policy.cap is not None:
-            known = units.is_valid().to_numpy(zero_copy_only=False)
+            known = to_numpy(units.is_valid())
             found = self._ledger.used(Scope.of(self._policy), units.filter(units.is_valid()))
             for at, name in enumerate(self.forecast.components):
                 used[at, known] = found.get(name, 0)

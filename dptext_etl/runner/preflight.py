@@ -29,6 +29,7 @@ from dptext_etl.runner.publish.minimum_rows import require_enough
 from dptext_etl.runner.publish.showing import require_sink
 from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt, refuse_over_cap, refuse_too_few
 from dptext_etl.runner.shard.charging import Column
+from dptext_etl.runner.shard.keeping import require_bytes
 from dptext_etl.runner.source.arranging import forms_of
 from dptext_etl.runner.source.examined import Examined
 
@@ -111,6 +112,8 @@ def refuse(  # noqa: PLR0917
     """Refuse a run by what it will find; `stale` rows changed that an incremental run leaves as they are."""
     policy, layout = attempt.policy, attempt.layout
     refuse_changed(policy, found.changed + stale, found.unkept, layout.inside.where)
+    if found.changed and policy.on_changed == "keep":
+        require_bytes(layout, policy)
     if attempt.refusing:
         refuse_over_cap(found.over_cap)
     for item in columns:

@@ -92,7 +92,7 @@ def identify(
     if unit == "record":
         units, unit_ids, unit_order = found.as_units()
     else:
-        alone = ~marked & subjects.is_null().to_numpy() if own and subjects is not None else np.zeros_like(marked)
+        alone = ~marked & to_numpy(subjects.is_null()) if own and subjects is not None else np.zeros_like(marked)
         units = id_key.subjects(subjects, marked | alone)
         units = np.where(alone[:, None], found.hashed, units) if alone.any() else units
         unit_ids = keyed_ids(units)

@@ -70,12 +70,26 @@ def require_kept(found: Kept | None, changed: npt.NDArray[np.bool_]) -> None:
         raise InputError(msg, "bring back the published version, or take a new release name; nothing was drawn")
 
 
+def require_bytes(layout: Layout, policy: Policy) -> None:
+    """Refuse to keep texts where none are published or staged."""
+    shelf = layout.shelf
+    if _published(layout, policy) is None and not (shelf.found("kept-*.parquet") or shelf.found("shard-*.parquet")):
+        msg = "released texts of changed records are to be kept, and none are published or kept in staging"
+        raise InputError(msg, "bring back the published version, or take a new release name; nothing was charged")
+
+
+def _published(layout: Layout, policy: Policy) -> Manifest | None:
+    manifest = Manifest.read(layout)
+    own = manifest is not None and (manifest.dataset, manifest.release) == (policy.dataset, policy.release)
+    return manifest if own else None
+
+
 def set_published_aside(
     staging: Staging, layout: Layout, policy: Policy, columns: Sequence[Column], ledger: Ledger
 ) -> None:
     """Copy published parts of the release into staging, with the draws that the ledger has of them."""
-    manifest = Manifest.read(layout)
-    if manifest is None or (manifest.dataset, manifest.release) != (policy.dataset, policy.release):
+    manifest = _published(layout, policy)
+    if manifest is None:
         return
     names = {item.name: _released_as(item.policy) for item in columns}
     if not {policy.id, *names.values()} <= manifest.schema.keys():
