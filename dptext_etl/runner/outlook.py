@@ -57,10 +57,10 @@ class Foreseen:
         words: Draws over all text columns.
     """
 
-    answers: Mapping[str, int] = field(default_factory=Counter)
+    answers: Mapping[str, int] = field(default_factory=dict)
     unkept: int = 0
     drawn: int = 0
-    charged: Mapping[str, int] = field(default_factory=Counter)
+    charged: Mapping[str, int] = field(default_factory=dict)
     words: int = 0
 
     @property
@@ -81,7 +81,7 @@ class Foreseen:
             answers.update(part.answers)
             charged.update(part.charged)
             unkept, drawn, words = unkept + part.unkept, drawn + part.drawn, words + part.words
-        return cls(answers, unkept, drawn, charged, words)
+        return cls(dict(answers), unkept, drawn, dict(charged), words)
 
 
 class Outlook:
@@ -129,7 +129,7 @@ class Outlook:
         for name in (Outcome.RESERVED.name, Outcome.AGAIN.name):
             left = min(over - answers[Outcome.OVER_CAP.name], answers[name])
             answers.update({Outcome.OVER_CAP.name: left, name: -left})
-        return Foreseen(+answers, self._unkept, self._drawn - over, dict(self._charged), self._words)
+        return Foreseen(dict(+answers), self._unkept, self._drawn - over, dict(self._charged), self._words)
 
     def _foretold(self, charged: Charged) -> Any:
         rows = len(charged.ids)

@@ -56,7 +56,10 @@ def planted(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy
     key = named(policy.id_columns.get("subject", policy.id) if policy.cap else policy.id)
     if policy.cap and policy.normalize:
         key = F.udf(partial(spelling, how=policy.normalize), "string", useArrow=False)(key.cast("string"))
-    shard = (F.pmod(F.xxhash64(key), F.lit(count)) + F.lit(first)).cast("int")
+    place = F.xxhash64(key)
+    if policy.on_null_subject == "own":  # records without a person spread by their ids
+        place = F.when(named(str(policy.subject)).isNull(), F.xxhash64(named(policy.id))).otherwise(place)
+    shard = (F.pmod(place, F.lit(count)) + F.lit(first)).cast("int")
     own = frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
     whole = own.unionByName(_canaries(frame, by_shard(plans, shards), policy))
     if hasattr(whole, "repartitionById"):
