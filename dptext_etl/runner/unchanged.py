@@ -150,7 +150,7 @@ class Input:
             return False
 
     def _keep(self, summary: RunSummary, since: int, *, read: bool) -> None:
-        """Note what was published from this input; where records were left out, until which event they would be again."""
+        """Note what was published from this input; where records were left out, also after which event that was."""
         shelf = self.attempt.layout.shelf
         if summary.manifest is None or not read:
             shelf.remove(self._path)
