@@ -25,7 +25,7 @@ _ONE = Lock()
 
 
 def require_same_ledger(ledger: Ledger | None, layout: Layout, policy: Policy, *, freezing: bool = True) -> None:
-    """Refuse a ledger that does not hold the head that an earlier run saw, and freeze the dataset unless told not to.
+    """Refuse a ledger that does not hold the head that an earlier run saw, and freeze the dataset if asked to.
 
     None stands for a ledger that a run would make: it holds no head at all.
     """

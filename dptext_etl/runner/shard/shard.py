@@ -144,10 +144,9 @@ class Shards:
         with self.profile.stage("reserve"):
             canary = ready.batch.canary
             self._probe_before(charged, canary)
-            scope, cap = Scope.of(self.policy), self.policy.cap
-            batch, forms = (charged.ids, charged.subjects, charged.charges), charged.forms
-            again, reserve = self.policy.on_changed == "release_again", self.ledger.reserve
-            result = reserve(job, scope, cap, *batch, canary=canary, forms=forms, ready=ready, again=again)
+            asked = (Scope.of(self.policy), self.policy.cap, charged.ids, charged.subjects, charged.charges)
+            how = partial(self.ledger.reserve, again=self.policy.on_changed == "release_again")
+            result = how(job, *asked, canary=canary, forms=charged.forms, ready=ready)
             remember(self.ledger, self.memory, self.policy, self.job)
             self.profile.count("reserve", rows=planted.height)
         self.checkpoint("reserved")
@@ -258,14 +257,13 @@ class Shards:
         """Find the rows that a release of a model holds already, so that they are not computed again."""
         ids, found, changed = reserved.charged.ids, dict[str, Kept | None](), reserved.outcome == Outcome.CHANGED
         for column in self.columns:
-            again = column.policy.mechanism.reproducible
+            again, found[column.name] = column.policy.mechanism.reproducible, None
             if again and not changed.any():
-                found[column.name] = None
                 continue
             ask = partial(self.ledger.committed, column.ref, ids, canary=reserved.canary)
             committed = self.turns.take(None, index, ask)
+            wanted = keeping.only(committed, changed) if again else committed
             with seam("reading what was staged", DPTextError, _DEFECT):
-                wanted = keeping.only(committed, changed) if again else committed
                 found[column.name] = kept(self.staging, index, self.policy.id, column.policy, ids, committed=wanted)
             keeping.require_kept(found[column.name], changed)
         return found
