@@ -22,8 +22,8 @@ from dptext_etl.ledger.operations.foretelling import Foretold, foretell
 from dptext_etl.ledger.operations.freezing import Loss, refuse_frozen_group
 from dptext_etl.ledger.operations.publish import publish, retire
 from dptext_etl.ledger.operations.releases import refuse_frozen, stated
-from dptext_etl.ledger.operations.scopes import Pinned
-from dptext_etl.ledger.operations.settle import rebuild
+from dptext_etl.ledger.operations.scopes import Pinned, limits
+from dptext_etl.ledger.operations.settle import rebuild, require_finite
 from dptext_etl.ledger.storage.store import open_store
 from dptext_etl.ledger.terms import Anchor, ReleaseRef, Scope
 from dptext_etl.mechanism import worst_spend
@@ -172,6 +172,9 @@ class Keeper(Reader):
             refuse_frozen(self._book.store, scope.dataset)
             refuse_frozen_group(self._book.store, scope.group)
             self._book.scopes.require(scope, cap, lowering=lowering)
+            pinned = self._book.scopes.find(scope)
+            if cap is not None and pinned is not None and pinned.measure is None:
+                require_finite(self._book, pinned._replace(measure=cap.measure, limits=limits(cap)))
 
     @bare
     def foretell(self, scope: Scope, ready: Ready, *, again: bool = False) -> Foretold:

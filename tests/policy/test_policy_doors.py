@@ -61,7 +61,10 @@ keep_intermediate = true
 @pytest.fixture(params=RULED_OUT)
 def policy(request, tmp_path, small_vectors, monkeypatch, again):  # noqa: F811
     path = tmp_path / "policy.toml"
-    terms = {"subject": 'normalize = ["nfc", "casefold"]\non_null_subject = "own"', "record": 'unit = "record"\npublish = false'}
+    terms = {
+        "subject": 'normalize = ["nfc", "casefold"]\non_null_subject = "own"',
+        "record": 'unit = "record"\npublish = false',
+    }
     path.write_text(TOML.replace("VECTORS", str(small_vectors)).replace("TERMS", terms[request.param]))
     monkeypatch.setenv("LEDGER_SECRET_URL", "postgresql://127.0.0.1/dptext")
     return Policy.load(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -62,8 +63,19 @@ def abort(book: Book, job: str, reason: str | None) -> int:
 def rebuild(book: Book, pinned: Pinned) -> None:
     """Add up what was charged in a scope before it had a cap."""
     runs = balances(book.store, book.cache, pinned)
+    for part in _charged_before(book, pinned):
+        runs.insert(part)
+
+
+def require_finite(book: Book, pinned: Pinned) -> None:
+    """Refuse a cap of a scope whose charges no balance of its measure can hold; nothing is written."""
+    for _ in _charged_before(book, pinned):
+        pass
+
+
+def _charged_before(book: Book, pinned: Pinned) -> Iterator[Part]:
     for (seq,) in book.store.rows("select seq from batch where scope=? order by seq", (pinned.id,)):
-        runs.insert(_amounts(book, seq, pinned, book.records.states(seq) != State.ABORTED, 1))
+        yield _amounts(book, seq, pinned, book.records.states(seq) != State.ABORTED, 1)
 
 
 def _batches(book: Book, job: str) -> list[Reserved]:
