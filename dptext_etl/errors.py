@@ -65,6 +65,11 @@ class DPTextError(Exception):
         return type(self), (self.message, self.hint, self.fields)
 
 
+def described(error: DPTextError) -> dict[str, Any]:
+    """Return a failure as JSON holds it: code, exit code, message, hint (null if there is none), and fields."""
+    return {name: getattr(error, name) for name in ("code", "exit_code", "message", "hint", "fields")}
+
+
 class PolicyError(DPTextError):
     """A policy, a parameter or a command cannot be carried out as written."""
 
@@ -155,6 +160,16 @@ class GateError(DPTextError):
 
     code = "gate"
     exit_code = GATE
+
+
+def refusal_of(facts: Mapping[str, Any]) -> DPTextError:
+    """Return the failure that `described` wrote, to be raised again."""
+    waiting, kinds = [DPTextError], list[type[DPTextError]]()
+    while waiting:
+        kinds.append(waiting.pop())
+        waiting += kinds[-1].__subclasses__()
+    kind = next(kind for kind in kinds if (kind.code, kind.exit_code) == (facts["code"], facts["exit_code"]))
+    return kind(facts["message"], facts["hint"])
 
 
 class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source"):`)

@@ -13,6 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 UNIQUE_IDS = "UNIQUE_IDS"
+OWN_PERSONS = "OWN_PERSONS"
+"""Records without a person are of persons with no other record (docs/spec/privacy.md#unknown-subject)."""
 """Assumption of what is released without a ledger: no one checks that record ids are unique, and two rows of one id and
 text are one release (docs/spec/privacy.md#unique-ids)."""
 SCORES_LOCAL = "SCORES_LOCAL"

@@ -18,6 +18,7 @@ from typing import Any
 import click
 from typer.core import TyperGroup
 
+from dptext_etl import errors
 from dptext_etl.cli.render import terminal
 from dptext_etl.errors import INTERRUPTED, ROOM, UNEXPECTED, DiskError, DPTextError, UsageError, is_full
 
@@ -53,15 +54,15 @@ class Boundary(TyperGroup):
 
 def described(error: BaseException) -> dict[str, Any]:
     """Return a failure as JSON holds it: code, exit code, message, hint (null if there is none), and fields."""
+    if isinstance(error, DPTextError):
+        return errors.described(error)
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        facts: tuple[str, int, str, str | None, dict[str, Any]] = ("interrupted", INTERRUPTED, STOPPED, None, {})
-    elif isinstance(error, DPTextError):
-        facts = (error.code, error.exit_code, error.message, error.hint, error.fields)
+        facts: tuple[str, int, str, str | None] = ("interrupted", INTERRUPTED, STOPPED, None)
     elif is_full(error):
-        facts = (DiskError.code, DiskError.exit_code, FULL, ROOM, {})
+        facts = (DiskError.code, DiskError.exit_code, FULL, ROOM)
     else:
-        facts = (DPTextError.code, UNEXPECTED, f"unexpected {_kind(error)}", None, {})
-    return dict(zip(("code", "exit_code", "message", "hint", "fields"), facts, strict=True))
+        facts = (DPTextError.code, UNEXPECTED, f"unexpected {_kind(error)}", None)
+    return {**dict(zip(("code", "exit_code", "message", "hint"), facts, strict=True)), "fields": {}}
 
 
 def report(error: BaseException) -> int:

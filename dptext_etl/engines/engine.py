@@ -15,14 +15,16 @@ import polars as pl
 
 from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.checks.canaries.rows import CanaryPlan
-from dptext_etl.ledger import ReleaseRef
+from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.outlook import Foreseen
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.gating import judge_here
 from dptext_etl.runner.publish.parts import Writer, write_here
 from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
@@ -81,6 +83,20 @@ class Engine(ABC, Generic[Rows]):
     @abstractmethod
     def canary_sets(self, source: Examined[Rows], policy: Policy) -> range:
         """Number the sets of canary rows; every attempt at a run gets the same, however long the texts are."""
+
+    @abstractmethod
+    def look(  # noqa: PLR0917
+        self,
+        attempt: Attempt,
+        source: Examined[Rows],
+        plans: Sequence[CanaryPlan],
+        staging: Staging,
+        meter: Meter,
+        columns: list[Column],
+        ledger: Ledger | None,
+        rows: Rows,
+    ) -> Foreseen:
+        """Count what a run will find in some rows of the source (`runner.outlook`); list the ids of changed records."""
 
     @abstractmethod
     def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[Done]:

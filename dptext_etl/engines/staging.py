@@ -16,6 +16,7 @@ from dptext_etl.errors import LedgerError, bare
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
+from dptext_etl.runner.preflight import foresee, require_places
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import (
     Attempt,
@@ -27,6 +28,7 @@ from dptext_etl.runner.shard.attempt import (
     row_counts,
 )
 from dptext_etl.runner.shard.done import Done, Phase, outcomes, refuse_other_persons, whole_table
+from dptext_etl.runner.shard.keeping import set_published_aside
 from dptext_etl.runner.shard.planting import plan_canaries, prepare
 from dptext_etl.runner.staged import StagedRun
 
@@ -42,6 +44,7 @@ def staged(
     with ExitStack() as opened:
         with profile.stage("open"):
             table = engine.open(policy, attempt.layout)
+            require_places(attempt)
         with attempt.alone() as staging:
             with profile.stage("examine"), ThreadPoolExecutor(1, thread_name_prefix="dptext-beside") as beside:
                 prepared = beside.submit(prepare, policy, attempt.secret)
@@ -50,8 +53,12 @@ def staged(
                 checkpoint("checked")
                 present, numbers = partial(engine.present, source), engine.canary_sets(source, policy)
                 prepared.result()
-                ledger = beside.submit(_open, policy, opened)
                 plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)
+                staging.no_changes()
+                look = partial(engine.look, attempt, source, plans, staging, Meter("look", source.wanted, None))
+                stale = foresee(attempt, source, look, partial(set_published_aside, staging, attempt.layout, policy))
+                checkpoint("foreseen")
+                ledger = beside.submit(_open, policy, opened)
             profile.count("examine", rows=source.total)
             with profile.stage("open"):
                 refs = attempt.register(ledger.result(), table.id_type)
@@ -64,7 +71,7 @@ def staged(
             kept = sorted((item.staged for item in done), key=lambda shard: shard.index)
             staging.keep_only(kept)
         answers = outcomes(done if before is None else before)
-        rows = row_counts(source.total, source.wanted, answers, kept, source.beyond)
+        rows = row_counts(policy, source, answers, kept, stale)
         log.info("staged: %s", rows)
         seconds = time.monotonic() - attempt.began
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)

@@ -122,12 +122,13 @@ def shown_to_readers(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkp
 
 
 def _rows(records: Records, charged: Charged) -> dict[str, int]:
-    said, beyond = charged.answers, records.total - records.wanted
+    said, beyond = charged.answers, records.total - records.nameless - records.wanted
     gone = said[Outcome.FORGOTTEN.name]
     return {
         "read": records.total,
         "already_published": 0,
         **({"over_contribution": beyond} if beyond else {}),
+        **({"without_subject": records.nameless} if records.nameless else {}),
         "new": said[Outcome.RESERVED.name],
         "resumed": said[Outcome.PENDING.name],
         "replayed": said[Outcome.COMMITTED.name],

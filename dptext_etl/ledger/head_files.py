@@ -69,11 +69,12 @@ class Memory(NamedTuple):
         losses = self.losses if self.anchor.ledger == ledger.ledger_id else None
         return not ledger.settled(dataset, self.anchor, losses)
 
-    def refuse(self, ledger: Ledger, dataset: str, asked: Scope) -> None:
-        """Freeze a dataset whose charges are missing, and all that shares a cap with it."""
+    def refuse(self, ledger: Ledger | None, dataset: str, asked: Scope, *, freezing: bool = True) -> None:
+        """Freeze a dataset whose charges are missing, and all that shares a cap with it; a forecast freezes nothing."""
         mine = dataset == asked.dataset
         groups = {*self.groups, *([asked.group] if mine and asked.group is not None else [])}
-        ledger.freeze(dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=sorted(groups))
+        if ledger is not None and freezing:
+            ledger.freeze(dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=sorted(groups))
         shared = "" if mine else f" with {dataset}, whose cap it shares"
         raise FrozenError(f"the dataset {asked.dataset} is frozen{shared}: {_REASON}", _HINT)
 
@@ -86,7 +87,7 @@ class Heads:
         places = (ledger.ledger_id, ledger.place)
         self._folders = [folder / hashlib.sha256(name.encode()).hexdigest()[:32] for name in places]
 
-    def require(self, scope: Scope, *, replaced: bool = True) -> None:
+    def require(self, scope: Scope, *, replaced: bool = True, freezing: bool = True) -> None:
         """Refuse a ledger that misses a head of a dataset, or of one that shares a cap with it."""
         here = self._ledger.ledger_id
         kept = [
@@ -100,7 +101,7 @@ class Heads:
         for dataset, memory in kept:
             concerned = dataset in datasets or groups & set(memory.groups)
             if concerned and memory.missing(self._ledger, dataset):
-                memory.refuse(self._ledger, dataset, scope)
+                memory.refuse(self._ledger, dataset, scope, freezing=freezing)
 
     def remember(self, scope: Scope, release: str | None = None) -> None:
         """Keep the head of the ledger, durably."""

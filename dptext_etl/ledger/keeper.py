@@ -5,22 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import LedgerError, bare
 from dptext_etl.guarantee import Guarantee, Micro, Spend
 from dptext_etl.ledger.audit.reader import Reader
 from dptext_etl.ledger.operations.attribution import accept_units
+from dptext_etl.ledger.operations.batch import Ready
 from dptext_etl.ledger.operations.erasure import forget, readmit
+from dptext_etl.ledger.operations.foretelling import Foretold, foretell
 from dptext_etl.ledger.operations.freezing import Loss, refuse_frozen_group
 from dptext_etl.ledger.operations.publish import publish, retire
 from dptext_etl.ledger.operations.releases import refuse_frozen, stated
-from dptext_etl.ledger.operations.scopes import Pinned
-from dptext_etl.ledger.operations.settle import rebuild
+from dptext_etl.ledger.operations.scopes import Pinned, limits
+from dptext_etl.ledger.operations.settle import rebuild, require_finite
 from dptext_etl.ledger.storage.store import open_store
 from dptext_etl.ledger.terms import Anchor, ReleaseRef, Scope
 from dptext_etl.mechanism import worst_spend
@@ -53,6 +56,7 @@ class Keeper(Reader):
         *,
         guarantee: Guarantee | None = None,
         worst_case: Spend | None = None,
+        pin: bool = True,
     ) -> ReleaseRef:
         """Pin the release of a column policy (see `pin_release`)."""
         if policy.column is None:
@@ -72,6 +76,7 @@ class Keeper(Reader):
             artifact_hashes={name: artifact.sha256 for name, artifact in mechanism.artifacts().items()},
             nonce=policy.nonce,
             refundable=mechanism.refundable,
+            pin=pin,
         )
 
     def pin_release(
@@ -90,16 +95,23 @@ class Keeper(Reader):
         artifact_hashes: Mapping[str, str] | None = None,
         nonce: int = 0,
         refundable: bool = False,
+        pin: bool = True,
     ) -> ReleaseRef:
-        """Pin a release name to a configuration, or find it pinned to the same. All that is stated is public."""
+        """Pin a release name to a configuration, or find it pinned to the same. All that is stated is public.
+
+        Without `pin` it is refused all the same where it would be, and nothing is written.
+        """
         facts = stated(guarantee, worst_case)
         facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
         if refundable:
             facts |= {"expost": True}
         names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg}
         names |= {"id_type": id_type, "mechanism": mechanism}
-        register = self._book.releases.register
-        return self._book.store.write(0, lambda: register(names, facts, publishable=publishable, nonce=nonce))
+        register = partial(self._book.releases.register, names, facts, publishable=publishable, nonce=nonce, pin=pin)
+        if pin:
+            return self._book.store.write(0, register)
+        with self._book.store.snapshot():
+            return register()
 
     def pin_table(self, ref: ReleaseRef, digest: str) -> None:
         """Pin the records and texts that a release is drawn from as a whole, before the first draw.
@@ -153,6 +165,32 @@ class Keeper(Reader):
             self._capped(scope, cap, raising=False, lowering=lowering)
 
         self._book.store.write(0, agree)
+
+    def require_cap(self, scope: Scope, cap: Cap | None, *, lowering: bool = False) -> None:
+        """Refuse what `agree_on_cap` would refuse, or charges without a cap where there is one; nothing is written."""
+        with self._book.store.snapshot():
+            refuse_frozen(self._book.store, scope.dataset)
+            refuse_frozen_group(self._book.store, scope.group)
+            self._book.scopes.require(scope, cap, lowering=lowering)
+            pinned = self._book.scopes.find(scope)
+            if cap is not None and pinned is not None and pinned.measure is None:
+                require_finite(self._book, pinned._replace(measure=cap.measure, limits=limits(cap)))
+
+    @bare
+    def foretell(self, scope: Scope, ready: Ready, *, again: bool = False) -> Foretold:
+        """Say what `reserve` would answer to a batch if there was no cap; nothing is written.
+
+        Args:
+            scope: Where the spends would add up.
+            ready: What `make_ready` made of the batch; a release that is not pinned yet has the number `terms.NEW`.
+            again: As `reserve` takes it.
+
+        Raises:
+            LedgerError: A release is revoked, or a record was charged to another unit before.
+        """
+        with self._book.store.snapshot():
+            self._book.forget_dead_runs()
+            return foretell(self._book, scope, ready.batch, ready.columns, again=again)
 
     def record_publication(
         self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int

@@ -115,6 +115,7 @@ class Ledger(Keeper):
         *,
         canary: Mask | None = None,
         sealed: bool = False,
+        own: bool = False,
     ) -> Ready:
         """Prepare a batch for `reserve`, in any thread; its commit need not hash its ids again, either.
 
@@ -125,11 +126,12 @@ class Ledger(Keeper):
             charges: One charge per text column.
             canary: Marks canary rows, shape (records,).
             sealed: Encode the rows, too, as they will be if all of them are new.
+            own: A record without a subject is a unit of its own; otherwise it is refused.
 
         Raises:
             InputError: Ids are null, repeated or of another type, a subject is missing, or lengths differ.
         """
-        batch = identify(self._book.id_key, unit, ids, subjects, canary)
+        batch = identify(self._book.id_key, unit, ids, subjects, canary, own=own)
         columns = [column(item, batch.size) for item in charges]
         if sealed:
             columns = [seal_ahead(batch, item) for item in columns]
@@ -149,6 +151,7 @@ class Ledger(Keeper):
         on_cap: Literal["quarantine", "refuse"] = "quarantine",
         forms: IdForms | None = None,
         ready: Ready | None = None,
+        again: bool = False,
     ) -> ReserveResult:
         """Reserve the worst case of a batch, before any of its texts is scored.
 
@@ -167,6 +170,7 @@ class Ledger(Keeper):
             on_cap: "quarantine" leaves records over the cap out; "refuse" raises and charges nothing of the batch.
             forms: The forms that the ids had before they were canonical strings; their first use pins them.
             ready: What `make_ready` made of the same batch; None makes it now.
+            again: Charge a record whose text changed once more, for the new text, which the release then holds.
 
         Raises:
             InputError: As `make_ready`, or that was made of another batch.
@@ -183,13 +187,16 @@ class Ledger(Keeper):
         else:
             ready.require_of(scope.unit, ids, subjects, charges, canary)
         batch, columns, book = ready.batch, ready.columns, self._book
-        foreseen = foresee(book, job, scope, batch, columns)
+        foreseen = foresee(book, job, scope, batch, columns, again=again)
 
         def charge() -> U8:
             book.forget_dead_runs()
             pinned = self._capped(scope, cap, raising=False, lowering=False)
             book.forms.require(scope, [item.ref.column for item in charges], forms)
-            asked, foresight = Request(book, job, scope, pinned, batch), foreseen if book.store.lane else Foresight()
+            asked, foresight = (
+                Request(book, job, scope, pinned, batch, again),
+                foreseen if book.store.lane else Foresight(),
+            )
             return reserve(asked, columns, foresight, refuse=on_cap == "refuse")
 
         outcome = book.store.write(batch.size, charge)

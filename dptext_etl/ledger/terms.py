@@ -18,6 +18,10 @@ from dptext_etl.policy import Policy
 Unit = Literal["subject", "record"]
 GROUP = "group:"
 """What the name of a group's scope begins with."""
+AGAIN = "again"
+"""Says in a RESERVE event how many of its rows take the place of an earlier text of the same record."""
+NEW = 0
+"""The number of a release that no ledger holds yet."""
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -77,6 +81,11 @@ class Outcome(IntEnum):
     """The record was forgotten in its dataset: nothing charged or replayed; to be left out.
 
     Specification: docs/spec/privacy.md#forgotten.
+    """
+    AGAIN = 6
+    """The release held another text of this record, and takes the new one: charged now, for the new text alone.
+
+    Specification: docs/spec/privacy.md#release-again.
     """
 
 

@@ -16,7 +16,13 @@ from dptext_etl.id_forms import Normalization
 from dptext_etl.mechanism import Fetched
 from dptext_etl.policy.checked import Checked, KeyReference, Name
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
-from dptext_etl.policy.fitting import require_fit, require_synthetic, require_unlinkable
+from dptext_etl.policy.fitting import (
+    require_changes,
+    require_choices,
+    require_fit,
+    require_synthetic,
+    require_unlinkable,
+)
 from dptext_etl.policy.paths import anchored
 from dptext_etl.policy.secrets import holds_password, written_out
 from dptext_etl.policy.terms import PLAIN_CSV, Cap, CsvSpec, DagsterSpec, LedgerSpec, Retention
@@ -50,7 +56,11 @@ class Policy(Checked):
         ledger: The ledger that records the spends.
         cap: The largest amount that a unit may spend.
         on_cap: "quarantine" leaves out records over the cap, "refuse" stops the run.
-        min_released: Share of the rows that a version must hold; with more of them over the cap nothing is published.
+        on_null_subject: Where a row has no person: "refuse" stops the run, "quarantine" leaves the row out, "own" takes
+            it as a person of its own.
+        on_changed: Where the text of a released record changed: "refuse" stops the run, "keep" publishes the earlier
+            released text again, "quarantine" leaves the record out, "release_again" charges it for the new text.
+        min_released: Share of the rows that a version must hold; with fewer nothing is charged and published.
         publish: Publish the table after the gates; only strict mechanisms can be published.
         incremental: Take only record ids that the release has not seen.
         deletions: Where an incremental source lacks records that are published: "refuse" the run until `dptext forget`
@@ -92,6 +102,12 @@ class Policy(Checked):
     ledger: LedgerSpec
     cap: Cap | None = None
     on_cap: Literal["quarantine", "refuse"] = "quarantine"
+    on_null_subject: Literal["refuse", "quarantine", "own"] = Field(
+        default="refuse", exclude_if=lambda given: given == "refuse"
+    )
+    on_changed: Literal["refuse", "keep", "quarantine", "release_again"] = Field(
+        default="refuse", exclude_if=lambda given: given == "refuse"
+    )
     min_released: Annotated[float, Field(ge=0, le=1)] = 0.5
     publish: bool = True
     incremental: bool = False
@@ -164,6 +180,7 @@ class Policy(Checked):
             msg = "name text columns in entries [[column]], or one in a table [synthetic]; a policy has either of them"
             raise ValueError(msg)
         names = list(self.text_columns)
+        require_choices(self)
         if self.synthetic is not None:
             require_synthetic(self, self.synthetic)
             names = list(self.synthetic.columns)
@@ -186,6 +203,8 @@ class Policy(Checked):
         self._column_policies = tuple(self._column_policy(item) for item in self.columns)
         for column in self._column_policies:
             require_fit(column, self.cap, publish=self.publish)
+            if self.discloses_changes:
+                require_changes(column, again=self.on_changed == "release_again")
         if self.synthetic is not None:
             self._statistic = self.synthetic.statistic(self.storage_options)
         return self
@@ -257,6 +276,11 @@ class Policy(Checked):
         """The names of the columns whose texts are released, or summed for a synthetic table."""
         names = tuple(item.name for item in self.columns)
         return names if self.synthetic is None else (self.synthetic.column,)
+
+    @property
+    def discloses_changes(self) -> bool:
+        """Whether versions show which texts changed between two runs."""
+        return self.on_changed in {"quarantine", "release_again"}
 
     @property
     def statistic(self) -> Statistic:

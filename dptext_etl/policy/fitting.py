@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.guarantee import GuaranteeClass
+from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy.column_policy import ColumnPolicy
 from dptext_etl.policy.terms import Cap
@@ -37,6 +37,49 @@ def require_fit(column: ColumnPolicy, cap: Cap | None, *, publish: bool) -> None
         msg = f"column {column.column!r}: {mechanism.name} costs an infinite amount on every measure, class UMLDP: "
         msg += "no cap can hold it; put it into a dataset of its own, without a cap"
         raise ValueError(msg)
+
+
+def require_choices(policy: Policy) -> None:
+    """Refuse choices about null persons and changed texts that the rest of the policy has no place for."""
+    whole = policy.unlinked is not None or policy.synthetic is not None
+    adds = (
+        f'on_changed = "{policy.on_changed}" takes records out of what is published; an incremental run only adds, and '
+    )
+    adds += "incremental = false publishes every row again, at no cost where its text is the same"
+    problems = [
+        (
+            policy.unit == "record" and policy.on_null_subject != "refuse",
+            'on_null_subject is about subjects, and unit = "record" has none',
+        ),
+        (
+            whole and policy.on_null_subject == "own",
+            'on_null_subject = "own" cannot bound what a person has in an [unlinked] or [synthetic] release',
+        ),
+        (
+            whole and policy.on_changed != "refuse",
+            "on_changed is about records: an [unlinked] or [synthetic] release is one table, whole",
+        ),
+        (policy.incremental and policy.discloses_changes, adds),
+    ]
+    for found, problem in problems:
+        if found:
+            raise ValueError(problem)
+
+
+def require_changes(column: ColumnPolicy, *, again: bool) -> None:
+    """Refuse to show which texts changed without consent, and second draws that another machine could not repeat.
+
+    Specification: docs/spec/privacy.md#release-again.
+    """
+    if Disclosure.CHANGED not in column.allow:
+        chosen = "release_again" if again else "quarantine"
+        line = ", ".join(f'"{item.value}"' for item in sorted((column.allow | {Disclosure.CHANGED}) - DEFAULT_ALLOWED))
+        msg = f'column {column.column!r}: on_changed = "{chosen}" discloses {Disclosure.CHANGED.meaning}; to consent, '
+        raise ValueError(f'{msg}write: allow = [{line}]; on_changed = "keep" discloses nothing')
+    if again and not column.mechanism.reproducible:
+        msg = f'column {column.column!r}: on_changed = "release_again" needs a mechanism that gives the same bytes '
+        msg += f"again, and a model such as {column.mechanism.name} may not: where a text comes back to what it was, "
+        raise ValueError(f'{msg}its draw is repeated; write "keep", or take a new release name')
 
 
 def require_unlinkable(policy: Policy, mechanism: Mechanism, unlinked: Unlinked) -> None:

@@ -24,13 +24,18 @@ _FILES = "ledger-*.json"
 _ONE = Lock()
 
 
-def require_same_ledger(ledger: Ledger, layout: Layout, policy: Policy) -> None:
-    """Freeze the dataset if the ledger does not hold the head that an earlier run saw."""
+def require_same_ledger(ledger: Ledger | None, layout: Layout, policy: Policy, *, freezing: bool = True) -> None:
+    """Refuse a ledger that does not hold the head that an earlier run saw, and freeze the dataset if asked to.
+
+    None stands for a ledger that a run would make: it holds no head at all.
+    """
     for seen in _memories(layout.memory.shelf()):
-        if seen.missing(ledger, policy.dataset):
-            seen.refuse(ledger, policy.dataset, Scope.of(policy))
-    # another ledger at this place is no loss where staging knows of none: its owner may have begun anew
-    Heads(ledger, folder_of(policy.ledger.anchors)).require(Scope.of(policy), replaced=False)
+        if ledger is None or seen.missing(ledger, policy.dataset):
+            seen.refuse(ledger, policy.dataset, Scope.of(policy), freezing=freezing)
+    if ledger is not None:
+        # another ledger at this place is no loss where staging knows of none: its owner may have begun anew
+        heads = Heads(ledger, folder_of(policy.ledger.anchors))
+        heads.require(Scope.of(policy), replaced=False, freezing=freezing)
 
 
 def remember(ledger: Ledger, memory: Shelf, policy: Policy, job: str = "run") -> None:

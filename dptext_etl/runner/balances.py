@@ -39,14 +39,16 @@ class Forecast:
         self._charged: list[Counts] = []
         self._groups: tuple[Hashes, npt.NDArray[np.intp]] | None = None
 
-    def add(self, worst: Amounts, asked: Amounts, units: pa.Array, charged: Counts) -> None:
-        """Add a shard."""
+    def add(
+        self, worst: Amounts, asked: Amounts, units: pa.Array | Hashes, charged: Counts, used: Amounts | None = None
+    ) -> None:
+        """Add a shard; units are canonical ids or hashes, and the ledger says what they used unless the caller does."""
         self._groups = None
         self._charged.append(charged)
         self._worst.append(np.minimum(worst[0], _FAR))
         self._asked.append(np.minimum(asked, _FAR))
-        self._units.append(_hashes(units))
-        self._used.append(self._used_before(units))
+        self._units.append(units if isinstance(units, np.ndarray) else _hashes(units))
+        self._used.append(self._used_before(units) if used is None else np.minimum(used, _FAR))
 
     def records(self) -> Amounts:
         """Return the worst case of every record in the first component, shape (records,)."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import INFINITE
 from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.guarantee import FINE, MICRO, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
+from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
@@ -61,17 +61,27 @@ def with_gate(amounts: Amounts, delta: int) -> Amounts:
     return {**amounts, **gone, "delta": amounts["delta"] + delta}
 
 
-def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str) -> ReleaseRef:
-    """Pin the release of a column in the ledger, with what is claimed of it."""
-    delta, mechanism = gate_delta(policy), column.mechanism
-    claim, worst = guarantee_of(mechanism, delta), worst_of(mechanism, delta)
-    return ledger.register(column, id_type, guarantee=claim, worst_case=worst)
+def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str, *, pin: bool = True) -> ReleaseRef:
+    """Pin the release of a column in the ledger, with what is claimed of it; without `pin`, only refuse it."""
+    claim, worst = claimed(policy, column), worst_of(column.mechanism, gate_delta(policy))
+    return ledger.register(column, id_type, guarantee=claim, worst_case=worst, pin=pin)
+
+
+def claimed(policy: Policy, column: ColumnPolicy) -> Guarantee:
+    """Return what a policy claims of a column: the claim of its mechanism, and what its choices about rows add to it.
+
+    Specification: docs/spec/privacy.md#release-again, docs/spec/privacy.md#unknown-subject.
+    """
+    stated = guarantee_of(column.mechanism, gate_delta(policy))
+    changed = {Disclosure.CHANGED} if policy.discloses_changes else set()
+    own = {OWN_PERSONS} if policy.on_null_subject == "own" else set()
+    return replace(stated, disclosures=stated.disclosures | changed, assumptions=stated.assumptions | own)
 
 
 def claims(policy: Policy) -> list[dict[str, Any]]:
     """State what is claimed of every text column. Everything follows from the configuration and may be published."""
     delta = gate_delta(policy)
-    return [_claim(column, guarantee_of(column.mechanism, delta), delta) for column in policy.column_policies()]
+    return [_claim(column, claimed(policy, column), delta) for column in policy.column_policies()]
 
 
 def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, Any]:

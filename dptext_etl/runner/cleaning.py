@@ -29,7 +29,7 @@ class Cleaned:
         versions: Names of published versions, and of versions that were never shown to readers.
         stopped: Staging folders of runs that a gate stopped.
         staged: Files of rows that were never published.
-        quarantined: Lists of records over the cap.
+        quarantined: Lists of records over the cap, or with changed texts.
         kept: Files of bytes that were kept for replays.
         busy: Folders that were skipped because a run is using them.
     """
@@ -93,6 +93,7 @@ def _staging(place: Place, policy: Policy, revoked: set[str], found: Cleaned, *,
         (retention.staging_days, "shard-*", found.staged),
         (retention.staging_days, "synthetic.*", found.staged),
         (retention.quarantine_days, "quarantine-*", found.quarantined),
+        (retention.quarantine_days, "changed-*", found.quarantined),
         (retention.kept_days, "kept-*", found.kept),
     ):
         if days is not None:

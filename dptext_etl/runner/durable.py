@@ -67,23 +67,44 @@ def name_again(path: Path, again: Path, *, mode: int = PRIVATE_FILE, listed: boo
 
 def private_folder(path: Path) -> None:
     """Make a folder and its missing parents, readable by its owner alone, who is this process's user."""
+    require_own(path)
     with seam(f"making the staging folder {path}", InputError, "the folder must be writable by you"):
         path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        owner, user = path.stat().st_uid, os.geteuid()
-        if owner == user:
-            path.chmod(PRIVATE_FOLDER)
-            return
+        path.chmod(PRIVATE_FOLDER)
+
+
+def require_own(path: Path) -> None:
+    """Refuse a staging folder that cannot be made, or that belongs to someone else. Nothing is made."""
+    _require_place(path, f"the staging folder {path} cannot be made", "the folder must be writable by you")
+    if not path.exists():
+        return
+    owner, user = path.stat().st_uid, os.geteuid()
+    if owner == user:
+        return
     msg = f"the staging folder {path} belongs to user {owner}, not to user {user}: its owner could read raw texts"
     raise InputError(msg, "remove it, or name a folder of your own as staging; nothing was spent")
 
 
-def require_writable(folder: Path) -> None:
+def require_writable(folder: Path, *, making: bool = True) -> None:
     """Check, before anything is spent, that a folder can be written to. Make the folder if need be."""
+    hint = "the folder must be writable; nothing was spent"
+    _require_place(folder, f"writing to {folder} is not possible", hint)
+    if not making:
+        return
     probe = folder / f".dptext-{os.getpid()}"
-    with seam(f"writing to {folder}", InputError, "the folder must be writable; nothing was spent"):
+    with seam(f"writing to {folder}", InputError, hint):
         folder.mkdir(parents=True, exist_ok=True)
         probe.touch()
         probe.unlink()
+
+
+def _require_place(folder: Path, problem: str, hint: str) -> None:
+    """Refuse a folder that cannot be made where it should stand, or be written to."""
+    with seam(f"looking at {folder}", InputError, hint):
+        there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        fits = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    if not fits:
+        raise InputError(problem, hint)
 
 
 @contextmanager

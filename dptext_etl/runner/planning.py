@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,28 +12,36 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl.accounting import log10_odds, require_delta
-from dptext_etl.errors import bare
+from dptext_etl.errors import DPTextError, bare, described
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
-from dptext_etl.runner.balances import Forecast, is_infinite
+from dptext_etl.runner.anchoring import require_same_ledger
+from dptext_etl.runner.balances import is_infinite
 from dptext_etl.runner.claims import claims
-from dptext_etl.runner.costing import costs_of, ledger_of
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.outlook import Outlook, ledger_of, look
 from dptext_etl.runner.person import DELTA, INSTALL, installed, least_epsilon
+from dptext_etl.runner.preflight import (
+    columns_of,
+    left_out,
+    refuse,
+    require_cap,
+    require_idle,
+    require_places,
+    stale_rows,
+)
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.provenance import require_provenance
-from dptext_etl.runner.shard.attempt import refuse_too_few
+from dptext_etl.runner.shard.attempt import Attempt, refuse_too_few
+from dptext_etl.runner.shard.planting import canary_sets, plan_canaries
 from dptext_etl.runner.source.arranging import forms_of
-from dptext_etl.runner.source.cutting import pieces
-from dptext_etl.runner.source.examined import examine
+from dptext_etl.runner.source.examined import Examined, examine, present
 from dptext_etl.runner.source.roles import Table, open_table
 from dptext_etl.runner.statement.sections import at_most
 from dptext_etl.runner.synthetic.planning import forecast as forecast_synthetic
 
-ROWS_AT_ONCE, BYTES_AT_ONCE = 1 << 18, 32 << 20
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 
 
@@ -58,10 +68,14 @@ class PlanSummary:
         cap: The policy's cap, or None.
         cap_change: What the policy would change about the pinned cap: scope, change, pinned, asked; None for nothing.
         over_cap: Records that the run would leave out, and their units; charges in the ledger count.
+        left_out: Rows that the run would leave out, by reason: over the cap, without a person, with a changed text.
+        changed: Records whose texts changed since the release took them.
         log10_odds: Powers of ten by which the odds between two texts can move: for one word, the largest record, the
             largest subject, and at the cap.
         on_cap: "quarantine" or "refuse": what the policy does with records over the cap.
         dropped: Columns of the source that the policy does not name, by place: "column 3".
+        refusal: What the run would be refused for, as its error says it: code, exit_code, message, hint; None where
+            nothing is known to be in its way.
         notes: Further facts, in sentences.
     """
 
@@ -80,9 +94,12 @@ class PlanSummary:
     cap: dict[str, Any] | None
     cap_change: dict[str, Any] | None
     over_cap: dict[str, int]
+    left_out: dict[str, int]
+    changed: int
     log10_odds: dict[str, float | str]
     on_cap: str
     dropped: list[str]
+    refusal: dict[str, Any] | None
     notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -92,44 +109,64 @@ class PlanSummary:
 
 @bare
 def plan(
-    policy: PolicyLike, *, partition: str | None = None, delta: float = DELTA, progress: Listener | None = None
+    policy: PolicyLike,
+    *,
+    partition: str | None = None,
+    delta: float = DELTA,
+    accept_lower_cap: bool = False,
+    progress: Listener | None = None,
 ) -> PlanSummary:
-    """Forecast a run: check the source, count draws and add up worst cases. Nothing is spent."""
+    """Forecast a run: look for all that it would be refused for, count draws, add up worst cases. Nothing is spent.
+
+    Args:
+        policy: The policy, or the path of its file.
+        partition: Name of the partition, if the policy has a place for one.
+        delta: Delta of the statement about all records of one person.
+        accept_lower_cap: Whether the run would lower the pinned cap to that of the policy.
+        progress: Called with counts, rate and remaining time.
+
+    Returns:
+        The forecast; `refusal` says what the run would be refused for.
+
+    Raises:
+        DPTextError: The run would be refused before its rows can be counted, for the same reason.
+    """
     require_delta(delta)
     policy = resolve(policy)
-    layout = Layout.of(policy, partition)
     if policy.synthetic is not None:
-        return _synthetic(policy, open_table(policy, layout), progress)
-    require_provenance(policy)
-    source = examine(open_table(policy, layout), policy, layout, progress)
+        return _synthetic(policy, open_table(policy, Layout.of(policy, partition)), progress)
+    attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+    table = open_table(policy, attempt.layout)
+    require_places(attempt)
+    require_idle(attempt)
+    source = examine(table, policy, attempt.layout, progress)
     refuse_too_few(policy, source.wanted)
-    columns = policy.column_policies()
-    words = held = 0
-    change, uncounted = None, list[str]()
-    meter = Meter("plan", source.wanted, progress)
+    _require_canaries(attempt, source)
+    columns, change, uncounted, refused = attempt.columns, None, list[str](), list[DPTextError]()
     with ledger_of(policy) as ledger:
         if ledger is not None:
             change = ledger.cap_change(Scope.of(policy), policy.cap)
             uncounted = [] if policy.cap is None else ledger.uncounted(Scope.of(policy))
-            names = [item.name for item in policy.columns]
-            ledger.require_forms(Scope.of(policy), names, forms_of(source.table.schema, policy))
-        forecast = Forecast(policy, ledger)
-        for frame in pieces(source.rows, ROWS_AT_ONCE, BYTES_AT_ONCE):
-            costs = costs_of(frame, policy, columns, ledger, forecast.components)
-            words += costs.words
-            held += costs.held
-            forecast.add(costs.worst, costs.asked, costs.units, costs.charged)
-            meter.add(frame.height)
+        _noted(refused, lambda: require_cap(attempt, ledger))
+        try:
+            charged = columns_of(attempt, ledger, source)
+            outlook = Outlook(policy, charged, ledger)
+            found = look(outlook, source.rows, Meter("plan", source.wanted, progress))
+            stale = stale_rows(policy, charged, ledger, source, found)
+        except DPTextError as error:
+            raise (refused or [error])[0] from None
+        _noted(refused, lambda: refuse(attempt, source, charged, ledger, found, stale))
+        _noted(refused, lambda: require_same_ledger(ledger, attempt.layout, policy, freezing=False))
+    forecast = outlook.forecast
     per_record, per_subject = forecast.records(), forecast.subjects()
-    drawn = np.any([forecast.charged(at) > 0 for at in range(len(columns))], axis=0)
-    refuse_too_few(policy, int(drawn.sum()))
+    held = found.answers.get("PENDING", 0) + found.answers.get("COMMITTED", 0)
     return PlanSummary(
         dataset=policy.dataset,
         release=policy.release,
         partition=partition,
         rows=source.wanted,
-        already_published=source.total - source.wanted - source.beyond,
-        words=words,
+        already_published=source.published,
+        words=found.words,
         columns=[_described(claim, item) for claim, item in zip(claims(policy), columns, strict=True)],
         component=forecast.components[0],
         per_record=_quantiles(per_record),
@@ -139,9 +176,12 @@ def plan(
         cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
         cap_change=None if change is None else change.as_dict(),
         over_cap=forecast.over_cap(),
+        left_out=left_out(policy, source, found),
+        changed=found.changed + stale,
         log10_odds=_odds(policy, columns, per_record, per_subject, forecast.components[0]),
         on_cap=policy.on_cap,
         dropped=list(source.table.dropped),
+        refusal=None if not refused else described(refused[0]),
         notes=[
             *([str(change)] if change else []),
             *_fresh(policy, uncounted),
@@ -149,6 +189,22 @@ def plan(
             *_notes(policy, held),
         ],
     )
+
+
+def _noted(refused: list[DPTextError], step: Callable[[], object]) -> None:
+    """Take a step, and note what it is refused for instead of stopping there: counts come all the same."""
+    try:
+        step()
+    except DPTextError as error:
+        refused.append(error)
+
+
+def _require_canaries(attempt: Attempt, source: Examined[pl.LazyFrame]) -> None:
+    """Plan the canary rows as a run in this process does, so that what is wrong with them shows itself."""
+    policy = attempt.policy
+    sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
+    dtype = source.table.schema[policy.id]
+    plan_canaries(policy, dtype, partial(present, source), attempt.secret, sets, attempt.partition)
 
 
 def _synthetic(policy: Policy, table: Table[pl.LazyFrame], progress: Listener | None) -> PlanSummary:
@@ -181,9 +237,12 @@ def _synthetic(policy: Policy, table: Table[pl.LazyFrame], progress: Listener | 
         cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
         cap_change=None if change is None else change.as_dict(),
         over_cap=over,
+        left_out={"quarantined": over["records"], "without_subject": found.nameless},
+        changed=0,
         log10_odds=odds,
         on_cap=policy.on_cap,
         dropped=list(table.dropped),
+        refusal=None,
         notes=[*([str(change)] if change else []), *_fresh(policy, uncounted), *found.notes],
     )
 
@@ -263,6 +322,8 @@ def _notes(policy: Policy, held: int) -> list[str]:
         notes.append(INSTALL)
     if policy.cap is None:
         notes.append("the policy sets no cap: what a unit can lose over several releases is not bounded")
+    if policy.on_null_subject == "own":
+        notes.append('on_null_subject = "own": a person with k records that name no person has k times the loss')
     if policy.unit == "record":
         notes.append('unit = "record": a person with k records has k times the loss')
     if not all(Disclosure.LENGTH in item.mechanism.guarantee.disclosures for item in policy.column_policies()):

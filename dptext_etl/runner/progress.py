@@ -87,7 +87,7 @@ class Meter:
     def _report(self) -> None:
         seconds = time.monotonic() - self._began
         left, share = None, 0.0
-        if self._total is not None and self._done:
+        if self._total and self._done:
             left = max(0.0, (self._total - self._done) * seconds / self._done)
             share = min(1.0, self._done / self._total)
         report = Progress(self._phase, self._done, self._total, seconds, left, share)

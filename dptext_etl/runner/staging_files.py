@@ -22,7 +22,7 @@ from dptext_etl.runner import durable
 from dptext_etl.runner.publish.lease import NAME as LEASE
 from dptext_etl.runner.publish.lease import Lease, kept_alive
 
-_GROUPED = re.compile(r"(shard|quarantine|kept|draft)-(\d{5,})?")
+_GROUPED = re.compile(r"(shard|quarantine|changed|kept|draft)-(\d{5,})?")
 _TAIL = 1 << 16
 """Bytes at the end of a Parquet file that are fetched first: most descriptions of columns fit."""
 
@@ -44,6 +44,12 @@ class Shelf:
     def alone(self, what: str) -> AbstractContextManager[None]:
         """Keep other processes out of the folder (`durable.alone`)."""
         return durable.alone(self.folder, what)
+
+    def require_idle(self, what: str) -> None:
+        """Refuse a folder in which another process works; nothing is made."""
+        if self.folder.is_dir():
+            with durable.alone(self.folder, what):
+                return
 
     def hold(self) -> None:
         """Make sure that no other process has come in since (`alone`), before what others may need is removed."""
@@ -122,6 +128,10 @@ class StoreShelf(Shelf):
                 yield
             finally:
                 self._lease = None
+
+    def require_idle(self, what: str) -> None:
+        """Look whether another process holds the lease."""
+        Lease(self.store, what).require_free()
 
     def hold(self) -> None:
         """Renew the lease."""

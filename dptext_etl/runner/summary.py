@@ -17,6 +17,13 @@ from dptext_etl.runner.staged import StagedRun
 NOTHING_SPENT = "nothing was spent: no record was new to this release"
 
 
+_CHANGED = {
+    "changed_kept": "their earlier released texts are published",
+    "changed_left_out": "they were left out",
+    "changed_released": "they were charged for their new texts as well",
+}
+
+
 @dataclass(frozen=True)
 class RunSummary:
     """The outcome of a run.
@@ -27,7 +34,8 @@ class RunSummary:
         partition: Name of the partition, or None.
         version: Version that readers now see, or None.
         changed: Whether this run made a new version.
-        rows: read, already_published, new, resumed, replayed, quarantined, forgotten (if any), released, null.
+        rows: read, already_published, new, resumed, replayed, quarantined, forgotten (if any), released, null; and if
+            there are any, without_subject, changed_kept, changed_left_out, changed_released.
         words: Draws made for the released rows, over all text columns.
         seconds: Duration of the run.
         words_per_second: Words over seconds.
@@ -134,12 +142,16 @@ def summarise(
 
 
 def _notes(staged: StagedRun, published: Published) -> list[str]:
-    rows, notes = staged.rows, [published.note]
+    rows, notes, folder = staged.rows, [published.note], staged.layout.inside.where
     if rows["quarantined"]:
-        folder = staged.layout.inside.where
         notes.append(
             f"{rows['quarantined']} records over the cap were left out; their ids are listed in {folder} alone"
         )
+    if rows.get("without_subject"):
+        notes.append(f'{rows["without_subject"]} rows without a person were left out (on_null_subject = "quarantine")')
+    for name, said in _CHANGED.items():
+        if rows.get(name):
+            notes.append(f"{rows[name]} records changed: {said}; their ids are listed in {folder} alone")
     if rows.get("over_contribution") and staged.policy.unlinked is not None:
         most = staged.policy.unlinked.per_subject
         notes.append(f"{rows['over_contribution']} records were left out: per_subject = {most} of a person take part")
@@ -153,10 +165,12 @@ def _notes(staged: StagedRun, published: Published) -> list[str]:
         notes.append(f"{left} texts stayed as they were released: the model of a post-processing failed on them")
     if staged.dropped:
         notes.append(f"columns that the policy does not name were dropped unread: {', '.join(staged.dropped)}")
-    if rows["read"] and not rows["new"]:
+    if rows["read"] and not rows["new"] and not rows.get("changed_released"):
         notes.append(NOTHING_SPENT)
     if staged.policy.cap is None:
         notes.append("the policy sets no cap: what a unit can lose over several releases is not bounded")
+    if staged.policy.on_null_subject == "own":
+        notes.append('on_null_subject = "own": a person with k records that name no person has k times the loss')
     if staged.policy.unit == "record":
         notes.append('unit = "record": a person with k records has k times the loss')
     return notes

@@ -31,6 +31,7 @@ from dptext_etl.ledger import Ledger, ReleaseRef, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import combined, shown
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.outlook import ledger_of
 from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.reading import whole
@@ -141,6 +142,8 @@ class Input:
             if manifest is None or manifest.digest != noted["manifest"] or not whole(layout, manifest):
                 return None
             with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
+                if noted["since"] is not None and ledger.freed(noted["since"]):
+                    return None
                 for ref in self.attempt.pinned(ledger, id_type()):
                     if manifest.digest not in set(ledger.published(ref).values()) - ledger.retired(ref):
                         return None
@@ -163,6 +166,8 @@ class Input:
 
     def noting(self, run: Callable[[], RunSummary]) -> RunSummary:
         """Carry out a run, read the bytes of its files next to it, and note what it published."""
+        with ledger_of(self.attempt.policy) as ledger:
+            since = 0 if ledger is None else ledger.number()
         with ThreadPoolExecutor(1, thread_name_prefix="dptext-seal") as beside:
             reading = beside.submit(lambda: self.seal)
             try:
@@ -170,7 +175,7 @@ class Input:
             except BaseException:
                 self._unwanted.set()
                 raise
-        self._keep(summary, read=reading.exception() is None and self._as_it_was)
+        self._keep(summary, since, read=reading.exception() is None and self._as_it_was)
         return summary
 
     @property
@@ -181,14 +186,18 @@ class Input:
         except InputError:
             return False
 
-    def _keep(self, summary: RunSummary, *, read: bool) -> None:
-        """Note what was published from this input, unless another run would do otherwise."""
+    def _keep(self, summary: RunSummary, since: int, *, read: bool) -> None:
+        """Note what was published from this input; where records were left out, also after which event that was."""
         shelf = self.attempt.layout.shelf
-        if summary.manifest is None or summary.rows["quarantined"] or summary.rows.get("forgotten") or not read:
+        if summary.manifest is None or not read:
             shelf.remove(self._path)
             return
-        said = replace(summary, profile=[]).as_dict()
+        said, left_out = (
+            replace(summary, profile=[]).as_dict(),
+            summary.rows["quarantined"] or "forgotten" in summary.rows,
+        )
         facts = {"version": _VERSION, "seal": self.seal, "manifest": summary.manifest, "summary": said}
+        facts["since"] = since if left_out else None
         text = json.dumps(facts).encode()  # in one line: C code alone writes it
         shelf.write(self._path, lambda file: file.write(text), action="noting what was published")
 
@@ -210,8 +219,9 @@ def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
         rows = {**dict.fromkeys(found.rows, 0), "read": found.rows["read"], "already_published": found.rows["read"]}
         found = replace(found, words=0, spend=shown(combined(())), gates=[], reports=[])
     else:
-        asked = sum(found.rows[name] for name in ("new", "resumed", "replayed"))
-        rows = {**found.rows, "new": 0, "resumed": 0, "replayed": asked}
+        asked = sum(found.rows.get(name, 0) for name in ("new", "resumed", "replayed", "changed_released"))
+        rows = {name: count for name, count in found.rows.items() if name != "changed_released"}
+        rows |= {"new": 0, "resumed": 0, "replayed": asked}
     return replace(found, rows=rows, changed=False, notes=notes)
 
 
@@ -227,6 +237,7 @@ def _noted(path: Path) -> dict[str, Any] | None:
     try:
         facts = json.loads(path.read_text(encoding="ascii"))
         _again(facts["summary"], incremental=False)
+        facts.setdefault("since", None)  # older versions noted no run that left records out
         return dict(facts) if facts["version"] == _VERSION and isinstance(facts["seal"], str) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -22,12 +22,15 @@ def test_a_changed_text_is_refused_before_anything_of_its_shard_is_computed(job,
         review=pl.when(pl.col("id").is_in(["r00003", "r00150"])).then(pl.lit(f"{sentinel} anew")).otherwise("review")
     )
     save(frame, job.folder / "raw.parquet")
-    with pytest.raises(InputError, match="texts of 1 records changed") as caught:
+    with pytest.raises(InputError, match="texts of 2 records changed") as caught:
         job.run()
     assert "under a new name" in caught.value.hint
+    assert all(choice in caught.value.hint for choice in ('"keep"', '"quarantine"', '"release_again"'))
     assert sentinel not in str(caught.value)
     assert job.files() == before
     assert job.charged() == charged
+    listed = [pl.read_parquet(path) for path in (job.folder / "published.staging").rglob("changed-*")]
+    assert sorted(pl.concat(listed)["id"]) == ["r00003", "r00150"]
 
 
 def used(job):
@@ -106,10 +109,14 @@ def test_incremental_in_other_formats(make_job, reviews, save, suffix):
     assert published(job)["id"].to_list() == reviews(250)["id"].to_list()
 
 
-def test_incremental_does_not_look_at_texts_it_has_published(job, reviews, save):
+def test_incremental_looks_at_texts_that_it_has_published(job, reviews, save):
     job.run(incremental=True)
     save(reviews(260).with_columns(review=pl.col("review") + " good"), job.folder / "raw.parquet")
-    assert job.run(incremental=True).rows["new"] == 20
+    with pytest.raises(InputError, match="texts of 240 records changed"):
+        job.run(incremental=True)
+    summary = job.run(incremental=True, on_changed="keep")
+    assert (summary.rows["new"], summary.rows["changed_kept"]) == (20, 240)
+    assert "240 records changed" in " ".join(summary.notes)
 
 
 def test_the_same_rows_in_one_go_and_incrementally(make_job, reviews, save):

@@ -4,6 +4,7 @@ import json
 import os
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from dptext_etl import Ledger, _kernel, run
@@ -127,11 +128,19 @@ def test_a_lost_ledger_is_noticed(job):
         job.run()
 
 
-def test_records_over_the_cap_are_asked_for_again(job, steps):
+def test_records_over_the_cap_are_asked_for_again_where_they_may_fit(job, steps):
     """A balance may have become smaller since: reservations of another run were given back."""
-    cap = {"measure": "pure", "epsilon": 40.0, "period": "2026"}
-    assert job.run(cap=cap, min_released=0.0).rows["quarantined"]
-    job.run(cap=cap, min_released=0.0)
+    entries = {"cap": {"measure": "pure", "epsilon": 40.0, "period": "2026"}, "min_released": 0.0}
+    first = job.run(**entries)
+    assert first.rows["quarantined"]
+    assert first.rows["new"]
+    again = job.run(**entries)
+    assert len(steps) == 1, "nothing is computed again"
+    assert (again.rows["quarantined"], again.rows["replayed"]) == (first.rows["quarantined"], first.rows["new"])
+    assert not again.changed
+    with Ledger.open(job.folder / "ledger.db") as ledger:
+        ledger.forget("reviews", pa.array(["r00000"]), pa.array([], pa.string()))
+    job.run(**entries)
     assert len(steps) == 2
 
 

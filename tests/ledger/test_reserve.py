@@ -218,6 +218,7 @@ def test_what_is_infinite_on_the_cap_is_refused(kit):
         "OVER_CAP": 0,
         "CHANGED": 0,
         "FORGOTTEN": 0,
+        "AGAIN": 0,
     }
     assert kit.used("x", scope=Scope("reviews")) == ["inf"]
     assert kit.ledger.show()[0]["max_eps_pure"] == "inf"

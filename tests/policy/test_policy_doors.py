@@ -17,7 +17,7 @@ from dptext_etl.policy.whole import whole_policy
 from ..toy_mechanisms import again  # noqa: F401  (a fixture)
 
 TABLES = {"unlinked", "synthetic"}  # of releases that leave most other fields out
-RULED_OUT = {"subject": {"unit", "publish", "rho", *TABLES}, "record": {"normalize", "rho", *TABLES}}
+RULED_OUT = {"subject": {"unit", "publish", "rho", *TABLES}, "record": {"normalize", "on_null_subject", "rho", *TABLES}}
 """Fields that keep their default next to the others, by the unit of the policy."""
 
 TOML = """
@@ -32,6 +32,7 @@ keep = ["stars"]
 strict_columns = true
 key = "env:FILMS_SECRET"
 on_cap = "refuse"
+on_changed = "keep"
 min_released = 0.25
 incremental = true
 deletions = "keep"
@@ -60,7 +61,10 @@ keep_intermediate = true
 @pytest.fixture(params=RULED_OUT)
 def policy(request, tmp_path, small_vectors, monkeypatch, again):  # noqa: F811
     path = tmp_path / "policy.toml"
-    terms = {"subject": 'normalize = ["nfc", "casefold"]', "record": 'unit = "record"\npublish = false'}
+    terms = {
+        "subject": 'normalize = ["nfc", "casefold"]\non_null_subject = "own"',
+        "record": 'unit = "record"\npublish = false',
+    }
     path.write_text(TOML.replace("VECTORS", str(small_vectors)).replace("TERMS", terms[request.param]))
     monkeypatch.setenv("LEDGER_SECRET_URL", "postgresql://127.0.0.1/dptext")
     return Policy.load(path)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import Json, Partition, PolicyFile
+from dptext_etl.cli.options import AcceptLowerCap, Json, Partition, PolicyFile
 
 EXAMPLE = "dptext plan privacy.toml"
 KEYS = (
@@ -26,9 +26,12 @@ KEYS = (
     "cap",
     "cap_change",
     "over_cap",
+    "left_out",
+    "changed",
     "log10_odds",
     "on_cap",
     "dropped",
+    "refusal",
     "notes",
 )
 
@@ -38,10 +41,18 @@ Delta = Annotated[
 ]
 
 
-def plan(policy: PolicyFile, *, partition: Partition = None, delta: Delta = 1e-6, as_json: Json = False) -> None:
-    """Say what a run would cost at most, per record and per subject, before anything is drawn or charged.
+def plan(
+    policy: PolicyFile,
+    *,
+    partition: Partition = None,
+    delta: Delta = 1e-6,
+    accept_lower_cap: AcceptLowerCap = False,
+    as_json: Json = False,
+) -> None:
+    """Say what a run would cost at most, and what it would be refused for, before anything is drawn or charged.
 
-    The numbers depend on the words of your texts: keep them inside, like those of the ledger.
+    It ends with the exit code that `dptext run` would end with, as far as that can be known without a draw. The numbers
+    depend on the words of your texts: keep them inside, like those of the ledger.
     """
     from dptext_etl.cli import lean
 
@@ -49,14 +60,26 @@ def plan(policy: PolicyFile, *, partition: Partition = None, delta: Delta = 1e-6
     from dptext_etl import runner
     from dptext_etl.cli.render import terminal
     from dptext_etl.cli.running import progress_bar
+    from dptext_etl.errors import refusal_of
     from dptext_etl.policy import Policy
 
     with progress_bar() as progress:
-        found = runner.plan(Policy.load(policy), partition=partition, delta=delta, progress=progress).as_dict()
+        found = runner.plan(
+            Policy.load(policy),
+            partition=partition,
+            delta=delta,
+            accept_lower_cap=accept_lower_cap,
+            progress=progress,
+        ).as_dict()
     if as_json:
         terminal.emit(found)
     else:
         _show(found)
+    if found["refusal"] is not None:
+        raise refusal_of(found["refusal"])
+
+
+_LEFT_OUT = {"without_subject": "left out without a person", "changed_left_out": "left out with a changed text"}
 
 
 def _show(found: Mapping[str, Any]) -> None:
@@ -83,6 +106,8 @@ def _show(found: Mapping[str, Any]) -> None:
             "dropped columns": found["dropped"],
             "cap": found["cap"],
             "over the cap": {**found["over_cap"], "on_cap": found["on_cap"]} if found["cap"] else None,
+            **{said: found["left_out"][name] for name, said in _LEFT_OUT.items() if name in found["left_out"]},
+            **({"changed since they were released": found["changed"]} if found["changed"] else {}),
         }
     )
     places = list(found["per_record"])

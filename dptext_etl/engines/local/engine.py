@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import polars as pl
 
+from dptext_etl.checks.canaries.rows import CanaryPlan
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local.compute import compute
-from dptext_etl.engines.local.examine import present
 from dptext_etl.engines.local.synthetic import LocalRecords
+from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
+from dptext_etl.runner.outlook import Foreseen, Outlook, look
 from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.planting import canary_sets
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source import cutting
-from dptext_etl.runner.source.examined import Examined, examine
+from dptext_etl.runner.source.examined import Examined, examine, present
 from dptext_etl.runner.source.roles import Table, open_table
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
@@ -40,7 +46,8 @@ class LocalEngine(Engine[pl.LazyFrame]):
         self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
     ) -> Examined[pl.LazyFrame]:
         """Check the ids in bounded memory, and count the shards; rows of a small source are read once, and kept."""
-        fewer = policy.incremental or policy.unlinked is not None  # which rows it takes must be known first
+        leaves = policy.on_null_subject == "quarantine" and policy.unit == "subject"
+        fewer = policy.incremental or policy.unlinked is not None or leaves  # which rows it takes must be known first
         later = fewer or threads() == 1
         with ThreadPoolExecutor(1, thread_name_prefix="dptext-count") as beside:
             counting = None if later else beside.submit(cutting.counted, table.frame, policy)
@@ -59,6 +66,20 @@ class LocalEngine(Engine[pl.LazyFrame]):
     def canary_sets(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
         """Plan a set for each shard that the rows would fill if texts took no room, at least."""
         return canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
+
+    def look(  # noqa: PLR0917
+        self,
+        attempt: Attempt,
+        source: Examined[pl.LazyFrame],  # noqa: ARG002  (Spark's shards need it)
+        plans: Sequence[CanaryPlan],  # noqa: ARG002
+        staging: Staging,
+        meter: Meter,
+        columns: list[Column],
+        ledger: Ledger | None,
+        rows: pl.LazyFrame,
+    ) -> Foreseen:
+        """Take the rows one frame after the other."""
+        return look(Outlook(attempt.policy, columns, ledger, staging.changed), rows, meter)
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
         """Take the shards through the phase, side by side where mechanisms allow it."""

@@ -28,8 +28,8 @@ class LocalRecords:
 
     def __init__(self, attempt: Attempt, table: Table[pl.LazyFrame], progress: Listener | None) -> None:
         self._attempt = attempt
-        self.total = identity.check(table, attempt.policy, progress)
-        self._rows, self.wanted = attempt.who_counts(table.frame, self.total)
+        self.total, self.nameless = identity.check(table, attempt.policy, progress)
+        self._rows, self.wanted = attempt.who_counts(table.frame, self.total, self.nameless)
         self._counted = Counted(attempt.layout.staging)
 
     def charge(self, book: Book, meter: Meter) -> Charged:

@@ -5,13 +5,15 @@ Driver and executors share storage under one path for staging and sink, or an ob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
 from dptext_etl.checks import Candidate, Verdict
+from dptext_etl.checks.canaries.rows import CanaryPlan
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.spark.examine import examine, open_table, present
 from dptext_etl.engines.spark.judging import judge
@@ -32,13 +34,19 @@ from dptext_etl.engines.spark.tasks import (
 from dptext_etl.engines.spark.worker_policy import is_local, require_reach, worker_columns
 from dptext_etl.engines.spark.writing import write, write_to_store
 from dptext_etl.errors import DPTextError, PolicyError, seam
+from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
+from dptext_etl.runner.checkpoint import nothing
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.outlook import Foreseen
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.parts import Writer
+from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.planting import canary_sets
 from dptext_etl.runner.shard.records import StagedShard
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.staged import StagedRun
@@ -100,6 +108,25 @@ class SparkEngine(Engine["DataFrame"]):
         """Plan a set for each shard at least; rows are spread over shards by their ids."""
         return canary_sets(source.first, source.wanted, len(numbers(source, policy)))
 
+    def look(  # noqa: PLR0917
+        self,
+        attempt: Attempt,
+        source: Examined[DataFrame],
+        plans: Sequence[CanaryPlan],
+        staging: Staging,
+        meter: Meter,
+        columns: list[Column],
+        ledger: Ledger | None,  # noqa: ARG002  (tasks open it themselves)
+        rows: DataFrame,
+    ) -> Foreseen:
+        """Let the executors look at the rows, those of a shard in the order in which it will charge them."""
+        if not plans:
+            return Foreseen()
+        refs = {item.name: item.ref for item in columns}
+        work = Work(replace(attempt, job=f"{attempt.job}-look"), source, plans, refs, staging, nothing)
+        found = _records(work, "look", rows, meter, None)
+        return Foreseen.together(Foreseen(**facts) for facts in found)
+
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[Done]:
         """Let the executors take the shards through the phase."""
         return _compute(work, phase, meter, gpu_profile(self._frame.sparkSession, self._gpus))
@@ -118,18 +145,25 @@ class SparkEngine(Engine["DataFrame"]):
 
 def _compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) -> list[Done]:
     """Take all shards through a phase (see `Engine.compute`)."""
+    found = _records(work, phase, work.source.rows, meter, None if phase == "reserve" else profile)
+    remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
+    return [Done(**facts) for facts in found]
+
+
+def _records(
+    work: Work[DataFrame], phase: Phase | Literal["look"], rows: DataFrame, meter: Meter, profile: Any
+) -> list[dict[str, Any]]:
+    """Let tasks take rows through a phase, and return what they say."""
     config = _task_config(work, phase)
     shards = numbers(work.source, work.attempt.policy)
-    rows = planted(work.source.rows, work.plans, shards, work.attempt.policy)
-    given = {} if profile is None or phase == "reserve" else {"profile": profile}
-    made = rows.mapInArrow(task(config), SCHEMA, **given)
+    placed = planted(rows, work.plans, shards, work.attempt.policy)
+    made = placed.mapInArrow(task(config), SCHEMA, **({} if profile is None else {"profile": profile}))
     with watched(config.markers, meter.add), seam("computing on Spark", DPTextError, AGAIN):
         found = [row[0] for row in made.collect()]
-    remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
     return [read(record) for record in sorted(found, key=refused_first)]
 
 
-def _task_config(work: Work[DataFrame], phase: Phase) -> TaskConfig:
+def _task_config(work: Work[DataFrame], phase: Phase | Literal["look"]) -> TaskConfig:
     attempt, spark = work.attempt, work.source.table.frame.sparkSession
     policy = attempt.policy
     shards = len(numbers(work.source, policy))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -53,8 +54,9 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined
         policy,
         layout,
         check=partial(check, table.frame, policy),
-        without=partial(_unpublished, table, policy, layout),
-        at_most=partial(at_most, table.frame, policy),
+        with_persons=partial(with_persons, policy=policy),
+        without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
+        at_most=lambda rows, most: at_most(rows, policy, most),
     )
 
 
@@ -69,8 +71,13 @@ def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
         return pl.Series(name, [row[0] for row in found], dtype=ids.dtype)
 
 
-def check(rows: DataFrame, policy: Policy) -> int:
-    """Check the ids and subjects of a frame, and return the number of its rows."""
+def with_persons(rows: DataFrame, policy: Policy) -> DataFrame:
+    """Leave out the rows without a subject."""
+    return rows.filter(named(str(policy.subject)).isNotNull())
+
+
+def check(rows: DataFrame, policy: Policy) -> tuple[int, int]:
+    """Check the ids and subjects of a frame, and return its rows, and how many of them have no subject."""
     from pyspark.sql import functions as F  # noqa: N812
 
     per_subject = policy.subject is not None and policy.unit == "subject"
@@ -79,7 +86,7 @@ def check(rows: DataFrame, policy: Policy) -> int:
         counts = _count_ids(rows.select(named(policy.id), unknown))
     refuse_gaps(policy, counts.rows, counts.null_ids, counts.null_subjects)
     refuse_repeated(policy, counts.repeated)
-    return counts.rows
+    return counts.rows, counts.null_subjects
 
 
 def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> tuple[DataFrame, int]:

@@ -22,10 +22,10 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel, keys
-from dptext_etl.engines.spark.examine import at_most, check
+from dptext_etl.engines.spark.examine import at_most, check, with_persons
 from dptext_etl.engines.spark.shards import pieces, spread
 from dptext_etl.engines.spark.task_messages import Markers, markers_of, watched
-from dptext_etl.engines.spark.tasks import AGAIN, SCHEMA, carried, refused_first, remember_tasks, said, written
+from dptext_etl.engines.spark.tasks import AGAIN, SCHEMA, carried, read, refused_first, remember_tasks, written
 from dptext_etl.engines.spark.worker_policy import Location, ship
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.families.aggregate import Partial, added
@@ -88,8 +88,9 @@ class SparkRecords:
         policy, corpus = attempt.policy, attempt.statistic.corpus.artifact
         location = ship(self._spark, {"corpus": corpus})["corpus"]
         self._table = WorkerTable(written(policy), location.model_dump_json(), attempt.statistic.cfg())
-        self.total = self.wanted = check(table.frame, policy)
-        rows = table.frame
+        self.total, self.nameless = check(table.frame, policy)
+        self.wanted = self.total - self.nameless
+        rows = with_persons(table.frame, policy) if self.nameless else table.frame
         if policy.unit == "subject":
             rows, self.wanted, _ = at_most(rows, policy, attempt.synthetic.per_subject, partial(_placed, self._table))
         attempt.refuse_too_many(self.wanted)
@@ -137,7 +138,7 @@ class SparkRecords:
         with watched(config.markers, seen), seam("computing on Spark", DPTextError, AGAIN):
             found = [row[0] for row in self._rows.mapInArrow(_task(config), SCHEMA).collect()]
         remember_tasks(book.policy, layout, book.job)
-        return [said(record) for record in sorted(found, key=refused_first)]
+        return [read(record) for record in sorted(found, key=refused_first)]
 
 
 def _task(config: SumConfig) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

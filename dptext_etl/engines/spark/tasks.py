@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Literal
 
+import polars as pl
 import pyarrow as pa
 
 from dptext_etl import errors
+from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.engines.spark.shards import pieces
 from dptext_etl.engines.spark.task_messages import Markers, markers_of
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers
@@ -31,8 +33,10 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import take_in
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.outlook import Foreseen, Outlook, ledger_of
 from dptext_etl.runner.place import Place
 from dptext_etl.runner.shard.attempt import shards_of
+from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
@@ -58,7 +62,7 @@ class TaskConfig:
     memory: Place  # the place that all releases and partitions share
     step: int  # number of shards of the run
     most: int  # largest number of rows that are computed together, canary rows included
-    phase: Phase  # "reserve" or "release"
+    phase: Phase | Literal["look"]  # what is done with the rows; "look" charges nothing
     checkpoint: Checkpoint  # called after every step, for tests
 
     @property
@@ -87,7 +91,8 @@ def task(config: TaskConfig) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 def records(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
     """Compute the rows of a task, and yield the result of every shard as JSON."""
     _take_gpus()
-    yield from carried(config.markers, (asdict(done) for done in _work(config, batches)))
+    work = _look if config.phase == "look" else _work
+    yield from carried(config.markers, (asdict(done) for done in work(config, batches)))
 
 
 def carried(markers: Markers, done: Iterator[Mapping[str, Any]]) -> Iterator[str]:
@@ -110,12 +115,7 @@ def refused_first(record: str) -> tuple[bool, str]:
     return not record.startswith('{"refused"'), record
 
 
-def read(record: str) -> Done:
-    """Read a record of a task."""
-    return Done(**said(record))
-
-
-def said(record: str) -> dict[str, Any]:
+def read(record: str) -> dict[str, Any]:
     """Return what a task did, or raise what it refused."""
     facts = json.loads(record)
     if "refused" in facts:
@@ -154,10 +154,31 @@ def _work(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Don
                 held.callback(shards.ledger.close)
             if config.markers.stopped:
                 return
-            call = partial(Done.of, shards, planted, number, config.phase)
+            phase: Phase = "reserve" if config.phase == "reserve" else "release"
+            call = partial(Done.of, shards, planted, number, phase)
             done = patient(call, lambda: config.markers.stopped)
             config.markers.done(number, done.rows)
             yield done
+
+
+def _look(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Foreseen]:
+    """Look at the rows of a task before anything is charged; those of a person are all in one task under a cap."""
+    outlook: Outlook | None = None
+    with ExitStack() as held:
+        for number, planted in pieces(batches, config.names, config.most, config.step):
+            if outlook is None:
+                config.markers.require()
+                policy, columns = policies(config.policy, config.columns)
+                staging = Staging(held.enter_context(config.staging.opened()), tag=secrets.token_hex(8))
+                ledger = held.enter_context(ledger_of(policy))
+                made = [Column(item, config.refs[item.column or ""], item.release_key()) for item in columns]
+                outlook = Outlook(policy, made, ledger, staging.changed)
+            if config.markers.stopped:
+                return
+            outlook.add(planted.filter(~pl.col(CANARY)).drop(CANARY))
+            config.markers.done(number, planted.height)
+        if outlook is not None:
+            yield outlook.found()
 
 
 def _shards(config: TaskConfig, shelf: Shelf, memory: Shelf) -> Shards:

@@ -26,7 +26,7 @@ from dptext_etl.ledger.storage.journal import HEAD, Entry
 from dptext_etl.ledger.storage.records import Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, root
 from dptext_etl.ledger.storage.units import limits_of
-from dptext_etl.ledger.terms import GROUP, Event, State
+from dptext_etl.ledger.terms import AGAIN, GROUP, Event, State
 
 _TO = {Event.COMMIT: State.COMMITTED, Event.EXPIRE: State.EXPIRED, Event.ABORT: State.ABORTED}
 _FROM = {
@@ -157,6 +157,8 @@ def _reserve(event: Happening) -> None:
     states = np.zeros(facts["rows"], np.uint8)
     names = (facts["release"], facts["nonce"], facts["scope"], facts["job"])
     event.derived.batches[event.seq] = SealedBatch(*names, states)
+    if facts.get(AGAIN):
+        event.derived.again.add(event.seq)
     canary = columns["canary"] == 1
     if columns["unit"][canary].any() or (columns["canary"] > 1).any():
         event.problem("a canary row has a subject")

@@ -41,6 +41,7 @@ class Derived:
     caps: dict[int, list[tuple[int, str, list[int]]]] = field(default_factory=dict)
     members: set[tuple[int, str]] = field(default_factory=set)
     batches: dict[int, SealedBatch] = field(default_factory=dict)
+    again: set[int] = field(default_factory=set)
     aborted: dict[int, list[tuple[int, I64]]] = field(default_factory=dict)
     settled: dict[int, list[tuple[int, I64, I64]]] = field(default_factory=dict)
     commit_parts: set[tuple[int, int]] = field(default_factory=set)

@@ -25,6 +25,7 @@ from dptext_etl.ledger.terms import (
     I64,
     Anchor,
     Committed,
+    Event,
     IdForms,
     Mask,
     Posted,
@@ -34,6 +35,9 @@ from dptext_etl.ledger.terms import (
     VerifyReport,
 )
 from dptext_etl.policy import Cap
+
+FREEING = (Event.ABORT, Event.SETTLE, Event.THAW, Event.UNITS, Event.FORGET, Event.READMIT)
+"""Events after which a record that was over the same cap may fit, or one that was forgotten be admitted."""
 
 
 class Reader:
@@ -256,6 +260,16 @@ class Reader:
         """Return the heads of the journal. Keep them where the keepers of the ledger cannot change them."""
         with self._book.store.snapshot():
             return self._book.journal.anchor()
+
+    def number(self) -> int:
+        """Return a number that all events to come are above, as far as they may free budgets or records."""
+        with self._book.store.snapshot():
+            return min((head.seq for head in self._book.journal.heads().values()), default=0)
+
+    def freed(self, since: int) -> bool:
+        """Return whether an event above a number may let records in that were left out before it."""
+        with self._book.store.snapshot():
+            return any(entry.seq > since for entry in self._book.journal.entries(*FREEING))
 
     def backup(self, to: str | Path) -> Anchor:
         """Copy the ledger as it is at one moment, while others may write. The id key is not copied."""

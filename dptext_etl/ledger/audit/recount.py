@@ -50,8 +50,8 @@ def _entries(each: Pass, batches: list[int], key: str) -> tuple[KeyedIds, Values
 
 
 def _once(derived: Derived, ids: KeyedIds, places: I64, what: str) -> None:
-    """Add a problem for every id that stands twice; rows that were aborted do not count."""
-    alive = np.ones(len(places), np.bool_)
+    """Add a problem for every id that stands twice; rows that were aborted, or released again, do not count."""
+    alive = ~np.isin(places >> 32, list(derived.again))
     where = Places(places >> 32, places & 0xFFFFFFFF)
     for seq, here in where.groups() if derived.aborted else ():
         alive[here] = derived.batches[seq].states[where.row[here]] != State.ABORTED

@@ -82,15 +82,19 @@ class Ready:
             raise InputError("what was made ready is of another batch than the one that is to be reserved")
 
 
-def identify(id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None, canary: Mask | None) -> BatchIds:
-    """Hash the ids of a batch."""
+def identify(
+    id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None, canary: Mask | None, *, own: bool = False
+) -> BatchIds:
+    """Hash the ids of a batch; with `own`, a record without a subject is a unit of its own."""
     marked = _mask(canary, len(ids))
     found = id_key.records(ids, marked)
     order = found.distinct_order()
     if unit == "record":
         units, unit_ids, unit_order = found.as_units()
     else:
-        units = id_key.subjects(subjects, marked)
+        alone = ~marked & to_numpy(subjects.is_null()) if own and subjects is not None else np.zeros_like(marked)
+        units = id_key.subjects(subjects, marked | alone)
+        units = np.where(alone[:, None], found.hashed, units) if alone.any() else units
         unit_ids = keyed_ids(units)
         unit_order = unit_ids.order()
     return BatchIds(found.hashed, units, marked, found.keyed, order, unit_ids, unit_order)

@@ -16,7 +16,7 @@ from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger.operations.claims import weakened
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.terms import Event, ReleaseRef
+from dptext_etl.ledger.terms import NEW, Event, ReleaseRef
 
 NAMES = ("dataset", "column", "release", "cfg", "id_type", "mechanism")
 _NEW_NAME = "take a new release name; its spend is charged in full"
@@ -48,9 +48,18 @@ class Releases:
         self._journal = journal
 
     def register(
-        self, names: Mapping[str, str], facts: Mapping[str, Any], *, publishable: bool, nonce: int = 0
+        self,
+        names: Mapping[str, str],
+        facts: Mapping[str, Any],
+        *,
+        publishable: bool,
+        nonce: int = 0,
+        pin: bool = True,
     ) -> ReleaseRef:
-        """Pin a release name, or find it pinned to the same configuration and to no stronger claim."""
+        """Pin a release name, or find it pinned to the same configuration and to no stronger claim.
+
+        Without `pin` nothing is written: a name that the ledger does not hold gets the number `NEW`.
+        """
         dataset, column, release = names["dataset"], names["column"], names["release"]
         where = f"release {release!r} of {dataset}.{column}"
         refuse_frozen(self._store, dataset)
@@ -65,7 +74,7 @@ class Releases:
             (dataset, column, release),
         )
         if found is None:
-            number = self._pin(names, written, publishable=publishable)
+            number = self._pin(names, written, publishable=publishable) if pin else NEW
         elif found[1] != names["cfg"]:
             raise LedgerError(f"{where} is pinned to another configuration ({found[1][:12]}…)", _NEW_NAME)
         elif bool(found[3]) != publishable:

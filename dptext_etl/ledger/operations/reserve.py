@@ -26,17 +26,21 @@ from dptext_etl.ledger.storage.keyed_ids import Index
 from dptext_etl.ledger.storage.parts import Part, Values
 from dptext_etl.ledger.storage.records import Held
 from dptext_etl.ledger.storage.segments import LAYOUTS, seal
-from dptext_etl.ledger.terms import U8, Event, Mask, Outcome, ReleaseRef, Scope, State
+from dptext_etl.ledger.terms import AGAIN, NEW, U8, Event, Mask, Outcome, ReleaseRef, Scope, State
+
+CHARGED = (Outcome.RESERVED, Outcome.AGAIN)
+"""Outcomes of records that are charged."""
 
 
 class Request(NamedTuple):
-    """A request to the ledger: who asks, where the spends add up, and for which records."""
+    """A request to the ledger: who asks, where spends add up, for which records, and whether changed texts count."""
 
     book: Book
     job: str
     scope: Scope
     pinned: Pinned
     batch: BatchIds
+    again: bool = False
 
 
 class Judged(NamedTuple):
@@ -53,12 +57,15 @@ class Judged(NamedTuple):
     totals: Values | None
 
     def rows(self, item: Seen) -> Index:
-        """Return the rows of a column that are new."""
-        return np.flatnonzero(item.fresh & (self.outcome == Outcome.RESERVED))
+        """Return the rows of a column that are charged."""
+        return np.flatnonzero(item.fresh & np.isin(self.outcome, CHARGED))
 
 
 class Seen(NamedTuple):
-    """What the ledger knew of a batch in one column before the request, shape (records,)."""
+    """What the ledger knew of a batch in one column before the request, shape (records,).
+
+    `fresh` is what is to be charged: records that the release does not hold, and changed ones where these count.
+    """
 
     column: ColumnCharge
     held: Held
@@ -96,7 +103,7 @@ def reserve(request: Request, columns: list[ColumnCharge], foresight: Foresight,
     attached: list[int] = []
     for item in seen:
         _write(request, item, judged.rows(item), foresight)
-        attached += _replay(request, item, np.isin(outcome, (Outcome.RESERVED, Outcome.PENDING, Outcome.COMMITTED)))
+        attached += _replay(request, item, np.isin(outcome, _TAKEN))
     foresight.clear(book.segments)
     book.store.turn(*(book.records.turn_of_states(ref) for ref in releases))
     for batch in attached:
@@ -107,14 +114,19 @@ def reserve(request: Request, columns: list[ColumnCharge], foresight: Foresight,
     return outcome
 
 
-def foresee(book: Book, job: str, scope: Scope, batch: BatchIds, columns: list[ColumnCharge]) -> Foresight:
+_TAKEN = (*CHARGED, Outcome.PENDING, Outcome.COMMITTED)
+
+
+def foresee(
+    book: Book, job: str, scope: Scope, batch: BatchIds, columns: list[ColumnCharge], *, again: bool = False
+) -> Foresight:
     """Make a reservation ready where other writers may go on meanwhile; what is refused, is refused later."""
     if book.store.lanes:
         with suppress(DPTextError), book.store.snapshot():
             book.forget_dead_runs()
             pinned = book.scopes.find(scope)
             if pinned is not None:
-                return _foreseen(Request(book, job, scope, pinned, batch), columns)
+                return _foreseen(Request(book, job, scope, pinned, batch, again), columns)
     return Foresight()
 
 
@@ -132,7 +144,7 @@ def _foreseen(request: Request, columns: list[ColumnCharge]) -> Foresight:
 
 def _taken(request: Request, judged: Judged) -> tuple[Index, Values]:
     """Return the rows that take from the cap, in ascending order of their units, and what each takes."""
-    mask, order = (judged.outcome == Outcome.RESERVED) & ~request.batch.canary, request.batch.unit_order
+    mask, order = np.isin(judged.outcome, CHARGED) & ~request.batch.canary, request.batch.unit_order
     rows = order[mask[order]]
     empty = np.zeros((0, len(rows)), np.int64)
     return rows, empty if judged.totals is None else judged.totals[:, rows]
@@ -146,14 +158,10 @@ def _charged(request: Request, judged: Judged) -> Part:
 def judge(request: Request, columns: list[ColumnCharge], foresight: Foresight) -> Judged:
     """Return what the ledger answers to a batch now; it writes nothing."""
     book, batch, pinned = request.book, request.batch, request.pinned
-    seen = [_look(request, column, foresight) for column in columns]
-    refuse_frozen_group(book.store, request.scope.group)
-    require_same_units(book, request.scope, batch, {item.column.ref: item.held for item in seen}, foresight)
-    outcome = _compared(seen, batch.size)
-    outcome[are_forgotten(book, request.scope.dataset, batch.record_ids)] = Outcome.FORGOTTEN
+    seen, outcome = compare(request, columns, foresight)
     if pinned.measure is None:
         return Judged(seen, outcome, None)
-    asking = (outcome == Outcome.RESERVED) & ~batch.canary
+    asking = np.isin(outcome, CHARGED) & ~batch.canary
     totals = _totals(seen, pinned, asking)
     runs, recall = balances(book.store, book.cache, pinned), foresight.recall("balance", asking.tobytes())
     fits = admit(runs, pinned.limits, batch.unit_ids, batch.unit_order, totals, asking, recall)
@@ -161,19 +169,33 @@ def judge(request: Request, columns: list[ColumnCharge], foresight: Foresight) -
     return Judged(seen, outcome, totals)
 
 
+def compare(request: Request, columns: list[ColumnCharge], foresight: Foresight) -> tuple[list[Seen], U8]:
+    """Return what the ledger knows of a batch, and what it answers without a look at the cap; it writes nothing."""
+    book, batch = request.book, request.batch
+    seen = [_look(request, column, foresight) for column in columns]
+    refuse_frozen_group(book.store, request.scope.group)
+    require_same_units(book, request.scope, batch, {item.column.ref: item.held for item in seen}, foresight)
+    outcome = _compared(seen, batch.size, again=request.again)
+    outcome[are_forgotten(book, request.scope.dataset, batch.record_ids)] = Outcome.FORGOTTEN
+    return seen, outcome
+
+
 def _look(request: Request, column: ColumnCharge, foresight: Foresight) -> Seen:
     ref, batch = column.ref, request.batch
-    request.book.releases.require_usable(ref)
+    if ref.id != NEW:
+        request.book.releases.require_usable(ref)
     held = request.book.records.held(ref, batch.record_ids, batch.record_order, foresight.records(ref))
     same = held.same(column.identities)
-    return Seen(column, held, ~held.known, held.known & ~same, same & (held.state == State.COMMITTED))
+    changed = held.known & ~same
+    fresh = ~held.known | changed if request.again else ~held.known
+    return Seen(column, held, fresh, changed, same & (held.state == State.COMMITTED))
 
 
-def _compared(seen: list[Seen], size: int) -> U8:
+def _compared(seen: list[Seen], size: int, *, again: bool) -> U8:
     outcome = np.full(size, Outcome.PENDING, np.uint8)
     outcome[np.all([item.committed for item in seen], axis=0)] = Outcome.COMMITTED
     outcome[np.any([item.fresh for item in seen], axis=0)] = Outcome.RESERVED
-    outcome[np.any([item.changed for item in seen], axis=0)] = Outcome.CHANGED
+    outcome[np.any([item.changed for item in seen], axis=0)] = Outcome.AGAIN if again else Outcome.CHANGED
     return outcome
 
 
@@ -203,7 +225,9 @@ def _write(request: Request, item: Seen, rows: Index, foresight: Foresight) -> N
     if len(rows) < batch.size:
         order = _among(order, rows)
     sealed, store = foresight.take(book.segments, item.name, rows, lambda: _sealed(batch, column, rows))
-    seq = book.journal.append(Event.RESERVE, job=request.job, **_place(request, column.ref), **sealed.facts)
+    changed = int(item.changed[rows].sum())
+    said = {**sealed.facts, **({AGAIN: changed} if changed else {})}
+    seq = book.journal.append(Event.RESERVE, job=request.job, **_place(request, column.ref), **said)
     store(seq)
     place = (column.ref.id, column.ref.nonce, request.pinned.id)
     book.store.execute(

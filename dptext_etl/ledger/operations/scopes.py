@@ -15,7 +15,7 @@ from dptext_etl.guarantee import steps
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.storage.units import in_millionths, limits_stated, read_limits, write_limits
-from dptext_etl.ledger.terms import Event, Scope, Unit
+from dptext_etl.ledger.terms import NEW, Event, Scope, Unit
 from dptext_etl.policy import Cap
 
 ALL = "all"
@@ -163,6 +163,24 @@ class Scopes:
 
         Specification: docs/spec/privacy.md#periods.
         """
+        self.require_cap(scope, pinned, cap, uncounted, raising=raising, lowering=lowering)
+        if (pinned.measure, pinned.limits) == (cap.measure, limits(cap)) and not uncounted:
+            return pinned
+        capped = pinned._replace(measure=cap.measure, limits=limits(cap))
+        self._pin(capped, scope.name, scope.period, scope.dataset)
+        return capped
+
+    def require_cap(
+        self,
+        scope: Scope,
+        pinned: Pinned,
+        cap: Cap,
+        uncounted: list[str],
+        *,
+        raising: bool,
+        lowering: bool,
+    ) -> None:
+        """Refuse a cap that `set_cap` would not pin."""
         asked = limits(cap)
         if pinned.measure is None and not raising:
             self._refuse_after_a_loss(scope)
@@ -173,8 +191,6 @@ class Scopes:
         if pinned.measure is not None and pinned.measure != cap.measure:
             msg = f"the scope {scope} is capped on {pinned.measure}, got {cap.measure}"
             raise LedgerError(msg, "the measure is declared before the first charge; a new period may have another")
-        if (pinned.measure, pinned.limits) == (cap.measure, asked) and not uncounted:
-            return pinned
         said = [_shown(cap.measure, amounts) for amounts in (pinned.limits, asked)]
         if _higher(asked, pinned.limits) and not raising:
             msg = f"the cap of {scope} is pinned at {said[0]}; the policy asks for more: {said[1]}"
@@ -183,9 +199,16 @@ class Scopes:
             msg = f"the cap of {scope} is pinned at {said[0]}; the policy asks for less: {said[1]}"
             hint = "a lowered cap stays low, and quarantines what no longer fits; if it is meant, run with "
             raise LedgerError(msg, hint + "--accept-lower-cap, or use `dptext ledger set-cap`")
-        capped = pinned._replace(measure=cap.measure, limits=asked)
-        self._pin(capped, scope.name, scope.period, scope.dataset)
-        return pinned._replace(measure=cap.measure, limits=asked)
+
+    def require(self, scope: Scope, cap: Cap | None, *, lowering: bool) -> None:
+        """Refuse a scope and a cap that could not be charged; nothing is written."""
+        pinned = self.find(scope) or Pinned(NEW, scope.unit, None, ())
+        self._refuse_second(scope)
+        if cap is None:
+            self.require_capped(scope, pinned)
+        self.refuse_all_time(scope)
+        if cap is not None:
+            self.require_cap(scope, pinned, cap, self.uncounted(scope), raising=False, lowering=lowering)
 
     def _refuse_after_a_loss(self, scope: Scope) -> None:
         """Refuse a first cap where a loss was settled: thawing could not lower it, and charges are forgotten."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from dptext_etl.ledger.storage.keyed_ids import Index, keyed_ids
 from dptext_etl.ledger.storage.parts import Part
 from dptext_etl.ledger.storage.records import Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, seal
-from dptext_etl.ledger.terms import U8, Event, Mask, State
+from dptext_etl.ledger.terms import AGAIN, U8, Event, Mask, State
 
 
 class Reserved(NamedTuple):
@@ -54,7 +55,9 @@ def abort(book: Book, job: str, reason: str | None) -> int:
     moved = 0
     for batch in batches:
         rows = np.flatnonzero(batch.states == State.RESERVED)
-        if len(rows):
+        if len(rows) and book.journal.facts(batch.seq).get(AGAIN):
+            _move(book, job, batch, Event.EXPIRE, rows, reason)  # aborted, it would hide the texts before it
+        elif len(rows):
             _move(book, job, batch, Event.ABORT, rows, reason)
             _refund(book, batch, rows)
             moved += len(rows)
@@ -64,8 +67,19 @@ def abort(book: Book, job: str, reason: str | None) -> int:
 def rebuild(book: Book, pinned: Pinned) -> None:
     """Add up what was charged in a scope before it had a cap."""
     runs = balances(book.store, book.cache, pinned)
+    for part in _charged_before(book, pinned):
+        runs.insert(part)
+
+
+def require_finite(book: Book, pinned: Pinned) -> None:
+    """Refuse a cap of a scope whose charges no balance of its measure can hold; nothing is written."""
+    for _ in _charged_before(book, pinned):
+        pass
+
+
+def _charged_before(book: Book, pinned: Pinned) -> Iterator[Part]:
     for (seq,) in book.store.rows("select seq from batch where scope=? order by seq", (pinned.id,)):
-        runs.insert(_amounts(book, seq, pinned, book.records.states(seq) != State.ABORTED, 1))
+        yield _amounts(book, seq, pinned, book.records.states(seq) != State.ABORTED, 1)
 
 
 def _batches(book: Book, job: str) -> list[Reserved]:

@@ -246,6 +246,18 @@ def there_is(url: str) -> bool:
     return location(url).is_file()
 
 
+def require_writable(url: str) -> None:
+    """Refuse a ledger file that cannot be made or written to; nothing is made. Of a server it asks nothing."""
+    if resolved(url).startswith(POSTGRES):
+        return
+    path = location(resolved(url))
+    if not path.parent.is_dir() or path.is_dir():
+        why = "it is a folder" if path.is_dir() else "there is no such folder"
+        raise LedgerError(f"a ledger cannot be made at {path}: {why}", "the folder must exist and be writable")
+    if not os.access(path.parent, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise LedgerError(f"the ledger {path} cannot be written to", "file and folder must be writable")
+
+
 def location(url: str) -> Path:
     """Return the file that a ledger URL names."""
     if url.startswith(PREFIX):

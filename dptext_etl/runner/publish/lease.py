@@ -36,12 +36,19 @@ class Lease:
         self._one = Lock()
 
     def __enter__(self) -> Self:
+        tag = self.require_free()
+        if not self._write(tag):
+            raise BusyError(f"another run {self._what}", "wait for it, or stop it")
+        return self
+
+    def require_free(self) -> str | None:
+        """Refuse what another run holds, and return the state of the lease."""
         held = self._store.get(NAME)
         left = 0.0 if held is None else _until(held.content) - time.time()
-        hint = f"wait for it, or stop it; one that was killed keeps others out for {max(left, 1):.0f} more seconds"
-        if left > 0 or not self._write(None if held is None else held.tag):
+        if left > 0:
+            hint = f"wait for it, or stop it; one that was killed keeps others out for {max(left, 1):.0f} more seconds"
             raise BusyError(f"another run {self._what}", hint)
-        return self
+        return None if held is None else held.tag
 
     def renew(self) -> None:
         """Hold it for longer, if half of the time is gone."""

@@ -29,15 +29,15 @@ _AGAIN = "is there room and access? Run the same policy again: it goes on from h
 _BUSY = ("another run is publishing to this sink", "wait for it, or stop it; then run again")
 
 
-def require_sink(layout: Layout) -> None:
-    """Refuse a sink that could not be published to, before anything is spent."""
+def require_sink(layout: Layout, *, making: bool = True) -> None:
+    """Refuse a sink that could not be published to, before anything is spent; make its folders if need be."""
     if layout.remote_sink:
         layout.objects.get(MANIFEST)
         return
     sink = layout.local
     _refuse_foreign(sink)
-    durable.require_writable(sink.path.parent)
-    durable.require_writable(sink.path if sink.old else sink.versions)
+    durable.require_writable(sink.path.parent, making=making)
+    durable.require_writable(sink.path if sink.old else sink.versions, making=making)
 
 
 @contextmanager

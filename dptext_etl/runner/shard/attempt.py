@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from dptext_etl._kernel import Secret
 from dptext_etl.errors import BudgetError, InputError, KeyReferenceError, LedgerError
@@ -24,7 +25,10 @@ from dptext_etl.runner.shard.records import StagedShard, WholeTable
 from dptext_etl.runner.shard.replaying import replays
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.staging_files import Shelf
+
+UNDER_WAY = "of this release is under way"
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,8 @@ class Attempt:
         staging = Staging(self.layout.shelf)
         staging.prepare()
         require_sink(self.layout)
-        with staging.shelf.alone("of this release is under way"):
-            if replays(self.policy):
+        with staging.shelf.alone(UNDER_WAY):
+            if replays(self.policy) or self.policy.on_changed == "keep":
                 staging.set_aside()
             yield staging
 
@@ -175,14 +179,21 @@ def refuse_other_rows(wanted: int, seen: int) -> None:
 
 
 def row_counts(
-    total: int, wanted: int, said: Mapping[str, int], staged: list[StagedShard], beyond: int = 0
+    policy: Policy, source: Examined[Any], said: Mapping[str, int], staged: list[StagedShard], stale: int
 ) -> dict[str, int]:
-    """Count the rows of a run by what became of them; `beyond` of them are over the records that a person may have."""
+    """Count the rows of a run by what became of them; `stale` changed ones of an incremental run stay as they are."""
     gone = said.get(Outcome.FORGOTTEN.name, 0)
+    changed = {
+        "changed_kept": said.get(Outcome.CHANGED.name, 0) + stale if policy.on_changed == "keep" else 0,
+        "changed_left_out": said.get(Outcome.CHANGED.name, 0) if policy.on_changed == "quarantine" else 0,
+        "changed_released": said.get(Outcome.AGAIN.name, 0),
+    }
     return {
-        "read": total,
-        "already_published": total - wanted - beyond,
-        **({"over_contribution": beyond} if beyond else {}),
+        "read": source.total,
+        "already_published": source.published,
+        **({"over_contribution": source.beyond} if source.beyond else {}),
+        **({"without_subject": source.nameless} if source.nameless else {}),
+        **{name: count for name, count in changed.items() if count},
         "new": said.get(Outcome.RESERVED.name, 0),
         "resumed": said.get(Outcome.PENDING.name, 0),
         "replayed": said.get(Outcome.COMMITTED.name, 0),

@@ -45,7 +45,7 @@ class Done:
         rows = int((~planted[CANARY]).sum())
         if phase == "reserve":
             reserved = shards.reserve(planted, index)
-            facts = _admitted(shards, reserved.within_cap()), _pairs(shards, reserved)
+            facts = _admitted(shards, reserved.without(shards.gone)), _pairs(shards, reserved)
             return cls(rows, dict(reserved.answers), None, *facts)
         staged, reserved = shards.release(planted, index)
         return cls(rows, dict(reserved.answers), staged.as_dict(), _admitted(shards, reserved))

@@ -70,8 +70,8 @@ class Kept:
 def kept(
     staging: Staging, index: int, id_column: str, column: ColumnPolicy, ids: pa.Array, *, committed: Committed
 ) -> Kept | None:
-    """Find the bytes of committed rows in what was staged; None where the mechanism gives the same bytes again."""
-    if column.mechanism.reproducible or not committed.mask.any():
+    """Find the bytes of committed rows in what was staged; None where nothing is committed or found."""
+    if not committed.mask.any():
         return None
     name = column.column or ""
     wanted = pl.DataFrame({"id": ids, "row": np.arange(len(ids)), "digest": _binary(committed.digests)})

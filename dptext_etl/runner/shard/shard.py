@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.profile import Profile
-from dptext_etl.runner.shard import draw_counts, probing
+from dptext_etl.runner.shard import draw_counts, keeping, probing
 from dptext_etl.runner.shard.charging import Charged, Column, charge
 from dptext_etl.runner.shard.computing import Computed, canary_marks, compute
 from dptext_etl.runner.shard.records import StagedShard, WholeTable, digest_of
@@ -64,9 +64,9 @@ class Reserved:
     outcome: npt.NDArray[np.uint8]
     answers: Mapping[str, int]
 
-    def within_cap(self) -> Reserved:
-        """Return the rows that fit the cap and are not forgotten."""
-        chosen = ~np.isin(self.outcome, LEFT_OUT)
+    def without(self, gone: Collection[Outcome]) -> Reserved:
+        """Return the rows that are not left out; changed ones among them keep their earlier released texts."""
+        chosen = ~np.isin(self.outcome, list(gone))
         if chosen.all():
             return self
         return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)
@@ -80,7 +80,7 @@ class Reserved:
     @property
     def replayed(self) -> bool:
         """Whether the release holds every row already."""
-        return bool((self.outcome == Outcome.COMMITTED).all())
+        return bool(np.isin(self.outcome, (Outcome.COMMITTED, Outcome.CHANGED)).all())
 
     @property
     def canary(self) -> npt.NDArray[np.bool_]:
@@ -136,22 +136,30 @@ class Shards:
             charged = charge(planted, self.columns, self.policy)
             canary = canary_marks(planted)
             batch = (charged.ids, charged.subjects, charged.charges)
-            ready = self.ledger.make_ready(self.policy.unit, *batch, canary=canary, sealed=self.turns.side_by_side)
+            own, make = self.policy.on_null_subject == "own", self.ledger.make_ready
+            ready = make(self.policy.unit, *batch, canary=canary, sealed=self.turns.side_by_side, own=own)
         return self.turns.take("reserve", index, lambda: self._reserved(planted, charged, ready, job or self.job))
 
     def _reserved(self, planted: pl.DataFrame, charged: Charged, ready: Ready, job: str) -> Reserved:
         with self.profile.stage("reserve"):
             canary = ready.batch.canary
             self._probe_before(charged, canary)
-            scope, cap = Scope.of(self.policy), self.policy.cap
-            batch, forms = (charged.ids, charged.subjects, charged.charges), charged.forms
-            result = self.ledger.reserve(job, scope, cap, *batch, canary=canary, forms=forms, ready=ready)
+            asked = (Scope.of(self.policy), self.policy.cap, charged.ids, charged.subjects, charged.charges)
+            how = partial(self.ledger.reserve, again=self.policy.on_changed == "release_again")
+            result = how(job, *asked, canary=canary, forms=charged.forms, ready=ready)
             remember(self.ledger, self.memory, self.policy, self.job)
             self.profile.count("reserve", rows=planted.height)
         self.checkpoint("reserved")
-        self._refuse_changed(result)
+        self._refuse_changed(result.outcome, canary)
+        if self.policy.on_changed == "keep":
+            charged = keeping.as_released(self.ledger, charged, result.outcome)
         self.computed |= self.turns.side_by_side  # another shard may be scoring when the next one is refused
         return Reserved(planted, charged, result.outcome, ReserveResult(result.outcome[~canary]).counts)
+
+    @property
+    def gone(self) -> tuple[Outcome, ...]:
+        """Outcomes of records that are left out."""
+        return LEFT_OUT if self.policy.on_changed == "keep" else (*LEFT_OUT, Outcome.CHANGED)
 
     def release(self, planted: pl.DataFrame, index: int) -> tuple[StagedShard, Reserved]:
         """Stage and commit a raw shard, and return its admitted rows. What an earlier attempt finished is not repeated.
@@ -162,9 +170,9 @@ class Shards:
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{over} records would exceed the cap", "did the source change? Run again")
-        left_out = np.flatnonzero(np.isin(reserved.outcome, LEFT_OUT))
+        left_out = np.flatnonzero(np.isin(reserved.outcome, self.gone))
         self.staging.quarantine(index, reserved.frame[[self.policy.id]][pl.Series(to_arrow(left_out))])
-        reserved = reserved.within_cap()
+        reserved = reserved.without(self.gone)
         inputs = self._inputs(reserved)
         staged = self._taken_up(reserved, index, inputs) or self._computed(reserved, index, inputs)
         log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
@@ -247,15 +255,17 @@ class Shards:
 
     def _kept(self, reserved: Reserved, index: int) -> dict[str, Kept | None]:
         """Find the rows that a release of a model holds already, so that they are not computed again."""
-        ids, found = reserved.charged.ids, dict[str, Kept | None]()
+        ids, found, changed = reserved.charged.ids, dict[str, Kept | None](), reserved.outcome == Outcome.CHANGED
         for column in self.columns:
-            if column.policy.mechanism.reproducible:
-                found[column.name] = None
+            again, found[column.name] = column.policy.mechanism.reproducible, None
+            if again and not changed.any():
                 continue
             ask = partial(self.ledger.committed, column.ref, ids, canary=reserved.canary)
             committed = self.turns.take(None, index, ask)
+            wanted = keeping.only(committed, changed) if again else committed
             with seam("reading what was staged", DPTextError, _DEFECT):
-                found[column.name] = kept(self.staging, index, self.policy.id, column.policy, ids, committed=committed)
+                found[column.name] = kept(self.staging, index, self.policy.id, column.policy, ids, committed=wanted)
+            keeping.require_kept(found[column.name], changed)
         return found
 
     def _results(self, frame: pl.DataFrame, draws: pl.DataFrame) -> list[_Result]:
@@ -323,14 +333,13 @@ class Shards:
             self.give_back()
             raise
 
-    def _refuse_changed(self, result: ReserveResult) -> None:
-        changed = result.counts[Outcome.CHANGED.name]
-        if not changed:
-            return
-        self.give_back()
-        msg = f"the texts of {changed} records changed since this release took them; it holds one text per record id"
-        hint = "nothing of these rows was charged; changed data, or another key, goes under a new name, at full spend"
-        raise InputError(msg, hint)
+    def _refuse_changed(self, outcome: npt.NDArray[np.uint8], canary: npt.NDArray[np.bool_]) -> None:
+        """Refuse changed texts, unless the policy says what becomes of them; canary rows never change."""
+        changed = (outcome == Outcome.CHANGED) & (canary | (self.policy.on_changed == "refuse"))
+        if changed.any():
+            self.give_back()
+            msg = f"the texts of {int(changed.sum())} records changed since this release took them"
+            raise InputError(msg, "nothing of these rows was charged; another key, too, takes a new release name")
 
     def _inputs(self, reserved: Reserved) -> str:
         """Hash what a staged shard depends on: identities (keyed hashes of the texts), ids, kept values, order."""

@@ -7,6 +7,7 @@ their files hold a tag of each attempt, and the driver of the run decides whose 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from dptext_etl.runner.shard.records import Facts, KeptShard, StagedShard, recor
 from dptext_etl.runner.staging_files import Shelf
 
 _KEPT = "kept"
+_CHANGED = "changed"
 _POST = ".post"
 _SOON_REMOVED: Final = "uncompressed"  # read twice and removed: a quarter of the time of lz4
 _KEPT_LONG: Final = "lz4"
@@ -166,6 +168,15 @@ class Staging:
         durable.write(own, ids.write_parquet, action="staging a quarantine list")
         own.replace(path)
 
+    def no_changes(self) -> None:
+        """Remove the lists of changed records of the run before."""
+        self.shelf.remove(*self.shelf.found(f"{_CHANGED}-*"))
+
+    def changed(self, ids: pl.DataFrame) -> None:
+        """Store ids of records whose texts changed, inside staging only."""
+        path = self.folder / f"{_CHANGED}-{secrets.token_hex(8)}.parquet"
+        self.shelf.write(path, ids.write_parquet, action="staging a list of changed records")
+
     def discard(self, index: int) -> None:
         """Remove the files that this attempt staged of a shard."""
         path = self._path(index, self._tag)
@@ -195,6 +206,16 @@ class Staging:
                 self.shelf.name_again(_post(path), self.folder / f"{name}-{shard.post['sha256'][:16]}{_POST}")
             for file in (_draws(path), path):  # rows come last: with them, all is there
                 self.shelf.name_again(file, self.folder / f"{name}{file.suffix}")
+
+    def keeps(self, index: int, digest: str) -> bool:
+        """Return whether published rows with this hash are kept."""
+        return bool(self.shelf.found(f"{_KEPT}-{index:05d}-{digest[:16]}.parquet"))
+
+    def keep(self, index: int, digest: str, frame: pl.DataFrame, draws: pl.DataFrame) -> None:
+        """Keep published rows, as if they had been set aside."""
+        path = self.folder / f"{_KEPT}-{index:05d}-{digest[:16]}.parquet"
+        for place, fill in ((_draws(path), draws.write_ipc), (path, frame.write_parquet)):
+            self.shelf.write(place, fill, action="keeping what is published")
 
     def kept(self, index: int) -> Iterator[KeptShard]:
         """Read what was set aside, shards near `index` first."""

@@ -27,8 +27,12 @@ BATCH_ROWS = 1 << 18
 _VERIFIED = 100_000
 
 
-def check(table: Table[pl.LazyFrame], policy: Policy, listener: Listener | None = None) -> int:
-    """Check the ids and subjects of a whole source in bounded memory, and return the number of its rows."""
+def check(table: Table[pl.LazyFrame], policy: Policy, listener: Listener | None = None) -> tuple[int, int]:
+    """Check the ids and subjects of a whole source in bounded memory.
+
+    Returns:
+        The number of its rows, and how many of them have no subject where that is the unit.
+    """
     with seam("reading the ids of the source", InputError, READ_HINT):
         subject = (
             pl.lit(0) if policy.subject is None or policy.unit == "record" else pl.col(policy.subject).null_count()
@@ -39,7 +43,12 @@ def check(table: Table[pl.LazyFrame], policy: Policy, listener: Listener | None 
         rows, null_ids, null_subjects = (int(value) for value in totals.row(0))
     refuse_gaps(policy, rows, null_ids, null_subjects)
     refuse_repeated(policy, _repeated(table.frame.select(policy.id), rows, listener))
-    return rows
+    return rows, null_subjects
+
+
+def with_persons(frame: pl.LazyFrame, policy: Policy) -> pl.LazyFrame:
+    """Leave out the rows without a subject."""
+    return frame.filter(pl.col(str(policy.subject)).is_not_null())
 
 
 def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) -> None:
@@ -54,9 +63,10 @@ def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) ->
             f"every record needs an id of its own in column {policy.id!r}",
             {"rows": null_ids, "column": policy.id},
         )
-    if null_subjects:
+    if null_subjects and policy.on_null_subject == "refuse":
         msg = f"{null_subjects} rows have no subject (column {policy.subject!r} is null), and caps are per subject"
-        raise InputError(msg, 'fill the column, or declare unit = "record"')
+        hint = 'on_null_subject = "quarantine" leaves these rows out; "own" takes each of them as a person of its own'
+        raise InputError(msg, f"fill the column, or write one of these into the policy: {hint}")
 
 
 def refuse_repeated(policy: Policy, twice: int) -> None:

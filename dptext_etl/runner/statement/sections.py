@@ -18,6 +18,7 @@ ASSUMES = {
     "TRUSTED_CURATOR": "you keep the exact sums of a synthetic table inside your boundary, and release only noisy ones",
     "TRUSTED_IDS": "record ids are given inside your boundary; no one outside can have a text released under an id",
     "NO_CRASH_CHANNEL": "whether a process crashed reveals nothing",
+    "OWN_PERSONS": "rows that name no person are each of another person; k rows of one have k times the loss",
     "UNIQUE_IDS": "no two rows share an id and a text",
     "SCORES_LOCAL": "a model scores every row from its own text alone",
     "IDEAL_LAPLACE": "noise on a fine grid stands for a continuous density",

@@ -23,7 +23,7 @@ from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.showing import require_sink
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source import per_subject
+from dptext_etl.runner.source import identity, per_subject
 from dptext_etl.synthetic import CLAIM, Synthetic, no_rows
 
 
@@ -112,9 +112,10 @@ class Attempt:
         """Store the head of the ledger, durably."""
         remember(ledger, self.layout.memory.shelf(), self.policy)
 
-    def who_counts(self, rows: pl.LazyFrame, total: int) -> tuple[pl.LazyFrame, int]:
-        """Leave out the records of a person beyond the first, and refuse more records than delta was stated for."""
-        wanted = total
+    def who_counts(self, rows: pl.LazyFrame, total: int, nameless: int) -> tuple[pl.LazyFrame, int]:
+        """Leave out records without a person, and those of a person beyond the first; refuse more than delta is for."""
+        wanted = total - nameless
+        rows = identity.with_persons(rows, self.policy) if nameless else rows
         if self.policy.unit == "subject":
             most, scratch = self.synthetic.per_subject, self.layout.staging
             rows, wanted, _ = per_subject.at_most(rows, self.policy, most, scratch, partial(order, self.key))

@@ -67,6 +67,10 @@ class Records(Protocol):
         """Return the number of rows of the source."""
 
     @property
+    def nameless(self) -> int:
+        """Return the number of rows that are left out because they have no subject."""
+
+    @property
     def wanted(self) -> int:
         """Return the number of records that count."""
 
@@ -192,7 +196,9 @@ def charge(attempt: Attempt, book: Book, records: Records, meter: Meter) -> Char
         over = charged.answers[Outcome.OVER_CAP.name]
         if attempt.policy.on_cap == "refuse":
             refuse_over_cap(over)
-        require_enough(attempt.policy, {"released": charged.rows, "quarantined": over})
+        require_enough(
+            attempt.policy, {"released": charged.rows, "quarantined": over, "without_subject": records.nameless}
+        )
         _require_any(charged.rows)
         pin_whole_table(book.ledger, book.ref, charged.rows, charged.partial.digest.hex())
     except BaseException:

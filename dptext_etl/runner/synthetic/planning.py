@@ -34,6 +34,7 @@ class Found(NamedTuple):
     Attributes:
         total: Rows of the source.
         wanted: Records that would count.
+        nameless: Rows that are left out because they have no subject.
         held: Records that the release holds.
         forecast: What every record and person would pay.
         column: What would be claimed.
@@ -43,6 +44,7 @@ class Found(NamedTuple):
 
     total: int
     wanted: int
+    nameless: int
     held: int
     forecast: Forecast
     column: dict[str, Any]
@@ -53,8 +55,8 @@ class Found(NamedTuple):
 def forecast(policy: Policy, table: Table[pl.LazyFrame], ledger: Ledger | None, progress: Listener | None) -> Found:
     """Add up what a run would charge per record and per person."""
     attempt = Attempt.of(policy, None)
-    total = identity.check(table, policy)
-    rows, wanted = attempt.who_counts(table.frame, total)
+    total, nameless = identity.check(table, policy)
+    rows, wanted = attempt.who_counts(table.frame, total, nameless)
     spend, held = attempt.statistic.charge(CLAIM), 0
     ref = None if ledger is None else ledger.find_all(policy).get(attempt.synthetic.column)
     found, meter = Forecast(policy, ledger), Meter("plan", wanted, progress)
@@ -73,9 +75,11 @@ def forecast(policy: Policy, table: Table[pl.LazyFrame], ledger: Ledger | None, 
     over = found.over_cap()["records"]
     if policy.on_cap == "refuse":
         refuse_over_cap(over)
-    require_enough(policy, {"released": wanted - over, "quarantined": over})
+    require_enough(policy, {"released": wanted - over, "quarantined": over, "without_subject": nameless})
     column = {**claim_of(attempt), "neighbours": CLAIM.neighbours, "meanings": {}}
-    return Found(total, wanted, held, found, column, spend, _notes(attempt, spend, total - wanted, held))
+    return Found(
+        total, wanted, nameless, held, found, column, spend, _notes(attempt, spend, total - nameless - wanted, held)
+    )
 
 
 def _notes(attempt: Attempt, spend: Spend, beyond: int, held: int) -> list[str]:

@@ -1,0 +1,204 @@
+"""Rows whose texts changed since they were released: refused, kept, left out, or released again."""
+
+import polars as pl
+import pytest
+
+from dptext_etl.errors import InputError, LedgerError, PolicyError
+from dptext_etl.ledger import Scope
+from dptext_etl.polars import run_frame
+from dptext_etl.runner import plan, scan_published
+
+CHANGED = ["r00003", "r00150", "r00239"]
+
+
+def published(job):
+    return scan_published(str(job.folder / "published")).collect()
+
+
+def consenting(job, **entries):
+    """The columns of the policy, with consent to show what changed."""
+    found = job.policy().model_dump(by_alias=True)["column"]
+    return {"column": [{**item, "allow": ["cluster", "changed"]} for item in found], **entries}
+
+
+def edit(job, save, text="word anew", ids=CHANGED):
+    frame = pl.read_parquet(job.folder / "raw.parquet")
+    edited = pl.when(pl.col("id").is_in(ids)).then(pl.lit(text)).otherwise("review")
+    save(frame.with_columns(review=edited), job.folder / "raw.parquet")
+
+
+def used(job):
+    with job.ledger() as ledger:
+        report = ledger.verify()
+        assert report.ok, report.problems
+        return ledger.remaining(Scope.of(job.policy())).used["eps_pure"]
+
+
+def listed(job):
+    found = [pl.read_parquet(path)["id"] for path in (job.folder / "published.staging").rglob("changed-*")]
+    return sorted(pl.concat(found)) if found else []
+
+
+def manifest(job):
+    return (job.folder / "published.manifest.json").read_text()
+
+
+def test_keep_publishes_what_was_released(job, save):
+    job.run()
+    before, spent, head = published(job), used(job), job.charged()
+    edit(job, save)
+    assert plan(job.policy(on_changed="keep")).changed == 3
+    summary = job.run(on_changed="keep")
+    assert published(job).equals(before), "nothing that readers see depends on the new texts"
+    assert (summary.rows["changed_kept"], summary.rows["released"], summary.rows["new"]) == (3, 240, 0)
+    assert (used(job), job.charged()) == (spent, head)
+    assert listed(job) == CHANGED
+    assert not summary.changed, "the same bytes are the same version"
+    assert "changed" not in manifest(job)
+    text = " ".join(summary.notes)
+    assert "3 records changed" in text
+    assert not any(name in text for name in CHANGED)
+
+
+def test_keep_with_rows_added_and_again(job, save, reviews):
+    job.run()
+    before = published(job)
+    save(reviews(300), job.folder / "raw.parquet")
+    edit(job, save)
+    first = job.run(on_changed="keep")
+    assert (first.rows["new"], first.rows["changed_kept"]) == (60, 3)
+    assert published(job).head(240).equals(before)
+    again = job.run(on_changed="keep")
+    assert (again.rows["new"], again.rows["changed_kept"], again.changed) == (0, 3, False)
+    job.forget_that_nothing_changed()
+    thoroughly = job.run(on_changed="keep")
+    assert (thoroughly.rows["changed_kept"], thoroughly.changed) == (3, False)
+
+
+def test_keep_after_a_run_that_was_staged_alone(job, save):
+    job.run(publish=False)
+    edit(job, save)
+    summary = job.run(on_changed="keep")
+    assert (summary.rows["changed_kept"], summary.published_rows) == (3, 240)
+
+
+def test_keep_needs_bytes(job, save):
+    import shutil
+
+    job.run()
+    edit(job, save)
+    (job.folder / "published.manifest.json").unlink()
+    shutil.rmtree(job.folder / "published.versions")
+    with pytest.raises(InputError, match="none are published or kept") as caught:
+        job.run(on_changed="keep")
+    assert plan(job.policy(on_changed="keep")).refusal["message"] == caught.value.message
+    used(job)
+
+
+def test_quarantine_leaves_changed_rows_out(job, save):
+    entries = consenting(job, on_changed="quarantine")
+    job.run(**entries)
+    before, spent = published(job), used(job)
+    edit(job, save)
+    summary = job.run(**entries)
+    assert published(job).equals(before.filter(~pl.col("id").is_in(CHANGED)))
+    assert (summary.rows["changed_left_out"], summary.rows["released"]) == (3, 237)
+    assert used(job) == spent
+    assert listed(job) == CHANGED
+    assert '"changed"' in manifest(job), "it says that it shows which texts changed"
+
+
+def test_release_again_charges_those_records_alone(job, save):
+    entries = consenting(job, on_changed="release_again")
+    job.run(**entries)
+    before, charged = published(job), job.charged()
+    edit(job, save)
+    foretold = plan(job.policy(**entries))
+    assert (foretold.changed, foretold.refusal) == (3, None)
+    summary = job.run(**entries)
+    after = published(job)
+    same = ~pl.col("id").is_in(CHANGED)
+    assert after.filter(same).equals(before.filter(same))
+    assert after["note"].equals(before["note"]), "the other column is not drawn again"
+    assert (summary.rows["changed_released"], summary.rows["new"], summary.rows["replayed"]) == (3, 0, 237)
+    now = job.charged()
+    assert {name: now[name][0] - charged[name][0] for name in now} == {"review": 3, "note": 0}
+    used(job)
+    job.forget_that_nothing_changed()
+    again = job.run(**entries)
+    assert (again.rows["replayed"], again.changed) == (240, False)
+    assert "changed_released" not in again.rows
+    assert job.charged() == now
+
+
+def test_release_again_pays_for_both_texts(make_job, save, reviews):
+    frame = reviews(40).with_columns(note=pl.lit(None, pl.String), review=pl.lit("worda wordb wordc"))
+    job = make_job(frame=frame, unit="record", subject=None)
+    entries = consenting(job, on_changed="release_again")
+    job.run(**entries)
+    assert used(job)["max"] == 6_000_000
+    edit(job, save, "worda wordb", ["r00003"])
+    job.run(**entries)
+    assert used(job)["max"] == 10_000_000, "3 draws and 2 draws of epsilon 2"
+
+
+def test_a_text_that_comes_back_gets_its_first_release(job, save, reviews):
+    entries = consenting(job, on_changed="release_again")
+    job.run(**entries)
+    first = published(job)
+    edit(job, save)
+    job.run(**entries)
+    save(reviews(), job.folder / "raw.parquet")
+    summary = job.run(**entries)
+    assert published(job).equals(first)
+    assert summary.rows["changed_released"] == 3, "charged all the same"
+    used(job)
+
+
+def test_release_again_under_the_cap(make_job, save, reviews):
+    frame = reviews(40).with_columns(note=pl.lit(None, pl.String), review=pl.lit("worda wordb wordc"))
+    cap = {"measure": "pure", "epsilon": 7.0, "period": "2026"}
+    job = make_job(frame=frame, unit="record", subject=None, cap=cap)
+    entries = consenting(job, on_changed="release_again")
+    job.run(**entries)
+    edit(job, save, "worda wordb", ["r00003"])
+    assert plan(job.policy(**entries)).over_cap["records"] == 1
+    summary = job.run(**entries)
+    assert (summary.rows["quarantined"], summary.rows["released"]) == (1, 39)
+    assert used(job)["max"] == 6_000_000
+
+
+def test_a_stop_after_the_second_charge(job, save):
+    entries = consenting(job, on_changed="release_again")
+    job.run(**entries)
+    edit(job, save)
+    job.values |= entries
+    assert job.stop("reserved")
+    reserved = {name: count for name, (count, _) in job.charged().items()}
+    assert job.run().published_rows == 240
+    now = {name: count for name, (count, _) in job.charged().items()}
+    assert now["note"] == reserved["note"]
+    assert 0 <= now["review"] - reserved["review"] <= 2, "what was charged before the stop is not charged again"
+    used(job)
+
+
+def test_consent_comes_first(job):
+    for choice in ("quarantine", "release_again"):
+        with pytest.raises(PolicyError, match=r'to consent, write: allow = \["changed", "cluster"\]'):
+            job.policy(on_changed=choice)
+        with pytest.raises(PolicyError, match="incremental"):
+            job.policy(**consenting(job, on_changed=choice, incremental=True))
+    job.run()
+    with pytest.raises(LedgerError, match="more disclosures: changed"):
+        job.run(**consenting(job, on_changed="release_again"))
+
+
+def test_a_frame(job):
+    frame, policy = pl.read_parquet(job.folder / "raw.parquet"), job.policy()
+    run_frame(frame, policy)
+    before = published(job)
+    edited = frame.with_columns(review=pl.when(pl.col("id") == "r00003").then(pl.lit("anew")).otherwise("review"))
+    with pytest.raises(InputError, match="texts of 1 records changed"):
+        run_frame(edited, policy)
+    assert run_frame(edited, policy, on_changed="keep").rows["changed_kept"] == 1
+    assert published(job).equals(before)

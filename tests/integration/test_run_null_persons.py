@@ -1,0 +1,115 @@
+"""Rows without a person: refused, left out, or each a person of its own."""
+
+import polars as pl
+import pytest
+
+from dptext_etl.errors import BudgetError, InputError, LedgerError, PolicyError
+from dptext_etl.ledger import Scope
+from dptext_etl.polars import run_frame
+from dptext_etl.runner import plan, scan_published
+
+
+@pytest.fixture
+def job(make_job, reviews):
+    """A job in which 24 of 240 rows name no person."""
+    frame = reviews().with_row_index("at")
+    return make_job(frame=frame.with_columns(user_id=pl.when(pl.col("at") % 10 > 0).then("user_id")).drop("at"))
+
+
+def published(job):
+    return scan_published(str(job.folder / "published")).collect()
+
+
+def units(job):
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+        return ledger.remaining(Scope.of(job.policy())).as_dict()["units"]
+
+
+def test_refused_with_the_choices(job):
+    with pytest.raises(InputError, match="24 rows have no subject") as caught:
+        job.run()
+    assert '"quarantine"' in caught.value.hint
+    assert '"own"' in caught.value.hint
+    assert "record" not in caught.value.hint, "dropping all caps per person is no advice"
+
+
+def test_left_out(job):
+    assert plan(job.policy(on_null_subject="quarantine")).left_out["without_subject"] == 24
+    summary = job.run(on_null_subject="quarantine")
+    assert (summary.rows["read"], summary.rows["without_subject"], summary.rows["released"]) == (240, 24, 216)
+    raw = pl.read_parquet(job.folder / "raw.parquet").filter(pl.col("user_id").is_not_null())
+    assert published(job)["id"].to_list() == raw["id"].to_list()
+    assert "24 rows without a person" in " ".join(summary.notes)
+    again = job.run(on_null_subject="quarantine")
+    assert (again.changed, again.rows["replayed"]) == (False, 216)
+
+
+def test_persons_of_their_own(job):
+    summary = job.run(on_null_subject="own")
+    assert summary.rows["released"] == 240
+    assert units(job) == 40 + 24 - 4, "each tenth person has no other rows"
+    assert "k times the loss" in " ".join(summary.notes)
+    assert "OWN_PERSONS" in (job.folder / "published.manifest.json").read_text()
+    job.forget_that_nothing_changed()
+    assert job.run(on_null_subject="own").rows["replayed"] == 240
+
+
+def test_their_own_caps(make_job, reviews):
+    frame = reviews(60).with_columns(user_id=pl.lit(None, pl.String), review=pl.lit("worda wordb"), note=None)
+    frame = frame.with_columns(note=pl.lit(None, pl.String))
+    cap = {"measure": "pure", "epsilon": 7.0, "period": "2026"}
+    job = make_job(frame=frame, cap=cap, on_null_subject="own")
+    assert plan(job.policy()).over_cap == {"records": 0, "units": 0}
+    assert job.run().rows["quarantined"] == 0, "4 of 7 each, though they would be 240 of one person"
+    second = {"release": "2026-12", "sink": str(job.folder / "second")}
+    said = plan(job.policy(**second))
+    assert said.over_cap == {"records": 60, "units": 60}, "a new release does not reset them"
+    with pytest.raises(BudgetError):
+        job.run(**second)
+
+
+def test_a_person_who_is_found_later_is_another_unit(job, reviews, save):
+    job.run(on_null_subject="own")
+    save(reviews(), job.folder / "raw.parquet")
+    with pytest.raises(LedgerError, match="24 of"):
+        job.run(on_null_subject="own", shard_rows=1000)
+
+
+def test_all_rows(make_job, reviews):
+    job = make_job(frame=reviews(60).with_columns(user_id=pl.lit(None, pl.String)))
+    with pytest.raises(BudgetError, match="60 of 60 rows have no person"):
+        job.run(on_null_subject="quarantine")
+    assert not (job.folder / "ledger.db").exists()
+
+
+def test_incrementally(job, reviews, save):
+    job.run(on_null_subject="quarantine", incremental=True)
+    old = pl.read_parquet(job.folder / "raw.parquet")
+    save(pl.concat([old, reviews(10, 240)]), job.folder / "raw.parquet")
+    summary = job.run(on_null_subject="quarantine", incremental=True)
+    assert (summary.rows["new"], summary.rows["without_subject"], summary.published_rows) == (10, 24, 226)
+
+
+def test_a_frame(job):
+    frame = pl.read_parquet(job.folder / "raw.parquet")
+    assert run_frame(frame, job.policy(on_null_subject="quarantine")).rows["without_subject"] == 24
+    assert run_frame(frame, job.policy(on_null_subject="own", release="2026-12")).rows["released"] == 240
+
+
+def test_synthetic_and_unlinked(make_synthetic, reviews):
+    from .synthetic_runs import labeled
+
+    frame = labeled(reviews()).with_columns(user_id=pl.when(pl.col("id") > "r00003").then("user_id"))
+    job = make_synthetic(frame=frame)
+    with pytest.raises(InputError, match="4 rows have no subject"):
+        job.run()
+    assert plan(job.policy(on_null_subject="quarantine")).left_out["without_subject"] == 4
+    assert job.run(on_null_subject="quarantine").rows["without_subject"] == 4
+    with pytest.raises(PolicyError, match="own"):
+        job.policy(on_null_subject="own")
+
+
+def test_no_persons_at_all(job):
+    with pytest.raises(PolicyError, match="has none"):
+        job.policy(on_null_subject="own", unit="record", subject=None)
