@@ -169,7 +169,7 @@ def refusal_of(facts: Mapping[str, Any]) -> DPTextError:
         kinds.append(waiting.pop())
         waiting += kinds[-1].__subclasses__()
     kind = next(kind for kind in kinds if (kind.code, kind.exit_code) == (facts["code"], facts["exit_code"]))
-    return kind(facts["message"], facts["hint"])
+    return kind(facts["message"], facts["hint"], facts["fields"])
 
 
 class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source"):`)
