@@ -111,7 +111,7 @@ def refuse(  # noqa: PLR0917
 ) -> None:
     """Refuse a run by what it will find; `stale` rows changed that an incremental run leaves as they are."""
     policy, layout = attempt.policy, attempt.layout
-    refuse_changed(policy, found.changed + stale, found.unkept, layout.inside.where)
+    refuse_changed(policy, found.changed + stale, found.unkept)
     if found.changed and policy.on_changed == "keep":
         require_bytes(layout, policy)
     if attempt.refusing:
@@ -155,9 +155,9 @@ def left_out(policy: Policy, source: Examined[Any], found: Foreseen) -> dict[str
     return {name: count for name, count in rows_left(policy, source, found).items() if name != "released"}
 
 
-def refuse_changed(policy: Policy, changed: int, unkept: int, inside: object) -> None:
+def refuse_changed(policy: Policy, changed: int, unkept: int) -> None:
     """Refuse records whose texts changed, unless the policy says what becomes of them."""
-    listed = f"Nothing was charged; a run lists their ids in {inside} alone"
+    listed = "Nothing was charged; a run lists their ids in its staging folder alone"
     if changed and policy.on_changed == "refuse":
         msg = f"the texts of {changed} records changed since this release took them; it holds one text per record id"
         hint = (

@@ -7,6 +7,7 @@ from dptext_etl.errors import InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Scope
 from dptext_etl.polars import run_frame
 from dptext_etl.runner import plan, scan_published
+from dptext_etl.runner.publish.forgetting import forget
 
 CHANGED = ["r00003", "r00150", "r00239"]
 
@@ -73,6 +74,19 @@ def test_keep_with_rows_added_and_again(job, save, reviews):
     job.forget_that_nothing_changed()
     thoroughly = job.run(on_changed="keep")
     assert (thoroughly.rows["changed_kept"], thoroughly.changed) == (3, False)
+
+
+def test_forgetting_takes_what_is_kept_and_listed(job, save):
+    job.run()
+    edit(job, save)
+    job.run(on_changed="keep")
+    frame = pl.read_parquet(job.folder / "raw.parquet")
+    save(frame.filter(pl.col("id") != CHANGED[0]), job.folder / "raw.parquet")
+    forget(job.policy(on_changed="keep"), records=[CHANGED[0]])
+    left = [pl.read_parquet(path)["id"] for path in (job.folder / "published.staging").rglob("*.parquet")]
+    assert left
+    assert CHANGED[0] not in pl.concat(left).to_list()
+    assert published(job).height == 239
 
 
 def test_keep_after_a_run_that_was_staged_alone(job, save):

@@ -133,7 +133,7 @@ def test_a_revoked_release_can_be_forgotten_from(job, reviews, save):
 
 
 def test_lists_and_shards_in_staging_lose_the_records(make_job, reviews, save):
-    job = make_job(cap={"measure": "pure", "epsilon": 150.0, "period": "2026"})
+    job = make_job(cap={"measure": "pure", "epsilon": 150.0, "period": "2026"}, min_released=0.0)
     job.run()
     stage(job.policy(release="2026-12", cap={"measure": "pure", "epsilon": 150.0, "period": "2026"}))
     listed = pl.read_parquet(job.folder / "published.staging/*/*/quarantine-*.parquet")["id"].to_list()
