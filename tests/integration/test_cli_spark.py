@@ -88,7 +88,7 @@ def test_without_pyspark(monkeypatch, job):
     monkeypatch.setattr(session, "find_spec", lambda _: None)
     done = CliRunner().invoke(app, ["run", saved(job), "--engine", "spark"])
     assert done.exit_code == 5
-    assert "pip install 'pyspark[connect]" in done.stderr
+    assert "pip install 'dptext-etl[spark]" in done.stderr
 
 
 @pytest.mark.parametrize("home", [None, "/nowhere"])

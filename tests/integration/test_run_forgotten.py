@@ -113,14 +113,14 @@ def test_what_is_staged_is_compared_again_before_it_is_published(job):
     sound(job)
 
 
-def test_people_who_are_not_there_are_said_and_exit_with_3(job, reviews, save, monkeypatch):
+def test_people_who_are_not_there_are_said_and_exit_with_8(job, reviews, save, monkeypatch):
     job.run()
     monkeypatch.setattr("dptext_etl.policy.Policy.load", lambda *_: job.policy())
     (job.folder / "privacy.toml").touch()
     asked = ("forget", str(job.folder / "privacy.toml"), "--yes")
     for whom in (("--subject", "u999"), ("--record", "r99999"), ("--missing",)):
         said = CliRunner().invoke(app, [*asked, *whom])
-        assert said.exit_code == 3, said.output
+        assert said.exit_code == 8, said.output
         assert "no row of these people is published" in said.output
     assert len(published(job)) == 240
 

@@ -124,8 +124,8 @@ ERASURE = [
     (
         "`forget` of someone who is not there",
         "a typing error in the id",
-        "exit code 3",
-        "integration/test_run_forgotten.py::test_people_who_are_not_there_are_said_and_exit_with_3",
+        "exit code 8",
+        "integration/test_run_forgotten.py::test_people_who_are_not_there_are_said_and_exit_with_8",
     ),
     (
         "staging of a release with another id column",
