@@ -92,6 +92,10 @@ class LockedLedgerError(UnavailableLedgerError):
     code = "busy"
 
 
+class FrozenLedgerError(LedgerError):
+    """A dataset or group that is frozen, because its ledger was lost or restored."""
+
+
 class BudgetError(DPTextError):
     """A release would exceed a cap."""
 
