@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from dptext_etl import telemetry
+from dptext_etl import __version__, telemetry
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import Policy
 from dptext_etl.runner.source.roles import published_columns
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dptext_etl.runner")
 
-PRODUCER = "dptext_etl"
+PRODUCER = f"urn:dptext-etl:{__version__}"
+"""OpenLineage names producers by URI."""
 _NAMESPACE = "OPENLINEAGE_NAMESPACE"
 _HINT = "set OPENLINEAGE_URL, or name a transport in openlineage.yml (OPENLINEAGE_CONFIG)"
 
@@ -79,23 +80,25 @@ class Lineage:
 
     def _send(self, state: str, facts: Any, counted: Any, about: Any = None) -> None:
         """Send an event; one that cannot be sent is a line in the log, and fails no run."""
+        try:
+            self._client.emit(self._event(state, facts, counted, about or {}))
+        except Exception as error:  # noqa: BLE001  (a transport's own types, which may quote what they could not send)
+            log.warning("an OpenLineage event (%s) could not be sent: %s", state, type(error).__name__)
+
+    def _event(self, state: str, facts: Any, counted: Any, about: Any) -> Any:
         from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 
         source, sink = named(self._policy.source), named(self._policy.sink)
         columns = {"schema": self._schema(), "columnLineage": self._columns(source), **facts}
-        event = RunEvent(
+        return RunEvent(
             eventType=RunState[state],
             eventTime=datetime.now(UTC).isoformat(),
-            run=Run(self._run, about or {}),
+            run=Run(self._run, about),
             job=Job(os.environ.get(_NAMESPACE, "dptext"), self._policy.dataset),
             inputs=[InputDataset(*source)],
-            outputs=[OutputDataset(*sink, columns, counted)],
+            outputs=[OutputDataset(*sink, facets=columns, outputFacets=counted)],
             producer=PRODUCER,
         )
-        try:
-            self._client.emit(event)
-        except Exception as error:  # noqa: BLE001  (a transport's own types, which may quote what they could not send)
-            log.warning("an OpenLineage event (%s) could not be sent: %s", state, type(error).__name__)
 
     def _schema(self) -> Any:
         from openlineage.client.facet_v2 import schema_dataset
