@@ -148,6 +148,10 @@ class FullLedgerError(LedgerError, DiskError):
     exit_code = DISK
 
 
+class FrozenLedgerError(LedgerError):
+    """A dataset or group that is frozen, because its ledger was lost or restored."""
+
+
 class BudgetError(DPTextError):
     """A release would exceed a cap."""
 

@@ -11,8 +11,9 @@ from dptext_etl.engines.local.engine import LocalEngine
 from dptext_etl.engines.staging import staged
 from dptext_etl.engines.synthetic import run_synthetic
 from dptext_etl.errors import bare
-from dptext_etl.policy import PolicyLike, resolve
+from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
+from dptext_etl.runner.observing import observed
 from dptext_etl.runner.progress import Course, Listener
 from dptext_etl.runner.publish.gating import check, reports
 from dptext_etl.runner.publish.publication import publish
@@ -56,8 +57,21 @@ def run(
             published (exit code 3).
         GateError: A gate failed (exit code 4): nothing is published, charges stay, and the release name is revoked.
     """
-    began = time.monotonic()
     policy, engine = resolve(policy), engine or LocalEngine()
+    with observed(policy, progress) as seen:
+        return seen.done(_run(policy, engine, partition, seen.progress, checkpoint, accept_lower_cap=accept_lower_cap))
+
+
+def _run(
+    policy: Policy,
+    engine: Engine[Any],
+    partition: str | None,
+    progress: Listener | None,
+    checkpoint: Checkpoint,
+    *,
+    accept_lower_cap: bool,
+) -> RunSummary:
+    began = time.monotonic()
     attempt: Attempt | SyntheticAttempt
     if policy.synthetic is not None:
         attempt = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)

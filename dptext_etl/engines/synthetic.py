@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
+from dptext_etl import telemetry
 from dptext_etl.checks import Verdict, require
 from dptext_etl.engines.engine import Engine
 from dptext_etl.errors import LedgerError
@@ -103,6 +104,7 @@ def judged(step: Step, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
     if staged.other:
         return ()
     verdicts = judge(staged.attempt, step.ledger, staged.ref, step.staging, staged.drawn)
+    telemetry.judged(staged.attempt.policy.dataset, staged.attempt.policy.release, verdicts)
     checkpoint("gated")
     return verdicts
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import FrozenLedgerError, LedgerError
 from dptext_etl.files import flush
 from dptext_etl.ledger.ledger import Ledger
 from dptext_etl.ledger.terms import Anchor, Scope
@@ -41,7 +41,7 @@ _PATIENCE = 5.0
 """Seconds to wait for another writer of a file; one that was stopped holds up others no longer."""
 
 
-class FrozenError(LedgerError):
+class FrozenError(FrozenLedgerError):
     """The ledger misses what was stored of it, so its datasets are frozen."""
 
 

@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dagster as dg
 
@@ -25,13 +25,13 @@ from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, N
 from dptext_etl.orchestration.resources import Settings, after_gates, deployed, needed
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.progress import Listener
+from dptext_etl.runner.observing import Seen, observed
 from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.summary import remaining, summarise
 
 Result = dg.MaterializeResult[Any]
-Step = Callable[[Policy, str | None, Listener, dg.AssetKey], facts.Metadata]
+Step = Callable[[Policy, str | None, Seen, dg.AssetKey], facts.Metadata]
 
 
 def raw_asset(policy: Policy, settings: Settings) -> dg.AssetSpec:
@@ -105,33 +105,41 @@ def published_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
     return published
 
 
-def _each_partition(context: dg.AssetExecutionContext, policy: Policy, name: Names, action: str, step: Step) -> Result:
+def _each_partition(
+    context: dg.AssetExecutionContext,
+    policy: Policy,
+    name: Names,
+    action: Literal["staging", "publishing"],
+    step: Step,
+) -> Result:
     """Take a step for every partition of the run, and attach its facts to that partition."""
     with as_failure(action):
         policy = deployed(policy, context, name)
         for partition in in_run(context) or [None]:
-            found = step(policy, partition, progress_logger(context.log, partition), name.raw)
+            with observed(policy, progress_logger(context.log, partition), action) as seen:
+                found = step(policy, partition, seen, name.raw)
             context.add_asset_metadata(found, partition_key=partition)
     return dg.MaterializeResult()
 
 
-def _stage(policy: Policy, partition: str | None, listener: Listener, raw: dg.AssetKey) -> facts.Metadata:
+def _stage(policy: Policy, partition: str | None, seen: Seen, raw: dg.AssetKey) -> facts.Metadata:
     if policy.synthetic is not None:
-        return synthetic.stage(policy, listener, raw)
-    run = engines.stage(policy, partition=partition, progress=listener)
+        return synthetic.stage(policy, seen.progress, raw)
+    run = engines.stage(policy, partition=partition, progress=seen.progress)
     handover.save_run(run)
     return facts.of_staged(run, raw)
 
 
-def _publish(policy: Policy, partition: str | None, listener: Listener, raw: dg.AssetKey) -> facts.Metadata:
+def _publish(policy: Policy, partition: str | None, seen: Seen, raw: dg.AssetKey) -> facts.Metadata:
     if policy.synthetic is not None:
-        return synthetic.publish(policy, raw)
+        return synthetic.publish(policy, seen, raw)
     began = time.monotonic()
     staged = handover.load_run(policy, partition)
     verdicts = handover.load_verdicts(staged)
-    done = runner.publish(staged, verdicts, progress=listener)
+    done = runner.publish(staged, verdicts, progress=seen.progress)
     seconds = staged.seconds + time.monotonic() - began
     summary = summarise(staged, verdicts, done, seconds, reported=reports(staged), left=remaining(policy))
+    seen.done(summary)
     handover.clear(staged)
     return facts.of_published(staged, summary, raw)
 

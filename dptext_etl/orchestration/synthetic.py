@@ -16,12 +16,13 @@ from dptext_etl.engines.synthetic import judged, shown_to_readers, staged_before
 from dptext_etl.orchestration import handover
 from dptext_etl.orchestration.facts import Metadata, budget, pictures_of_remaining, row_counts
 from dptext_etl.policy import Policy
+from dptext_etl.runner.observing import Seen
 from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.synthetic.attempt import Attempt
 from dptext_etl.runner.synthetic.staging import StagedTable
 
 
-def stage(policy: Policy, listener: Listener, raw: dg.AssetKey) -> Metadata:
+def stage(policy: Policy, listener: Listener | None, raw: dg.AssetKey) -> Metadata:
     """Charge, sum, draw, stage, and commit a table."""
     with staged_table(Attempt.of(policy, None), LocalEngine(), listener) as step:
         handover.save_table(step.staged)
@@ -45,13 +46,13 @@ def judge(policy: Policy) -> tuple[StagedTable, tuple[Verdict, ...]]:
     return staged, verdicts
 
 
-def publish(policy: Policy, raw: dg.AssetKey) -> Metadata:
+def publish(policy: Policy, seen: Seen, raw: dg.AssetKey) -> Metadata:
     """Publish the staged table, if its gates passed."""
     began, staged = time.monotonic(), handover.load_table(policy)
     verdicts = handover.load_verdicts(staged)
     with staged_before(staged) as step:
         done = shown_to_readers(step, verdicts)
-    summary = summarised(staged, verdicts, done, staged.seconds + time.monotonic() - began)
+    summary = seen.done(summarised(staged, verdicts, done, staged.seconds + time.monotonic() - began))
     handover.clear(staged)
     made = policy.statistic
     return {

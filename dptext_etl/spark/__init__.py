@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dptext_etl.policy import LedgerSpec as LedgerSpec
     from dptext_etl.spark.frame import published as published
     from dptext_etl.spark.frame import run_frame as run_frame
     from dptext_etl.spark.functions import register as register
@@ -16,21 +17,22 @@ if TYPE_CHECKING:
     from dptext_etl.spark.plan_guard import guard as guard
 
 _WHERE = {
-    "guard": "plan_guard",
-    "run_frame": "frame",
-    "published": "frame",
-    "register": "functions",
-    "register_view": "functions",
+    "LedgerSpec": "policy",
+    "guard": "spark.plan_guard",
+    "run_frame": "spark.frame",
+    "published": "spark.frame",
+    "register": "spark.functions",
+    "register_view": "spark.functions",
 }
 
-__all__ = ["guard", "published", "register", "register_view", "run_frame"]
+__all__ = ["LedgerSpec", "guard", "published", "register", "register_view", "run_frame"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    return getattr(import_module(f"dptext_etl.{_WHERE[name]}"), name)
 
 
 def __dir__() -> list[str]:

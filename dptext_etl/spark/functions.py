@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
+from dptext_etl.checks.great_expectations.spark_tallies import polars_schema
 from dptext_etl.column import require_row_by_row
 from dptext_etl.engines.spark.session import require_workers
 from dptext_etl.engines.spark.worker_policy import WorkerLedger, WorkerPolicy, opened, ship
@@ -32,6 +33,7 @@ from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.id_forms import Normalization
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, Policy, PolicyLike, resolve, resolve_column
+from dptext_etl.runner.source.roles import check_id
 from dptext_etl.spark.worker import Account
 from dptext_etl.validation import validated
 
@@ -216,6 +218,7 @@ def register_view(
     Raises:
         PolicyError: The table lacks a column of the policy, SQL cannot carry out the policy, or a worker lacks
             something.
+        InputError: The id or subject column has a type that ids cannot have, such as double.
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
@@ -231,6 +234,10 @@ def register_view(
             f"the table has no column {', '.join(map(repr, sorted(missing)))}, and the policy names it",
             "a view takes every column that the policy names",
         )
+    schema = polars_schema(raw, (whole.id, *subject))
+    check_id(whole.id, schema[whole.id])
+    for column in subject:
+        check_id(column, schema[column], role="subjects")
     chosen = [
         _released_column(spark, whole, whole.column_policy(column), charge=charge, form=form, artifacts=artifacts)(
             *(raw[_quoted(item)] for item in [column, whole.id, *subject])

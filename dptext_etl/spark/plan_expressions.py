@@ -11,7 +11,7 @@ from importlib import import_module
 from types import CodeType
 from typing import Any
 
-from dptext_etl.errors import GateError
+from dptext_etl.errors import GateError, InputError
 from dptext_etl.policy import ColumnPolicy
 from dptext_etl.policy.in_plans import Held, Releases
 
@@ -79,6 +79,23 @@ _OF_ROW = frozenset(
     }
 )
 """Expressions that give each row its value from the values of the same row alone; all others may mix rows."""
+_ID_TYPES = frozenset(
+    {
+        "string",
+        "byte",
+        "short",
+        "integer",
+        "long",
+        "decimal",
+        "date",
+        "timestamp",
+        "binary",
+        "struct",
+        "char",
+        "varchar",
+    }
+)
+"""Types of Spark whose values can be ids (`keys.id_type`); fields of structs are checked when a batch is read."""
 
 Columns = Mapping[Any, Held]
 """Contents of columns by the ids of Spark's analyzer."""
@@ -124,15 +141,26 @@ class Expressions:
         given = {"text": Held(), "id": Held()}
         for name, part in zip(("text", "id", "subject"), parts, strict=False):
             named = kind_of(part) == "NamedArgumentExpression"
-            given[str(part.key()).casefold() if named else name] = self.held(
-                next(items(part.children())) if named else part, columns
-            )
+            role = str(part.key()).casefold() if named else name
+            value = next(items(part.children())) if named else part
+            if role != "text":
+                _require_id(value.dataType(), role)
+            given[role] = self.held(value, columns)
         text = given.pop("text")
         if any(held.raw for held in given.values()):
             raise GateError("raw text enters a release as an id", "ids are public: take another column")
         if text.raw:
             self._releases.require(text, given["id"], mark.mechanism, mark.is_of)
         return Held()
+
+
+def _require_id(dtype: Any, role: str) -> None:
+    if str(dtype.typeName()).partition("(")[0] not in _ID_TYPES:
+        said = f"a release takes {'record' if role == 'id' else role} ids of type {dtype.sql()}, which is not allowed"
+        hint = (
+            "allowed: strings, integers, decimals, dates, timestamps with a zone, bytes, and structs of these; cast it"
+        )
+        raise InputError(said, hint)
 
 
 def _leaf(item: Any, kind: str, columns: Columns) -> Held:

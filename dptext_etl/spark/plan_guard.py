@@ -77,6 +77,7 @@ def guard(
         GateError: A raw column, or a value made from it, reaches the output, or chooses rows, or enters a step that
             cannot be followed; or a release is not the policy's, or takes anything but a column of its own row, or
             computed ids.
+        InputError: A release takes ids or subjects of a type that ids cannot have, such as double.
         PolicyError: The frame is one of Spark Connect, no source has such a column, or the policy is for benchmarks.
 
     Example:

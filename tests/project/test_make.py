@@ -26,6 +26,7 @@ EXTRAS = {
     "postgres",
     "objects",
     "tables",
+    "telemetry",
     "accounting",
     "semantic",
     "eval",

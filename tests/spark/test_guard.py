@@ -3,7 +3,7 @@
 import pytest
 
 from dptext_etl import ColumnPolicy, _kernel
-from dptext_etl.errors import GateError, PolicyError
+from dptext_etl.errors import GateError, InputError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
@@ -285,3 +285,11 @@ def test_spark_connect_is_refused():
 
     with pytest.raises(PolicyError, match="Spark Connect shows its client no analyzed plan"):
         guard(ConnectFrame(), raw=["review"])
+
+
+@pytest.mark.parametrize("arguments", ["review, cast(n AS double)", "id => n > 1, text => review", "review, id, n / 2"])
+def test_ids_of_a_type_that_ids_cannot_have_are_refused_in_the_plan(films, policy, arguments):
+    if "=>" in arguments and not ARROW:
+        pytest.skip("Spark 3.5 knows named arguments for its own functions alone")
+    with pytest.raises(InputError, match=r"ids of type (DOUBLE|BOOLEAN), which is not allowed"):
+        guard(films.sql(f"SELECT private_review({arguments}) AS r FROM films"), policy=policy, id="id")

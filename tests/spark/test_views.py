@@ -3,7 +3,7 @@
 import pytest
 
 from dptext_etl import Ledger, Policy
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import InputError, PolicyError
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
@@ -59,3 +59,14 @@ def test_a_view_says_which_column_a_table_lacks(films, whole):
     films.table("films").drop("user").createOrReplaceTempView("without_users")
     with pytest.raises(PolicyError, match="the table has no column 'user'"):
         register_view(films, "released_films", table="without_users", policy=whole)
+
+
+@pytest.mark.parametrize(("column", "kind", "said"), [("id", "double", "record ids"), ("user", "boolean", "subjects")])
+def test_a_view_refuses_ids_of_a_type_that_has_no_spelling(films, whole, column, kind, said):
+    """At registration: in a query it would fail on a worker, after Spark's retries."""
+    plain = "cast(n as double)" if kind == "double" else "n > 2"
+    columns = ", ".join(f"{plain} AS {name}" if name == column else name for name in ("id", "review", "n", "user"))
+    films.sql(f"SELECT {columns} FROM films").createOrReplaceTempView("odd_films")
+    with pytest.raises(InputError, match=rf"{said} \(column '{column}'\)(.|\n)*cast it first"):
+        register_view(films, "released_films", table="odd_films", policy=whole)
+    register_view(films, "uncharged_films", table="films", policy=whole, charge=False)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import FrozenLedgerError, LedgerError
 from dptext_etl.guarantee import Micro, exact, micro, millionths, steps
 from dptext_etl.ledger.operations.releases import Releases
 from dptext_etl.ledger.operations.scopes import Scopes, components
@@ -166,4 +166,4 @@ def refuse_frozen_group(store: Store, group: str | None) -> None:
         if group in facts.get("groups", ()):
             msg = f"the group {group} is frozen with the dataset {dataset}: {facts['reason']}"
             hint = f"`dptext ledger thaw {dataset}` settles it for all datasets of the group"
-            raise LedgerError(msg, hint)
+            raise FrozenLedgerError(msg, hint)

@@ -11,7 +11,7 @@ from typing import Any
 
 from dptext_etl.accounting import least
 from dptext_etl.artifacts import canon
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import FrozenLedgerError, LedgerError
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger.operations.claims import weakened
 from dptext_etl.ledger.storage.journal import Journal
@@ -182,4 +182,4 @@ def refuse_frozen(store: Store, dataset: str) -> None:
     if found is not None:
         reason = json.loads(found[0])["reason"]
         hint = "`dptext ledger thaw` revokes its release names and charges what may have been lost"
-        raise LedgerError(f"the dataset {dataset} is frozen: {reason}", hint)
+        raise FrozenLedgerError(f"the dataset {dataset} is frozen: {reason}", hint)

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dptext_etl import extras
+from dptext_etl import extras, telemetry
 from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError, UnavailableLedgerError
 from dptext_etl.ledger.storage import postgres_grants, postgres_session, postgres_url
 from dptext_etl.ledger.storage.journal import LANES
@@ -163,7 +163,8 @@ class PostgresStore(Store):
         """Wait until no other writer holds one of these names, and hold them until the transaction ends."""
         if self.lane:
             keys = sorted({postgres_session.key(self.schema, name) for name in names})
-            self._wait([(postgres_session.WAIT, each) for each in keys])
+            with telemetry.waiting("turn"):
+                self._wait([(postgres_session.WAIT, each) for each in keys])
 
     def take(self, name: str) -> bool:
         """Hold a name until the transaction ends if no other writer does; return whether this one holds it."""

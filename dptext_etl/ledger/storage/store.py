@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, ClassVar, TypeVar
 
+from dptext_etl import telemetry
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.storage.schema import TABLES, VERSION, steps
 
@@ -101,7 +102,8 @@ class Store(ABC):
             if self._depth:
                 yield
                 return
-            self._begin_writing(rows, beside=beside)
+            with telemetry.waiting("ledger"):
+                self._begin_writing(rows, beside=beside)
             self._depth += 1
             try:
                 yield

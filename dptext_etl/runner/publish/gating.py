@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
+from dptext_etl import telemetry
 from dptext_etl.checks import Candidate, Verdict, evaluate
 from dptext_etl.checks.candidate import Lineage
 from dptext_etl.checks.reports import copies, rewritten
@@ -88,6 +89,7 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
             ),
             meter.add,
         )
+        telemetry.judged(policy.dataset, policy.release, verdicts)
         fired = [verdict.name for verdict in verdicts if not verdict.passed]
         if fired:
             log.error("gates fired: %s; the release name is revoked", ", ".join(fired))

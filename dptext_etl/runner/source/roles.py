@@ -87,9 +87,9 @@ class Roles:
         _check_writable(policy, found, layout.sink_format)
         for name in string_columns(policy):
             _check_text(name, found[name])
-        kind = _check_id(policy.id, found[policy.id])
+        kind = check_id(policy.id, found[policy.id])
         if policy.subject is not None:
-            _check_id(policy.subject, found[policy.subject], role="subjects")
+            check_id(policy.subject, found[policy.subject], role="subjects")
         return cls(dropped, kind)
 
 
@@ -171,7 +171,8 @@ def id_kind(dtype: pl.DataType) -> str | None:
         return None
 
 
-def _check_id(name: str, dtype: pl.DataType, role: str = "record ids") -> str:
+def check_id(name: str, dtype: pl.DataType, role: str = "record ids") -> str:
+    """Return the kind of id that a column holds, or refuse the column."""
     kind = id_kind(dtype)
     if kind is None:
         msg = f"{role} (column {name!r}) of type {dtype} are not allowed"

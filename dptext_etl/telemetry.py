@@ -1,0 +1,133 @@
+"""Report runs to OpenTelemetry, if the environment asks for it: counts, seconds, and amounts, never a text or an id.
+
+`DPTEXT_TELEMETRY` names what to report to: "opentelemetry", "openlineage", or both with a comma. Without it nothing is
+imported and nothing is reported. The program configures where metrics and traces go, by OpenTelemetry's SDK; this
+module uses its API alone. `runner.observing` reports runs, and `runner.lineage` writes OpenLineage's events.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from dptext_etl import extras
+from dptext_etl.errors import PolicyError
+
+if TYPE_CHECKING:
+    from dptext_etl.checks import Verdict
+
+VARIABLE: Final = "DPTEXT_TELEMETRY"
+OPENTELEMETRY, OPENLINEAGE = "opentelemetry", "openlineage"
+_PACKAGES: Final = {OPENTELEMETRY: "opentelemetry", OPENLINEAGE: "openlineage"}
+SCOPE: Final = "dptext_etl"
+"""The instrumentation scope of all metrics and spans."""
+
+
+class Metric(NamedTuple):
+    """A metric: its kind, its unit in UCUM, and what it counts."""
+
+    kind: str
+    unit: str
+    description: str
+
+
+METRICS: Final[Mapping[str, Metric]] = {
+    "dptext.runs": Metric("counter", "{run}", "Runs that ended, and steps of Dagster, by outcome"),
+    "dptext.run.duration": Metric("histogram", "s", "Duration of a run, or of a step of Dagster"),
+    "dptext.stage.duration": Metric(
+        "histogram", "s", "Time of a run that each stage took; the stages add up to the run"
+    ),
+    "dptext.rows": Metric("counter", "{row}", "Rows of runs by what became of them; one row may count in several"),
+    "dptext.words": Metric("counter", "{word}", "Draws that were made for released rows"),
+    "dptext.gate.verdicts": Metric("counter", "{verdict}", "Verdicts of gates"),
+    "dptext.gate.failed": Metric("gauge", "{gate}", "Gates that failed when the release was last judged"),
+    "dptext.ledger.wait.duration": Metric(
+        "histogram", "s", "Waits of this process for its turn to write to the ledger"
+    ),
+    "dptext.ledger.frozen": Metric("gauge", "{dataset}", "1 if the ledger refused the last run as frozen, else 0"),
+    "dptext.run.spend": Metric(
+        "gauge", "{loss}", "Spend of the last run, summed over records, and of the largest record"
+    ),
+    "dptext.scope.limit": Metric("gauge", "{loss}", "Cap of a unit in a scope"),
+    "dptext.scope.used": Metric("gauge", "{loss}", "Quantiles over units of what they have used"),
+    "dptext.scope.left": Metric("gauge", "{loss}", "Quantiles over units of what they have left under the cap"),
+    "dptext.scope.units": Metric("gauge", "{unit}", "Units with a charge or a reservation"),
+    "dptext.scope.exhausted": Metric("gauge", "{unit}", "Units that have reached the cap"),
+}
+"""All metrics. docs/telemetry.md lists them with their attributes."""
+_TAKES: Final = {"counter": "add", "gauge": "set", "histogram": "record"}
+
+
+def wanted() -> frozenset[str]:
+    """Return what the environment asks to report to.
+
+    Raises:
+        PolicyError: `DPTEXT_TELEMETRY` names something else, or a package that is not installed.
+    """
+    asked = os.environ.get(VARIABLE, "")
+    return _checked(asked) if asked else frozenset()
+
+
+@lru_cache(maxsize=8)
+def _checked(asked: str) -> frozenset[str]:
+    names = frozenset(name.strip() for name in asked.split(",") if name.strip())
+    if names - _PACKAGES.keys():
+        msg = f"{VARIABLE} names something that runs cannot be reported to"
+        raise PolicyError(msg, f"allowed: {', '.join(_PACKAGES)}, or several with a comma between them")
+    for name in sorted(names):
+        if find_spec(_PACKAGES[name]) is None:
+            msg = f"{VARIABLE} names {name}, and its package is not installed"
+            raise PolicyError(msg, extras.install("telemetry"))
+    return names
+
+
+def count(name: str, amount: float, **attributes: str | bool) -> None:
+    """Add to a counter, set a gauge, or record a value of a histogram, if OpenTelemetry is asked for."""
+    if OPENTELEMETRY not in wanted():
+        return
+    from opentelemetry import metrics
+
+    _instrument(metrics.get_meter_provider(), name)(amount, attributes)
+
+
+@lru_cache(maxsize=256)
+def _instrument(provider: Any, name: str) -> Any:
+    """Return the function that takes values of a metric; a provider's instruments are made once."""
+    metric, meter = METRICS[name], provider.get_meter(SCOPE)
+    made = getattr(meter, f"create_{metric.kind}")(name, unit=metric.unit, description=metric.description)
+    return getattr(made, _TAKES[metric.kind])
+
+
+def judged(dataset: str, release: str, verdicts: Iterable[Verdict]) -> None:
+    """Count the verdicts on a release."""
+    if OPENTELEMETRY not in wanted():
+        return
+    failed = 0
+    for verdict in verdicts:
+        failed += not verdict.passed
+        count("dptext.gate.verdicts", 1, dataset=dataset, release=release, gate=verdict.name, passed=verdict.passed)
+    count("dptext.gate.failed", failed, dataset=dataset, release=release)
+
+
+@contextmanager
+def waiting(reason: str) -> Iterator[None]:
+    """Record how long the block waited for the ledger, also if it gave up."""
+    if OPENTELEMETRY not in wanted():
+        yield
+        return
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        count("dptext.ledger.wait.duration", time.monotonic() - began, reason=reason)
+
+
+def amount(shown: float | str) -> float:
+    """Return an amount of a summary as a number; "inf" is infinite."""
+    return math.inf if isinstance(shown, str) else float(shown)

@@ -1,0 +1,239 @@
+"""What runs report to OpenTelemetry and OpenLineage, by real exporters: counts and amounts; no value, id or text."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from dptext_etl import run, telemetry
+from dptext_etl.errors import GateError, LedgerError, PolicyError
+from dptext_etl.families.table import TableMechanism
+from dptext_etl.ledger import Ledger
+from dptext_etl.mechanism import Released
+
+from .conftest import SENTINEL
+
+pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not installed (extra: dev)")
+pytest.importorskip("openlineage.client", reason="openlineage-python is not installed (extra: telemetry)")
+
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+PRIVATE = re.compile(rf"{SENTINEL}|\br\d{{5}}\b|\bu\d{{3}}\b|\bword[a-z]{{2}}\b")
+"""Raw texts, record ids, subject ids and words of texts, as `make_reviews` makes them."""
+
+
+class Reported:
+    """Everything that exporters got."""
+
+    def __init__(self, folder):
+        self.reader, self.exporter, self.file = InMemoryMetricReader(), InMemorySpanExporter(), folder / "lineage.json"
+        self.meters, self.tracers = MeterProvider([self.reader]), TracerProvider()
+        self.tracers.add_span_processor(SimpleSpanProcessor(self.exporter))
+
+    @property
+    def metrics(self):
+        return self.reader.get_metrics_data().to_json()
+
+    @property
+    def spans(self):
+        return self.exporter.get_finished_spans()
+
+    @property
+    def events(self):
+        return [json.loads(line) for line in self.file.read_text().splitlines()] if self.file.exists() else []
+
+    def points(self):
+        """All points by metric: the attributes as a set, and the value, or the count of a histogram."""
+        found = {}
+        for metric in json.loads(self.metrics)["resource_metrics"][0]["scope_metrics"][0]["metrics"]:
+            for point in metric["data"]["data_points"]:
+                key = frozenset(point["attributes"].items())
+                found.setdefault(metric["name"], {})[key] = point.get("value", point.get("count"))
+        return found
+
+    def value(self, name, **attributes):
+        (found,) = (value for key, value in self.points()[name].items() if frozenset(attributes.items()) <= key)
+        return found
+
+    def require_no_private_data(self):
+        exported = [self.metrics, *(span.to_json() for span in self.spans), json.dumps(self.events)]
+        assert not [PRIVATE.search(text) for text in exported if PRIVATE.search(text)]
+
+
+@pytest.fixture
+def reported(tmp_path, monkeypatch):
+    found = Reported(tmp_path)
+    monkeypatch.setattr(metrics, "get_meter_provider", lambda: found.meters)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: found.tracers)
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "file")
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(found.file))
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__APPEND", "true")
+    monkeypatch.setenv(telemetry.VARIABLE, "opentelemetry, openlineage")
+    return found
+
+
+def test_what_counts_as_private_is_found_in_every_raw_cell(reviews):
+    for name in ("id", "user_id", "review", "secret"):
+        assert all(PRIVATE.search(cell) for cell in reviews()[name].to_list())
+
+
+def test_a_run_reports_what_its_summary_says(job, reported):
+    summary = job.run()
+    for outcome, rows in summary.rows.items():
+        assert reported.value("dptext.rows", dataset="reviews", release="2026-11", outcome=outcome) == rows
+    assert reported.value("dptext.words") == summary.words
+    assert reported.value("dptext.runs", step="run", outcome="ok") == 1
+    assert {dict(key)["stage"] for key in reported.points()["dptext.stage.duration"]} == {
+        cost["name"] for cost in summary.profile
+    }
+    verdicts = reported.points()["dptext.gate.verdicts"]
+    assert {dict(key)["gate"] for key in verdicts} == {gate["name"] for gate in summary.gates}
+    assert all(dict(key)["passed"] for key in verdicts)
+    assert reported.value("dptext.gate.failed") == reported.value("dptext.ledger.frozen") == 0
+    assert reported.value("dptext.ledger.wait.duration", reason="ledger") > 0
+    largest = {"over": "largest_record", "component": "eps_pure"}
+    assert reported.value("dptext.run.spend", **largest) == summary.spend["largest_record"]["eps_pure"]
+    left = summary.remaining["left"]["eps_pure"]
+    scope = {"scope": summary.remaining["scope"], "unit": "subject"}
+    assert reported.value("dptext.scope.limit", **scope, component="eps_pure") == 1000.0
+    for quantile, amount in left.items():
+        found = reported.value("dptext.scope.left", **scope, component="eps_pure", quantile=quantile)
+        assert found == amount / 1_000_000
+    assert reported.value("dptext.scope.units", **scope) == 40
+    assert reported.value("dptext.scope.exhausted", **scope) == 0
+    assert set(reported.points()) == set(telemetry.METRICS)
+    reported.require_no_private_data()
+
+
+def test_spans_are_the_run_and_its_phases(job, reported):
+    seen = []
+    run(job.policy(), progress=seen.append)
+    (whole,) = (span for span in reported.spans if span.name == "dptext.run")
+    phases = [span for span in reported.spans if span is not whole]
+    assert {span.name for span in phases} == {f"dptext.phase.{report.phase}" for report in seen}
+    assert all(span.parent.span_id == whole.context.span_id for span in phases)
+    assert all(whole.start_time <= span.start_time <= span.end_time <= whole.end_time for span in phases)
+    assert dict(whole.attributes) == {
+        "dptext.dataset": "reviews",
+        "dptext.release": "2026-11",
+        "dptext.outcome": "ok",
+    }
+
+
+def test_lineage_names_columns_mechanism_and_epsilon(job, reported):
+    summary = job.run()
+    start, complete = reported.events
+    assert (start["eventType"], complete["eventType"]) == ("START", "COMPLETE")
+    assert start["run"]["runId"] == complete["run"]["runId"]
+    assert complete["job"] == {"namespace": "dptext", "name": "reviews", "facets": {}}
+    (source,), (sink,) = complete["inputs"], complete["outputs"]
+    assert (source["namespace"], source["name"]) == ("file", str(job.folder / "raw.parquet"))
+    assert (sink["namespace"], sink["name"]) == ("file", str(job.folder / "published"))
+    assert sink["outputFacets"]["outputStatistics"]["rowCount"] == summary.published_rows
+    assert sink["facets"]["version"]["datasetVersion"] == "1"
+    fields = sink["facets"]["columnLineage"]["fields"]
+    assert set(fields) == {"id", "stars", "review", "note"}
+    (made,) = fields["review"]["inputFields"]
+    assert (made["name"], made["field"]) == (str(job.folder / "raw.parquet"), "review")
+    (step,) = made["transformations"]
+    assert step["masking"] is True
+    assert step["description"].startswith("custext: epsilon 2 per word, class ")
+    assert [item["masking"] for item in fields["id"]["inputFields"][0]["transformations"]] == [False]
+
+
+def test_a_gate_that_fires_is_reported_and_quotes_nothing(job, reported, monkeypatch):
+    def passing_through(self, texts, keys):
+        return Released(texts.cast("large_string"), self.positions(texts))
+
+    monkeypatch.setattr(TableMechanism, "release", passing_through)
+    with pytest.raises(GateError):
+        job.run()
+    assert reported.value("dptext.gate.failed") > 0
+    assert reported.value("dptext.runs", outcome="gate") == 1
+    (whole,) = (span for span in reported.spans if span.name == "dptext.run")
+    assert whole.status.status_code is StatusCode.ERROR
+    assert whole.status.description == "gate"
+    assert not whole.events  # no exception with its message and frames
+    assert [event["eventType"] for event in reported.events] == ["START", "FAIL"]
+    assert reported.events[1]["run"]["facets"]["errorMessage"]["message"] == "gate"
+    reported.require_no_private_data()
+
+
+def test_an_error_of_a_library_that_quotes_a_cell_is_reported_by_its_kind_alone(job, reported, monkeypatch):
+    def broken(*_, **__):
+        raise ValueError(SENTINEL)
+
+    monkeypatch.setattr("dptext_etl.engines.running._run", broken)
+    with pytest.raises(ValueError, match=SENTINEL):
+        job.run()
+    assert reported.value("dptext.runs", outcome="unexpected") == 1
+    reported.require_no_private_data()
+
+
+def test_a_frozen_ledger_is_an_outcome_of_its_own(job, reported):
+    job.run()
+    with Ledger.open(job.policy().ledger.url) as ledger:
+        ledger.freeze("reviews", "a test")
+    with pytest.raises(LedgerError, match="is frozen"):
+        job.run(release="2026-12")
+    assert reported.value("dptext.runs", release="2026-12", outcome="frozen") == 1
+    assert reported.value("dptext.ledger.frozen", dataset="reviews") == 1
+
+
+def test_lineage_that_cannot_be_sent_fails_no_run(job, reported, monkeypatch, caplog):
+    from openlineage.client.transport.file import FileTransport
+
+    def broken(self, event):
+        raise OSError(f"could not send {SENTINEL}")
+
+    monkeypatch.setattr(FileTransport, "emit", broken)
+    assert job.run().version == 1
+    assert "an OpenLineage event (COMPLETE) could not be sent: OSError" in caplog.text
+    assert SENTINEL not in caplog.text
+
+
+@pytest.mark.parametrize("asked", ["prometheus", "opentelemetry,zipkin"])
+def test_another_destination_is_refused_before_anything_is_charged(job, reported, monkeypatch, asked):
+    monkeypatch.setenv(telemetry.VARIABLE, asked)
+    with pytest.raises(PolicyError, match=r"DPTEXT_TELEMETRY names(.|\n)*allowed: opentelemetry, openlineage"):
+        job.run()
+    assert not (job.folder / "ledger.db").exists()
+
+
+def test_lineage_without_a_transport_is_refused(job, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv(telemetry.VARIABLE, "openlineage")
+    for name in ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE_DISABLED"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(PolicyError, match=r"client is not configured(.|\n)*set OPENLINEAGE_URL"):
+        job.run()
+    assert not (job.folder / "ledger.db").exists()
+
+
+def test_nothing_is_imported_or_reported_unless_it_is_asked_for(job):
+    code = f"""
+import sys
+from dptext_etl import Policy, run
+run(Policy.parse({job.policy().model_dump(mode="json", by_alias=True)!r}))
+assert not [name for name in sys.modules if name.partition(".")[0] in ("opentelemetry", "openlineage")]
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(telemetry, "find_spec", lambda name: None)
+    telemetry._checked.cache_clear()
+    monkeypatch.setenv(telemetry.VARIABLE, "openlineage")
+    with pytest.raises(PolicyError, match=r"names openlineage, and its package is not installed"):
+        telemetry.wanted()
+    telemetry._checked.cache_clear()
