@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import Mechanism
@@ -127,3 +128,14 @@ def require_synthetic(policy: Policy, synthetic: Synthetic) -> None:
     for found, problem in problems:
         if found:
             raise ValueError(f"[synthetic]: {problem}")
+
+
+def require_ids(policy: Policy) -> None:
+    """Refuse a policy whose published table does not say whose rows it holds.
+
+    Raises:
+        PolicyError: `ids` is "drop" or "keyed".
+    """
+    if policy.ids != "keep":
+        msg = f"with ids = {policy.ids!r} a published table does not say whose rows these are"
+        raise PolicyError(msg, "`dptext check POLICY` judges it, with the list of ids in staging")

@@ -47,6 +47,7 @@ from dptext_etl.checks.table_metadata import shown
 from dptext_etl.errors import GateError, InputError, PolicyError, bare, seam
 from dptext_etl.ledger.storage.store import resolved
 from dptext_etl.policy import Policy, PolicyLike, resolve
+from dptext_etl.policy.fitting import require_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -196,7 +197,7 @@ def suite_for(policy: PolicyLike, *, said: str | None = None) -> gx.ExpectationS
     expectation of the suite.
     """
     policy = resolve(policy)
-    _require_ids(policy)
+    require_ids(policy)
     said = written(policy) if said is None else said
     expectations: list[Expectation] = [
         ExpectTableColumnsToBePublished(policy=said),
@@ -215,17 +216,6 @@ def suite_for(policy: PolicyLike, *, said: str | None = None) -> gx.ExpectationS
     return gx.ExpectationSuite(name=f"{policy.dataset} {policy.release}", expectations=expectations)
 
 
-def _require_ids(policy: Policy) -> None:
-    """Refuse a policy whose published table does not hold the records' own ids.
-
-    Raises:
-        PolicyError: `ids` is "drop" or "keyed".
-    """
-    if policy.ids != "keep":
-        msg = f"with ids = {policy.ids!r} a published table does not say whose rows these are"
-        raise PolicyError(msg, "`dptext check POLICY` judges it, with the list of ids in staging")
-
-
 def downstream_suite(
     policy: PolicyLike, public: Sequence[str] | str = (), *, said: str | None = None
 ) -> gx.ExpectationSuite:
@@ -238,7 +228,7 @@ def downstream_suite(
     if policy.unlinked is not None:
         msg = "an unlinked release holds no record ids, so the cells of a table made from it cannot be looked up"
         raise PolicyError(msg, "`dptext check` and the suite of the release itself judge what was published")
-    _require_ids(policy)
+    require_ids(policy)
     said = written(policy) if said is None else said
     expectations: list[Expectation] = [ExpectOnlyReleasedText(policy=said, public=_paths(public))]
     return gx.ExpectationSuite(name=f"{policy.dataset} {policy.release} downstream", expectations=expectations)
