@@ -272,14 +272,14 @@ def test_the_command_prints_counts_and_ends_as_the_run_would(job, write_policy):
     path = write_policy(job.policy())
     for command in ("plan", "run"):
         said = CliRunner().invoke(app, [command, str(path)])
-        assert said.exit_code == 2
+        assert said.exit_code == 5
         assert "the texts of 7 records changed" in said.stderr
         assert "r00001" not in said.output
     said = CliRunner().invoke(app, ["plan", str(path), "--json"])
     found = json.loads(said.stdout)
-    assert (said.exit_code, found["changed"], found["refusal"]["code"]) == (2, 7, "input")
+    assert (said.exit_code, found["changed"], found["refusal"]["code"]) == (5, 7, "input")
     low = write_policy(job.policy(cap=LOW, release="2026-12"))
-    assert CliRunner().invoke(app, ["plan", str(low)]).exit_code == 2
+    assert CliRunner().invoke(app, ["plan", str(low)]).exit_code == 5
     assert CliRunner().invoke(app, ["plan", str(low), "--accept-lower-cap"]).exit_code == 3
 
 

@@ -111,7 +111,7 @@ def test_what_a_pinned_table_holds_is_not_given_back(kit, dptext):
     kit.reserve(["a", "b"], cap=9, job="one")
     kit.ledger.pin_table(kit.ref(), "ab" * 32)
     kit.reserve(["c"], cap=9, job="two")
-    refused = dptext("abort", "one", "--reason", "never computed", "--yes", code=2)
+    refused = dptext("abort", "one", "--reason", "never computed", "--yes", code=5)
     assert "draws from it may have been seen" in refused.output
     assert "expire it" in refused.output
     assert kit.used("of-a", "of-b", "of-c") == [1, 1, 1]

@@ -85,9 +85,9 @@ def test_the_command_compares_with_public_texts(published, tmp_path, sentinel, s
     page = (tmp_path / "report" / "evidence.html").read_text()
     assert sentinel not in done.output + page
     refused = dptext("evaluate", path, "--attribute", "stars", "--out", tmp_path / "other")
-    assert (refused.exit_code, "nearest_neighbour" in refused.output) == (2, True), refused.output
+    assert (refused.exit_code, "nearest_neighbour" in refused.output) == (5, True), refused.output
     refused = dptext("evaluate", path, "--label", "stars", "--out", tmp_path / "other")
-    assert (refused.exit_code, "labels of column 'topic' alone" in refused.output) == (2, True), refused.output
+    assert (refused.exit_code, "labels of column 'topic' alone" in refused.output) == (5, True), refused.output
 
 
 def test_what_cannot_be_measured_is_refused_by_name(make_synthetic, published, tmp_path):
@@ -102,7 +102,7 @@ def test_what_cannot_be_measured_is_refused_by_name(make_synthetic, published, t
         list(columns_of(published.policy(), out))
     raw, sink = published.folder / "raw.parquet", published.folder / "published"
     done = dptext("evaluate", raw, sink, "--id", "id", "--text", "review", "--out", out)
-    assert (done.exit_code, "give its policy" in done.output) == (2, True), done.output
+    assert (done.exit_code, "give its policy" in done.output) == (5, True), done.output
 
 
 def test_a_table_that_brings_nothing_says_so(make_synthetic, reviews, tmp_path):
