@@ -30,10 +30,6 @@ def columns_of(
     What post-processing made of a release follows no law of its mechanism, so measures that take the mechanism's law
     look at the column of `keep_intermediate` alone.
     """
-    if policy.unlinked is not None:
-        msg = "an unlinked release holds no ids, so no measure can compare its texts with their originals"
-        hint = "`estimate_frequencies` reads topics from it; `dptext rehearse` measures mechanisms on a public table"
-        raise PolicyError(msg, hint)
     if policy.synthetic is not None:
         raise no_rows(policy.dataset)
     layout = Layout.of(policy, partition)
@@ -55,14 +51,14 @@ def columns_of(
 def evidence_of(
     policy: Policy, out: Path, *, progress: Listener | None = None, public: str | None = None, **given: Any
 ) -> Iterator[Evidence]:
-    """Measure every text column of a policy, or its synthetic table, which is measured as a whole.
+    """Measure every text column of a policy, or its synthetic table or unlinked release, which is measured as a whole.
 
     Args:
         policy: The policy.
         out: Folder of the report.
         progress: Called before every measure.
         public: Public texts with labels, to compare a synthetic table with.
-        given: What `columns_of` or `synthetic.evaluate_table` takes.
+        given: What `columns_of`, `evaluate_table`, or `evaluate_unlinked` takes.
     """
     if policy.synthetic is not None:
         from dptext_etl_eval.synthetic import evaluate_table
@@ -73,6 +69,11 @@ def evidence_of(
         raise PolicyError(
             "--public is compared with synthetic tables alone", "`dptext rehearse` measures on public texts"
         )
+    if policy.unlinked is not None:
+        from dptext_etl_eval.unlinked import evaluate_unlinked
+
+        yield evaluate_unlinked(policy, out, progress=progress, **given)
+        return
     for name, pairs, cost in columns_of(policy, out, **given):
         yield evaluate(pairs, column=name, cost=cost, progress=progress)
 

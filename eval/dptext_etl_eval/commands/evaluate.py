@@ -66,8 +66,8 @@ def evaluate(
     that it needs is left out, and the report says so.
 
     Of the synthetic table of a policy, a classifier of its labels is measured, next to the nearest mean of its
-    statistic, raw texts, label names alone, and public data alone. No row of it belongs to a record, so attacks that
-    compare rows are refused, by name.
+    statistic, raw texts, label names alone, and public data alone. Of an unlinked release, shares of labels (--label)
+    are measured. No row of either belongs to a record, so attacks that compare rows are refused, by name.
 
     Exits with 5 if the tables do not fit together, whatever the figures say.
     """

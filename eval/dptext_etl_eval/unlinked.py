@@ -1,0 +1,181 @@
+"""Measure what an unlinked release keeps: how near the shares of labels that readers count come to the true shares.
+
+No text of the release belongs to a record, so whatever compares a row with its raw text is left out, by name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+
+from dptext_etl.corpora.corpus import Corpus
+from dptext_etl.corpora.frequencies import estimate_frequencies
+from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.policy import Policy
+from dptext_etl.runner import scan_published
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.source.table import Files
+from dptext_etl.runner.statement.sections import at_most
+from dptext_etl.unlinked import COUNT
+from dptext_etl_eval.baselines import NO_WORDS, label_names
+from dptext_etl_eval.evidence import Evidence, Listener, Measured
+from dptext_etl_eval.measure import Metric, Score, attacks, metrics
+from dptext_etl_eval.pairs import FEWEST, ROW_LINKS, Pairs, Values
+from dptext_etl_eval.report.folder import refuse_published
+
+
+@dataclass(frozen=True)
+class SharesOfLabels(Metric):
+    """How far shares of labels that are counted in an unlinked release are from the true ones.
+
+    Attributes:
+        counts: How often each public text was drawn.
+        corpus: Texts of the corpus.
+        epsilon: Epsilon of a draw.
+        near: Number of near texts of the mechanism.
+    """
+
+    title: ClassVar[str] = "Shares of labels that a reader counts"
+    says: ClassVar[str] = (
+        "A reader gives each public text the label whose name is nearest to it, and counts. The figure is the share of "
+        "records whose label would have to change to turn counted shares into true ones (total variation): 0 is "
+        "perfect. Raw texts, counted by the same rule, show what the rule itself gets wrong; the corpus without any "
+        "private text is the blind guess. Near shares take away what the draw adds, not the pull toward the corpus."
+    )
+
+    counts: Mapping[str, int]
+    corpus: tuple[str, ...]
+    epsilon: float
+    near: int
+
+    def of(self, pairs: Pairs) -> Sequence[Score]:
+        """Return the distance of counted and of near shares; the releases of `pairs` are not read."""
+        labels = np.unique(np.asarray(pairs.label))
+        true = _shares(labels, Counter(np.asarray(pairs.label).tolist()))
+        guessed = label_names(labels, self.corpus)
+        if guessed is None:
+            return [Score("distance of counted shares", None, note=NO_WORDS)]
+        topics = dict(zip(self.corpus, guessed.tolist(), strict=True))
+        seen, raw = Counter[str](), label_names(labels, pairs.raw)
+        for text, count in self.counts.items():
+            seen[topics[text]] += count
+        found = estimate_frequencies(self.counts, topics, epsilon=self.epsilon, near=self.near)
+        near = np.clip(_shares(labels, {one.topic: one.near_share for one in found}), 0.0, None)
+        blind = _distance(true, _shares(labels, Counter(topics.values())))
+        by_rule = None if raw is None else _distance(true, _shares(labels, Counter(raw.tolist())))
+        return [
+            Score("distance of counted shares", _distance(true, _shares(labels, seen)), blind=blind, raw=by_rule),
+            Score("distance of near shares", _distance(true, near / near.sum()), blind=blind, raw=by_rule),
+        ]
+
+
+def _shares(labels: Values, counts: Mapping[str, float]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    found = np.array([counts.get(str(label), 0.0) for label in labels], np.float64)
+    return found / found.sum() if found.sum() else found
+
+
+def _distance(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
+    return float(np.abs(one - other).sum() / 2)
+
+
+def evaluate_unlinked(
+    policy: Policy,
+    out: Path,
+    *,
+    released: str | None = None,
+    rows: int = 2_000,
+    label: str | None = None,
+    partition: str | None = None,
+    progress: Listener | None = None,
+    **given: Any,
+) -> Evidence:
+    """Measure the published unlinked release of a policy against its raw table.
+
+    Args:
+        policy: The policy, with a table [unlinked].
+        out: Folder of the report.
+        released: The published folder; None takes the policy's sink.
+        rows: Largest number of raw rows whose labels count.
+        label: Column of labels of the raw table, whose names are words.
+        partition: The partition, if the policy has partitions.
+        progress: Called before the measure.
+        given: What else the command was given.
+
+    Raises:
+        PolicyError: There is no label column, or what was asked for compares rows with their raw texts.
+        InputError: Nothing is published there, or it holds texts that are not of the policy's corpus.
+    """
+    if label is None:
+        msg = "an unlinked release holds no ids, so its measure counts labels, and no label column was named"
+        raise PolicyError(
+            msg, "--label COLUMN, whose values are words; `estimate_frequencies` counts topics of your own"
+        )
+    options = ("attribute", "subject", "models", "show_texts")
+    if asked := [f"--{name.replace('_', '-')}" for name in options if given.get(name)]:
+        msg = f"{', '.join(asked)}: no text of an unlinked release belongs to a record, so no attack on rows applies"
+        raise PolicyError(msg, "the central epsilon of the release bounds what anyone learns of a record")
+    layout = Layout.of(policy, partition)
+    place = released or layout.sink
+    refuse_published(out, place)
+    (column,) = policy.column_policies()
+    text, mechanism = str(column.column), column.mechanism
+    assert isinstance(mechanism, ChoiceMechanism)  # noqa: S101  (the policy says so)
+    measure = SharesOfLabels(
+        _counts(place, policy, text), tuple(Corpus.open(mechanism.corpus).texts), mechanism.epsilon, mechanism.near
+    )
+    if not measure.counts.keys() <= set(measure.corpus):
+        raise InputError("the release holds texts that are not of the policy's corpus", "`dptext check` says more")
+    pairs = _raw(layout, text, label, rows)
+    if progress is not None:
+        progress(1, 1, measure.title, None)
+    began = time.monotonic()
+    with seam(f"measuring: {measure.title}", InputError):
+        found = Measured(measure, tuple(measure.of(pairs)), time.monotonic() - began)
+    left_out = {one.title: (ROW_LINKS,) for one in (*metrics(), *attacks())}
+    return Evidence(text, len(pairs), pairs.of, (found,), (), left_out, _cost(policy))
+
+
+def _counts(place: str, policy: Policy, text: str) -> dict[str, int]:
+    with seam("reading the unlinked release", InputError, "`dptext check` says more"):
+        table = scan_published(place, policy.storage_options).collect()
+    if COUNT in table.columns:
+        return dict(table.select(text, COUNT).iter_rows())
+    return dict(table.drop_nulls(text).group_by(text).len().iter_rows())
+
+
+def _raw(layout: Layout, text: str, label: str, rows: int) -> Pairs:
+    """Return a sample of raw texts with their labels."""
+    frame = Files.find(layout).scan()
+    if label not in frame.collect_schema():
+        raise InputError(f"the raw table has no column {label!r}", "--label names a column of the raw table")
+    with seam("reading the raw table", InputError, "is the file whole and readable?"):
+        found = frame.select(text, pl.col(label).cast(pl.String).alias("label")).drop_nulls().collect()
+    taken = found.sample(min(rows, found.height), seed=0, shuffle=True)
+    if taken.height < FEWEST:
+        raise InputError(f"{taken.height} raw rows have a text and a label; {FEWEST} are the fewest")
+    labels = taken["label"].to_numpy().astype(str)
+    return Pairs(tuple(taken[text]), ("",) * taken.height, label=labels, of=found.height)
+
+
+def _cost(policy: Policy) -> dict[str, Any]:
+    """Return what a record is charged, rounded up; all of it is public."""
+    (column,) = policy.column_policies()
+    unlinked, mechanism = policy.unlinked, column.mechanism
+    assert unlinked is not None  # noqa: S101  (the caller looked)
+    assert isinstance(mechanism, ChoiceMechanism)  # noqa: S101
+    return {
+        "mechanism": mechanism.name,
+        "class": mechanism.guarantee.guarantee_class.value,
+        "epsilon of a record": at_most(float(unlinked.epsilon(mechanism.law))),
+        "delta": unlinked.delta,
+        "epsilon of a draw, to those who see whose it is": at_most(mechanism.epsilon),
+        "records of a person that take part": unlinked.per_subject,
+    }

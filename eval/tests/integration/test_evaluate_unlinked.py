@@ -1,0 +1,89 @@
+"""An unlinked release is measured as a whole: how near counted shares of labels come to the true ones."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.runner import scan_published
+from tests.cli.saying import dptext
+from tests.integration.synthetic_runs import CAP, labeled
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
+
+from dptext_etl_eval.baselines import label_names
+from dptext_etl_eval.published import evidence_of
+
+SURROGATE = {"name": "surrogate", "epsilon": 6.0, "corpus": "example"}
+
+
+@pytest.fixture
+def make_unlinked(make_job, reviews):
+    """Make a job whose policy publishes texts of three topics unlinked; its raw table keeps their labels."""
+
+    def made(form="rows"):
+        job = make_job(form, labeled(reviews()))
+        unlinked = {"rows": 30, "delta": 1e-7, "form": form}
+        job.values |= {
+            "column": [{"name": "review", "mechanism": SURROGATE}],
+            "keep": [],
+            "unlinked": unlinked,
+            "cap": CAP,
+        }
+        return job
+
+    return made
+
+
+@pytest.mark.parametrize("form", ["rows", "counts"])
+def test_shares_are_compared_with_the_true_ones(make_unlinked, reviews, tmp_path, form):
+    job = make_unlinked(form)
+    job.run()
+    (found,) = evidence_of(job.policy(), tmp_path / "report", label="topic", rows=10_000)
+    kept = labeled(reviews()).select("review", "topic").drop_nulls()
+    assert found.rows == found.of == kept.height
+    labels = sorted(set(kept["topic"]))
+    table = scan_published(str(job.folder / "published")).collect().drop_nulls()
+    often = [1] * table.height if form == "rows" else table["count"].to_list()
+    draws = [text for text, count in zip(table["review"], often, strict=True) for _ in range(count)]
+    guessed = Counter(label_names(np.array(labels), draws).tolist())
+    true = Counter(kept["topic"])
+    distance = sum(abs(guessed[name] / len(draws) - true[name] / kept.height) for name in labels) / 2
+    (measured,) = found.metrics
+    scores = {score.what: score for score in measured.scores}
+    assert scores["distance of counted shares"].value == pytest.approx(distance)
+    assert 0 <= scores["distance of near shares"].value <= 1
+    assert scores["distance of counted shares"].blind is not None
+    assert found.attacks == ()
+    assert float(found.cost["epsilon of a record"]) <= SURROGATE["epsilon"]
+
+
+def test_what_compares_rows_is_refused_by_name(make_unlinked, tmp_path):
+    job = make_unlinked()
+    with pytest.raises(PolicyError, match="no label column was named"):
+        list(evidence_of(job.policy(), tmp_path / "report"))
+    with pytest.raises(PolicyError, match="--attribute, --show-texts: no text of an unlinked release"):
+        list(evidence_of(job.policy(), tmp_path / "report", label="topic", attribute="stars", show_texts=True))
+    job.run()
+    with pytest.raises(InputError, match="no column 'topics'"):
+        list(evidence_of(job.policy(), tmp_path / "report", label="topics"))
+
+
+def test_the_command_prints_shares_and_cost(make_unlinked, tmp_path, sentinel):
+    job = make_unlinked()
+    job.run()
+    path = tmp_path / "privacy.toml"
+    facts = job.policy().model_dump(mode="json", by_alias=True, exclude_none=True)
+    path.write_text(
+        f'dataset = "{facts["dataset"]}"\nrelease = "{facts["release"]}"\nsource = "{facts["source"]}"\n'
+        f'sink = "{facts["sink"]}"\nid = "id"\nsubject = "user_id"\nkey = "{facts["key"]}"\n'
+        'cap = { measure = "approx", epsilon = 1000.0, delta = 1e-5, period = "2026" }\n'
+        f'[ledger]\nurl = "{facts["ledger"]["url"]}"\n[unlinked]\nrows = 30\ndelta = 1e-7\n'
+        '[[column]]\nname = "review"\nmechanism = { name = "surrogate", epsilon = 6.0, corpus = "example" }\n'
+    )
+    done = dptext("evaluate", path, "--label", "topic", "--out", tmp_path / "report")
+    assert done.exit_code == 0, done.output
+    assert "distance of near shares" in (tmp_path / "report" / "evidence.html").read_text()
+    assert sentinel not in done.output + (tmp_path / "report" / "evidence.html").read_text()
