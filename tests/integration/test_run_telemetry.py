@@ -10,8 +10,9 @@ import pytest
 from dptext_etl import run, telemetry
 from dptext_etl.errors import GateError, LedgerError, PolicyError
 from dptext_etl.families.table import TableMechanism
+from dptext_etl.guarantee import FINE
 from dptext_etl.ledger import Ledger
-from dptext_etl.mechanism import Released
+from dptext_etl.mechanism import Released, worst_spend
 from dptext_etl.runner.lineage import named
 
 from .conftest import SENTINEL
@@ -266,7 +267,9 @@ def test_a_synthetic_table_is_made_of_all_its_columns(make_synthetic, reported):
         assert [item["field"] for item in made["inputFields"]] == ["review", "topic"]
         (step,) = made["inputFields"][0]["transformations"]
         assert (step["subtype"], step["masking"]) == ("AGGREGATION", True)
-        assert step["description"] == "synthetic table, maxent: epsilon 2, delta 1e-09 per record, for the table"
+        assert (
+            step["description"] == "synthetic table, maxent: epsilon 2, delta 1e-09 of the whole table for one record"
+        )
     assert reported.value("dptext.rows", outcome="released") == 240
     assert not re.search(
         f"{SENTINEL}|play the new album|pain in my back", reported.metrics + json.dumps(reported.events)
@@ -281,12 +284,17 @@ def test_an_unlinked_release_names_no_column_but_its_texts_and_counts(job, repor
         "cap": {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"},
     }
     job.run()
+    worst = worst_spend(job.policy().column_policies()[0].mechanism)
     fields = reported.events[-1]["outputs"][0]["facets"]["columnLineage"]["fields"]
     assert set(fields) == {"review", "count"}
     for made in fields.values():
         (found,) = made["inputFields"]
         assert found["field"] == "review"
-        assert found["transformations"][0]["description"].startswith("unlinked draws, surrogate: epsilon 2 per ")
+        said = found["transformations"][0]["description"]
+        assert said.startswith("unlinked draws, surrogate: epsilon 2 per text each, and central epsilon ")
+        central = re.search(r"central epsilon (\S+), delta (\S+) per record, class UNLINKED_APPROX", said)
+        assert float(central[1]) == worst.epsilon < 2.0
+        assert float(central[2]) == worst.delta / FINE
     reported.require_no_private_data()
 
 
