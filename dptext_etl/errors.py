@@ -151,6 +151,8 @@ class FullLedgerError(LedgerError, DiskError):
 class FrozenLedgerError(LedgerError):
     """A dataset or group that is frozen, because its ledger was lost or restored."""
 
+    code = "frozen"
+
 
 class BudgetError(DPTextError):
     """A release would exceed a cap."""

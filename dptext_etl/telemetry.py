@@ -61,6 +61,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "dptext.scope.exhausted": Metric("gauge", "{unit}", "Units that have reached the cap"),
 }
 """All metrics. docs/telemetry.md lists them with their attributes."""
+_SECONDS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
 _TAKES: Final = {"counter": "add", "gauge": "set", "histogram": "record"}
 
 
@@ -100,7 +101,8 @@ def count(name: str, amount: float, **attributes: str | bool) -> None:
 def _instrument(provider: Any, name: str) -> Any:
     """Return the function that takes values of a metric; a provider's instruments are made once."""
     metric, meter = METRICS[name], provider.get_meter(SCOPE)
-    made = getattr(meter, f"create_{metric.kind}")(name, unit=metric.unit, description=metric.description)
+    more = {"explicit_bucket_boundaries_advisory": _SECONDS} if metric.kind == "histogram" else {}
+    made = getattr(meter, f"create_{metric.kind}")(name, unit=metric.unit, description=metric.description, **more)
     return getattr(made, _TAKES[metric.kind])
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dptext_etl import __version__, telemetry
 from dptext_etl.errors import PolicyError
+from dptext_etl.guarantee import FINE
+from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
 from dptext_etl.runner.source.roles import published_columns
 
@@ -122,7 +124,8 @@ def origins(policy: Policy) -> Iterator[tuple[str, tuple[str, str, bool], tuple[
     """Yield every published column, how it is made (subtype, words, whether it hides), and from which raw columns."""
     if policy.synthetic is not None:
         made, columns = policy.synthetic.mechanism, policy.synthetic.columns
-        said = f"synthetic table, {made.name}: epsilon {made.epsilon:g}, delta {made.delta:g} per record, for the table"
+        amounts = f"epsilon {_written(made.epsilon)}, delta {_written(made.delta)}"
+        said = f"synthetic table, {made.name}: {amounts} of the whole table for one record"
         yield from ((name, ("AGGREGATION", said, True), columns) for name in columns)
         return
     by_name = {str(item.column): item for item in policy.column_policies()}
@@ -136,12 +139,24 @@ def origins(policy: Policy) -> Iterator[tuple[str, tuple[str, str, bool], tuple[
             continue
         mechanism = by_name[raw].mechanism
         claim = mechanism.guarantee
-        said = f"{mechanism.name}: epsilon {mechanism.epsilon:g} per {claim.unit}, class {claim.guarantee_class.value}"
+        said = f"{mechanism.name}: epsilon {_written(mechanism.epsilon)} per {claim.unit}"
         if policy.unlinked is not None:
-            said = f"unlinked draws, {said}, delta {policy.unlinked.delta:g} per record"
-        elif by_name[raw].postprocess and name == raw:
+            worst = worst_spend(mechanism)
+            central = f"epsilon {_written(worst.epsilon)}, delta {_written(worst.delta / FINE)} per record"
+            said = f"unlinked draws, {said} each, and central {central}"
+        said += f", class {claim.guarantee_class.value}"
+        if by_name[raw].postprocess and name == raw:
             said += ", then post-processed"
         yield name, ("TRANSFORMATION", said, True), (raw,)
+
+
+def _written(amount: float) -> str:
+    """Write an amount with all its digits: a bound is never rounded down.
+
+    >>> _written(2.0), _written(0.414001), _written(1e-9)
+    ('2', '0.414001', '1e-09')
+    """
+    return repr(float(amount)).removesuffix(".0")
 
 
 def named(place: str) -> tuple[str, str]:

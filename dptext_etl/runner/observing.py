@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dptext_etl import telemetry
-from dptext_etl.errors import DPTextError, FrozenLedgerError
+from dptext_etl.errors import DPTextError
 from dptext_etl.guarantee import MICRO
 from dptext_etl.policy import Policy
 from dptext_etl.runner.lineage import Lineage
@@ -73,7 +73,7 @@ class Observed:
             self._lineage.start()
 
     def ended(self, outcome: str) -> None:
-        """Report the end, its duration and its spans; `outcome` is "ok", "frozen", or the code of an error."""
+        """Report the end, its duration and its spans; `outcome` is "ok", "unexpected", or the code of an error."""
         names = self._names
         telemetry.count("dptext.runs", 1, **names, step=self._step, outcome=outcome)
         took = time.monotonic() - self._clock
@@ -136,9 +136,6 @@ def observed(policy: Policy, progress: Listener | None, step: Step = "run") -> I
     try:
         yield seen
         outcome = "ok"
-    except FrozenLedgerError:
-        outcome = "frozen"
-        raise
     except DPTextError as error:
         outcome = error.code
         raise

@@ -10,8 +10,10 @@ import pytest
 from dptext_etl import run, telemetry
 from dptext_etl.errors import GateError, LedgerError, PolicyError
 from dptext_etl.families.table import TableMechanism
+from dptext_etl.guarantee import FINE
 from dptext_etl.ledger import Ledger
-from dptext_etl.mechanism import Released
+from dptext_etl.mechanism import Released, worst_spend
+from dptext_etl.runner.lineage import named
 
 from .conftest import SENTINEL
 
@@ -237,3 +239,66 @@ def test_a_missing_package_is_named(monkeypatch):
     with pytest.raises(PolicyError, match=r"names openlineage, and its package is not installed"):
         telemetry.wanted()
     telemetry._checked.cache_clear()
+
+
+def test_dagster_reports_its_steps_and_the_rows_once(job, reported):
+    dg = pytest.importorskip("dagster", reason="dagster is not installed")
+    from dptext_etl.orchestration import build_definitions
+
+    definitions = build_definitions(job.policy())
+    (name,) = (made.name for made in definitions.resolve_all_job_defs() if made.name.startswith("run_"))
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = definitions.resolve_job_def(name).execute_in_process(run_config=quiet, instance=instance)
+    assert done.success
+    assert {span.name for span in reported.spans if span.parent is None} == {"dptext.staging", "dptext.publishing"}
+    assert reported.value("dptext.rows", outcome="released") == 240
+    assert reported.value("dptext.runs", step="staging") == reported.value("dptext.runs", step="publishing") == 1
+    assert reported.value("dptext.gate.failed") == 0
+    assert [event["eventType"] for event in reported.events] == ["START", "COMPLETE"]
+    reported.require_no_private_data()
+
+
+def test_a_synthetic_table_is_made_of_all_its_columns(make_synthetic, reported):
+    make_synthetic().run()
+    fields = reported.events[-1]["outputs"][0]["facets"]["columnLineage"]["fields"]
+    assert set(fields) == {"review", "topic"}
+    for made in fields.values():
+        assert [item["field"] for item in made["inputFields"]] == ["review", "topic"]
+        (step,) = made["inputFields"][0]["transformations"]
+        assert (step["subtype"], step["masking"]) == ("AGGREGATION", True)
+        assert (
+            step["description"] == "synthetic table, maxent: epsilon 2, delta 1e-09 of the whole table for one record"
+        )
+    assert reported.value("dptext.rows", outcome="released") == 240
+    assert not re.search(
+        f"{SENTINEL}|play the new album|pain in my back", reported.metrics + json.dumps(reported.events)
+    )
+
+
+def test_an_unlinked_release_names_no_column_but_its_texts_and_counts(job, reported):
+    job.values |= {
+        "column": [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}}],
+        "keep": [],
+        "unlinked": {"rows": 200, "delta": 1e-9, "per_subject": 6, "form": "counts"},
+        "cap": {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"},
+    }
+    job.run()
+    worst = worst_spend(job.policy().column_policies()[0].mechanism)
+    fields = reported.events[-1]["outputs"][0]["facets"]["columnLineage"]["fields"]
+    assert set(fields) == {"review", "count"}
+    for made in fields.values():
+        (found,) = made["inputFields"]
+        assert found["field"] == "review"
+        said = found["transformations"][0]["description"]
+        assert said.startswith("unlinked draws, surrogate: epsilon 2 per text each, and central epsilon ")
+        central = re.search(r"central epsilon (\S+), delta (\S+) per record, class UNLINKED_APPROX", said)
+        assert float(central[1]) == worst.epsilon < 2.0
+        assert float(central[2]) == worst.delta / FINE
+    reported.require_no_private_data()
+
+
+def test_places_have_the_names_of_the_standard():
+    assert named("s3://bucket/raw/reviews.parquet") == ("s3://bucket", "raw/reviews.parquet")
+    assert named("https://user:secret@host/a.csv") == ("https://host", "a.csv")
+    assert named("file:///data/raw.parquet") == named("/data/raw.parquet") == ("file", "/data/raw.parquet")

@@ -1,0 +1,73 @@
+"""The dbt model of docs/platforms.md: with what dbt hands to a model, and with dbt itself where it is installed."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dptext_etl import Ledger, _kernel
+
+duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (extra: dev)")
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
+(POLICY,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+(MODEL,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+RAW = "select 'r' || i as id, i % 5 as stars, 'a good film with a bad ending' as review from range(100) t(i)"
+PROJECT = {
+    "dbt_project.yml": 'name: demo\nversion: "1.0.0"\nprofile: demo\n',
+    "profiles.yml": "demo:\n  target: dev\n  outputs:\n    dev:\n      type: duckdb\n      path: demo.duckdb\n",
+    "models/raw_reviews.sql": RAW,
+    "models/released_reviews.py": MODEL,
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _kernel.Secret().write("noise.key")
+    Path("privacy.toml").write_text(POLICY)
+    return tmp_path
+
+
+def require_released(rows):
+    """The rows are those of the release: all ids, kept columns as they were, other texts, one charge each."""
+    assert [row[:2] for row in sorted(rows)] == sorted((f"r{i}", i % 5) for i in range(100))
+    assert all(len(text.split()) == 7 for *_, text in rows)
+    assert len({text for *_, text in rows}) > 90
+    with Ledger.open("sqlite:///runs.db", create=False) as ledger:
+        assert ledger.verify().ok
+        assert [row["committed"] for row in ledger.show()] == [row["records"] for row in ledger.show()]
+
+
+def test_the_model_publishes_what_it_returns_and_costs_nothing_again(folder):
+    connection = duckdb.connect()
+    connection.sql(f"create table raw_reviews as {RAW}")
+    said = []
+    dbt = SimpleNamespace(config=lambda **given: said.append(given), ref=connection.table)
+    made = {}
+    exec(MODEL, made)
+    released = connection.from_arrow(made["model"](dbt, connection))
+    rows = released.fetchall()
+    require_released(rows)
+    assert said == [{"materialized": "table"}]
+    assert sorted(connection.from_arrow(made["model"](dbt, connection)).fetchall()) == sorted(rows)
+
+
+@pytest.mark.skipif(shutil.which("dbt") is None, reason="dbt is not installed (dbt-core 1.10 and dbt-duckdb 1.9)")
+def test_dbt_runs_the_model(folder):
+    for name, text in PROJECT.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "DBT_SEND_ANONYMOUS_USAGE_STATS": "false"}
+    for _ in range(2):
+        done = subprocess.run(
+            ["dbt", "run", "--profiles-dir", "."], env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout
+    with duckdb.connect("demo.duckdb", read_only=True) as connection:
+        require_released(connection.sql("select id, stars, review from released_reviews").fetchall())
