@@ -41,7 +41,7 @@ def test_the_release_and_the_charge_are_those_of_a_run(spark, make_job):
     summary = run_frame(frame_of(spark, job), job.policy())
     assert_frame_equal(published(job), published(other))
     assert used(job) == used(other)
-    assert (summary.rows, summary.words, summary.spend) == (expected.rows, expected.words, expected.spend)
+    assert (summary.rows, summary.draws, summary.spend) == (expected.rows, expected.draws, expected.spend)
     assert [gate["name"] for gate in summary.gates] == [gate["name"] for gate in expected.gates]
     assert summary.version == 1
     assert json.loads(json.dumps(summary.as_dict(), allow_nan=False)) == summary.as_dict()
