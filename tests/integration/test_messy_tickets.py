@@ -58,8 +58,8 @@ def write(path, **entries):
     text = path.read_text()
     for name, value in entries.items():
         line = f"{name} = {value}"
-        if re.search(rf"^{name} = ", text, re.M):
-            text = re.sub(rf"^{name} = .*$", line, text, flags=re.M)
+        if re.search(rf"^{name} = ", text, re.MULTILINE):
+            text = re.sub(rf"^{name} = .*$", line, text, flags=re.MULTILINE)
         else:
             text = text.replace("[[column]]", f"{line}\n\n[[column]]")
     path.write_text(text)
@@ -99,7 +99,7 @@ def folder(tmp_path_factory, rows):
         place.joinpath("init.json").write_text(json.dumps(facts("init", "tickets.csv")))
         policy = place / "privacy.toml"
         text = policy.read_text()
-        place.joinpath("first.toml").write_text(text)
+        place.joinpath("first.txt").write_text(text)
         policy.write_text(text.replace('"everyday-30k"', '"example"'))
         write(policy, keep='["Status"]', ids='"keyed"')
         place.joinpath("refusals.json").write_text(json.dumps(_met(place, policy, rows)))
@@ -110,15 +110,12 @@ def folder(tmp_path_factory, rows):
 
 def _met(place, policy, rows):
     """Meet the refusals of a first plan, and of a first run, one after the other; answer each."""
-    met = []
-    for command in ("plan", "run"):
-        met.append(refused("input", 5, command, policy))
+    met = [refused("input", 5, command, policy) for command in ("plan", "run")]
     write(policy, on_null_subject='"quarantine"')
     met.append(refused("input", 5, "plan", policy))
     save(rows, place / "tickets.csv")
     write(policy, on_cap='"refuse"')
-    for command in ("plan", "run"):
-        met.append(refused("budget", 3, command, policy))
+    met += [refused("budget", 3, command, policy) for command in ("plan", "run")]
     write(policy, on_cap='"quarantine"')
     assert not (place / "ledger.db").exists() or not facts("ledger", "show", policy)["releases"][0]["records"]
     return met
@@ -138,9 +135,9 @@ def test_init_guesses_roles_and_how_the_file_is_written(folder):
     assert (roles["id"], roles["person"], roles["text"]) == ("Ticket Nr", "Kunde Größe", "Text der Anfrage")
     assert all(item["why"] for item in found["columns"])
     assert (found["csv"]["separator"], found["csv"]["quote"]) == (";", '"')
-    values = tomllib.loads((folder / "first.toml").read_text())
+    values = tomllib.loads((folder / "first.txt").read_text())
     assert values["csv"] == found["csv"]
-    assert "10^" in (folder / "first.toml").read_text(), "a cap is said as odds per person"
+    assert "10^" in (folder / "first.txt").read_text(), "a cap is said as odds per person"
 
 
 def test_each_refusal_is_foretold_with_its_figures(folder):
@@ -187,7 +184,7 @@ def test_the_page_to_sign_says_who_is_left_out(folder):
     page = (folder / "page" / "statement.md").read_text()
     assert "| over the cap | 195 records" in page
     assert f"| without a person | {NAMELESS} rows" in page
-    assert "passed. Would have stopped: text" in page
+    assert "passed. Would have stopped: texts that no draw could have made" in page
     (column,) = facts("statement", folder / "privacy.toml")["columns"]
     assert column["charged"]["records"] == 4_741, "canary rows are no records"
     assert dptext("statement", folder / "privacy.toml", "--public", "--out", folder / "public").exit_code == 0
@@ -235,7 +232,7 @@ def test_a_person_is_erased_everywhere(folder, rows):
     person, count = next(item for item in Counter(row[1] for row in rows).most_common() if item[0] not in {"", BUSY})
     erase = ("forget", folder, "--subject", person, "--everywhere")
     message, _ = refused("input", 5, "forget", folder, "--subject", "4711x", "--everywhere", "--yes")
-    assert "0 of 1 subjects" in message
+    assert "knows 1 of 1 subjects" in message
     message, _ = refused("input", 5, *erase, "--yes")
     assert "the source still holds" in message
     save([row for row in rows if row[1] != person], folder / "tickets.csv")

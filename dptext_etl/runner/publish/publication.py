@@ -13,6 +13,7 @@ from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger
+from dptext_etl.runner import left_out
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.computed import Places, together
@@ -80,7 +81,9 @@ def publish(
         staging.shelf.alone("of this release is under way"),
         alone_at(layout) as hold,
     ):
-        return _publish(staged, staging, verdicts, write, meter, checkpoint, hold)
+        published = _publish(staged, staging, verdicts, write, meter, checkpoint, hold)
+        left_out.note(staging.shelf, published.manifest, staged.rows, verdicts)
+        return published
 
 
 def _publish(  # noqa: PLR0917

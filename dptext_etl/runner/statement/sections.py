@@ -54,6 +54,7 @@ def sections(found: dict[str, Any]) -> list[Section]:
     caps = [_cap(cap) for cap in found["caps"]]
     return [
         _released(found),
+        *_left_out(found),
         *(part for column in found["columns"] for part in (_promise(column), _cost(column))),
         _whole(found),
         *caps,
@@ -79,6 +80,33 @@ def _released(found: dict[str, Any]) -> Section:
             *_where(found),
         ),
     )
+
+
+_REASONS = {
+    "quarantined": ("over the cap", "records", "people with many records, or with long texts where cost grows by word"),
+    "over_contribution": ("beyond per_subject", "records", "people with many records"),
+    "without_subject": ("without a person", "rows", "people whom the source does not name, such as guests"),
+    "changed_left_out": ("with a changed text", "records", "cases that were corrected or are still open"),
+    "forgotten": ("forgotten on request", "records", "people who asked to be erased"),
+}
+
+
+def _left_out(found: Mapping[str, Any]) -> list[Section]:
+    """Say which rows of the source the table lacks, and whom that biases it against."""
+    counts = found["left_out"]
+    if counts is None:
+        return []
+    reasons = [(*_REASONS[name], counts[name]) for name in _REASONS if name in counts]
+    rows = [(why, f"{count:,} {what}") for why, what, _, count in reasons]
+    if kept := counts.get("changed_kept"):
+        rows.append(("published as before their text changed", f"{kept:,} records"))
+    says = f"The source had {counts['read']:,} rows. "
+    if not reasons:
+        says += "None of them was left out."
+    else:
+        whom = dict.fromkeys(f"{people} ({why})" for why, _, people, _ in reasons)
+        says += f"Leaving rows out biases the table: it says less of {', and of '.join(whom)} than the source does."
+    return [Section("What was left out", (says,), tuple(rows))]
 
 
 def _where(found: dict[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -252,12 +280,20 @@ def _cap(cap: dict[str, Any]) -> Section:
 
 
 def _gates(found: dict[str, Any]) -> Section:
-    rows = tuple((gate["name"], f"passed. {gate['catches']}".strip()) for gate in found["gates"])
+    rows = tuple((gate["name"], _gate(gate)) for gate in found["gates"])
     return Section(
         "What was checked before publication",
         ("A table is published only if all of these pass. None of them compares a row with its raw text.",),
         rows,
     )
+
+
+def _gate(gate: Mapping[str, Any]) -> str:
+    """Say that a gate passed, and what it would have stopped."""
+    catches = gate["catches"]
+    if gate["idle"]:
+        return "not applicable: it is made for other mechanisms, and had nothing to judge here."
+    return f"passed. Would have stopped: {catches[0].lower()}{catches[1:]}" if catches else "passed."
 
 
 def _assumptions(found: dict[str, Any]) -> Section:
