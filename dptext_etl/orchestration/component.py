@@ -144,6 +144,7 @@ subject = "user_id"                       # caps are per subject; or: unit = "re
 keep = []                                 # columns that pass in clear; the others are dropped unread
 key = "{_KEY}"                # `dptext key new PATH` makes one
 ledger = {{ url = "sqlite:///ledger.db" }}
+# The most that a person may lose. As a bound on odds it says nothing from 30 on (10^13); 1000 only counts texts.
 cap = {{ measure = "pure", epsilon = 1000, period = "all" }}
 
 [[column]]
