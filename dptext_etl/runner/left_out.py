@@ -33,7 +33,7 @@ class LeftOut:
 def note(shelf: Shelf, manifest: str | None, rows: Mapping[str, int], verdicts: Iterable[Verdict]) -> None:
     """Write the counts next to the digest of the manifest that they belong to."""
     if manifest is not None:
-        idle = [verdict.name for verdict in verdicts if verdict.message.startswith(NOT_APPLICABLE)]
+        idle = [verdict.name for verdict in verdicts if _idle(verdict)]
         _write(shelf, {"manifest": manifest, "rows": dict(rows), "idle": idle})
 
 
@@ -50,6 +50,11 @@ def read(shelf: Shelf, manifest: str) -> LeftOut | None:
     if found is None or found["manifest"] != manifest:
         return None
     return LeftOut(found["rows"], tuple(found["idle"]))
+
+
+def _idle(verdict: Verdict) -> bool:
+    nothing = verdict.counts.get("words") == 0 and NOT_APPLICABLE in verdict.message
+    return nothing or verdict.message.startswith(NOT_APPLICABLE)
 
 
 def _write(shelf: Shelf, facts: Mapping[str, object]) -> None:

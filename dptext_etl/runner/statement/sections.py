@@ -97,9 +97,9 @@ def _left_out(found: Mapping[str, Any]) -> list[Section]:
     if counts is None:
         return []
     reasons = [(*_REASONS[name], counts[name]) for name in _REASONS if name in counts]
-    rows = [(why, f"{count:,} {what}") for why, what, _, count in reasons]
+    rows = [(why, _counted(count, what)) for why, what, _, count in reasons]
     if kept := counts.get("changed_kept"):
-        rows.append(("published as before their text changed", f"{kept:,} records"))
+        rows.append(("published as before their text changed", _counted(kept, "records")))
     says = f"The source had {counts['read']:,} rows. "
     if not reasons:
         says += "None of them was left out."
@@ -107,6 +107,10 @@ def _left_out(found: Mapping[str, Any]) -> list[Section]:
         whom = dict.fromkeys(f"{people} ({why})" for why, _, people, _ in reasons)
         says += f"Leaving rows out biases the table: it says less of {', and of '.join(whom)} than the source does."
     return [Section("What was left out", (says,), tuple(rows))]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what if count != 1 else what.removesuffix('s')}"
 
 
 def _where(found: dict[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -185,7 +189,8 @@ def _central_bound(worst: Mapping[str, Any], unlinked: Mapping[str, Any]) -> str
 def _cost(column: dict[str, Any]) -> Section:
     worst, charged = column["worst_case"], column.get("charged")
     says = []
-    longest = "" if central.is_synthetic(column) else f" (a text of {worst['words']:,} words)"
+    whole = central.is_synthetic(column) or column.get("unit") == "record"
+    longest = "" if whole else f" (a text of {worst['words']:,} words)"
     rows = [("worst case, known before any text was read", f"{_amounts(worst)}{longest}")]
     if charged:
         largest = {"epsilon": charged["largest_epsilon"], "delta": charged["largest_delta"]}
@@ -247,10 +252,13 @@ def meaning_of(epsilon: float | str, delta: float | str = 0, *, disclosed: bool 
     odds = factor * 0.01 / 0.99
     guess = at_most(100 * odds / (1 + odds), 3)
     among = f"Among texts{agree}, a guess" if disclosed else "A guess"
+    becomes = f"is right with a chance of {guess} % at most after the release"
+    if guess == "100":
+        becomes = "may be near certain after the release: the bound hides guesses alone that are far less likely"
     besides = " What is released exactly may rule out the other texts with certainty." if disclosed else ""
     return (
         f"At ε = {at} the odds between two texts{agree} move by a factor of {times} at most. {among} that was right "
-        f"with a chance of 1 % is right with a chance of {guess} % at most after the release.{besides}"
+        f"with a chance of 1 % {becomes}.{besides}"
     )
 
 

@@ -25,7 +25,8 @@ th { font-weight: 500; width: 38% } td { overflow-wrap: anywhere } pre { overflo
 @media print {
   :root { color-scheme: light; --ink: #000; --paper: #fff; --line: #999; --soft: #000 }
   body { font: 9.5pt/1.4 Georgia, "Times New Roman", serif; padding: 0 }
-  h1 { font-size: 15pt; margin: 0 0 4mm } h2 { font-size: 11pt; margin: 6mm 0 1mm; break-after: avoid } p { margin: 0 0 2mm }
+  h1 { font-size: 15pt; margin: 0 0 4mm } h2 { font-size: 11pt; margin: 6mm 0 1mm; break-after: avoid }
+  p { margin: 0 0 2mm }
   .inside { background: none; color: #000; padding: 0; border-radius: 0; font-style: italic }
   th, td { font-size: 8.5pt; line-height: 1.35; padding: 1mm 3mm 1mm 0 } tr, .sign { break-inside: avoid }
   code, pre { font-size: 8pt } pre { white-space: pre-wrap; overflow: visible }
