@@ -239,9 +239,13 @@ def _refuse_forgotten(staged: StagedRun, book: Ledger) -> None:
 
 
 def _only_order(staged: StagedRun, before: Manifest, now: Manifest, writer: Writer) -> bool:
-    """Return whether all that a run would change is the order of rows and where parts end, as another engine would."""
-    counts = staged.rows
-    if any(counts.get(name) for name in ("new", "resumed", "changed_released")) or replays(staged.policy):
+    """Return whether a run of Spark would change the order of rows and where parts end, and nothing else.
+
+    Runs in one process keep to the order of the source; they put parts of incremental runs together.
+    """
+    policy = staged.policy
+    drawn = any(staged.rows.get(name) for name in ("new", "resumed", "changed_released"))
+    if drawn or replays(policy) or policy.ids != "keep" or not any(shard.by_ids for shard in staged.shards):
         return False
     if not same_content(replace(before, parts=()), replace(now, parts=())):
         return False
