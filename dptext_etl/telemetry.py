@@ -44,7 +44,7 @@ METRICS: Final[Mapping[str, Metric]] = {
         "histogram", "s", "Time of a run that each stage took; the stages add up to the run"
     ),
     "dptext.rows": Metric("counter", "{row}", "Rows of runs by what became of them; one row may count in several"),
-    "dptext.words": Metric("counter", "{word}", "Draws that were made for released rows"),
+    "dptext.draws": Metric("counter", "{draw}", "Draws that were made for released rows"),
     "dptext.gate.verdicts": Metric("counter", "{verdict}", "Verdicts of gates"),
     "dptext.gate.failed": Metric("gauge", "{gate}", "Gates that failed when the release was last judged"),
     "dptext.ledger.wait.duration": Metric(

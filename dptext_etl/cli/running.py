@@ -89,7 +89,7 @@ def show(summary: Mapping[str, Any]) -> None:
             "release": summary["release"],
             **({"partition": summary["partition"]} if summary["partition"] else {}),
             "rows": summary["rows"],
-            "words": f"{summary['words']:,} in {summary['seconds']:.1f} s, {summary['words_per_second']:,.0f} a second",
+            "draws": f"{summary['draws']:,} in {summary['seconds']:.1f} s, {summary['draws_per_second']:,.0f} a second",
             "largest record": summary["spend"]["largest_record"],
             "published": summary["published"] and f"{summary['published']}, version {summary['version']}",
             "manifest": summary["manifest"],
@@ -98,6 +98,9 @@ def show(summary: Mapping[str, Any]) -> None:
     if summary["gates"]:
         terminal.heading("Gates")
         show_gates(summary["gates"])
+        planted = sum(gate["counts"].get("planted", 0) for gate in summary["gates"])
+        if planted:
+            terminal.say(f"gates also count the {planted:,} canary rows, which are never published")
     if summary["reports"]:
         terminal.heading("Reports (inside the boundary; they decide nothing)")
         rows = [(item["name"], _outcome(item), item["message"]) for item in summary["reports"]]

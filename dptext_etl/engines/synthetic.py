@@ -16,6 +16,7 @@ from dptext_etl.checks import Verdict, require
 from dptext_etl.engines.engine import Engine
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome
+from dptext_etl.runner import left_out
 from dptext_etl.runner.amounts import SHOWN, shown
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Course, Listener, Meter
@@ -120,7 +121,9 @@ def shown_to_readers(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkp
         return Published(None, None, None, 0, changed=False, note=note)
     with alone_at(layout) as hold:
         facts = (step.staging, staged.drawn, verdicts, staged.origin, checkpoint, hold)
-        return publish(staged.attempt, step.ledger, staged.ref, *facts)
+        published = publish(staged.attempt, step.ledger, staged.ref, *facts)
+        left_out.note(step.staging.shelf, published.manifest, staged.rows, verdicts)
+        return published
 
 
 def _rows(records: Records, charged: Charged) -> dict[str, int]:
@@ -150,9 +153,9 @@ def summarised(staged: StagedTable, verdicts: Sequence[Verdict], published: Publ
         version=published.version,
         changed=published.changed,
         rows=staged.rows,
-        words=0,
+        draws=0,
         seconds=round(seconds, 3),
-        words_per_second=0.0,
+        draws_per_second=0.0,
         spend=_spend(attempt, staged.rows["released"]),
         remaining=remaining(policy),
         gates=[verdict.as_dict() for verdict in verdicts],

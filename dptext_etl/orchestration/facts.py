@@ -64,14 +64,14 @@ def code_version(policy: Policy) -> str:
 
 def of_staged(staged: StagedRun, raw: dg.AssetKey) -> Metadata:
     """Return the facts of a staged run."""
-    words = sum(shard.counts["words"] for shard in staged.shards)
+    draws = sum(shard.counts["words"] for shard in staged.shards)
     schema = Staging(staged.layout.shelf).schema(staged.shards[0]) if staged.shards else {}
     return {
         "dagster/row_count": staged.rows["released"],
         **row_counts(staged.rows),
-        "words": words,
+        "draws": draws,
         "seconds": round(staged.seconds, 3),
-        "words per second": round(words / staged.seconds) if staged.seconds else 0,
+        "draws per second": round(draws / staged.seconds) if staged.seconds else 0,
         **pictures_of_spends(staged),
         "columns dropped unread": ", ".join(staged.dropped) or "none",
         "quarantine": dg.MetadataValue.path(staged.layout.inside.where),

@@ -109,7 +109,7 @@ class DataFrameNamespace:
     @bare
     def privatize(self, policy: PolicyLike, *, id: str | None = None, spend: bool = False) -> pl.DataFrame:  # noqa: A002
         """Release the policy's text columns of this frame (see `LazyFrameNamespace.privatize`)."""
-        return self._frame.with_columns(_released(policy, id, spend=spend))
+        return self._frame.with_columns(_released(policy, id, self._frame, spend=spend))
 
 
 @pl.api.register_lazyframe_namespace("dptext")
@@ -139,10 +139,10 @@ class LazyFrameNamespace:
         Raises:
             PolicyError: The policy names no column, or no id column.
         """
-        return self._frame.with_columns(_released(policy, id, spend=spend))
+        return self._frame.with_columns(_released(policy, id, self._frame, spend=spend))
 
 
-def _released(policy: PolicyLike, ids: str | None, *, spend: bool) -> list[pl.Expr]:
+def _released(policy: PolicyLike, ids: str | None, frame: pl.DataFrame | pl.LazyFrame, *, spend: bool) -> list[pl.Expr]:
     if isinstance(policy, ColumnPolicy):
         if policy.column is None:
             raise PolicyError(
@@ -151,8 +151,11 @@ def _released(policy: PolicyLike, ids: str | None, *, spend: bool) -> list[pl.Ex
         if ids is None:
             raise PolicyError("the policy of one column names no id column", 'give privatize(policy, id="…")')
         return [ExprNamespace(pl.col(policy.column)).privatize(policy, id=ids, spend=spend)]
+    from dptext_etl.polars.other_ids import warn_of_other_ids  # needs a ledger, which an expression does not
+
     whole = resolve(policy)
     columns, ids = whole.column_policies(), whole.id if ids is None else ids
+    warn_of_other_ids(whole, ids, frame)
     return [ExprNamespace(pl.col(str(item.column))).privatize(item, id=ids, spend=spend) for item in columns]
 
 

@@ -53,7 +53,7 @@ class Observed:
         names = self._names
         for outcome, rows in summary.rows.items():
             telemetry.count("dptext.rows", rows, **names, outcome=outcome)
-        telemetry.count("dptext.words", summary.words, **names)
+        telemetry.count("dptext.draws", summary.draws, **names)
         for cost in summary.profile:
             telemetry.count("dptext.stage.duration", cost["seconds"], dataset=names["dataset"], stage=cost["name"])
         for over in ("sum_over_records", "largest_record"):

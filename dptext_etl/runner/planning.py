@@ -55,7 +55,8 @@ class PlanSummary:
         partition: Name of the partition, or None.
         rows: Rows that the run would take.
         already_published: Rows that an incremental run would leave out.
-        words: Words that would be drawn, over all text columns.
+        draws: Draws that the run would make, over all text columns: one of a word, a token or a text, as the mechanism
+            draws.
         columns: Per text column: mechanism, epsilon and its unit, class, disclosures, assumptions, exact epsilon of a
             draw, disclosed bits per token, `largest_epsilon` whatever the text, and of a model `computing`: the device
             and dtype of this machine, and which of the two were left to `auto`.
@@ -84,7 +85,7 @@ class PlanSummary:
     partition: str | None
     rows: int
     already_published: int
-    words: int
+    draws: int
     columns: list[dict[str, Any]]
     component: str
     per_record: dict[str, float | str]
@@ -166,7 +167,7 @@ def plan(
         partition=partition,
         rows=source.wanted,
         already_published=source.published,
-        words=found.words,
+        draws=found.words,
         columns=[_described(claim, item) for claim, item in zip(claims(policy), columns, strict=True)],
         component=forecast.components[0],
         per_record=_quantiles(per_record),
@@ -227,7 +228,7 @@ def _synthetic(policy: Policy, table: Table[pl.LazyFrame], progress: Listener | 
         partition=None,
         rows=found.wanted,
         already_published=0,
-        words=0,
+        draws=0,
         columns=[found.column],
         component=component,
         per_record=_quantiles(records),

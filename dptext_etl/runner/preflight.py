@@ -165,10 +165,11 @@ def refuse_changed(policy: Policy, changed: int, unkept: int) -> None:
             '"release_again" charges their new texts: both show which texts changed, so a release takes them from its '
             f"first run on. Changed data, or another key, also goes under a new name, at full spend. {listed}"
         )
-        raise InputError(msg, hint)
+        raise InputError(msg, hint, {"records": changed})
     if unkept and policy.on_changed == "keep":
         msg = f"the texts of {unkept} of {changed} changed records were never released: there is nothing to keep"
-        raise InputError(msg, f"bring their texts back, or take a new release name. {listed}")
+        hint = f"bring their texts back, or take a new release name. {listed}"
+        raise InputError(msg, hint, {"records": unkept})
 
 
 def require_space(attempt: Attempt, cells: int, words: int) -> None:

@@ -36,9 +36,10 @@ class RunSummary:
         changed: Whether this run made a new version.
         rows: read, already_published, new, resumed, replayed, quarantined, forgotten (if any), released, null; and if
             there are any, without_subject, changed_kept, changed_left_out, changed_released.
-        words: Draws made for the released rows, over all text columns.
+        draws: Draws made for the released rows, over all text columns, without canary rows: one of a word, a token or a
+            text, as the mechanism draws.
         seconds: Duration of the run.
-        words_per_second: Words over seconds.
+        draws_per_second: Draws over seconds.
         spend: By component, the sum over the released records and the largest record; log10_odds of the largest.
         remaining: Quantiles of what units have used and have left in the scope, in millionths (`Ledger.remaining`).
         gates: The verdicts.
@@ -58,9 +59,9 @@ class RunSummary:
     version: int | None
     changed: bool
     rows: dict[str, int]
-    words: int
+    draws: int
     seconds: float
-    words_per_second: float
+    draws_per_second: float
     spend: dict[str, Any]
     remaining: dict[str, Any]
     gates: list[dict[str, Any]]
@@ -116,7 +117,7 @@ def summarise(
 ) -> RunSummary:
     """Summarize what a run did."""
     policy = staged.policy
-    words = sum(shard.counts["words"] for shard in staged.shards)
+    draws = sum(shard.counts["words"] for shard in staged.shards)
     spend = shown(combined(shard.spends for shard in staged.shards))
     return RunSummary(
         dataset=policy.dataset,
@@ -125,9 +126,9 @@ def summarise(
         version=published.version,
         changed=published.changed,
         rows=staged.rows,
-        words=words,
+        draws=draws,
         seconds=round(seconds, 3),
-        words_per_second=round(words / seconds, 1) if seconds > 0 else 0.0,
+        draws_per_second=round(draws / seconds, 1) if seconds > 0 else 0.0,
         spend=spend,
         remaining=left,
         gates=[verdict.as_dict() for verdict in verdicts],

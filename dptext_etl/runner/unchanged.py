@@ -160,7 +160,7 @@ class Input:
             remaining=left,
             published_rows=manifest.rows,
             seconds=round(seconds, 3),
-            words_per_second=round(found.words / seconds, 1),
+            draws_per_second=round(found.draws / seconds, 1),
             profile=self.profile.as_list(),
         )
 
@@ -217,7 +217,7 @@ def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
     ]
     if incremental:
         rows = {**dict.fromkeys(found.rows, 0), "read": found.rows["read"], "already_published": found.rows["read"]}
-        found = replace(found, words=0, spend=shown(combined(())), gates=[], reports=[])
+        found = replace(found, draws=0, spend=shown(combined(())), gates=[], reports=[])
     else:
         asked = sum(found.rows.get(name, 0) for name in ("new", "resumed", "replayed", "changed_released"))
         rows = {name: count for name, count in found.rows.items() if name != "changed_released"}

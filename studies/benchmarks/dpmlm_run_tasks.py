@@ -53,7 +53,7 @@ def run(rows: int, decoding: str, model: str) -> dict[str, Any]:
         return {
             "first": seconds,
             "second": again,
-            "words": first.words,
+            "words": first.draws,
             "gates": sum(1 for gate in first.gates if gate["passed"]),
             "verified": verified,
             "same": digests(folder / "published") == published,

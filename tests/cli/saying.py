@@ -13,5 +13,5 @@ def dptext(*words):
 
 def facts(*words):
     done = dptext(*words, "--json")
-    assert (done.exit_code, done.stderr) == (0, "")
+    assert (done.exit_code, done.stderr) == (0, ""), done.stderr
     return json.loads(done.stdout)

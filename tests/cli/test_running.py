@@ -21,7 +21,7 @@ def summary(*reports):
         "asked": [],
     }
     facts = {"spend": {"largest_record": largest}, "rows": {"released": 9, "new": 9}, "remaining": remaining}
-    counts = dict.fromkeys(("words", "seconds", "words_per_second", "published_rows"), 9)
+    counts = dict.fromkeys(("draws", "seconds", "draws_per_second", "published_rows"), 9)
     names = dict.fromkeys(("dataset", "release", "published", "manifest", "staging"), "name")
     rest = {"partition": None, "version": 1, "changed": True, "gates": [], "notes": ["published version 1"]}
     return RunSummary(**facts, **counts, **names, **rest, reports=[item.verdict().as_dict() for item in reports])

@@ -53,7 +53,7 @@ def table(text, rows=ROWS):
 BLIND = {"name": "blind", "epsilon": 2.0}
 TIGHT = {"measure": "pure", "epsilon": 97.0, "period": "2026"}
 """Admits some records of a person only because earlier ones gave draws back."""
-TIMED = {"seconds", "words_per_second", "profile"}
+TIMED = {"seconds", "draws_per_second", "profile"}
 INSIDE = {"reports", "staging"}
 """Reports of copies compare raw with released texts: they stay inside (docs/boundary.md)."""
 
@@ -184,7 +184,7 @@ def test_dagster_keeps_equal_metadata(pair, toys):  # noqa: F811
         done = materialize(job.policy(), home=job.folder / "home")
         assert done.success
         (one,) = done.as_dict()["runs"]
-        timed = [facts.pop(name, None) for facts in one["assets"].values() for name in ("seconds", "words per second")]
+        timed = [facts.pop(name, None) for facts in one["assets"].values() for name in ("seconds", "draws per second")]
         assert any(timed)
         kept = json.dumps([one["assets"], done.as_dict()["checks"]])
         found.append(json.loads(kept.replace(str(job.folder), "FOLDER")))

@@ -111,7 +111,7 @@ def test_a_plan_spends_nothing_and_bounds_the_run(inited):
     assert "the output set of every word" in shown
     done = facts("run", "privacy.toml")
     assert done["spend"]["largest_record"]["eps_pure"] == planned["per_record"]["max"]
-    assert done["words"] == planned["words"]
+    assert done["draws"] == planned["draws"]
 
 
 def test_a_run_reports_and_a_second_one_costs_nothing(inited):

@@ -95,7 +95,8 @@ def test_from_nothing_to_a_published_partition(project, dg, small_vectors, senti
     assert "review" in {column.name for column in policy.columns}
 
     defs = project / "src" / "clinic" / "defs" / "reviews" / "defs.yaml"
-    months = "  partitions: {type: monthly, start_date: '2026-01', end_date: '2026-03'}\n  executor: in_process\n"
+    assert "executor: in_process" in defs.read_text()
+    months = "  partitions: {type: monthly, start_date: '2026-01', end_date: '2026-03'}\n"
     defs.write_text(defs.read_text().rstrip() + "\n" + months)
     assert dg("check", "yaml") == (0, "All component YAML validated successfully.\n")
 

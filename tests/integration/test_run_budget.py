@@ -115,7 +115,7 @@ def test_a_plan_spends_and_writes_nothing(job, reviews):
     frame = reviews()
     each = costs(frame)
     assert forecast.rows == 240
-    assert forecast.words == each.sum() / 2
+    assert forecast.draws == each.sum() / 2
     assert forecast.per_record["max"] == each.max()
     assert forecast.per_record["p50"] == sorted(each)[119]
     per_subject = frame.with_columns(cost=each).group_by("user_id").agg(pl.col("cost").sum())

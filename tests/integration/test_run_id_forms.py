@@ -1,5 +1,7 @@
 """Ids written in another way: a run refuses them, or brings them into the pinned order; no one gets a new budget."""
 
+import warnings
+
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -8,6 +10,8 @@ import dptext_etl.polars  # noqa: F401  (registers the namespace)
 from dptext_etl import ColumnPolicy, privatize
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Scope
+from dptext_etl.polars import run_frame
+from dptext_etl.polars.other_ids import OtherIdsWarning
 from dptext_etl.runner import plan, scan_published
 from dptext_etl.runner.publish.forgetting import forget
 
@@ -35,6 +39,28 @@ def test_people_as_integers_have_no_new_budget(make_job, reviews, save):
         with pytest.raises(LedgerError, match="subject ids of dataset:reviews are pinned as string, got integer"):
             ask(release="2026-12")
     assert balances(job) == spent
+
+
+@pytest.mark.parametrize("ledger", [True, False])
+def test_ids_that_a_csv_reader_makes_numbers_of_are_warned_of(make_job, reviews, ledger):
+    """The command line reads ids of CSV as strings; `pl.read_csv` reads integers, which draw other texts."""
+    job = make_job(frame=reviews(60).with_columns(pl.col("id").str.slice(1)), suffix=".csv")
+    job.run()
+    released = scan_published(str(job.folder / "published")).collect()["review"]
+    policy = job.policy() if ledger else job.policy(ledger={"url": f"sqlite:///{job.folder / 'none.db'}"})
+    raw = pl.read_csv(job.folder / "raw.csv")
+    for frame in (raw, raw.lazy()):
+        with pytest.warns(OtherIdsWarning, match=r"ids in column 'id' are integer here, and string in reviews") as seen:
+            drawn = frame.dptext.privatize(policy)
+        assert "schema_overrides={'id': pl.String}" in str(seen[0].message)
+        assert not drawn.lazy().collect()["review"].equals(released)
+    as_strings = pl.read_csv(job.folder / "raw.csv", schema_overrides={"id": pl.String})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert as_strings.dptext.privatize(policy)["review"].equals(released)
+    if ledger:
+        with pytest.warns(OtherIdsWarning), pytest.raises(LedgerError, match="pinned to type string, got integer"):
+            run_frame(raw, policy)
 
 
 def composite(frame, *fields):

@@ -60,7 +60,13 @@ def test_where_nothing_is_published(tmp_path):
 
 @pytest.mark.parametrize(
     ("epsilon", "said"),
-    [(4.0, "35.6 %"), (0.0, "factor of 1 "), (30.0, "says nothing in practice"), ("inf", "No bound")],
+    [
+        (4.0, "35.6 %"),
+        (20.0, "may be near certain"),
+        (0.0, "factor of 1 "),
+        (30.0, "says nothing in practice"),
+        ("inf", "No bound"),
+    ],
 )
 def test_an_epsilon_in_words(epsilon, said):
     """A prior of 1 %: odds of 1 to 99 times e^4 are 0.5515, a chance of 35.55 %, rounded up."""

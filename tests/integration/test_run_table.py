@@ -46,7 +46,7 @@ def test_the_summary_counts(job, reviews):
         "null": raw["note"].null_count(),
     }
     words = raw.select(pl.col("review", "note").str.count_matches(r"\w+").fill_null(0)).sum_horizontal()
-    assert summary.words == words.sum()
+    assert summary.draws == words.sum()
     assert summary.spend["sum_over_records"]["eps_pure"] == 2.0 * words.sum()
     assert summary.spend["largest_record"]["eps_pure"] == 2.0 * words.max()
     assert summary.remaining["units"] == 40

@@ -91,7 +91,7 @@ def test_a_run_reports_what_its_summary_says(job, reported):
     summary = job.run()
     for outcome, rows in summary.rows.items():
         assert reported.value("dptext.rows", dataset="reviews", release="2026-11", outcome=outcome) == rows
-    assert reported.value("dptext.words") == summary.words
+    assert reported.value("dptext.draws") == summary.draws
     assert reported.value("dptext.runs", step="run", outcome="ok") == 1
     assert {dict(key)["stage"] for key in reported.points()["dptext.stage.duration"]} == {
         cost["name"] for cost in summary.profile

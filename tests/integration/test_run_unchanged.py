@@ -36,7 +36,7 @@ def test_the_same_input_is_recognised_and_summed_up_as_if_it_had_been_computed(j
     assert len(steps) == 2
     assert (job.files(), job.charged()) == (files, charged)
     ours, theirs = again.as_dict(), computed.as_dict()
-    for name in ("seconds", "words_per_second", "notes", "profile"):
+    for name in ("seconds", "draws_per_second", "notes", "profile"):
         del ours[name], theirs[name]
     assert ours == theirs
     assert not again.changed

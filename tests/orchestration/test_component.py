@@ -172,7 +172,7 @@ def test_scaffolding_guesses_a_policy_for_a_table(tmp_path, monkeypatch):
     (tmp_path / "raw").mkdir()
     pl.DataFrame(rows).write_parquet(tmp_path / "raw" / "calls.parquet")
     monkeypatch.chdir(tmp_path / "raw")
-    scaffold(tmp_path, source="calls.parquet")
+    assert "executor: in_process" in scaffold(tmp_path, source="calls.parquet")
     policy = Policy.load(tmp_path / "calls.toml")
     assert policy.dataset == "calls"
     assert [column.name for column in policy.columns] == ["utterance"]
@@ -190,6 +190,22 @@ def test_scaffolding_takes_the_names_of_columns(tmp_path):
     scaffold(tmp_path, source=str(tmp_path / "raw.csv"), id="ticket", subject="who", text="said")
     policy = Policy.load(tmp_path / "calls.toml")
     assert (policy.id, policy.subject, [column.name for column in policy.columns]) == ("ticket", "who", ["said"])
+
+
+def test_scaffolding_proposes_one_process_for_small_partitions_alone(folder, monkeypatch):
+    policy = folder / "privacy.toml"
+    for path in (folder / "raw").glob("*"):
+        path.unlink()
+    assert "executor" not in scaffold(folder, policy=str(policy)), "there is no file to go by"
+    (folder / "raw").mkdir(exist_ok=True)
+    (folder / "raw" / "a.parquet").write_bytes(bytes(400))
+    (folder / "defs" / "calls" / "defs.yaml").unlink()
+    (folder / "defs" / "calls").rmdir()
+    assert "executor: in_process" in scaffold(folder, policy=str(policy))
+    monkeypatch.setattr("dptext_etl.orchestration.component.SMALL", 399)
+    (folder / "defs" / "calls" / "defs.yaml").unlink()
+    (folder / "defs" / "calls").rmdir()
+    assert "executor" not in scaffold(folder, policy=str(policy))
 
 
 def test_scaffolding_keeps_a_policy_that_is_there(folder):

@@ -67,6 +67,8 @@ def init(
             return
         if written := _csv(found):
             terminal.say(f"the file is CSV: {terminal.number({name: repr(item) for name, item in written.items()})}")
+        for line in first_policy.cap_of(found):
+            terminal.say(line)
         if key is not None:
             terminal.say(f"wrote {key}, a new key: guard it like the raw texts")
         terminal.say(f"wrote {output}: read it; then dptext plan {output}, and dptext run {output}")

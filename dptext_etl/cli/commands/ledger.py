@@ -37,6 +37,7 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
         "mechanism",
         "class",
         "records",
+        "canaries",
         "committed",
         "pending",
         "expired",
@@ -54,6 +55,8 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
         for item in releases
     ]
     terminal.table((*columns, "most per record", "pure caps charge", "odds", "published", "revoked"), rows)
+    if any(item["canaries"] for item in releases):
+        terminal.say("records are without canary rows; committed, pending, expired and aborted count these, too")
 
 
 @app.command(cls=LedgerCommand, epilog=epilog("dptext ledger remaining --ledger ledger.db --subject u17", ("scopes",)))

@@ -16,7 +16,7 @@ KEYS = (
     "partition",
     "rows",
     "already_published",
-    "words",
+    "draws",
     "columns",
     "component",
     "per_record",
@@ -79,6 +79,8 @@ def plan(
         raise refusal_of(found["refusal"])
 
 
+_VACUOUS = 13.0
+"""Power of ten of the odds from which on a bound says nothing in practice: e^30 (docs/spec/privacy.md#odds)."""
 _LEFT_OUT = {"without_subject": "left out without a person", "changed_left_out": "left out with a changed text"}
 
 
@@ -98,13 +100,13 @@ def _show(found: Mapping[str, Any]) -> None:
             "dataset": found["dataset"],
             "release": found["release"],
             "rows": f"{found['rows']:,}, of {found['subjects']:,} subjects" if found["subjects"] else found["rows"],
-            "words": found["words"],
+            "draws": found["draws"],
             "columns": [f"{item['name']}: {item['mechanism']}, {item['class']}" for item in found["columns"]],
             "discloses": [meaning for item in found["columns"] for meaning in item["meanings"].values()],
             **({"budget of a record": budgets} if budgets else {}),
             **({"models compute": models} if models else {}),
             "dropped columns": found["dropped"],
-            "cap": found["cap"],
+            "cap": found["cap"] and {**found["cap"], "odds at most": _odds_of_cap(odds.get("cap"))},
             "over the cap": {**found["over_cap"], "on_cap": found["on_cap"]} if found["cap"] else None,
             **{said: found["left_out"][name] for name, said in _LEFT_OUT.items() if name in found["left_out"]},
             **({"changed since they were released": found["changed"]} if found["changed"] else {}),
@@ -131,6 +133,12 @@ def _show(found: Mapping[str, Any]) -> None:
 
 def _epsilon(amount: float | str) -> str:
     return amount if isinstance(amount, str) else f"{amount:,.6g}"
+
+
+def _odds_of_cap(power: float | str | None) -> str | None:
+    """Say by how much everything under the cap can move odds, and where that bounds nothing."""
+    vacuous = power is not None and (isinstance(power, str) or power >= _VACUOUS)
+    return f"{_odds(power)} (bounds nothing in practice)" if vacuous else _odds(power)
 
 
 def _odds(power: float | str | None) -> str | None:

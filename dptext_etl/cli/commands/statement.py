@@ -24,10 +24,12 @@ KEYS = (
     "sink",
     "gates",
     "columns",
+    "record",
+    "left_out",
     "caps",
+    "lacks",
     "public",
     "written_by",
-    "lacks",
 )
 
 

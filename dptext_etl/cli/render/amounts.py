@@ -37,9 +37,13 @@ def balance(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def releases(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Convert the rows of `Ledger.show`."""
+    """Convert the rows of `Ledger.show`; `records` then leaves canary rows out."""
     return [
-        {name: plain(item) if name.startswith("max_") else item for name, item in release.items()} for release in found
+        {
+            **{name: plain(item) if name.startswith("max_") else item for name, item in release.items()},
+            "records": release["records"] - release["canaries"],
+        }
+        for release in found
     ]
 
 

@@ -211,9 +211,13 @@ class Reader:
 
     def holds_forgotten(self, ref: ReleaseRef) -> bool:
         """Return whether a release holds any record that is forgotten in its dataset."""
+        return bool(self.count_forgotten(ref))
+
+    def count_forgotten(self, ref: ReleaseRef) -> int:
+        """Return how many records of a release are forgotten in its dataset."""
         with self._book.store.snapshot():
             gone = keyed_ids(forgotten(self._book, ref.dataset))
-            return bool(gone.size) and bool(self._book.records.held(ref, gone, gone.order()).known.any())
+            return int(self._book.records.held(ref, gone, gone.order()).known.sum()) if gone.size else 0
 
     def caps(self) -> list[dict[str, Any]]:
         """List the scopes with their caps."""

@@ -19,6 +19,7 @@ from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy, PolicyLike, resolve
+from dptext_etl.runner import left_out
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.layout import Layout, is_remote
@@ -138,6 +139,7 @@ def forget(
             older = versions.unlisted(layout, now)
             versions.delete(layout, older)
             own_ids.keep_only(staging.shelf, [part.sha256 for part in now.parts])
+            left_out.carry(staging.shelf, before.digest, now.digest)
             places = layout.inside.above.above.below()
             staged = sum(
                 _unstaged(place.shelf(), policy, gone) + own_ids.blank(place.shelf(), gone) for place in places

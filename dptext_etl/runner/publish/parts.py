@@ -99,6 +99,11 @@ class Writer:
         return tuple(Part(f"{self.folder}/{name}", rows, digest) for name, rows, digest in self._written)
 
     @property
+    def drafts(self) -> tuple[Path, ...]:
+        """The drafts of the parts that were written to this machine so far."""
+        return tuple(self._drafts / name for name, _, _ in self._written if name not in self._objects)
+
+    @property
     def size(self) -> int:
         """Bytes of the drafts that were written so far."""
         drafts = (self._drafts / name for name, _, _ in self._written if name not in self._objects)

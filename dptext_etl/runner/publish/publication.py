@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -13,6 +13,7 @@ from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger
+from dptext_etl.runner import left_out
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.computed import Places, together
@@ -23,6 +24,7 @@ from dptext_etl.runner.publish.manifest import Manifest, Part, draft
 from dptext_etl.runner.publish.minimum_rows import require_enough
 from dptext_etl.runner.publish.own_ids import Hidden
 from dptext_etl.runner.publish.parts import Writer, write_here
+from dptext_etl.runner.publish.same_rows import same_rows
 from dptext_etl.runner.publish.showing import alone_at, show
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.replaying import replays
@@ -80,7 +82,9 @@ def publish(
         staging.shelf.alone("of this release is under way"),
         alone_at(layout) as hold,
     ):
-        return _publish(staged, staging, verdicts, write, meter, checkpoint, hold)
+        published = _publish(staged, staging, verdicts, write, meter, checkpoint, hold)
+        left_out.note(staging.shelf, published.manifest, staged.rows, verdicts)
+        return published
 
 
 def _publish(  # noqa: PLR0917
@@ -120,6 +124,11 @@ def _publish(  # noqa: PLR0917
         older = before.computed if before is not None and kept else {}
         manifest = _drafted(staged, verdicts, (*kept, *writer.parts), writer.version, older)
         same = known and before is not None and not kept and same_content(before, manifest)
+        if known and before is not None and not same and not kept and _only_order(staged, before, manifest, writer):
+            show(layout, before)
+            own_ids.keep_only(staging.shelf, [part.sha256 for part in before.parts])
+            staging.clear()
+            return seen(layout, before, "nothing changed but the order of rows")
         manifest = before if same and before is not None else manifest
         _record(staged, manifest)
         checkpoint("recorded")
@@ -227,6 +236,20 @@ def _refuse_forgotten(staged: StagedRun, book: Ledger) -> None:
     if count:
         msg = f"{count} of the staged records were forgotten since this run staged them; nothing was published"
         raise LedgerError(msg, "run the same policy again: it leaves them out, and what is charged costs nothing again")
+
+
+def _only_order(staged: StagedRun, before: Manifest, now: Manifest, writer: Writer) -> bool:
+    """Return whether a run of Spark would change the order of rows and where parts end, and nothing else.
+
+    Runs in one process keep to the order of the source; they put parts of incremental runs together.
+    """
+    policy = staged.policy
+    drawn = any(staged.rows.get(name) for name in ("new", "resumed", "changed_released"))
+    if drawn or replays(policy) or policy.ids != "keep" or not any(shard.by_ids for shard in staged.shards):
+        return False
+    if not same_content(replace(before, parts=()), replace(now, parts=())):
+        return False
+    return same_rows(staged.layout, before, writer.drafts, now.rows)
 
 
 def same_content(before: Manifest, now: Manifest) -> bool:

@@ -21,7 +21,9 @@ from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Committed, Ledger, Outcome, ReleaseRef
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.own_ids import Hidden
 from dptext_etl.runner.shard.charging import Charged, Column
 from dptext_etl.runner.shard.replaying import Kept
 from dptext_etl.runner.shard.staging import Staging
@@ -91,16 +93,20 @@ def set_published_aside(
     manifest = _published(layout, policy)
     if manifest is None:
         return
-    names = {item.name: _released_as(item.policy) for item in columns}
-    if not {policy.id, *names.values()} <= manifest.schema.keys():
+    names, hidden = {item.name: _released_as(item.policy) for item in columns}, Hidden.of(policy)
+    if not {*([policy.id] if hidden is None else []), *names.values()} <= manifest.schema.keys():
         return
+    own = None if hidden is None else own_ids.of_parts(layout.shelf, [part.sha256 for part in manifest.parts])
     for index, part in enumerate(manifest.parts):
         if staging.keeps(index, part.sha256):
             continue
         with seam("reading what is published", InputError, _HINT):
-            found = scan_parts(replace(manifest, parts=(part,)), layout, (policy.id, *names.values()))
+            shown = [] if own is not None else [policy.id]
+            found = scan_parts(replace(manifest, parts=(part,)), layout, (*shown, *names.values()))
             texts = (pl.col(theirs).cast(pl.String).alias(name) for name, theirs in names.items())
-            rows = found.select(policy.id, *texts).collect()
+            rows = found.select(*shown, *texts).collect()
+            if own is not None:
+                rows = rows.insert_column(0, own[index].alias(policy.id))
         ids = canonical_ids(rows[policy.id].to_arrow())
         draws = {item.name: _draws(item.policy, _positions(ledger, item.ref, ids)) for item in columns}
         staging.keep(index, part.sha256, rows, pl.DataFrame(draws))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from dptext_etl.errors import bare
 from dptext_etl.policy.terms import PLAIN_CSV
 from dptext_etl.runner.layout import is_remote
 from dptext_etl.runner.source.guessing import Guess, guess
+from dptext_etl.runner.statement.sections import VACUOUS, at_most
 
 EPSILON = 4.0
 """Of one text, whatever its length."""
@@ -116,14 +118,16 @@ def _roles(found: Guess) -> list[str]:
 def _spending(found: Guess, key: str) -> list[str]:
     unit = "subject" if found.subject else "record"
     row = EPSILON * len(found.texts)
+    cap = max(CAP, row)
     return [
         "# The secret behind all draws: guard it like the raw texts, and keep a copy. `dptext key new` makes one.",
         _pair("key", key),
         "# Who was charged what. Its ids are hashed under a key of its own, ledger.db.id.key: keep a copy of both.",
         'ledger = { url = "sqlite:///ledger.db" }',
         f"# The most that a {unit} may lose over all releases of the period; a row costs {row:g}.",
+        *(f"# {line}" for line in odds_of_cap(cap, unit)),
         "# Set it by what you promise to people, never by what the table needs.",
-        f'cap = {{ measure = "pure", epsilon = {max(CAP, row)}, period = "all" }}',
+        f'cap = {{ measure = "pure", epsilon = {cap}, period = "all" }}',
         '# Records over the cap are left out; "refuse" stops the run instead.',
         'on_cap = "quarantine"',
         "# false leaves the result staged.",
@@ -131,6 +135,22 @@ def _spending(found: Guess, key: str) -> list[str]:
         "# true takes only ids that are not published yet.",
         "incremental = false",
     ]
+
+
+def cap_of(found: Guess) -> list[str]:
+    """Say for people which cap is proposed, and what it allows."""
+    cap, unit = max(CAP, EPSILON * len(found.texts)), "subject" if found.subject else "record"
+    return [f"the cap that it proposes per {unit}: epsilon {cap:g}", *odds_of_cap(cap, unit)]
+
+
+def odds_of_cap(epsilon: float, unit: str) -> tuple[str, str]:
+    """Say what a cap allows readers to learn of one unit, and from where on it says nothing."""
+    power = at_most(epsilon / math.log(10), 3)
+    vacuous = ": in practice it bounds nothing" if epsilon >= VACUOUS else ""
+    return (
+        f"Epsilon {epsilon:g} lets the odds between all texts that one {unit} could have written move by 10^{power}",
+        f"at most{vacuous}. 8 is a factor of 3,000; from {VACUOUS} on (10^13) a cap bounds nothing in practice.",
+    )
 
 
 def _column(name: str) -> list[str]:

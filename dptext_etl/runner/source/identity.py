@@ -66,14 +66,15 @@ def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) ->
     if null_subjects and policy.on_null_subject == "refuse":
         msg = f"{null_subjects} rows have no subject (column {policy.subject!r} is null), and caps are per subject"
         hint = 'on_null_subject = "quarantine" leaves these rows out; "own" takes each of them as a person of its own'
-        raise InputError(msg, f"fill the column, or write one of these into the policy: {hint}")
+        fields = {"rows": null_subjects, "column": policy.subject}
+        raise InputError(msg, f"fill the column, or write one of these into the policy: {hint}", fields)
 
 
 def refuse_repeated(policy: Policy, twice: int) -> None:
     """Refuse a source with ids that occur more than once."""
     if twice:
         msg = f"{twice} record ids occur more than once in column {policy.id!r}; a record is released once"
-        hint = "name a column that is unique per row; nothing was spent or published"
+        hint = "keep one row of each id, or name a column that is unique per row; nothing was spent or published"
         raise InputError(msg, hint, {"ids": twice, "column": policy.id})
 
 

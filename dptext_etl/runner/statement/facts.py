@@ -17,10 +17,13 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.terms import Scope
 from dptext_etl.policy import Policy
 from dptext_etl.policy.column_policy import INTERMEDIATE
+from dptext_etl.runner import left_out
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 
 FORMAT = "dptext-statement/1"
+LEFT_OUT = ("quarantined", "over_contribution", "without_subject", "changed_left_out", "forgotten")
+"""Reasons for which rows of the source are not published, as the summary of a run names them."""
 
 
 @bare
@@ -51,10 +54,12 @@ def facts(
         "in_clear": [name for name in manifest.schema if name not in texts],
         "manifest_sha256": manifest.digest,
         "sink": _place(sink or layout.sink, public=public),
-        "gates": [{"name": name, "catches": _catches(name)} for name in manifest.gates],
+        "gates": [{"name": name, "catches": _catches(name), "idle": False} for name in manifest.gates],
         "columns": [_column(column) for column in manifest.columns],
         "record": _record(manifest.columns),
+        "left_out": None,
         "caps": [],
+        "lacks": [],
         "public": public,
         "written_by": f"dptext_etl {dptext_etl.__version__}",
     }
@@ -62,11 +67,29 @@ def facts(
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
             _add_claims(found, ledger.export())
             if not public:
+                _add_left_out(found, layout if sink is None else Layout.of(policy, partition), ledger, policy)
                 _add_charges(found, ledger.show())
                 ours = [pinned for pinned in ledger.caps() if manifest.dataset in pinned["datasets"]]
                 found["caps"] = [_cap(ledger, pinned) for pinned in ours]
-    found["lacks"] = [] if policy else ["what the ledger holds: give the policy, `--policy POLICY`"]
+    if policy is None:
+        found["lacks"].append("what the ledger holds: name the policy, `dptext statement POLICY --released RELEASED`")
     return found
+
+
+def _add_left_out(found: dict[str, Any], layout: Layout, ledger: Ledger, policy: Policy) -> None:
+    """Add how many rows of the source the table lacks, by reason, and which gates had nothing to judge."""
+    noted = left_out.read(layout.shelf, found["manifest_sha256"])
+    if noted is None:
+        found["lacks"].append("which rows were left out: the staging folder of the run holds these counts")
+        return
+    gone = max((ledger.count_forgotten(ref) for ref in ledger.find_all(policy).values()), default=0)
+    counts = {**noted.rows, "forgotten": gone}
+    found["left_out"] = {
+        "read": noted.rows["read"],
+        **{name: counts[name] for name in (*LEFT_OUT, "changed_kept") if counts.get(name)},
+    }
+    for gate in found["gates"]:
+        gate["idle"] = gate["name"] in noted.idle
 
 
 def _place(sink: str, *, public: bool) -> str:

@@ -54,6 +54,7 @@ def sections(found: dict[str, Any]) -> list[Section]:
     caps = [_cap(cap) for cap in found["caps"]]
     return [
         _released(found),
+        *_left_out(found),
         *(part for column in found["columns"] for part in (_promise(column), _cost(column))),
         _whole(found),
         *caps,
@@ -79,6 +80,37 @@ def _released(found: dict[str, Any]) -> Section:
             *_where(found),
         ),
     )
+
+
+_REASONS = {
+    "quarantined": ("over the cap", "records", "people with many records, or with long texts where cost grows by word"),
+    "over_contribution": ("beyond per_subject", "records", "people with many records"),
+    "without_subject": ("without a person", "rows", "people whom the source does not name, such as guests"),
+    "changed_left_out": ("with a changed text", "records", "cases that were corrected or are still open"),
+    "forgotten": ("forgotten on request", "records", "people who asked to be erased"),
+}
+
+
+def _left_out(found: Mapping[str, Any]) -> list[Section]:
+    """Say which rows of the source the table lacks, and whom that biases it against."""
+    counts = found["left_out"]
+    if counts is None:
+        return []
+    reasons = [(*_REASONS[name], counts[name]) for name in _REASONS if name in counts]
+    rows = [(why, _counted(count, what)) for why, what, _, count in reasons]
+    if kept := counts.get("changed_kept"):
+        rows.append(("published as before their text changed", _counted(kept, "records")))
+    says = f"The source had {counts['read']:,} rows. "
+    if not reasons:
+        says += "None of them was left out."
+    else:
+        whom = dict.fromkeys(f"{people} ({why})" for why, _, people, _ in reasons)
+        says += f"Leaving rows out biases the table: it says less of {', and of '.join(whom)} than the source does."
+    return [Section("What was left out", (says,), tuple(rows))]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what if count != 1 else what.removesuffix('s')}"
 
 
 def _where(found: dict[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -157,7 +189,8 @@ def _central_bound(worst: Mapping[str, Any], unlinked: Mapping[str, Any]) -> str
 def _cost(column: dict[str, Any]) -> Section:
     worst, charged = column["worst_case"], column.get("charged")
     says = []
-    longest = "" if central.is_synthetic(column) else f" (a text of {worst['words']:,} words)"
+    whole = central.is_synthetic(column) or column.get("unit") == "record"
+    longest = "" if whole else f" (a text of {worst['words']:,} words)"
     rows = [("worst case, known before any text was read", f"{_amounts(worst)}{longest}")]
     if charged:
         largest = {"epsilon": charged["largest_epsilon"], "delta": charged["largest_delta"]}
@@ -219,10 +252,13 @@ def meaning_of(epsilon: float | str, delta: float | str = 0, *, disclosed: bool 
     odds = factor * 0.01 / 0.99
     guess = at_most(100 * odds / (1 + odds), 3)
     among = f"Among texts{agree}, a guess" if disclosed else "A guess"
+    becomes = f"is right with a chance of {guess} % at most after the release"
+    if guess == "100":
+        becomes = "may be near certain after the release: the bound hides guesses alone that are far less likely"
     besides = " What is released exactly may rule out the other texts with certainty." if disclosed else ""
     return (
         f"At ε = {at} the odds between two texts{agree} move by a factor of {times} at most. {among} that was right "
-        f"with a chance of 1 % is right with a chance of {guess} % at most after the release.{besides}"
+        f"with a chance of 1 % {becomes}.{besides}"
     )
 
 
@@ -252,12 +288,20 @@ def _cap(cap: dict[str, Any]) -> Section:
 
 
 def _gates(found: dict[str, Any]) -> Section:
-    rows = tuple((gate["name"], f"passed. {gate['catches']}".strip()) for gate in found["gates"])
+    rows = tuple((gate["name"], _gate(gate)) for gate in found["gates"])
     return Section(
         "What was checked before publication",
         ("A table is published only if all of these pass. None of them compares a row with its raw text.",),
         rows,
     )
+
+
+def _gate(gate: Mapping[str, Any]) -> str:
+    """Say that a gate passed, and what it would have stopped."""
+    catches = gate["catches"]
+    if gate["idle"]:
+        return "not applicable: it is made for other mechanisms, and had nothing to judge here."
+    return f"passed. Would have stopped: {catches[0].lower()}{catches[1:]}" if catches else "passed."
 
 
 def _assumptions(found: dict[str, Any]) -> Section:

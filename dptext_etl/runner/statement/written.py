@@ -21,7 +21,17 @@ STYLE = """
 th { font-weight: 500; width: 38% } td { overflow-wrap: anywhere } pre { overflow-x: auto; font-size: .85rem }
 .sign { display: grid; grid-template-columns: 2fr 2fr 1fr; gap: 2rem; margin-top: 4rem }
 .sign span { border-top: 1px solid var(--ink); padding-top: .3rem }
-@media print { h2 { break-after: avoid } tr { break-inside: avoid } }
+@page { size: A4; margin: 20mm 18mm; @bottom-right { content: counter(page) " / " counter(pages); font: 8pt serif } }
+@media print {
+  :root { color-scheme: light; --ink: #000; --paper: #fff; --line: #999; --soft: #000 }
+  body { font: 9.5pt/1.4 Georgia, "Times New Roman", serif; padding: 0 }
+  h1 { font-size: 15pt; margin: 0 0 4mm } h2 { font-size: 11pt; margin: 6mm 0 1mm; break-after: avoid }
+  p { margin: 0 0 2mm }
+  .inside { background: none; color: #000; padding: 0; border-radius: 0; font-style: italic }
+  th, td { font-size: 8.5pt; line-height: 1.35; padding: 1mm 3mm 1mm 0 } tr, .sign { break-inside: avoid }
+  code, pre { font-size: 8pt } pre { white-space: pre-wrap; overflow: visible }
+  .sign { margin-top: 18mm }
+}
 """
 
 

@@ -1,0 +1,249 @@
+"""Messy tickets from `init` to erasure, as a user goes: the command line alone, and the messages that it gives.
+
+The table is a CSV file with ";" in cp1252. Its columns have umlauts and blanks in their names, its ids have leading
+zeros, 80 ids occur twice, 24 rows name no person, and one person wrote 200 of 5,040 tickets.
+"""
+
+import csv
+import json
+import random
+import re
+import tomllib
+from collections import Counter
+
+import polars as pl
+import pytest
+
+from dptext_etl.runner import scan_published
+from tests.cli.saying import dptext, facts
+
+SENTINEL = "zzqsentinelqzz"
+HEADER = ["Ticket Nr", "Kunde Größe", "Status", "Text der Anfrage"]
+SAID = [
+    "Die Größe passt nicht; bitte tauschen",
+    "My invoice is wrong, I was charged twice",
+    "Where is my parcel? It should be here – since Monday",
+    'Die App zeigt "Fehler 7" und öffnet sich nicht',
+    "Ich möchte mein Geld zurück",
+]
+BUSY, DOUBLED, NAMELESS, ROWS = "0007", 80, 24, 5_040
+
+
+def tickets():
+    """Rows of ids, persons, states and texts, the doubled ones last."""
+    draw = random.Random(34)
+    persons = [BUSY] * 200 + [f"{100 + n % 1_190:04d}" for n in range(ROWS - DOUBLED - 200)]
+    draw.shuffle(persons)
+    rows = [
+        [f"{n:06d}", person, draw.choice(["offen", "erledigt"]), f"{SENTINEL} {draw.choice(SAID)} {n}"]
+        for n, person in enumerate(persons)
+    ]
+    for row in draw.sample([row for row in rows if row[1] != BUSY], NAMELESS):
+        row[1] = ""
+    return [*rows, *([*row[:3], f"{row[3]} noch einmal"] for row in draw.sample(rows, DOUBLED))]
+
+
+def save(rows, path):
+    with path.open("w", encoding="cp1252", newline="") as file:
+        csv.writer(file, delimiter=";").writerows([HEADER, *rows])
+
+
+def once(rows):
+    """The first row of each id, as a spreadsheet removes duplicates."""
+    return list({row[0]: row for row in reversed(rows)}.values())[::-1]
+
+
+def write(path, **entries):
+    """Set entries of a policy, as an editor would: in their line, or above the columns."""
+    text = path.read_text()
+    for name, value in entries.items():
+        line = f"{name} = {value}"
+        if re.search(rf"^{name} = ", text, re.MULTILINE):
+            text = re.sub(rf"^{name} = .*$", line, text, flags=re.MULTILINE)
+        else:
+            text = text.replace("[[column]]", f"{line}\n\n[[column]]")
+    path.write_text(text)
+
+
+def refused(code, exit_code, *words):
+    """Return the message and fields of a refusal, which is one JSON object on stdout and two lines on stderr."""
+    done = dptext(*words, "--json")
+    assert done.exit_code == exit_code, done.output
+    found = json.loads(done.stdout)
+    error = found.get("error") or found["refusal"]
+    assert (error["code"], error["exit_code"]) == (code, exit_code)
+    assert error["message"] in done.stderr
+    assert error["hint"] in done.stderr
+    assert SENTINEL not in done.output
+    return error["message"], error["fields"]
+
+
+def used(folder):
+    """What persons have used, in all quantiles."""
+    (scope,) = facts("ledger", "remaining", folder / "privacy.toml")["scopes"]
+    return scope["units"], scope["used"]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return once(tickets())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, rows):
+    """A folder after `init`, with the choices that refusals ask for, and after a first run."""
+    place = tmp_path_factory.mktemp("tickets")
+    save(tickets(), place / "tickets.csv")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        place.joinpath("init.json").write_text(json.dumps(facts("init", "tickets.csv")))
+        policy = place / "privacy.toml"
+        text = policy.read_text()
+        place.joinpath("first.txt").write_text(text)
+        policy.write_text(text.replace('"everyday-30k"', '"example"'))
+        write(policy, keep='["Status"]', ids='"keyed"')
+        place.joinpath("refusals.json").write_text(json.dumps(_met(place, policy, rows)))
+        place.joinpath("plan.json").write_text(json.dumps(facts("plan", policy)))
+        place.joinpath("run.json").write_text(json.dumps(facts("run", policy)))
+        yield place
+
+
+def _met(place, policy, rows):
+    """Meet the refusals of a first plan, and of a first run, one after the other; answer each."""
+    met = [refused("input", 5, command, policy) for command in ("plan", "run")]
+    write(policy, on_null_subject='"quarantine"')
+    met.append(refused("input", 5, "plan", policy))
+    save(rows, place / "tickets.csv")
+    write(policy, on_cap='"refuse"')
+    met += [refused("budget", 3, command, policy) for command in ("plan", "run")]
+    write(policy, on_cap='"quarantine"')
+    assert not (place / "ledger.db").exists() or not facts("ledger", "show", policy)["releases"][0]["records"]
+    return met
+
+
+def read(folder, name):
+    return json.loads((folder / name).read_text())
+
+
+def published(folder):
+    return scan_published(str(folder / "published" / "tickets")).collect()
+
+
+def test_init_guesses_roles_and_how_the_file_is_written(folder):
+    found = read(folder, "init.json")
+    roles = {item["role"]: item["column"] for item in found["columns"]}
+    assert (roles["id"], roles["person"], roles["text"]) == ("Ticket Nr", "Kunde Größe", "Text der Anfrage")
+    assert all(item["why"] for item in found["columns"])
+    assert (found["csv"]["separator"], found["csv"]["quote"]) == (";", '"')
+    values = tomllib.loads((folder / "first.txt").read_text())
+    assert values["csv"] == found["csv"]
+    assert "10^" in (folder / "first.txt").read_text(), "a cap is said as odds per person"
+
+
+def test_each_refusal_is_foretold_with_its_figures(folder):
+    nulls, again, doubled, cap, capped = read(folder, "refusals.json")
+    assert nulls == again
+    assert nulls[1] == {"rows": NAMELESS, "column": "Kunde Größe"}
+    assert doubled[1] == {"ids": DOUBLED, "column": "Ticket Nr"}
+    assert cap == capped
+    assert cap[1]["records"] == 195
+    planned = read(folder, "plan.json")
+    assert planned["left_out"] == {"quarantined": 195, "without_subject": NAMELESS}
+    assert planned["draws"] == ROWS - DOUBLED - NAMELESS
+    assert planned["refusal"] is None
+
+
+def test_a_run_does_what_the_plan_said(folder):
+    done, planned = read(folder, "run.json"), read(folder, "plan.json")
+    assert {name: done["rows"][name] for name in planned["left_out"]} == planned["left_out"]
+    assert done["rows"]["released"] == done["draws"] == published(folder).height == 4_741
+    assert all(gate["passed"] for gate in done["gates"])
+
+
+def test_readers_see_keyed_ids_and_no_person(folder, rows):
+    table = published(folder)
+    assert table.columns == ["Ticket Nr", "Status", "Text der Anfrage"]
+    assert not {row[0] for row in rows} & set(table["Ticket Nr"])
+    assert table["Ticket Nr"].n_unique() == table.height
+    assert set(table["Status"]) == {"offen", "erledigt"}
+    assert not any(
+        SENTINEL in path.read_bytes().decode("latin-1") for path in (folder / "published").rglob("*.parquet")
+    )
+
+
+def test_the_same_run_again_costs_nothing(folder):
+    before, table = used(folder), published(folder)
+    again = facts("run", folder / "privacy.toml")
+    assert (again["changed"], again["rows"]["new"], again["version"]) == (False, 0, 1)
+    assert used(folder) == before
+    assert published(folder).equals(table)
+
+
+def test_the_page_to_sign_says_who_is_left_out(folder):
+    assert dptext("statement", folder / "privacy.toml", "--out", folder / "page").exit_code == 0
+    page = (folder / "page" / "statement.md").read_text()
+    assert "| over the cap | 195 records" in page
+    assert f"| without a person | {NAMELESS} rows" in page
+    assert "passed. Would have stopped: texts that no draw could have made" in page
+    (column,) = facts("statement", folder / "privacy.toml")["columns"]
+    assert column["charged"]["records"] == 4_741, "canary rows are no records"
+    assert dptext("statement", folder / "privacy.toml", "--public", "--out", folder / "public").exit_code == 0
+    public = (folder / "public" / "statement.md").read_text()
+    assert "195" not in public
+    assert "without a person" not in public
+
+
+def test_one_edited_ticket_is_refused_then_kept(folder, rows):
+    edited = [[*row[:3], f"{row[3]} und sofort"] if row[0] == "000123" else row for row in rows]
+    save(edited, folder / "tickets.csv")
+    before, table = used(folder), published(folder)
+    try:
+        for command in ("plan", "run"):
+            message, told = refused("input", 5, command, folder / "privacy.toml")
+            assert "texts of 1 records changed" in message
+            assert told == {"records": 1}
+        write(folder / "privacy.toml", on_changed='"keep"')
+        kept = facts("run", folder / "privacy.toml")
+        assert (kept["rows"]["changed_kept"], kept["rows"]["released"]) == (1, 4_741)
+        assert (used(folder), published(folder).equals(table)) == (before, True)
+        listed = list((folder / "published").rglob("changed-*.parquet"))
+        assert pl.concat(map(pl.read_parquet, listed))["Ticket Nr"].to_list() == ["000123"]
+    finally:
+        save(rows, folder / "tickets.csv")
+    assert facts("run", folder / "privacy.toml")["rows"]["new"] == 0
+
+
+def test_what_is_published_can_be_checked_without_the_tickets(folder, rows):
+    (folder / "tickets.csv").unlink()
+    try:
+        assert facts("check", folder / "privacy.toml")["passed"]
+        assert facts("ledger", "verify", folder / "privacy.toml")["ok"]
+    finally:
+        save(rows, folder / "tickets.csv")
+
+
+def test_mistakes_have_codes_of_their_own(folder, tmp_path):
+    assert dptext("run", folder / "privacy.toml", "--no-such-option").exit_code == 2
+    assert dptext("run", tmp_path / "nothing.toml", "--json").exit_code == 5
+    assert "nothing.toml" in json.loads(dptext("run", tmp_path / "nothing.toml", "--json").stdout)["error"]["message"]
+
+
+def test_a_person_is_erased_everywhere(folder, rows):
+    person, count = next(item for item in Counter(row[1] for row in rows).most_common() if item[0] not in {"", BUSY})
+    erase = ("forget", folder, "--subject", person, "--everywhere")
+    message, _ = refused("input", 5, "forget", folder, "--subject", "4711x", "--everywhere", "--yes")
+    assert "knows 1 of 1 subjects" in message
+    message, _ = refused("input", 5, *erase, "--yes")
+    assert "the source still holds" in message
+    save([row for row in rows if row[1] != person], folder / "tickets.csv")
+    version = facts("statement", folder / "privacy.toml")["version"]
+    (place,) = facts(*erase, "--dry-run")["places"]
+    assert (place["outcome"], place["records"]) == ("removed", count)
+    assert published(folder).height == 4_741
+    assert dptext(*erase, "--yes", "--out", folder / "report.md").exit_code == 0
+    assert published(folder).height == 4_741 - count
+    assert person not in (folder / "report.md").read_text()
+    assert facts("statement", folder / "privacy.toml")["version"] == version + 1
+    assert facts("check", folder / "privacy.toml")["passed"]
+    after = facts("run", folder / "privacy.toml")
+    assert (after["rows"]["new"], after["published_rows"]) == (0, 4_741 - count)
