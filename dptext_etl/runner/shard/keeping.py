@@ -21,6 +21,7 @@ from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Committed, Ledger, Outcome, ReleaseRef
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.charging import Charged, Column
 from dptext_etl.runner.shard.replaying import Kept
@@ -92,15 +93,19 @@ def set_published_aside(
     if manifest is None:
         return
     names = {item.name: _released_as(item.policy) for item in columns}
-    if not {policy.id, *names.values()} <= manifest.schema.keys():
+    shown = list(names.values()) if manifest.ids != "keep" else [policy.id, *names.values()]
+    if not set(shown) <= manifest.schema.keys():
         return
+    digests = (part.sha256 for part in manifest.parts)
+    own = None if manifest.ids == "keep" else own_ids.of_parts(layout.shelf, digests)
     for index, part in enumerate(manifest.parts):
         if staging.keeps(index, part.sha256):
             continue
         with seam("reading what is published", InputError, _HINT):
-            found = scan_parts(replace(manifest, parts=(part,)), layout, (policy.id, *names.values()))
+            found = scan_parts(replace(manifest, parts=(part,)), layout, shown)
+            ids = pl.col(policy.id) if own is None else pl.lit(own[index]).alias(policy.id)
             texts = (pl.col(theirs).cast(pl.String).alias(name) for name, theirs in names.items())
-            rows = found.select(policy.id, *texts).collect()
+            rows = found.select(*texts, ids).filter(ids.is_not_null()).collect()
         ids = canonical_ids(rows[policy.id].to_arrow())
         draws = {item.name: _draws(item.policy, _positions(ledger, item.ref, ids)) for item in columns}
         staging.keep(index, part.sha256, rows, pl.DataFrame(draws))
