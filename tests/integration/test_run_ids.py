@@ -3,10 +3,12 @@
 import hashlib
 import hmac
 import json
+from functools import partial
 
 import polars as pl
 import pytest
 
+from dptext_etl import run
 from dptext_etl.checks.published import check_published
 from dptext_etl.errors import InputError, LedgerError, PolicyError
 from dptext_etl.runner import scan_published
@@ -154,3 +156,52 @@ def test_spark_publishes_the_same(spark, make_job, ids):
     assert published(job).sort(order, nulls_last=True).equals(published(other).sort(order, nulls_last=True))
     checked(job, ids=ids)
     assert not any(path.name.endswith(".ids") for path in (job.folder / "published.versions").rglob("*"))
+
+
+@pytest.mark.parametrize("ids", HIDDEN)
+def test_a_person_in_two_partitions_is_taken_out_of_both(job, ids):
+    rows, raw = make_reviews(), job.folder / "raw"
+    raw.mkdir()
+    (job.folder / "published").mkdir()
+    policy = job.policy(
+        ids=ids,
+        source=str(raw / "{partition}.parquet"),
+        sink=str(job.folder / "published" / "{partition}"),
+        staging=str(job.folder / "staging"),
+    )
+    parts = {"a": rows[:120], "b": rows[120:]}
+    for partition, table in parts.items():
+        table.write_parquet(raw / f"{partition}.parquet")
+        run(policy, partition=partition)
+        table.filter(pl.col("user_id") != "u003").write_parquet(raw / f"{partition}.parquet")
+    assert forget(policy, partition="a", subjects=["u003"]).removed == 3
+    judge = partial(check_published, job.folder / "published" / "b", policy)
+    with pytest.raises(InputError, match="3 rows of a published part are of people who were forgotten in another"):
+        judge(own_ids=finder(Layout.of(policy, "b").shelf))
+    assert forget(policy, partition="b", subjects=["u003"]).removed == 3
+    assert all(verdict.passed for verdict in judge(own_ids=finder(Layout.of(policy, "b").shelf)))
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (2, 3), (3, 2)])
+def test_parts_of_equal_bytes_stay_with_their_people(job, order, save):
+    """Without texts and kept columns, the rows of two days are equal; the list of a removed part must go."""
+    changes = {"ids": "drop", "keep": [], "incremental": True, "deletions": "keep"}
+    rows = make_reviews(8).with_columns(review=pl.lit(None, pl.String), note=pl.lit(None, pl.String))
+    for row in order:
+        save(rows[[row]], job.folder / "raw.parquet")
+        job.run(**changes)
+    save(rows[7:], job.folder / "raw.parquet")
+    for row, left in zip(order, (1, 0), strict=True):
+        done = forget(job.policy(**changes), records=[rows["id"][row]])
+        assert (done.removed, done.rows) == (1, left)
+
+
+def test_another_record_with_an_equal_row_can_be_forgotten(job, save):
+    changes = {"ids": "drop", "keep": []}
+    rows = make_reviews(8).with_columns(review=pl.lit(None, pl.String), note=pl.lit(None, pl.String))
+    for row in (0, 1, 2, 1):
+        save(rows[[row]], job.folder / "raw.parquet")
+        job.run(**changes)
+        assert list(pl.concat(map(pl.read_parquet, lists(job)))["id"]) == [rows["id"][row]]
+    save(rows[7:], job.folder / "raw.parquet")
+    assert forget(job.policy(**changes), records=[rows["id"][1]]).removed == 1

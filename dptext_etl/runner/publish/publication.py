@@ -125,7 +125,7 @@ def _publish(  # noqa: PLR0917
         checkpoint("recorded")
 
         def tidy() -> None:
-            own_ids.keep_only(staging.shelf, [part.sha256 for part in manifest.parts])
+            own_ids.keep_only(staging.shelf, (part.sha256 for part in manifest.parts), writer.lists)
             if replays(staged.policy):
                 staging.set_aside()
             staging.clear()
