@@ -156,8 +156,10 @@ def forget_drafts(
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=False)
+    staging = Staging(layout.shelf)
+    staging.prepare()  # a release that did not run yet has none
     with (
-        layout.shelf.alone("of this release is under way"),
+        staging.shelf.alone("of this release is under way"),
         Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger,
     ):
         require_same_ledger(ledger, layout, policy)
