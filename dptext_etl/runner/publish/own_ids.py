@@ -66,10 +66,17 @@ class Hidden:
         """Return rows as readers see them."""
         if self.mode == "drop":
             return frame.drop(self.column)
+        return frame.with_columns(self._hashed(frame).bin.encode("hex").alias(self.column))
+
+    def arranged(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return rows in the order of the keyed hashes of their ids: it says nothing of the source, or of other releases."""
+        return frame[self._hashed(frame).arg_sort()]
+
+    def _hashed(self, frame: pl.DataFrame) -> pl.Series:
         secret = keys.resolve(self.key).derive("seal", _LABEL + canon([self.dataset, self.release]))
         ids = _canonical(frame[self.column])
         hashed = pa.array(_kernel.hash_ids(_kernel.Secret.from_bytes(secret), "rec", ids.to_arrow()))
-        return frame.with_columns(pl.Series(self.column, hashed).cast(pl.Binary).bin.encode("hex").alias(self.column))
+        return pl.Series(self.column, hashed).cast(pl.Binary)
 
     def keep(self, shelf: Shelf, digest: str, frame: pl.DataFrame) -> str:
         """Keep the records' own ids of a part inside, and return the name of the list."""

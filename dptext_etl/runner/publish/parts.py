@@ -270,6 +270,7 @@ def _written(
     frame: pl.DataFrame, path: Path, file_format: str, shelf: Shelf, hidden: Hidden | None
 ) -> tuple[int, str, str]:
     """Write rows, keep the ids inside that readers do not see, and return rows, hash, and the name of their list."""
+    frame = frame if hidden is None else hidden.arranged(frame)
     shown = frame if hidden is None else hidden.shown(frame)
     durable.write(path, writer(shown.rechunk(), file_format), action="writing a part", listed=False)
     digest = sha256(path)
