@@ -69,7 +69,7 @@ class Hidden:
         return frame.with_columns(self._hashed(frame).bin.encode("hex").alias(self.column))
 
     def arranged(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return rows in the order of the keyed hashes of their ids: it says nothing of the source, or of other releases."""
+        """Return rows in the order of the keyed hashes of their ids; this order says nothing of the source."""
         return frame[self._hashed(frame).arg_sort()]
 
     def _hashed(self, frame: pl.DataFrame) -> pl.Series:
