@@ -7,6 +7,7 @@ module uses its API alone. `runner.observing` reports runs, and `runner.lineage`
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -21,6 +22,8 @@ from dptext_etl.errors import PolicyError
 
 if TYPE_CHECKING:
     from dptext_etl.checks import Verdict
+
+log = logging.getLogger("dptext_etl.runner")
 
 VARIABLE: Final = "DPTEXT_TELEMETRY"
 OPENTELEMETRY, OPENLINEAGE = "opentelemetry", "openlineage"
@@ -92,9 +95,19 @@ def count(name: str, amount: float, **attributes: str | bool) -> None:
     """Add to a counter, set a gauge, or record a value of a histogram, if OpenTelemetry is asked for."""
     if OPENTELEMETRY not in wanted():
         return
-    from opentelemetry import metrics
+    with never_failing("a metric"):
+        from opentelemetry import metrics
 
-    _instrument(metrics.get_meter_provider(), name)(amount, attributes)
+        _instrument(metrics.get_meter_provider(), name)(amount, attributes)
+
+
+@contextmanager
+def never_failing(what: str) -> Iterator[None]:
+    """Report in a block: what cannot be reported is a line in the log, and fails no run."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  (types of exporters, which may quote what they could not send)
+        log.warning("%s could not be reported: %s", what, type(error).__name__)
 
 
 @lru_cache(maxsize=256)

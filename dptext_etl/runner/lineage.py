@@ -5,7 +5,6 @@ The official client sends them to where its own configuration says (`OPENLINEAGE
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,8 +20,6 @@ from dptext_etl.runner.source.roles import published_columns
 
 if TYPE_CHECKING:
     from dptext_etl.runner.summary import RunSummary
-
-log = logging.getLogger("dptext_etl.runner")
 
 PRODUCER = f"urn:dptext-etl:{__version__}"
 """OpenLineage names producers by URI."""
@@ -82,10 +79,8 @@ class Lineage:
 
     def _send(self, state: str, facts: Any, counted: Any, about: Any = None) -> None:
         """Send an event; one that cannot be sent is a line in the log, and fails no run."""
-        try:
+        with telemetry.never_failing(f"an OpenLineage event ({state})"):
             self._client.emit(self._event(state, facts, counted, about or {}))
-        except Exception as error:  # noqa: BLE001  (a transport's own types, which may quote what they could not send)
-            log.warning("an OpenLineage event (%s) could not be sent: %s", state, type(error).__name__)
 
     def _event(self, state: str, facts: Any, counted: Any, about: Any) -> Any:
         from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState

@@ -86,8 +86,11 @@ class Observed:
 
     def _trace(self, outcome: str) -> None:
         """Make the span of the run and those of its phases, with the times that were noted."""
-        if telemetry.OPENTELEMETRY not in telemetry.wanted():
-            return
+        if telemetry.OPENTELEMETRY in telemetry.wanted():
+            with telemetry.never_failing("the trace of a run"):
+                self._spans(outcome)
+
+    def _spans(self, outcome: str) -> None:
         from opentelemetry import trace
         from opentelemetry.trace import Status, StatusCode
 

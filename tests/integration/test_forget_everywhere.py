@@ -193,3 +193,16 @@ def test_a_policy_of_records_cannot_say_whose_they_are(folder):
 @pytest.mark.parametrize("words", [["--dry-run"], ["--out", "x.md"]])
 def test_options_of_everywhere_need_it(folder, words):
     assert dptext("forget", folder / "unlinked.toml", "--subject", "5", *words).exit_code == 5
+
+
+def test_a_release_that_has_not_run_yet_stops_no_erasure(folder):
+    text = (folder / "rows.toml").read_text()
+    text = text.replace('release = "1"', 'release = "2"').replace("{partition}", "all").replace("published/", "later/")
+    (folder / "a-later.toml").write_text(text)
+    without(folder, "5")
+    done = erase(folder, subjects=["5"])
+    assert "r00005" not in scan_published(str(folder / "published" / "2026-09")).collect()["id"]
+    assert {(place.release, place.outcome) for place in done.places if place.dataset == "rows"} >= {
+        ("1", "removed"),
+        ("2", "not published"),
+    }

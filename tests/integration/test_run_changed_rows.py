@@ -71,6 +71,18 @@ def test_keep_publishes_what_was_released(job, save):
     assert not any(name in text for name in CHANGED)
 
 
+@pytest.mark.parametrize("ids", ["keyed", "drop"])
+@pytest.mark.parametrize("null", [False, True])
+def test_keep_where_readers_see_no_ids(job, save, ids, null):
+    job.run(ids=ids)
+    before, spent = published(job), used(job)
+    edit(job, save, text=None if null else "word anew")
+    summary = job.run(ids=ids, on_changed="keep")
+    assert published(job).equals(before)
+    assert (summary.rows["changed_kept"], summary.rows["released"]) == (3, 240)
+    assert used(job) == spent
+
+
 def test_keep_with_rows_added_and_again(job, save, reviews):
     job.run()
     before = published(job)

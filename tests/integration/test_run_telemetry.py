@@ -198,7 +198,7 @@ def test_lineage_that_cannot_be_sent_fails_no_run(job, reported, monkeypatch, ca
 
     monkeypatch.setattr(FileTransport, "emit", broken)
     assert job.run().version == 1
-    assert "an OpenLineage event (COMPLETE) could not be sent: OSError" in caplog.text
+    assert "an OpenLineage event (COMPLETE) could not be reported: OSError" in caplog.text
     assert SENTINEL not in caplog.text
 
 
@@ -302,3 +302,27 @@ def test_places_have_the_names_of_the_standard():
     assert named("s3://bucket/raw/reviews.parquet") == ("s3://bucket", "raw/reviews.parquet")
     assert named("https://user:secret@host/a.csv") == ("https://host", "a.csv")
     assert named("file:///data/raw.parquet") == named("/data/raw.parquet") == ("file", "/data/raw.parquet")
+
+
+class Broken:
+    """Providers that cannot be loaded, or whose parts fail, with messages that may quote anything."""
+
+    def get_meter(self, *_):
+        raise RuntimeError(f"exporter at https://user:{SENTINEL}@host")
+
+    get_tracer = get_meter
+
+
+def test_what_cannot_be_reported_changes_no_run(reported, make_job, monkeypatch, caplog):
+    silent, job = make_job("silent"), make_job("broken")
+    monkeypatch.setattr(metrics, "get_meter_provider", Broken)
+    monkeypatch.setattr(trace, "get_tracer_provider", Broken)
+    assert job.run().rows["released"] == 240
+    monkeypatch.delenv(telemetry.VARIABLE)
+    silent.run()
+    assert job.files() == silent.files()
+    monkeypatch.setenv(telemetry.VARIABLE, "opentelemetry")
+    with pytest.raises(PolicyError, match="keep"):
+        job.run(keep=["review"])
+    assert "RuntimeError" in caplog.text
+    assert SENTINEL not in caplog.text

@@ -66,7 +66,10 @@ def _numbered(frame: DataFrame, shards: range, policy: Policy, *, by_person: boo
     key = named(policy.id_columns.get("subject", policy.id) if by_person else policy.id)
     if by_person and policy.normalize:
         key = F.udf(partial(spelling, how=policy.normalize), "string", useArrow=False)(key.cast("string"))
-    shard = (F.pmod(F.xxhash64(key), F.lit(len(shards))) + F.lit(shards[0])).cast("int")
+    place = F.xxhash64(key)
+    if policy.on_null_subject == "own":  # rows without a person are persons of their own, and stand among all others
+        place = F.when(key.isNull(), F.xxhash64(named(policy.id))).otherwise(place)
+    shard = (F.pmod(place, F.lit(len(shards))) + F.lit(shards[0])).cast("int")
     return frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
 
 

@@ -46,8 +46,7 @@ def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], ea
         config = PartTaskConfig(staging, folder, writer.format, writer.hidden, markers)
         packs = written(over_shards(spark, shards, partial(draft, config)), markers, each, len(shards))
         for pack in sorted(packs, key=lambda pack: pack.bucket):
-            rows, digest = json.loads(pack.cells)
-            writer.take(folder / pack.name, rows, digest)
+            writer.take(folder / pack.name, *json.loads(pack.cells))
 
 
 def written(frame: DataFrame, markers: Markers, each: Callable[[int], object], wanted: int) -> list[Pack]:
@@ -77,9 +76,9 @@ def draft(config: PartTaskConfig, place: int, shard: StagedShard) -> Iterator[Pa
         return
     path = config.folder / f"{place:05d}-{secrets.token_hex(8)}"
     with config.staging.opened() as shelf:
-        rows, digest = write_part(Staging(shelf), shard, path, config.file_format, config.hidden)
+        rows, digest, kept = write_part(Staging(shelf), shard, path, config.file_format, config.hidden)
     config.markers.done(place, rows)
-    yield Pack(path.name, place, json.dumps([rows, digest]).encode())
+    yield Pack(path.name, place, json.dumps([rows, digest, kept]).encode())
 
 
 @dataclass(frozen=True)
@@ -119,11 +118,11 @@ def draft_object(config: StoreTaskConfig, place: int, shard: StagedShard) -> Ite
         return
     with config.staging.opened() as shelf:
         path = shelf.folder / f"draft-{shard.index:05d}-{secrets.token_hex(8)}"
-        rows, digest = write_part(Staging(shelf), shard, path, config.file_format, config.hidden)
+        rows, digest, kept = write_part(Staging(shelf), shard, path, config.file_format, config.hidden)
         shelf.put(path)
         size = path.stat().st_size
     config.markers.done(place, rows)
-    yield Pack(path.name, place, json.dumps([rows, digest, size]).encode())
+    yield Pack(path.name, place, json.dumps([rows, digest, kept, size]).encode())
 
 
 def _moved(

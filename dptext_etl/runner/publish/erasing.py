@@ -141,6 +141,8 @@ def _carry_out(table: _Table, place: Place) -> tuple[Place, int]:
         )
         return replace(place, staged=staged), noted
     found = forgetting.forget(table.policy, partition=table.partition, subjects=table.subjects, records=table.records)
+    if place.outcome == "not in it" and found.removed:  # another table took their ids out of staging before
+        place = replace(place, outcome="removed", records=found.removed)
     return replace(place, version=found.version, deleted=found.versions, staged=found.staged), found.noted
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import polars as pl
@@ -127,23 +128,19 @@ def forget(
             new = ledger.forget(policy.dataset, pa.array(sorted(found.records), pa.large_string()), named)
             remember(ledger, layout.memory.shelf(), policy)
             checkpoint("forgotten")
-
-            def gone(ids: pl.Series) -> pl.Series:
-                return pl.Series(ledger.forgotten(policy.dataset, canonical_ids(ids.to_arrow())), dtype=pl.Boolean)
-
+            gone = partial(_gone, ledger, policy.dataset)
             rows = identified(before) or any(ledger.holds_forgotten(ref) for ref in refs)
             holds = rows and policy.synthetic is None
-            now = _without(gone, layout, before, staging, ledger, refs, checkpoint, hold, hidden) if holds else before
+            now, lists = before, set[str]()
+            if holds:
+                now, lists = _without(gone, layout, before, staging, ledger, refs, checkpoint, hold, hidden)
             remember(ledger, layout.memory.shelf(), policy)
             checkpoint("shown")
             older = versions.unlisted(layout, now)
             versions.delete(layout, older)
-            own_ids.keep_only(staging.shelf, [part.sha256 for part in now.parts])
+            own_ids.keep_only(staging.shelf, (part.sha256 for part in now.parts), lists)
             left_out.carry(staging.shelf, before.digest, now.digest)
-            places = layout.inside.above.above.below()
-            staged = sum(
-                _unstaged(place.shelf(), policy, gone) + own_ids.blank(place.shelf(), gone) for place in places
-            )
+            staged = _all_unstaged(layout, policy, gone)
     withdrawn = not identified(before) and before.rows > now.rows
     stays = policy.synthetic is not None
     return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
@@ -161,20 +158,31 @@ def forget_drafts(
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=False)
+    staging = Staging(layout.shelf)
+    staging.prepare()  # a release that did not run yet has none
     with (
-        layout.shelf.alone("of this release is under way"),
+        staging.shelf.alone("of this release is under way"),
         Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger,
     ):
         require_same_ledger(ledger, layout, policy)
         named = normalized(pa.array(subjects, pa.large_string()), policy.normalize)
         new = ledger.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), named)
         remember(ledger, layout.memory.shelf(), policy)
-
-        def gone(ids: pl.Series) -> pl.Series:
-            return pl.Series(ledger.forgotten(policy.dataset, canonical_ids(ids.to_arrow())), dtype=pl.Boolean)
-
-        staged = sum(_unstaged(place.shelf(), policy, gone) for place in layout.inside.above.above.below())
+        staged = _all_unstaged(layout, policy, partial(_gone, ledger, policy.dataset))
     return new, staged
+
+
+def _gone(ledger: Ledger, dataset: str, ids: pl.Series) -> pl.Series:
+    """Return which records are forgotten; ids of some that were are null (`own_ids.blank`)."""
+    gone, known = ids.is_null().to_numpy(writable=True), ids.is_not_null().to_numpy()
+    gone[known] = ledger.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()))
+    return pl.Series(gone, dtype=pl.Boolean)
+
+
+def _all_unstaged(layout: Layout, policy: Policy, gone: Gone) -> int:
+    """Take the records out of the staging of all releases and partitions, and return the number of changed files."""
+    places = layout.inside.above.above.below()
+    return sum(_unstaged(place.shelf(), policy, gone) + own_ids.blank(place.shelf(), gone) for place in places)
 
 
 def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
@@ -214,7 +222,8 @@ def listed(  # noqa: PLR0917
         raise InputError(msg, "name subjects or records")
     published = set[str]()
     if manifest is not None and manifest.ids != "keep":
-        published.update(*own_ids.of_parts(layout.shelf, (part.sha256 for part in manifest.parts)))
+        parts = own_ids.of_parts(layout.shelf, (part.sha256 for part in manifest.parts))
+        published.update(*(ids.drop_nulls() for ids in parts))
     elif manifest is not None and manifest.id is not None:
         published.update(_ids(scan(layout, manifest), manifest.id).to_pylist())
     source = _source(policy, layout)
@@ -258,8 +267,12 @@ def _without(  # noqa: PLR0917
     checkpoint: Checkpoint,
     hold: Callable[[], None],
     hidden: Hidden | None,
-) -> Manifest:
-    """Publish a version without these records; return the current version if it holds none of them."""
+) -> tuple[Manifest, set[str]]:
+    """Publish a version without these records, or none if the current one holds none of them.
+
+    Returns:
+        The version that readers see, and the names of the lists of own ids that were just written.
+    """
     require_whole(layout, before)
     column = before.id if hidden is None else hidden.column
     own = None if hidden is None else own_ids.of_parts(staging.shelf, (part.sha256 for part in before.parts))
@@ -278,7 +291,7 @@ def _without(  # noqa: PLR0917
             before.digest in ledger.retired(ref) for ref in refs
         ):
             show(layout, before)
-            return before
+            return before, writer.lists
         now = replace(before, version=writer.version, parts=parts)
         place = "" if now.partition is None else f"{now.partition}/"
         checkpoint("parts written")
@@ -288,7 +301,7 @@ def _without(  # noqa: PLR0917
     now.write(layout, before)
     checkpoint("manifest written")
     show(layout, now)
-    return now
+    return now, writer.lists
 
 
 def _rows(layout: Layout, manifest: Manifest, path: str) -> pl.DataFrame:

@@ -1,14 +1,15 @@
 """Publish other ids than the records' own, or none, and keep the records' own ids inside, part by part.
 
 A file in staging lists the canonical ids of the rows of a published part, in their order. It is found by the hash of
-the part. Two parts of equal bytes have a list each, and either fits either.
+the part. Two parts of equal bytes have a list each, and either fits either; lists of earlier versions go. A null stands
+for a record that was forgotten in another table, and still stands in this one.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -65,17 +66,25 @@ class Hidden:
         """Return rows as readers see them."""
         if self.mode == "drop":
             return frame.drop(self.column)
+        return frame.with_columns(self._hashed(frame).bin.encode("hex").alias(self.column))
+
+    def arranged(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return rows in the order of the keyed hashes of their ids; this order says nothing of the source."""
+        return frame[self._hashed(frame).arg_sort()]
+
+    def _hashed(self, frame: pl.DataFrame) -> pl.Series:
         secret = keys.resolve(self.key).derive("seal", _LABEL + canon([self.dataset, self.release]))
         ids = _canonical(frame[self.column])
         hashed = pa.array(_kernel.hash_ids(_kernel.Secret.from_bytes(secret), "rec", ids.to_arrow()))
-        return frame.with_columns(pl.Series(self.column, hashed).cast(pl.Binary).bin.encode("hex").alias(self.column))
+        return pl.Series(self.column, hashed).cast(pl.Binary)
 
-    def keep(self, shelf: Shelf, digest: str, frame: pl.DataFrame) -> None:
-        """Keep the records' own ids of a part inside."""
+    def keep(self, shelf: Shelf, digest: str, frame: pl.DataFrame) -> str:
+        """Keep the records' own ids of a part inside, and return the name of the list."""
         ids = _canonical(frame[self.column])
         mark = hashlib.sha256("\0".join(ids).encode()).hexdigest()[:16]
         path = shelf.folder / f"ids-{digest[:32]}-{mark}.ids"
         shelf.write(path, ids.alias("id").to_frame().write_parquet, action="keeping the ids of a part")
+        return path.name
 
 
 def _canonical(ids: pl.Series) -> pl.Series:
@@ -86,43 +95,63 @@ def files_of(shelf: Shelf, digests: Iterable[str]) -> list[Path]:
     """Return the lists of published parts, given by their hashes, in row order.
 
     Raises:
-        InputError: Staging does not hold them.
+        InputError: Staging does not hold them, or holds more lists than there are parts of equal bytes.
     """
-    seen, found = Counter[str](), list[Path]()
-    for digest in digests:
-        files = shelf.found(f"ids-{digest[:32]}-*.ids")
-        if seen[digest] >= len(files):
-            raise InputError("the records' own ids of a published part are not in staging", _AGAIN)
-        found.append(files[seen[digest]])
-        seen[digest] += 1
-    return found
+    parts = list(digests)
+    found = {digest: _lists(shelf, digest) for digest in parts}
+    for digest, count in Counter(parts).items():
+        if len(found[digest]) > count:  # of a run that was killed: another list may name other people
+            raise InputError("staging holds more lists of ids than parts of equal bytes are published", _AGAIN)
+    return [_next(found[digest]) for digest in parts]
+
+
+def _lists(shelf: Shelf, digest: str) -> list[Path]:
+    return shelf.found(f"ids-{digest[:32]}-*.ids")
+
+
+def _next(lists: list[Path]) -> Path:
+    if not lists:
+        raise InputError("the records' own ids of a published part are not in staging", _AGAIN)
+    return lists.pop(0)
 
 
 def of_parts(shelf: Shelf, digests: Iterable[str]) -> list[pl.Series]:
-    """Return the records' own ids of published parts, given by their hashes, in row order.
+    """Return the records' own ids of published parts, given by their hashes, in row order; null where forgotten.
 
     Raises:
-        InputError: Staging does not hold them.
+        InputError: Staging does not hold them, or holds more lists than there are parts of equal bytes.
     """
+    return [_read(shelf, path) for path in files_of(shelf, digests)]
+
+
+def _read(shelf: Shelf, path: Path) -> pl.Series:
     with seam("reading the ids of a published part", InputError, _AGAIN):
-        return [pl.read_parquet(shelf.here(path, fresh=True))["id"] for path in files_of(shelf, digests)]
+        return pl.read_parquet(shelf.here(path, fresh=True))["id"]
 
 
 def finder(shelf: Shelf) -> Callable[[Path], pl.Series]:
     """Return what finds the records' own ids of published files, each of which is asked for once."""
-    asked = list[str]()
+    lists = dict[str, list[Path]]()
 
     def find(path: Path) -> pl.Series:
-        asked.append(sha256(path))
-        return of_parts(shelf, asked)[-1]
+        digest = sha256(path)
+        ids = _read(shelf, _next(lists.setdefault(digest, _lists(shelf, digest))))
+        if ids.null_count():
+            msg = f"{ids.null_count()} rows of a published part are of people who were forgotten in another table"
+            raise InputError(msg, "`dptext forget` takes them out of this one: name the same people")
+        return ids
 
     return find
 
 
-def keep_only(shelf: Shelf, digests: Sequence[str]) -> None:
-    """Remove the lists of all other parts."""
-    known = {digest[:32] for digest in digests}
-    shelf.remove(*(path for path in shelf.found("ids-*.ids") if path.name.split("-")[1] not in known))
+def keep_only(shelf: Shelf, digests: Iterable[str], written: Collection[str]) -> None:
+    """Remove the lists of all other parts; lists just written come before older ones of parts of equal bytes."""
+    left = Counter(digest[:32] for digest in digests)
+    for path in sorted(shelf.found("ids-*.ids"), key=lambda path: path.name not in written):
+        digest = path.name.split("-")[1]
+        left[digest] -= 1
+        if left[digest] < 0:
+            shelf.remove(path)
 
 
 def blank(shelf: Shelf, gone: Callable[[pl.Series], pl.Series]) -> int:

@@ -54,6 +54,7 @@ class Writer:
     Attributes:
         version: Number of the version.
         hidden: How ids are published in the place of the records' own; None if they are published as they are.
+        lists: Names of the lists of the records' own ids that were kept inside so far.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Writer:
         self.version = version
         self._most = most
         self.hidden = hidden
+        self.lists: set[str] = set()
         self._written: list[tuple[str, int, str]] = []
         self._objects: dict[str, tuple[str, int]] = {}
         self._moved: Move | None = None
@@ -133,8 +135,9 @@ class Writer:
         first = len(self._written)
         parts = self._cut(shards)
         places = ((part, self._drafts / self._name(number)) for number, part in enumerate(parts, first))
-        for name, rows, digest in in_order(self._add, places, width):
+        for name, rows, digest, kept in in_order(self._add, places, width):
             self._written.append((name, rows, digest))
+            self.lists.add(kept)
             yield rows
 
     def _cut(self, shards: Iterable[StagedShard]) -> Iterator[pl.DataFrame]:
@@ -142,14 +145,16 @@ class Writer:
             rows = (_published(self._staging, shard) for shard in some)
             yield from rows if by_ids else cut(rows, *self._most)
 
-    def _add(self, place: tuple[pl.DataFrame, Path]) -> tuple[str, int, str]:
+    def _add(self, place: tuple[pl.DataFrame, Path]) -> tuple[str, int, str, str]:
         rows, path = place
         return path.name, *_written(rows, path, self.format, self._staging.shelf, self.hidden)
 
     def add_rows(self, frame: pl.DataFrame) -> None:
         """Write rows as they are to be published."""
         path = self._drafts / self._next()
-        self._written.append((path.name, *_written(frame, path, self.format, self._staging.shelf, self.hidden)))
+        rows, digest, kept = _written(frame, path, self.format, self._staging.shelf, self.hidden)
+        self._written.append((path.name, rows, digest))
+        self.lists.add(kept)
 
     @contextmanager
     def elsewhere(self) -> Iterator[Path]:
@@ -165,18 +170,20 @@ class Writer:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def take(self, path: Path, rows: int, digest: str) -> None:
+    def take(self, path: Path, rows: int, digest: str, kept: str) -> None:
         """Take a part that `write_part` drafted elsewhere as the next one."""
         name = self._next()
         with seam("taking a part", InputError, _AGAIN):
             path.rename(self._drafts / name)
         self._written.append((name, rows, digest))
+        self.lists.add(kept)
 
-    def take_object(self, source: str, rows: int, digest: str, size: int) -> None:
+    def take_object(self, source: str, rows: int, digest: str, kept: str, size: int) -> None:
         """Take a part that lies in the store of staging as the next one; `moved_by` says who moves it."""
         name = self._next()
         self._objects[name] = source, size
         self._written.append((name, rows, digest))
+        self.lists.add(kept)
 
     def moved_by(self, move: Move) -> None:
         """Let someone else bring the parts from the store of staging to that of the sink."""
@@ -248,8 +255,8 @@ class Writer:
 
 def write_part(
     staging: Staging, shard: StagedShard, path: Path, file_format: str, hidden: Hidden | None
-) -> tuple[int, str]:
-    """Write a staged shard without its canary rows as one part, on an executor."""
+) -> tuple[int, str, str]:
+    """Write a staged shard without its canary rows as one part, on an executor (see `_written`)."""
     return _written(_published(staging, shard), path, file_format, staging.shelf, hidden)
 
 
@@ -264,11 +271,12 @@ def _published(staging: Staging, shard: StagedShard) -> pl.DataFrame:
     return staging.outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
 
 
-def _written(frame: pl.DataFrame, path: Path, file_format: str, shelf: Shelf, hidden: Hidden | None) -> tuple[int, str]:
-    """Write rows, and keep the ids inside that readers do not see."""
+def _written(
+    frame: pl.DataFrame, path: Path, file_format: str, shelf: Shelf, hidden: Hidden | None
+) -> tuple[int, str, str]:
+    """Write rows, keep the ids inside that readers do not see, and return rows, hash, and the name of their list."""
+    frame = frame if hidden is None else hidden.arranged(frame)
     shown = frame if hidden is None else hidden.shown(frame)
     durable.write(path, writer(shown.rechunk(), file_format), action="writing a part", listed=False)
     digest = sha256(path)
-    if hidden is not None:
-        hidden.keep(shelf, digest, frame)
-    return frame.height, digest
+    return frame.height, digest, "" if hidden is None else hidden.keep(shelf, digest, frame)

@@ -126,7 +126,6 @@ def _publish(  # noqa: PLR0917
         same = known and before is not None and not kept and same_content(before, manifest)
         if known and before is not None and not same and not kept and _only_order(staged, before, manifest, writer):
             show(layout, before)
-            own_ids.keep_only(staging.shelf, [part.sha256 for part in before.parts])
             staging.clear()
             return seen(layout, before, "nothing changed but the order of rows")
         manifest = before if same and before is not None else manifest
@@ -134,7 +133,7 @@ def _publish(  # noqa: PLR0917
         checkpoint("recorded")
 
         def tidy() -> None:
-            own_ids.keep_only(staging.shelf, [part.sha256 for part in manifest.parts])
+            own_ids.keep_only(staging.shelf, (part.sha256 for part in manifest.parts), writer.lists)
             if replays(staged.policy):
                 staging.set_aside()
             staging.clear()

@@ -23,7 +23,6 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.publish.own_ids import Hidden
 from dptext_etl.runner.shard.charging import Charged, Column
 from dptext_etl.runner.shard.replaying import Kept
 from dptext_etl.runner.shard.staging import Staging
@@ -93,20 +92,20 @@ def set_published_aside(
     manifest = _published(layout, policy)
     if manifest is None:
         return
-    names, hidden = {item.name: _released_as(item.policy) for item in columns}, Hidden.of(policy)
-    if not {*([policy.id] if hidden is None else []), *names.values()} <= manifest.schema.keys():
+    names = {item.name: _released_as(item.policy) for item in columns}
+    shown = list(names.values()) if manifest.ids != "keep" else [policy.id, *names.values()]
+    if not set(shown) <= manifest.schema.keys():
         return
-    own = None if hidden is None else own_ids.of_parts(layout.shelf, [part.sha256 for part in manifest.parts])
+    digests = (part.sha256 for part in manifest.parts)
+    own = None if manifest.ids == "keep" else own_ids.of_parts(layout.shelf, digests)
     for index, part in enumerate(manifest.parts):
         if staging.keeps(index, part.sha256):
             continue
         with seam("reading what is published", InputError, _HINT):
-            shown = [] if own is not None else [policy.id]
-            found = scan_parts(replace(manifest, parts=(part,)), layout, (*shown, *names.values()))
+            found = scan_parts(replace(manifest, parts=(part,)), layout, shown)
+            ids = pl.col(policy.id) if own is None else pl.lit(own[index]).alias(policy.id)
             texts = (pl.col(theirs).cast(pl.String).alias(name) for name, theirs in names.items())
-            rows = found.select(*shown, *texts).collect()
-            if own is not None:
-                rows = rows.insert_column(0, own[index].alias(policy.id))
+            rows = found.select(*texts, ids).filter(ids.is_not_null()).collect()
         ids = canonical_ids(rows[policy.id].to_arrow())
         draws = {item.name: _draws(item.policy, _positions(ledger, item.ref, ids)) for item in columns}
         staging.keep(index, part.sha256, rows, pl.DataFrame(draws))

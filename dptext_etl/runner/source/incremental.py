@@ -52,7 +52,7 @@ def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: M
         else:
             require_plain(policy, dtype)
             ids = own_ids.of_parts(layout.shelf, (part.sha256 for part in manifest.parts))
-            published = pl.LazyFrame({policy.id: pl.concat(ids)}).select(pl.col(policy.id).cast(dtype))
+            published = pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
     return others(frame, published, policy.id, layout.staging)
 
 
