@@ -8,6 +8,7 @@ from dptext_etl.ledger import Scope
 from dptext_etl.polars import run_frame
 from dptext_etl.runner import plan, scan_published
 from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.spark import run_frame as run_on_spark
 
 CHANGED = ["r00003", "r00150", "r00239"]
 
@@ -238,3 +239,15 @@ def test_a_frame(job):
         run_frame(edited, policy)
     assert run_frame(edited, policy, on_changed="keep").rows["changed_kept"] == 1
     assert published(job).equals(before)
+
+
+def test_spark_notices_changed_rows_where_no_row_is_new(spark, job):
+    raw, policy = pl.read_parquet(job.folder / "raw.parquet"), job.policy(incremental=True)
+    run_on_spark(spark.createDataFrame(raw.to_pandas()), policy)
+    edited = pl.when(pl.col("id").is_in(CHANGED)).then(pl.lit("word anew")).otherwise("review")
+    frame = spark.createDataFrame(raw.with_columns(review=edited).to_pandas())
+    with pytest.raises(InputError, match="texts of 3 records changed"):
+        run_on_spark(frame, policy)
+    assert listed(job) == CHANGED
+    kept = run_on_spark(frame, job.policy(incremental=True, on_changed="keep"))
+    assert (kept.rows["changed_kept"], kept.published_rows) == (3, 240)

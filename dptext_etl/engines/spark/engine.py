@@ -120,7 +120,7 @@ class SparkEngine(Engine["DataFrame"]):
         rows: DataFrame,
     ) -> Foreseen:
         """Let the executors look at the rows, those of a shard in the order in which it will charge them."""
-        if not plans:
+        if not plans and rows is source.rows:  # there are no new rows, and published ones may have changed
             return Foreseen()
         refs = {item.name: item.ref for item in columns}
         work = Work(replace(attempt, job=f"{attempt.job}-look"), source, plans, refs, staging, nothing)
@@ -155,7 +155,7 @@ def _records(
 ) -> list[dict[str, Any]]:
     """Let tasks take rows through a phase, and return what they say."""
     config = _task_config(work, phase)
-    shards = numbers(work.source, work.attempt.policy)
+    shards = _shards(work)
     placed = planted(rows, work.plans, shards, work.attempt.policy)
     made = placed.mapInArrow(task(config), SCHEMA, **({} if profile is None else {"profile": profile}))
     with watched(config.markers, meter.add), seam("computing on Spark", DPTextError, AGAIN):
@@ -163,11 +163,16 @@ def _records(
     return [read(record) for record in sorted(found, key=refused_first)]
 
 
+def _shards(work: Work[DataFrame]) -> range:
+    """Return the numbers of the shards; published rows that are looked at have one where no row is new."""
+    return numbers(work.source, work.attempt.policy) or range(work.source.first, work.source.first + 1)
+
+
 def _task_config(work: Work[DataFrame], phase: Phase | Literal["look"]) -> TaskConfig:
     attempt, spark = work.attempt, work.source.table.frame.sparkSession
     policy = attempt.policy
-    shards = len(numbers(work.source, policy))
-    planted_rows = -(-len(work.plans) // shards) * max(len(plan.rows) for plan in work.plans)
+    shards = len(_shards(work))
+    planted_rows = -(-len(work.plans) // shards) * max((len(plan.rows) for plan in work.plans), default=0)
     return TaskConfig(
         policy=written(policy),
         columns=worker_columns(spark, attempt.columns),

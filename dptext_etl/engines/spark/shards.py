@@ -51,7 +51,8 @@ def named(name: str) -> Column:
 def planted(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy: Policy) -> DataFrame:
     """Add the canary rows of all shards to a frame, and group the rows of a shard in the order of their ids."""
     own = _numbered(frame, shards, policy, by_person=policy.cap is not None)
-    return _grouped(own.unionByName(_canaries(frame, by_shard(plans, shards), policy)), shards, policy)
+    whole = own.unionByName(_canaries(frame, by_shard(plans, shards), policy)) if plans else own
+    return _grouped(whole, shards, policy)
 
 
 def spread(frame: DataFrame, shards: range, policy: Policy) -> DataFrame:
