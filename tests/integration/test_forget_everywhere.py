@@ -10,7 +10,7 @@ from dptext_etl import Ledger, Policy, run
 from dptext_etl.checks.published import check_published
 from dptext_etl.cli.app import app
 from dptext_etl.engines import stage
-from dptext_etl.errors import InputError
+from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.erasing import erase
 
@@ -206,3 +206,14 @@ def test_a_release_that_has_not_run_yet_stops_no_erasure(folder):
         ("1", "removed"),
         ("2", "not published"),
     }
+
+
+def test_other_ids_than_were_published_are_refused_before_anyone_is_forgotten(folder):
+    text = (folder / "rows.toml").read_text().replace('id      = "id"', 'id = "id"\nids = "keyed"')
+    (folder / "rows.toml").write_text(text)
+    without(folder, "5")
+    before = everything(folder)
+    for dry_run in (True, False):
+        with pytest.raises(LedgerError, match="published has ids = 'keep', and the policy says 'keyed'"):
+            erase(folder, subjects=["5"], dry_run=dry_run)
+    assert everything(folder) == before

@@ -198,9 +198,6 @@ def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef
     known = [{*ledger.published(ref).values(), *ledger.retired(ref)} for ref in refs]
     if (manifest.dataset, manifest.release) != (policy.dataset, policy.release) or len(refs) < len(policy.text_columns):
         raise LedgerError("what is published is no release of this policy", "name the policy that published it")
-    if manifest.ids != policy.ids:
-        msg = f"what is published has ids = {manifest.ids!r}, and the policy says {policy.ids!r}"
-        raise LedgerError(msg, "name the policy that published it, or run this one first")
     if not all(manifest.digest in digests for digests in known):
         raise LedgerError("the ledger did not record the manifest of this sink", "`dptext check` says more")
     return refs
@@ -220,6 +217,9 @@ def listed(  # noqa: PLR0917
     if missing and (manifest is None or not identified(manifest)):
         msg = "the published table holds no ids, so no one can say which of its records the source no longer holds"
         raise InputError(msg, "name subjects or records")
+    if manifest is not None and manifest.ids != policy.ids:
+        msg = f"what is published has ids = {manifest.ids!r}, and the policy says {policy.ids!r}"
+        raise LedgerError(msg, "name the policy that published it, or run this one first")
     published = set[str]()
     if manifest is not None and manifest.ids != "keep":
         parts = own_ids.of_parts(layout.shelf, (part.sha256 for part in manifest.parts))
