@@ -4,7 +4,6 @@
 """
 
 # No `from __future__ import annotations`: Dagster derives the YAML schema from annotations when the class is made.
-import glob
 import os
 import tomllib
 from collections.abc import Sequence
@@ -126,9 +125,9 @@ def _executor(policy: Path) -> dict[str, str]:
     source = tomllib.loads(policy.read_text(encoding="utf-8")).get("source", "")
     if "://" in source:
         return {}
-    pattern = source.replace(PARTITION, "*")
-    found = glob.glob(str(policy.parent / pattern))  # noqa: PTH207  (as `Files`)
-    sizes = [path.stat().st_size for path in map(Path, found) if path.is_file()]
+    path = policy.parent / source.replace(PARTITION, "*")
+    top = Path(path.anchor)
+    sizes = [file.stat().st_size for file in top.glob(str(path.relative_to(top))) if file.is_file()]
     return {"executor": "in_process"} if sizes and max(sizes) <= SMALL else {}
 
 

@@ -134,7 +134,7 @@ def test_init_guesses_roles_and_how_the_file_is_written(folder):
     roles = {item["role"]: item["column"] for item in found["columns"]}
     assert (roles["id"], roles["person"], roles["text"]) == ("Ticket Nr", "Kunde Größe", "Text der Anfrage")
     assert all(item["why"] for item in found["columns"])
-    assert (found["csv"]["separator"], found["csv"]["quote"]) == (";", '"')
+    assert found["csv"] == {"separator": ";", "encoding": "cp1252", "quote": '"'}
     values = tomllib.loads((folder / "first.txt").read_text())
     assert values["csv"] == found["csv"]
     assert "10^" in (folder / "first.txt").read_text(), "a cap is said as odds per person"
@@ -236,6 +236,11 @@ def test_a_person_is_erased_everywhere(folder, rows):
     message, _ = refused("input", 5, *erase, "--yes")
     assert "the source still holds" in message
     save([row for row in rows if row[1] != person], folder / "tickets.csv")
+    copy = folder / "privacy (copy).toml"
+    copy.write_text((folder / "privacy.toml").read_text())
+    message, _ = refused("policy", 5, *erase, "--yes")
+    assert "publish release 1 to one place" in message
+    copy.unlink()
     version = facts("statement", folder / "privacy.toml")["version"]
     (place,) = facts(*erase, "--dry-run")["places"]
     assert (place["outcome"], place["records"]) == ("removed", count)

@@ -117,6 +117,7 @@ def erase(
             msg, "call `dptext forget POLICY --record ID` for these policies, and move them to another folder"
         )
     tables = _known(policies, list(subjects), list(records))
+    _refuse_copies(tables)
     places = [_look(table) for table in tables]
     plan = Erasure(True, len({*subjects}) + len({*records}), places, _elsewhere(tables, policies))
     if dry_run:
@@ -183,6 +184,17 @@ def _known(policies: list[tuple[Path, Policy]], subjects: list[str], records: li
         msg = f"no ledger of these policies knows {unknown[0]} of {len(subjects)} subjects and {unknown[1]} of "
         raise InputError(f"{msg}{len(records)} records; nothing was changed", "name ids as the table holds them")
     return tables
+
+
+def _refuse_copies(tables: list[_Table]) -> None:
+    """Refuse two policies of one published table, such as a copy that was kept: one of them describes it wrongly."""
+    seen: dict[tuple[str, str, str | None], str] = {}
+    for table in tables:
+        policy = table.policy
+        other = seen.setdefault((policy.sink, policy.release, table.partition), str(table.file))
+        if other != str(table.file):
+            msg = f"{other} and {table.file} publish release {policy.release} to one place; nothing was changed"
+            raise PolicyError(msg, "keep the one that published it, and move the other to another folder")
 
 
 def _partitions(policy: Policy) -> list[str | None]:
