@@ -73,7 +73,7 @@ def test_a_part_holds_the_rows_of_a_shard_without_its_canary_rows(staging, tmp_p
     saved = staging.save(3, ROWS, DRAWS, "inputs", FACTS, keeps=keeps)
     assert_frame_equal(staging.read(saved), ROWS)
     target, again = tmp_path / "part", tmp_path / "again"
-    assert write_part(staging, saved, target, file_format)[0] == 1
+    assert write_part(staging, saved, target, file_format, None)[0] == 1
     writer(ROWS.head(1).drop("__dptext_canary"), file_format)(again.open("wb"))
     assert target.read_bytes() == again.read_bytes()
 
