@@ -86,7 +86,7 @@ def test_a_shard_that_changed_since_it_was_staged_is_not_published(staging, tmp_
     with pytest.raises(InputError, match=r"shard-00003\.parquet has changed"):
         staging.require(saved)
     with pytest.raises(InputError, match="has changed"):
-        write_part(staging, saved, tmp_path / "part", "parquet")
+        write_part(staging, saved, tmp_path / "part", "parquet", None)
     assert not list(tmp_path.glob("*part")), "not even a draft is left"
 
 
