@@ -15,6 +15,8 @@ from dptext_etl.runner.staging_files import Shelf
 
 FILE = "left-out.json"
 NOT_APPLICABLE = "not applicable"
+_WAYS = frozenset({"new", "resumed", "replayed", "changed_released"})
+"""Counts of how released rows came to be: a run that was killed and goes on has others, and the same table."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class LeftOut:
     """What a run says of the version that it published or found published.
 
     Attributes:
-        rows: The row counts of the run's summary.
+        rows: The row counts of the run's summary, but for `_WAYS`.
         idle: Names of gates that had nothing to judge, because they are made for other mechanisms.
     """
 
@@ -34,7 +36,8 @@ def note(shelf: Shelf, manifest: str | None, rows: Mapping[str, int], verdicts: 
     """Write the counts next to the digest of the manifest that they belong to."""
     if manifest is not None:
         idle = [verdict.name for verdict in verdicts if _idle(verdict)]
-        _write(shelf, {"manifest": manifest, "rows": dict(rows), "idle": idle})
+        counts = {name: count for name, count in rows.items() if name not in _WAYS}
+        _write(shelf, {"manifest": manifest, "rows": counts, "idle": idle})
 
 
 def carry(shelf: Shelf, before: str, now: str) -> None:
