@@ -20,7 +20,7 @@ from dptext_etl.arrays import to_numpy
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.ledger import Charge, Ledger, Outcome, Scope
-from dptext_etl.ledger.storage.store import there_is
+from dptext_etl.ledger.storage.store import MissingLedgerError, there_is
 from dptext_etl.policy import Policy
 from dptext_etl.runner.balances import Forecast
 from dptext_etl.runner.progress import Meter
@@ -41,7 +41,12 @@ def ledger_of(policy: Policy) -> Iterator[Ledger | None]:
     if not there_is(policy.ledger.url):
         yield None
         return
-    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+    try:
+        ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True)
+    except MissingLedgerError:  # making it was cut off before it held a charge; a run finishes it
+        yield None
+        return
+    with ledger:
         yield ledger
 
 

@@ -130,7 +130,7 @@ def test_the_commands_build_show_and_calibrate(table: Path, tmp_path: Path) -> N
     shown = CliRunner().invoke(app, ["corpus", "show", str(out), "--json"])
     assert json.loads(shown.stdout) == facts
     asked = ["corpus", "calibrate", str(out)]
-    assert CliRunner().invoke(app, asked).exit_code == 5
+    assert CliRunner().invoke(app, asked).exit_code == 2
     again = CliRunner().invoke(app, [*asked, str(table), "--label", "label", "--json"])
     assert again.exit_code == 0, again.output
     told = json.loads(again.stdout)

@@ -43,10 +43,10 @@ def test_every_query_asks_for_metrics_and_labels_that_exist():
             assert set(re.findall(r"(\w+)=", selected)) <= LABELS[base]
 
 
-def test_the_dashboard_shows_every_metric_but_words():
+def test_the_dashboard_shows_every_metric_but_draws():
     shown = {name for query in QUERIES for name, _ in asked(query)}
     missing = {name for name in METRICS if not any(item.startswith(name.replace(".", "_")) for item in shown)}
-    assert missing == {"dptext.words"}
+    assert missing == {"dptext.draws"}
 
 
 def test_the_dashboard_has_the_shape_that_grafana_imports():

@@ -135,7 +135,7 @@ def test_two_attempts_at_a_part_do_not_meet(job):
     folder = job.folder / "drafts"
     folder.mkdir()
     markers = type("Markers", (), {"stopped": False, "done": lambda *_: None})()
-    order = PartTaskConfig(staged.layout.inside, folder, "parquet", markers)
+    order = PartTaskConfig(staged.layout.inside, folder, "parquet", None, markers)
     packs = [pack for _ in range(2) for pack in draft(order, 0, staged.shards[0])]
     assert len({pack.name for pack in packs}) == 2
     assert [json.loads(pack.cells)[1] for pack in packs] == [sha256(folder / pack.name) for pack in packs]

@@ -11,6 +11,11 @@ from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.shard.done import Done
+
+
+def done(record):
+    return Done(**read(record))
 
 
 class Bench:
@@ -81,7 +86,7 @@ def drifting(monkeypatch):
 
 def test_two_attempts_one_after_the_other_release_the_first_bytes(job, drifting):
     bench = Bench(job)
-    first, second = (read(next(bench.attempt())) for _ in range(2))
+    first, second = (done(next(bench.attempt())) for _ in range(2))
     assert first.shard == second.shard
     assert (first.outcomes["RESERVED"], second.outcomes["COMMITTED"]) == (240, 240)
     assert len(drifting) == 2  # two columns, computed once
@@ -99,9 +104,9 @@ def test_an_attempt_that_was_overtaken_gives_way(job, drifting, step):
     def checkpoint(name):
         if name == step and not overtaken:
             overtaken.append(None)
-            overtaken.append(read(next(bench.attempt())))
+            overtaken.append(done(next(bench.attempt())))
 
-    slow = read(next(records(replace(bench.order, checkpoint=checkpoint), iter(bench.batches))))
+    slow = done(next(records(replace(bench.order, checkpoint=checkpoint), iter(bench.batches))))
     fast = overtaken[1]
     assert slow.shard == fast.shard
     with job.ledger() as ledger:
@@ -123,7 +128,7 @@ def test_an_attempt_that_died_between_two_columns_is_finished_by_the_next(job, d
         next(records(replace(bench.order, checkpoint=checkpoint), iter(bench.batches)))
     with job.ledger() as ledger:
         assert sorted(row["committed"] for row in ledger.show()) == [0, 240]
-    assert read(next(bench.attempt())).outcomes["PENDING"] == 240
+    assert done(next(bench.attempt())).outcomes["PENDING"] == 240
     assert len(drifting) == 2
     with job.ledger() as ledger:
         assert [row["committed"] for row in ledger.show()] == [240, 240]
@@ -131,13 +136,13 @@ def test_an_attempt_that_died_between_two_columns_is_finished_by_the_next(job, d
 
 def test_what_was_staged_and_then_changed_is_not_taken_up(job, drifting):
     bench = Bench(job)
-    read(next(bench.attempt()))
+    done(next(bench.attempt()))
     shelf = bench.order.staging.shelf()
     (path,) = shelf.found("shard-*.parquet")
     shelf.here(path).write_bytes(path.read_bytes()[:-1])
     shelf.put(path)
     with pytest.raises(LedgerError, match="gave other bytes"):
-        read(next(bench.attempt()))
+        done(next(bench.attempt()))
 
 
 def test_a_task_that_outlived_its_run_stops(job, drifting):
@@ -149,7 +154,7 @@ def test_a_task_that_outlived_its_run_stops(job, drifting):
     assert not drifting
     bench.order.markers.remove()
     with pytest.raises(Exception, match="cannot use the staging folder"):
-        read(next(bench.attempt()))
+        done(next(bench.attempt()))
 
 
 def test_only_names_and_references_travel(job, sentinel):

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Self
 
-from dptext_etl.errors import KeyReferenceError, LedgerError
+from dptext_etl.errors import KeyReferenceError
 from dptext_etl.ledger import idkey
 from dptext_etl.ledger.idkey import IdKey
 from dptext_etl.ledger.operations.forms import Forms
@@ -17,7 +17,7 @@ from dptext_etl.ledger.storage.cache import PartCache
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.records import Records
 from dptext_etl.ledger.storage.segments import Segments
-from dptext_etl.ledger.storage.store import Store
+from dptext_etl.ledger.storage.store import MissingLedgerError, Store
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Book:
         """Open the ledger in a store."""
         found = store.row("select value from meta where name='ledger_id'")
         if found is None:
-            raise LedgerError(f"{store.name} is an unfinished ledger", "delete the file: it holds no charge")
+            raise MissingLedgerError(f"{store.name} is an unfinished ledger", "delete the file: it holds no charge")
         cache = PartCache()
         journal = Journal(store, found[0], secrets.token_hex(4))
         segments = Segments(store)

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -206,3 +206,14 @@ _MEANINGS = {
     sqlite3.SQLITE_NOTADB: ("is no ledger", "name a ledger, or a file that does not exist"),
     sqlite3.SQLITE_CORRUPT: ("is damaged", "restore it from a copy; its datasets are frozen until then"),
 }
+
+
+def there_is(path: Path) -> bool:
+    """Return whether a file holds a ledger, or what opening it refuses; a full disk leaves empty files."""
+    if not path.is_file():
+        return False
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as found:
+            return bool(found.execute("select count(*) from sqlite_schema").fetchone()[0])
+    except sqlite3.Error:
+        return True

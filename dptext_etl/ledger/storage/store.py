@@ -245,7 +245,9 @@ def there_is(url: str) -> bool:
         from dptext_etl.ledger.storage import postgres
 
         return postgres.there_is(url)
-    return location(url).is_file()
+    from dptext_etl.ledger.storage import sqlite
+
+    return sqlite.there_is(location(url))
 
 
 def require_writable(url: str) -> None:

@@ -21,7 +21,10 @@ STYLE = """
 th { font-weight: 500; width: 38% } td { overflow-wrap: anywhere } pre { overflow-x: auto; font-size: .85rem }
 .sign { display: grid; grid-template-columns: 2fr 2fr 1fr; gap: 2rem; margin-top: 4rem }
 .sign span { border-top: 1px solid var(--ink); padding-top: .3rem }
-@page { size: A4; margin: 20mm 18mm; @bottom-right { content: counter(page) " / " counter(pages); font: 8pt serif } }
+@page {
+  size: 210mm 297mm; margin: 20mm 18mm;
+  @bottom-right { content: counter(page) " / " counter(pages); font: 8pt serif }
+}
 @media print {
   :root { color-scheme: light; --ink: #000; --paper: #fff; --line: #999; --soft: #000 }
   body { font: 9.5pt/1.4 Georgia, "Times New Roman", serif; padding: 0 }
