@@ -210,7 +210,7 @@ def same_refusal(job, entries, kind, around=nullcontext):
         with pytest.raises(kind) as caught:
             job.run(**entries)
     error = caught.value
-    assert said == (error.code, error.exit_code, error.message, error.hint)
+    assert said == (error.code, error.exit_code, error.message, error.hint, error.fields)
     assert head(job) == before, "the ledger is as it was"
     return error
 

@@ -288,7 +288,7 @@ def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, tm
     config = SimpleNamespace(markers=markers, names=(), most=1, step=1, phase="release", staging=folder, memory=folder)
     (said,) = tasks.records(config, iter(()))
     if isinstance(error, LockedLedgerError):
-        assert (tasks.read(said).rows, markers.rows, markers.stopped) == (7, [7], False)
+        assert (tasks.read(said)["rows"], markers.rows, markers.stopped) == (7, [7], False)
     else:
         assert (json.loads(said)["refused"][:2], len(tried), markers.stopped) == (["LedgerError", "revoked"], 1, True)
 
