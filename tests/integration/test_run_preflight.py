@@ -199,7 +199,7 @@ def foretold(job, **entries):
     try:
         found = plan(job.policy(**entries)).refusal
     except DPTextError as error:
-        return error.code, error.exit_code, error.message, error.hint
+        return error.code, error.exit_code, error.message, error.hint, error.fields
     return found and tuple(found.values())
 
 

@@ -124,7 +124,7 @@ ERASURE = [
     (
         "`forget` of someone who is not there",
         "a typing error in the id",
-        "exit code 8",
+        "exit code 8; with `--everywhere` an error",
         "integration/test_run_forgotten.py::test_people_who_are_not_there_are_said_and_exit_with_8",
     ),
     (
