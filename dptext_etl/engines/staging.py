@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,9 @@ from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local.engine import LocalEngine
 from dptext_etl.errors import LedgerError, bare
 from dptext_etl.ledger import Ledger, Outcome
+from dptext_etl.ledger.storage.store import MissingLedgerError, there_is
 from dptext_etl.policy import Policy, PolicyLike, resolve
+from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.preflight import foresee, require_places
 from dptext_etl.runner.progress import Listener, Meter
@@ -55,6 +57,7 @@ def staged(
                 prepared.result()
                 plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)
                 staging.no_changes()
+                _require_head(attempt)
                 look = partial(engine.look, attempt, source, plans, staging, Meter("look", source.wanted, None))
                 stale = foresee(attempt, source, look, partial(set_published_aside, staging, attempt.layout, policy))
                 checkpoint("foreseen")
@@ -95,6 +98,14 @@ def stage(
     attempt = Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap)
     with staged(attempt, engine or LocalEngine(), progress, checkpoint) as (found, _):
         return found
+
+
+def _require_head(attempt: Attempt) -> None:
+    """Freeze a ledger that lost events, before any other refusal hides it."""
+    spec = attempt.policy.ledger
+    if there_is(spec.url):
+        with suppress(MissingLedgerError), Ledger.open(spec.url, spec.id_key, create=False) as ledger:
+            require_same_ledger(ledger, attempt.layout, attempt.policy)
 
 
 def _open(policy: Policy, until: ExitStack) -> Ledger:
