@@ -106,7 +106,7 @@ class Outlook:
         self._unkept = self._drawn = self._words = 0
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Take the next rows, without canary rows."""
+        """Take the next rows, without canary rows. The ledger is read first: a call that it refused can be repeated."""
         charged = charge(frame, self._columns, self._policy)
         worst = np.zeros((len(self.forecast.components), frame.height), np.int64)
         asked = worst.copy()

@@ -65,11 +65,7 @@ def columns_of(attempt: Attempt, ledger: Ledger | None, source: Examined[Any]) -
     if ledger is None:
         if policy.ledger.id_key is not None:
             resolve_id_key(policy.ledger.id_key)
-        columns = attempt.columns
-        refs = [
-            ReleaseRef(NEW, item.dataset, item.column or "", item.release, item.mechanism.cfg()) for item in columns
-        ]
-        return _columns(attempt, refs)
+        return _columns(attempt, [_unpinned(item) for item in attempt.columns])
     refs = [register(ledger, policy, item, source.table.id_type, pin=False) for item in attempt.columns]
     names = [item.name for item in policy.columns]
     ledger.require_forms(scope, names, forms_of(source.table.schema, policy))

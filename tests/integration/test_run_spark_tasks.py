@@ -1,6 +1,7 @@
 """Tasks of a run on Spark, one by one: attempts that meet, die, or outlive their run."""
 
 import json
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -8,8 +9,8 @@ import pytest
 from dptext_etl import Policy
 from dptext_etl.engines.spark.tasks import TaskConfig, read, records, written
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy
-from dptext_etl.errors import LedgerError
-from dptext_etl.ledger import Ledger
+from dptext_etl.errors import LedgerError, LockedLedgerError
+from dptext_etl.ledger import Ledger, retrying
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.done import Done
 
@@ -96,8 +97,6 @@ def test_two_attempts_one_after_the_other_release_the_first_bytes(job, drifting)
 @pytest.mark.parametrize("step", ["computed", "staged", "committed"])
 def test_an_attempt_that_was_overtaken_gives_way(job, drifting, step):
     """Speculation: while one attempt is between two steps, another one does all of it."""
-    from dataclasses import replace
-
     bench = Bench(job)
     overtaken = []
 
@@ -116,8 +115,6 @@ def test_an_attempt_that_was_overtaken_gives_way(job, drifting, step):
 
 
 def test_an_attempt_that_died_between_two_columns_is_finished_by_the_next(job, drifting):
-    from dataclasses import replace
-
     bench = Bench(job)
 
     def checkpoint(name):
@@ -168,3 +165,24 @@ def test_only_names_and_references_travel(job, sentinel):
     sent = bench.policy.model_copy(update={"storage_options": {}})
     assert Policy.parse(json.loads(bench.order.policy)) == sent
     assert "not-to-be-printed" not in repr(bench.order)
+
+
+@pytest.mark.parametrize("step", ["open", "foretell"])
+def test_a_look_waits_for_a_ledger_that_is_busy(job, monkeypatch, step):
+    bench = Bench(job)
+    looking = replace(bench.order, phase="look")
+    looking.markers.create()
+    expected = read(next(records(looking, iter(bench.batches))))
+    tried, real = [], getattr(Ledger, step)
+
+    def busy(*given, **options):
+        tried.append(1)
+        if len(tried) <= 3:
+            raise LockedLedgerError("locked")
+        return real(*given, **options)
+
+    monkeypatch.setattr(retrying, "PAUSE", 0)
+    monkeypatch.setattr(Ledger, step, busy)
+    assert read(next(records(looking, iter(bench.batches)))) == expected
+    assert expected["answers"] == {"RESERVED": 240}
+    assert len(tried) > 3

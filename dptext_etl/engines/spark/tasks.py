@@ -168,17 +168,22 @@ def _look(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[For
         for number, planted in pieces(batches, config.names, config.most, config.step):
             if outlook is None:
                 config.markers.require()
-                policy, columns = policies(config.policy, config.columns)
-                staging = Staging(held.enter_context(config.staging.opened()), tag=secrets.token_hex(8))
-                ledger = held.enter_context(ledger_of(policy))
-                made = [Column(item, config.refs[item.column or ""], item.release_key()) for item in columns]
-                outlook = Outlook(policy, made, ledger, staging.changed)
+                outlook = patient(partial(_outlook, config, held), lambda: config.markers.stopped)
             if config.markers.stopped:
                 return
-            outlook.add(planted.filter(~pl.col(CANARY)).drop(CANARY))
+            own = planted.filter(~pl.col(CANARY)).drop(CANARY)
+            patient(partial(outlook.add, own), lambda: config.markers.stopped)
             config.markers.done(number, planted.height)
         if outlook is not None:
             yield outlook.found()
+
+
+def _outlook(config: TaskConfig, held: ExitStack) -> Outlook:
+    policy, columns = policies(config.policy, config.columns)
+    staging = Staging(held.enter_context(config.staging.opened()), tag=secrets.token_hex(8))
+    ledger = held.enter_context(ledger_of(policy))
+    made = [Column(item, config.refs[item.column or ""], item.release_key()) for item in columns]
+    return Outlook(policy, made, ledger, staging.changed)
 
 
 def _shards(config: TaskConfig, shelf: Shelf, memory: Shelf) -> Shards:
