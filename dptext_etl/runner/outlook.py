@@ -144,9 +144,9 @@ class Outlook:
             return np.full(rows, Outcome.RESERVED), fresh, fresh[0], _units(charged), used
         own = self._policy.on_null_subject == "own"
         ready = self._ledger.make_ready(self._policy.unit, charged.ids, charged.subjects, charged.charges, own=own)
-        told = self._ledger.foretell(Scope.of(self._policy), ready, again=self._again)
-        used = told.used if len(told.used) else self._used_without_cap(charged)
-        return told.outcome, told.charged, told.kept, told.units, used
+        expected = self._ledger.foretell(Scope.of(self._policy), ready, again=self._again)
+        used = expected.used if len(expected.used) else self._used_without_cap(charged)
+        return expected.outcome, expected.charged, expected.kept, expected.units, used
 
     def _used_without_cap(self, charged: Charged) -> npt.NDArray[np.int64]:
         """Return what units have used in a scope that has no cap yet: a first cap counts it."""

@@ -79,9 +79,9 @@ def demo(
     if as_json:
         terminal.emit(facts)
     else:
-        from dptext_etl.cli.demo.story import tell
+        from dptext_etl.cli.demo.story import show
 
-        tell(facts)
+        show(facts)
 
 
 def _release(place: DemoFolder, engine: str, three_forms: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from dptext_etl.cli.render import terminal
 
 
-def tell(facts: Mapping[str, Any]) -> None:
+def show(facts: Mapping[str, Any]) -> None:
     """Print the report: rows, spend, budget, gates, the bug that was stopped, and the paths of the files."""
     forms = facts["three_forms"]
     terminal.say(
