@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -52,6 +53,25 @@ def test_docstring_examples_run(name, tmp_path, monkeypatch):
         raise
     failed, _ = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     assert failed == 0
+
+
+def public():
+    """Every name of `docs/api.md`, and the public methods of its classes, by dotted name."""
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    for package, name in re.findall(r"^### ([\w.]+)\.(\w+)$", page, re.MULTILINE):
+        value = getattr(importlib.import_module(package), name)
+        yield f"{package}.{name}", value
+        methods = vars(value).items() if isinstance(value, type) else ()
+        for key, method in methods:
+            if isinstance(method, FunctionType) and not key.startswith("_"):
+                yield f"{package}.{name}.{key}", method
+
+
+def test_the_public_api_is_documented():
+    pytest.importorskip("dptext_etl_eval")
+    pytest.importorskip("pyspark")
+    pytest.importorskip("dagster")
+    assert [name for name, value in public() if not value.__doc__] == []
 
 
 @pytest.fixture(scope="module")
