@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import NamedTuple
 
 from dptext_etl.artifacts import Artifact, store
 
+SOURCE = Path(__file__).parent.parent / "data" / "everyday"
 _TOKEN = re.compile(r"[(|)]|\{\w+\}|[^(|){}]+")
 _LIST = re.compile(r"(\w+) = (.*)")
 _ARTICLE = re.compile(r"\b([Aa])n? (?=(['\"]?)(\w+))")
@@ -183,35 +185,7 @@ _SPOKEN = {
     "until": "till",
     "television": "TV",
 }
-_AMERICAN = {
-    "theatre": "theater",
-    "cinema": "movie theater",
-    "neighbour": "neighbor",
-    "neighbourhood": "neighborhood",
-    "colour": "color",
-    "favourite": "favorite",
-    "flavour": "flavor",
-    "centre": "center",
-    "grey": "gray",
-    "programme": "program",
-    "cheque": "check",
-    "autumn": "fall",
-    "tyre": "tire",
-    "petrol": "gas",
-    "harbour": "harbor",
-    "rubbish": "garbage",
-    "cosy": "cozy",
-    "organised": "organized",
-    "recognise": "recognize",
-    "licence": "license",
-    "marvellous": "marvelous",
-    "holiday": "vacation",
-    "film": "movie",
-    "mould": "mold",
-    "mobile": "cell phone",
-}
-
-
+_AMERICAN: dict[str, str] = tomllib.loads((SOURCE / "american.toml").read_text("ascii"))
 _LOWER = {word.lower(): new for word, new in (_SPOKEN | _AMERICAN).items()}
 
 
@@ -244,7 +218,6 @@ SIZE = 30_000
 LICENCE = "Apache-2.0"
 PROVENANCE = "written for dptext_etl: templates and word lists in dptext_etl/data/everyday"
 SHORTEST, LONGEST = 5, 25
-SOURCE = Path(__file__).parent.parent / "data" / "everyday"
 _ENDS = {kind: "?" if kind == "question" else "." for kind in KINDS}
 _TWICE = re.compile(r"\b(\w+) \1\b", re.IGNORECASE)
 _TRIES = 200  # per sentence that is wanted

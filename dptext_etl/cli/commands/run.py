@@ -36,26 +36,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 KEYS = (
-    "dataset",
-    "release",
-    "partition",
-    "version",
-    "changed",
-    "rows",
-    "draws",
-    "seconds",
-    "draws_per_second",
-    "spend",
-    "remaining",
-    "gates",
-    "reports",
-    "published",
-    "published_rows",
-    "manifest",
-    "staging",
-    "notes",
-    "profile",
-)
+    "dataset", "release", "partition", "version", "changed", "rows", "draws", "seconds", "draws_per_second", "spend",
+    "remaining", "gates", "reports", "published", "published_rows", "manifest", "staging", "notes", "profile",
+)  # fmt: skip
 _PHASES = {
     "ids": "reading",
     "reserve": "reserving",
