@@ -104,7 +104,6 @@ def build(sources: Sequence[Source], out: Path, options: Options, progress: Prog
 def _encoder(
     texts: Sequence[str], options: Options, progress: Progress
 ) -> tuple[WordEncoder | SentenceModel, dict[str, Any]]:
-    """Learn or load the encoder; return it with facts about it."""
     if options.model is not None:
         progress("encoding the texts with the model")
         return SentenceModel(options.model), {"name": options.model}
@@ -195,7 +194,6 @@ def card_facts(corpus: Corpus) -> dict[str, Any]:
 
 
 def _write_card(corpus: Corpus, folder: Path) -> None:
-    """Write the card for people into the corpus's folder."""
     facts = card_facts(corpus)
     encoder, build = facts["encoder"], facts["build"]
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in build.get("dropped", {}).items()) or "none"

@@ -110,8 +110,6 @@ def nearest(scores: npt.NDArray[Any], d: int) -> Integers:
 
 
 class SentenceModel:
-    """A model of sentence-transformers."""
-
     def __init__(self, name: str, batch: int = 1) -> None:
         try:
             from sentence_transformers import SentenceTransformer

@@ -43,8 +43,6 @@ _ASKED = re.compile("(can|could|would|will) you", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Slot:
-    """One entry of the list of this name."""
-
     name: str
 
 
@@ -53,8 +51,6 @@ Phrase = tuple["str | Slot | Choice", ...]
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several phrases."""
-
     phrases: tuple[Phrase, ...]
 
 
@@ -224,8 +220,6 @@ _TRIES = 200  # per sentence that is wanted
 
 
 class Sentence(NamedTuple):
-    """A sentence with the domain and the kind that it was written for."""
-
     text: str
     domain: str
     kind: str

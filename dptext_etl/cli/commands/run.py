@@ -199,7 +199,6 @@ def _run_on_spark(policy: Policy, *, partition: str | None, **options: Any) -> R
 
 
 def show(summary: Mapping[str, Any]) -> None:
-    """Print a run's summary for people."""
     terminal.pairs(
         {
             "dataset": summary["dataset"],
@@ -239,7 +238,6 @@ def _report_verdict(report: Mapping[str, Any]) -> str:
 
 
 def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
-    """Print verdicts, one per line."""
     rows = [(gate["name"], "passed" if gate["passed"] else terminal.FAILED, gate["message"]) for gate in gates]
     terminal.table(("gate", "", "what it saw"), rows)
 

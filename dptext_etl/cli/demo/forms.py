@@ -183,7 +183,6 @@ class _Comparison:
         return self.of(table["request"].to_list(), table["topic"].to_list())
 
     def of_answers(self, answers: Sequence[str] | npt.NDArray[np.str_]) -> float:
-        """Return the F1 of answers, one per text."""
         given = np.array(answers)
         scores = []
         for topic in requests.TOPICS:

@@ -28,8 +28,6 @@ TOPICS: dict[str, list[str]] = PARTS["topics"]
 
 
 def text(number: int) -> str:
-    """Return one request."""
-
     def part(name: str, place: int) -> str:
         return PARTS[name][place % len(PARTS[name])]
 
@@ -47,12 +45,10 @@ def text(number: int) -> str:
 
 
 def topic(number: int) -> str:
-    """Return the topic of one request."""
     return list(TOPICS)[PARTS["often"][number % len(PARTS["often"])]]
 
 
 def labeled(number: int) -> tuple[str, str]:
-    """Return the topic and the text of one request."""
     return topic(number), text(number)
 
 
@@ -86,7 +82,6 @@ def month(name: str) -> list[dict[str, Any]]:
 
 
 def write(folder: Path) -> None:
-    """Write all requests, and those of each month, as Parquet files."""
     import polars as pl
 
     (folder / "months").mkdir(parents=True, exist_ok=True)

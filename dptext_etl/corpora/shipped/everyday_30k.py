@@ -66,7 +66,6 @@ def description() -> dict[str, Any]:
 
 
 def build(path: Path) -> None:
-    """Write the corpus."""
     texts = everyday_texts()
     write(path, texts, description(), encoder=encoder_of(texts, load_file(DIRECTIONS)["directions"]))
 
