@@ -23,7 +23,7 @@ from dptext_etl.runner.balances import is_infinite
 from dptext_etl.runner.claims import claims
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.outlook import Outlook, ledger_of, look
-from dptext_etl.runner.person import DELTA, INSTALL, installed, least_epsilon
+from dptext_etl.runner.person import DELTA, INSTALL, composable, installed, least_epsilon
 from dptext_etl.runner.preflight import (
     columns_of,
     left_out,
@@ -319,7 +319,7 @@ def _notes(policy: Policy, held: int) -> list[str]:
     notes = []
     if held:
         notes.append(f"the release holds {held} of these records already: the same texts again cost nothing")
-    if not installed() and all(item.mechanism.draws(1) is not None for item in policy.column_policies()):
+    if not installed() and all(composable(item.mechanism, 1) is not None for item in policy.column_policies()):
         notes.append(INSTALL)
     if policy.cap is None:
         notes.append("the policy sets no cap: what a unit can lose over several releases is not bounded")
