@@ -104,7 +104,7 @@ def _read(attacks: Sequence[Measured]) -> Iterator[str]:
         if recovered.value is not None and len(measured.scores) > 1:
             yield (
                 f"An attacker who knows the mechanism but not the key reads {recovered.value:.0%} of the words by "
-                f"weighing its odds with a small language model; {measured.scores[1].value:.0%} are correct as released."
+                f"weighing its odds with a small language model; {measured.scores[1].value:.0%} are correct as is."
             )
 
 
