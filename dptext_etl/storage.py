@@ -8,7 +8,6 @@ copies, which no one else sees. Objects that several writers may replace are wri
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -16,13 +15,13 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import quote, unquote
 
 from dptext_etl import files, object_stores
 from dptext_etl.errors import InputError, seam
 from dptext_etl.lease import NAME as LEASE
-from dptext_etl.lease import Lease, kept_alive
+from dptext_etl.lease import Lease
 
 _HINT = (
     "is the object store reachable, and may these credentials do it? Run the same policy again: it goes on from here"
@@ -31,13 +30,6 @@ _FOLDER_HINT = "is the folder there, and may you read and write it?"
 _GROUPED = re.compile(r"(shard|quarantine|changed|kept|draft)-(\d{5,})?")
 
 Result = TypeVar("Result")
-
-
-class Versioned(NamedTuple):
-    """The bytes of an object, and the tag that identifies this state of it."""
-
-    content: bytes
-    etag: str
 
 
 @dataclass(unsafe_hash=True)
@@ -131,7 +123,7 @@ class Storage:
 
     @contextmanager
     def _leased(self, what: str) -> Iterator[None]:
-        with Lease(self, what) as lease, kept_alive(lease):
+        with Lease(self, what).held() as lease:
             self._lease = lease
             try:
                 yield
@@ -195,16 +187,16 @@ class Storage:
         """Return the bytes of a file, or None if there is none."""
         if self.remote:
             found = self.read_versioned(name)
-            return None if found is None else found.content
+            return None if found is None else found[0]
         with seam(f"reading {name}", InputError, _FOLDER_HINT):
             return _unless_missing((self.folder / name).read_bytes)
 
-    def read_versioned(self, name: str) -> Versioned | None:
-        """Return an object with the tag that `replace_object` takes, or None if there is none."""
+    def read_versioned(self, name: str) -> tuple[bytes, str] | None:
+        """Return an object and the tag that `replace_object` takes, or None if there is none."""
 
-        def read(obstore: Any, client: Any) -> Versioned:
+        def read(obstore: Any, client: Any) -> tuple[bytes, str]:
             found = obstore.get(client, self._key(name))
-            return Versioned(bytes(found.bytes()), str(found.meta["e_tag"]))
+            return bytes(found.bytes()), str(found.meta["e_tag"])
 
         return self._ask("reading an object", read)
 
@@ -214,9 +206,7 @@ class Storage:
         return None if found is None else str(found["e_tag"] or f"{found['last_modified']} {found['size']}")
 
     def tail(self, name: str, most: int) -> bytes | None:
-        """Return the last bytes of a file, or None if there is none."""
-        if not self.remote:
-            return _unless_missing(lambda: _tail(self.folder / name, most))
+        """Return the last bytes of an object, or None if there is none."""
 
         def tail(obstore: Any, client: Any) -> bytes:
             size = int(obstore.head(client, self._key(name))["size"])
@@ -272,14 +262,13 @@ class Storage:
         """Write an object if it is still in the state of `etag` (None: there is none), and return its new tag."""
 
         def put(obstore: Any, client: Any) -> None:
-            refused = (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError)
-            with suppress(*refused):
+            with suppress(obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
                 obstore.put(client, self._key(name), content, mode="create" if etag is None else {"e_tag": etag})
 
         self._ask(f"writing the object {name}", put)
         # what was refused may be ours all the same: of an attempt whose answer was lost
         found = self.read_versioned(name)
-        return found.etag if found is not None and found.content == content else None
+        return found[1] if found is not None and found[0] == content else None
 
     def copy(self, name: str, new: str) -> None:
         """Give a file a second name that outlives the first, if there is such a file and the name is free."""
@@ -356,9 +345,3 @@ def _unless_missing(read: Callable[[], Result]) -> Result | None:
         return read()
     except FileNotFoundError:
         return None
-
-
-def _tail(path: Path, most: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(max(file.seek(0, os.SEEK_END) - most, 0))
-        return file.read()

@@ -28,7 +28,6 @@ from dptext_etl.runner.publish import own_ids, versions
 from dptext_etl.runner.publish.manifest import Manifest, published_manifest, require_whole, scan
 from dptext_etl.runner.publish.own_ids import Hidden
 from dptext_etl.runner.publish.parts import Writer
-from dptext_etl.runner.publish.publication import name_of
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.arranging import in_pinned_order
@@ -294,7 +293,7 @@ def _without(  # noqa: PLR0917
         now = replace(before, version=writer.version, parts=parts)
         place = "" if now.partition is None else f"{now.partition}/"
         checkpoint("parts written")
-        ledger.retire(refs, place, name_of(now), now.digest, now.rows)
+        ledger.retire(refs, place, now.name, now.digest, now.rows)
         checkpoint("recorded")
         writer.finish(hold)
     now.write(layout, before)

@@ -17,14 +17,17 @@ from typing import Any, Self
 import polars as pl
 
 from dptext_etl import files
+from dptext_etl.checks import Verdict
 from dptext_etl.checks.sink import MANIFEST
 from dptext_etl.errors import InputError, PolicyError, seam
-from dptext_etl.policy import Policy
 from dptext_etl.runner.claims import claims
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.shard.records import ColumnHardware
+from dptext_etl.runner.publish.own_ids import Hidden
+from dptext_etl.runner.shard.records import ColumnHardware, merge_hardware
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.table import READ_HINT, Files
-from dptext_etl.storage import Storage
+from dptext_etl.runner.staged import StagedRun
+from dptext_etl.unlinked import COUNT
 
 FORMAT = "dptext-release/1"
 
@@ -106,65 +109,49 @@ class Manifest:
         facts.pop("rows")
         return cls(**{**facts, "parts": tuple(Part(**part) for part in facts["parts"])})
 
+    @property
+    def name(self) -> str:
+        """Its name in the ledger: unique over partitions and sinks, the same when a killed run goes on."""
+        where = "" if self.partition is None else f"{self.partition}/"
+        return f"{where}v{self.version}-{self.digest[:12]}"
+
     @classmethod
     def read(cls, layout: Layout) -> Self | None:
         """Return the manifest of a sink, or None if nothing was published there."""
-        with seam(
-            "reading the manifest of the sink",
-            InputError,
-            f"the {MANIFEST} of the sink must be one that dptext wrote, and readable",
-        ):
+        hint = f"the {MANIFEST} of the sink must be one that dptext wrote, and readable"
+        with seam("reading the manifest of the sink", InputError, hint):
+            if layout.remote_sink:
+                content = layout.published.read(MANIFEST)
+                return None if content is None else cls.parse(content.decode("ascii"))
             try:
-                text = _fetched(layout)
+                return cls.parse(layout.local.read_manifest().decode("ascii"))
             except FileNotFoundError:
                 return None
-            return cls.parse(text)
 
     def write(self, layout: Layout, before: Manifest | None) -> None:
-        """Replace the manifest of a sink in one step. Readers see the old one or the new one."""
-        if layout.remote_sink:
-            self._swap(layout.published, before)
+        """Replace the manifest of a sink in one step; a store must still hold the one that the run began with."""
+        content = self.text().encode()
+        if not layout.remote_sink:
+            files.write(Path(layout.manifest), content, mode=files.PUBLIC_FILE, action="writing the manifest")
             return
-        path, content = Path(layout.manifest), self.text().encode()
-        files.write(path, content, mode=files.PUBLIC_FILE, action="writing the manifest")
-
-    def _swap(self, store: Storage, before: Manifest | None) -> None:
-        """Write the manifest to a store if it holds the one that the run began with, and look at what it holds then."""
-        content, found = self.text().encode(), store.read_versioned(MANIFEST)
+        now, etag = layout.published.read_versioned(MANIFEST) or (None, None)
         begun = None if before is None else before.digest
-        there = None if found is None else _digest(found.content)
-        if there != begun or store.replace_object(MANIFEST, content, None if found is None else found.etag) is None:
+        there = None if now is None else hashlib.sha256(now).hexdigest()
+        if there != begun or layout.published.replace_object(MANIFEST, content, etag) is None:
             raise PolicyError("another run has published to this sink meanwhile", "run the same policy again")
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _fetched(layout: Layout) -> str:
-    if not layout.remote_sink:
-        return layout.local.read_manifest().decode("ascii")
-    content = layout.published.read(MANIFEST)
-    if content is None:
-        raise FileNotFoundError(MANIFEST)
-    return content.decode("ascii")
-
-
 def draft(
-    policy: Policy,
-    layout: Layout,
-    schema: pl.Schema,
-    *,
-    gates: list[str],
-    parts: tuple[Part, ...],
-    version: int,
-    computed: ColumnHardware,
-    source: dict[str, str] | None = None,
+    staged: StagedRun, verdicts: Iterable[Verdict], parts: tuple[Part, ...], version: int, older: ColumnHardware
 ) -> Manifest:
-    """Put together the manifest of a version."""
-    names = {name: str(dtype) for name, dtype in schema.items()}
-    places = {name: {"computed": found} for name, found in computed.items()}
-    columns = [{**claim, **places.get(claim["name"], {})} for claim in claims(policy)]
+    """Put together the manifest of a version of a staged run; models of kept parts computed on `older`."""
+    policy, layout = staged.policy, staged.layout
+    schema, hidden = Staging(layout.staging).schema(staged.shards[0]), Hidden.of(policy)
+    if policy.unlinked is not None:
+        names = policy.unlinked.columns(policy.columns[0].name)
+        schema = pl.Schema({name: pl.Int64() if name == COUNT else pl.String() for name in names})
+    schema = schema if hidden is None else hidden.schema(schema)
+    computed = {name: {"computed": found} for name, found in merge_hardware([older, staged.computed]).items()}
     return Manifest(
         policy.dataset,
         policy.release,
@@ -172,13 +159,24 @@ def draft(
         version,
         layout.sink_format,
         policy.id if policy.unlinked is None and policy.ids != "drop" else None,
-        names,
-        columns,
-        gates,
+        {name: str(dtype) for name, dtype in schema.items()},
+        [{**claim, **computed.get(claim["name"], {})} for claim in claims(policy)],
+        [verdict.name for verdict in verdicts],
         parts,
-        source,
+        staged.origin,
         policy.ids,
     )
+
+
+def same_content(before: Manifest, now: Manifest) -> bool:
+    """Return whether readers would see the same bytes with the same description."""
+
+    def content(manifest: Manifest) -> dict[str, object]:
+        parts = [(part.rows, part.sha256) for part in manifest.parts]
+        schema = [*manifest.schema.items()]  # in order
+        return {**asdict(manifest), "version": None, "source": None, "schema": schema, "parts": parts}
+
+    return content(before) == content(now)
 
 
 def published_manifest(layout: Layout, *, verify: bool = False) -> Manifest:

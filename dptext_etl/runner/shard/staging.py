@@ -154,6 +154,8 @@ class Staging:
 
     def _schema(self, name: str) -> pl.Schema:
         """Read columns and types from the end of a Parquet file."""
+        if not self.storage.remote:
+            return pl.Schema(pl.read_parquet_schema(self.folder / name))
         tail = self.storage.tail(name, _TAIL)
         if tail is not None and len(tail) >= 8 and (size := int.from_bytes(tail[-8:-4], "little") + 8) > len(tail):
             tail = self.storage.tail(name, size)
