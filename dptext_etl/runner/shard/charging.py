@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,11 @@ class Column:
     policy: ColumnPolicy
     ref: ReleaseRef
     key: _kernel.ReleaseKey
+
+    @classmethod
+    def all(cls, policies: Iterable[ColumnPolicy], refs: Mapping[str, ReleaseRef]) -> list[Self]:
+        """Return the text columns of a run."""
+        return [cls(item, refs[item.column or ""], item.release_key()) for item in policies]
 
     @property
     def name(self) -> str:
