@@ -34,19 +34,14 @@ Result = TypeVar("Result")
 
 @dataclass(unsafe_hash=True)
 class Storage:
-    """The files of one folder. It can be sent to other machines: it holds references to secrets, no secret.
+    """The files of one folder. It can be sent to other machines: it holds references to secrets, no secret."""
 
-    Attributes:
-        url: Path of the folder, or URL of the prefix.
-        options: Options of the store, as a policy writes them.
-        grouped: Whether the objects of a shard have a prefix of their own, so that they can be listed by themselves.
-        copies: Folder for copies of objects; None takes a folder of this process.
-    """
-
-    url: str
+    url: str  # path of the folder, or URL of the prefix
+    # options of the store, as a policy writes them
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    # whether the objects of a shard have a prefix of their own, so that they can be listed by themselves
     grouped: bool = False
-    copies: Path | None = None
+    copies: Path | None = None  # folder for copies of objects; None takes a folder of this process
 
     def __post_init__(self) -> None:
         self._lease: Lease | None = None

@@ -25,27 +25,18 @@ _PARTITION_NAME = re.compile(r"[\w=+-][\w=+.-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of one run.
+    """The places of one run."""
 
-    Attributes:
-        source: File, folder, glob or object-store URL of the raw table.
-        sink: Folder or object-store URL of the published table.
-        staging: What this release and partition have not published yet, inside the boundary.
-        memory: The storage inside the boundary that all releases and partitions share.
-        partition: Name of the partition, or None.
-        options: Options for object stores, as a policy writes them.
-        storage_options: The same, with environment references resolved; never printed.
-        csv: How CSV files of the source are written.
-    """
-
-    source: str
-    sink: str
-    staging: Storage = _NONE
-    memory: Storage = _NONE
-    partition: str | None = None
+    source: str  # file, folder, glob or object-store URL of the raw table
+    sink: str  # folder or object-store URL of the published table
+    staging: Storage = _NONE  # what this release and partition have not published yet, inside the boundary
+    memory: Storage = _NONE  # the storage inside the boundary that all releases and partitions share
+    partition: str | None = None  # name of the partition, or None
+    # options for object stores, as a policy writes them
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # the same, with environment references resolved; never printed
     storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
-    csv: CsvSpec = PLAIN_CSV
+    csv: CsvSpec = PLAIN_CSV  # how CSV files of the source are written
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None = None) -> Layout:

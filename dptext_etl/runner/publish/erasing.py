@@ -31,49 +31,31 @@ Outcome = Literal["removed", "withdrawn", "statistic stays", "not published", "n
 
 @dataclass(frozen=True)
 class ErasedTable:
-    """What happens to one published table.
+    """What happens to one published table."""
 
-    Attributes:
-        policy: Path of the policy file.
-        dataset: Its dataset.
-        release: Its release.
-        partition: The partition, if the policy has partitions.
-        outcome: Rows are removed; an unlinked release is withdrawn as a whole; a synthetic table keeps its statistic;
-            the table is not published, so only staging changes; or it holds none of these people.
-        records: Published rows of these people; of a table without ids, their records in its release.
-        version: The version that readers see afterwards; None in a dry run.
-        deleted: Names of older versions whose files were deleted.
-        staged: Files in staging that were removed, or written without these people.
-    """
-
-    policy: str
-    dataset: str
-    release: str
-    partition: str | None
+    policy: str  # path of the policy file
+    dataset: str  # its dataset
+    release: str  # its release
+    partition: str | None  # the partition, if the policy has partitions
+    # rows are removed; an unlinked release is withdrawn as a whole; a synthetic table keeps its statistic; the table is
+    # not published, so only staging changes; or it holds none of these people
     outcome: Outcome
-    records: int
-    version: int | None = None
-    deleted: list[str] = field(default_factory=list)
-    staged: int = 0
+    records: int  # published rows of these people; of a table without ids, their records in its release
+    version: int | None = None  # the version that readers see afterwards; None in a dry run
+    deleted: list[str] = field(default_factory=list)  # names of older versions whose files were deleted
+    staged: int = 0  # files in staging that were removed, or written without these people
 
 
 @dataclass(frozen=True)
 class Erasure:
-    """The plan of an erasure, or its result.
+    """The plan of an erasure, or its result."""
 
-    Attributes:
-        dry_run: Whether nothing was changed.
-        people: Number of subjects and records that were named.
-        places: One entry per published table of the policies.
-        elsewhere: Publications that a ledger records under names that no policy here has: look for their files.
-        noted: Records that the ledgers newly note as forgotten.
-    """
-
-    dry_run: bool
-    people: int
-    places: list[ErasedTable]
+    dry_run: bool  # whether nothing was changed
+    people: int  # number of subjects and records that were named
+    places: list[ErasedTable]  # one entry per published table of the policies
+    # publications that a ledger records under names that no policy here has: look for their files
     elsewhere: list[dict[str, Any]]
-    noted: int = 0
+    noted: int = 0  # records that the ledgers newly note as forgotten
 
 
 class _Table(NamedTuple):

@@ -40,27 +40,16 @@ _WHOM = 'name them: subjects, records, or missing=True ("--missing": all that th
 
 @dataclass(frozen=True)
 class Forgotten:
-    """The result for a published table.
+    """The result for a published table."""
 
-    Attributes:
-        version: The version that readers see now.
-        removed: Number of published rows that were removed.
-        rows: Number of rows that stay published.
-        versions: Folders of older versions that were deleted.
-        staged: Number of files in staging that were removed, or written without these people.
-        noted: Number of records that the ledger did not know as forgotten before.
-        withdrawn: Whether the table was an unlinked release, which holds no ids: all of it is gone.
-        stays: Whether the table is a synthetic one: its statistic was charged, and stays as it is.
-    """
-
-    version: int
-    removed: int
-    rows: int
-    versions: list[str]
-    staged: int
-    noted: int
-    withdrawn: bool = False
-    stays: bool = False
+    version: int  # the version that readers see now
+    removed: int  # number of published rows that were removed
+    rows: int  # number of rows that stay published
+    versions: list[str]  # folders of older versions that were deleted
+    staged: int  # number of files in staging that were removed, or written without these people
+    noted: int  # number of records that the ledger did not know as forgotten before
+    withdrawn: bool = False  # whether the table was an unlinked release, which holds no ids: all of it is gone
+    stays: bool = False  # whether the table is a synthetic one: its statistic was charged, and stays as it is
 
 
 class Listed(NamedTuple):

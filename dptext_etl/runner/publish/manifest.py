@@ -43,37 +43,24 @@ class Part:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The list of parts that readers follow.
+    """The list of parts that readers follow."""
 
-    Attributes:
-        dataset: Name of the dataset.
-        release: Name of the release.
-        partition: Name of the partition, or None.
-        version: Number of this version, from 1.
-        file_format: "parquet", "csv" or "ndjson".
-        id: Column of record ids; None where none are published.
-        schema: Output columns and their types, in order.
-        columns: What is claimed of every text column: mechanism, configuration hash, class, disclosures, constants; and
-            where a model computed (`computed`).
-        gates: Names of the gates that all passed.
-        parts: The files.
-        source: Which version of a table of Delta Lake or Iceberg the rows of the last run are from; None, and not
-            written, for anything else.
-        ids: The policy's `ids`; not written for "keep".
-    """
-
-    dataset: str
-    release: str
-    partition: str | None
-    version: int
-    file_format: str
-    id: str | None
-    schema: dict[str, str]
+    dataset: str  # name of the dataset
+    release: str  # name of the release
+    partition: str | None  # name of the partition, or None
+    version: int  # number of this version, from 1
+    file_format: str  # "parquet", "csv" or "ndjson"
+    id: str | None  # column of record ids; None where none are published
+    schema: dict[str, str]  # output columns and their types, in order
+    # what is claimed of every text column: mechanism, configuration hash, class, disclosures, constants; and where a
+    # model computed (`computed`)
     columns: list[dict[str, Any]]
-    gates: list[str]
-    parts: tuple[Part, ...]
+    gates: list[str]  # names of the gates that all passed
+    parts: tuple[Part, ...]  # the files
+    # which version of a table of Delta Lake or Iceberg the rows of the last run are from; None, and not written, for
+    # anything else
     source: dict[str, str] | None = None
-    ids: str = "keep"
+    ids: str = "keep"  # the policy's `ids`; not written for "keep"
 
     @property
     def rows(self) -> int:

@@ -33,21 +33,13 @@ _AGAIN = (
 
 @dataclass(frozen=True)
 class Hidden:
-    """How a release publishes ids in the place of the records' own.
+    """How a release publishes ids in the place of the records' own."""
 
-    Attributes:
-        mode: "drop" publishes none, "keyed" a keyed hash.
-        column: The column of ids.
-        key: Reference to the secret.
-        dataset: Name of the dataset.
-        release: Name of the release.
-    """
-
-    mode: Literal["drop", "keyed"]
-    column: str
-    key: str
-    dataset: str
-    release: str
+    mode: Literal["drop", "keyed"]  # "drop" publishes none, "keyed" a keyed hash
+    column: str  # the column of ids
+    key: str  # reference to the secret
+    dataset: str  # name of the dataset
+    release: str  # name of the release
 
     @classmethod
     def of(cls, policy: Policy) -> Hidden | None:

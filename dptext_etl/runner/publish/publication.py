@@ -47,23 +47,14 @@ Write = Callable[[Writer, Iterable[StagedShard], Callable[[int], object]], None]
 
 @dataclass(frozen=True)
 class Published:
-    """The result of a publication.
+    """The result of a publication."""
 
-    Attributes:
-        version: The version that readers see now; None if nothing is published.
-        path: Folder or URL of the published table; None if nothing is published.
-        manifest: SHA-256 of the manifest; None if nothing is published.
-        rows: Rows that readers see now.
-        changed: Whether this run made a new version.
-        note: What happened, in a sentence.
-    """
-
-    version: int | None
-    path: str | None
-    manifest: str | None
-    rows: int
-    changed: bool
-    note: str
+    version: int | None  # the version that readers see now; None if nothing is published
+    path: str | None  # folder or URL of the published table; None if nothing is published
+    manifest: str | None  # SHA-256 of the manifest; None if nothing is published
+    rows: int  # rows that readers see now
+    changed: bool  # whether this run made a new version
+    note: str  # what happened, in a sentence
 
 
 @bare

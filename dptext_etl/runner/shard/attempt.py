@@ -32,29 +32,17 @@ _ALWAYS_COUNTED = frozenset(
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a run, whatever engine computes it.
+    """One attempt at a run, whatever engine computes it."""
 
-    Attributes:
-        policy: The policy of the run.
-        partition: Name of the partition, or None.
-        layout: Where the run reads, stages and publishes.
-        columns: The policies of the text columns.
-        secret: The noise secret, checked for what the policy asks.
-        accept_lower_cap: Whether the pinned cap may be lowered to that of the policy.
-        job: The name of this attempt in the ledger.
-        began: When it began, on the monotonic clock.
-        profile: Time and memory of its stages.
-    """
-
-    policy: Policy
-    partition: str | None
-    layout: Layout
-    columns: list[ColumnPolicy]
-    secret: Secret = field(repr=False)
-    accept_lower_cap: bool = False
-    job: str = field(default_factory=lambda: uuid.uuid4().hex)
-    began: float = field(default_factory=time.monotonic)
-    profile: Profile = field(default_factory=Profile, repr=False)
+    policy: Policy  # the policy of the run
+    partition: str | None  # name of the partition, or None
+    layout: Layout  # where the run reads, stages and publishes
+    columns: list[ColumnPolicy]  # the policies of the text columns
+    secret: Secret = field(repr=False)  # the noise secret, checked for what the policy asks
+    accept_lower_cap: bool = False  # whether the pinned cap may be lowered to that of the policy
+    job: str = field(default_factory=lambda: uuid.uuid4().hex)  # the name of this attempt in the ledger
+    began: float = field(default_factory=time.monotonic)  # when it began, on the monotonic clock
+    profile: Profile = field(default_factory=Profile, repr=False)  # time and memory of its stages
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None, *, accept_lower_cap: bool = False) -> Attempt:

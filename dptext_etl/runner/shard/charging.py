@@ -32,17 +32,11 @@ MODULUS = 1 << 256
 
 @dataclass(frozen=True)
 class Column:
-    """A text column of a run, with what all its shards share.
+    """A text column of a run, with what all its shards share."""
 
-    Attributes:
-        policy: The policy of the column.
-        ref: Its pinned release.
-        key: Its release key.
-    """
-
-    policy: ColumnPolicy
-    ref: ReleaseRef
-    key: _kernel.ReleaseKey
+    policy: ColumnPolicy  # the policy of the column
+    ref: ReleaseRef  # its pinned release
+    key: _kernel.ReleaseKey  # its release key
 
     @classmethod
     def all(cls, policies: Iterable[ColumnPolicy], refs: Mapping[str, ReleaseRef]) -> list[Self]:
@@ -57,19 +51,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Charged:
-    """The charges of a shard.
+    """The charges of a shard."""
 
-    Attributes:
-        ids: Canonical record ids, shape (rows,).
-        subjects: Canonical subject ids, null for canary rows; None where the unit is the record.
-        charges: One charge per text column.
-        forms: The forms of the ids before they were canonical strings.
-    """
-
-    ids: pa.Array
-    subjects: pa.Array | None
-    charges: tuple[Charge, ...]
-    forms: IdForms
+    ids: pa.Array  # canonical record ids, shape (rows,)
+    subjects: pa.Array | None  # canonical subject ids, null for canary rows; None where the unit is the record
+    charges: tuple[Charge, ...]  # one charge per text column
+    forms: IdForms  # the forms of the ids before they were canonical strings
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> Charged:
         """Return some of the records."""
@@ -101,19 +88,12 @@ class Charged:
 
 @dataclass(frozen=True)
 class Reserved:
-    """A charged shard.
+    """A charged shard."""
 
-    Attributes:
-        frame: The raw shard with its canary rows.
-        charged: Its charges.
-        outcome: An `Outcome` per row, shape (rows,).
-        answers: Records by outcome, without canary rows, before any row was left out.
-    """
-
-    frame: pl.DataFrame = field(repr=False)
-    charged: Charged = field(repr=False)
-    outcome: npt.NDArray[np.uint8]
-    answers: Mapping[str, int]
+    frame: pl.DataFrame = field(repr=False)  # the raw shard with its canary rows
+    charged: Charged = field(repr=False)  # its charges
+    outcome: npt.NDArray[np.uint8]  # an `Outcome` per row, shape (rows,)
+    answers: Mapping[str, int]  # records by outcome, without canary rows, before any row was left out
 
     def without(self, gone: Collection[Outcome]) -> Reserved:
         """Leave out the rows of some outcomes."""
