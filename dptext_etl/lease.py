@@ -78,7 +78,6 @@ class Lease:
         return found[1]
 
     def renew(self) -> None:
-        """Hold it for longer, if half of the time is gone."""
         with self._one:
             held = self._until - time.time() >= SECONDS / 2 or self._write(self._tag)
         if not held:

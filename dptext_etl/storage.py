@@ -51,12 +51,10 @@ class Storage:
 
     @classmethod
     def open(cls, url: str, options: Mapping[str, str], *, grouped: bool = False) -> Self:
-        """Return the storage at a path or URL."""
         return cls(url.rstrip("/"), tuple(options.items()), grouped) if "://" in url else cls(url, grouped=grouped)
 
     @property
     def remote(self) -> bool:
-        """Whether it is an object store."""
         return "://" in self.url
 
     @property
@@ -70,16 +68,13 @@ class Storage:
 
     @property
     def name(self) -> str:
-        """The name of the folder itself."""
         return unquote(self.url.rpartition("/")[2]) if self.remote else Path(self.url).name
 
     @property
     def parent(self) -> Self:
-        """The folder that this one lies in."""
         return replace(self, url=self.url.rpartition("/")[0] if self.remote else str(Path(self.url).parent))
 
     def child(self, name: str) -> Self:
-        """Return a folder in this one."""
         return replace(self, url=f"{self.url}/{quote(name)}" if self.remote else str(Path(self.url) / name))
 
     def absolute(self) -> Self:
@@ -175,7 +170,6 @@ class Storage:
         return path
 
     def location(self, name: str) -> Path | str:
-        """Return path or URL of a file, for people."""
         return f"{self.url}/{self._key(name)}" if self.remote else self.folder / name
 
     def read(self, name: str) -> bytes | None:
@@ -211,7 +205,6 @@ class Storage:
         return self._ask("reading an object", tail)
 
     def sha256(self, name: str) -> str | None:
-        """Return the SHA-256 of a file, 64 hex digits, or None if there is none."""
         if not self.remote:
             return _unless_missing(lambda: files.sha256(self.folder / name))
 
@@ -224,8 +217,6 @@ class Storage:
         return self._ask("reading an object", digest)
 
     def download(self, name: str, path: Path) -> bool:
-        """Write an object to a local file, and return whether there was one."""
-
         def download(obstore: Any, client: Any) -> bool:
             found = obstore.get(client, self._key(name)).stream()
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -281,7 +272,6 @@ class Storage:
             (self.folder / name).unlink(missing_ok=True)
 
     def delete_folder(self, name: str) -> None:
-        """Delete a folder in this one, and all that is in it."""
         if self.remote:
             self._delete(*self.names(name))
         elif (self.folder / name).exists():
@@ -302,7 +292,6 @@ class Storage:
         return f"{group}/{name}" if group else name
 
     def _ask(self, action: str, call: Callable[[Any, Any], Result]) -> Result | None:
-        """Call obstore with the client of this store; None if there is no such object."""
         client = self._client
         import obstore
         import obstore.exceptions

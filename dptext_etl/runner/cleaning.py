@@ -35,7 +35,6 @@ class Cleaned:
 
     @property
     def removed(self) -> list[Path | str]:
-        """All that was removed."""
         return [*self.versions, *self.stopped, *self.staged, *self.quarantined, *self.kept]
 
 
@@ -70,7 +69,6 @@ def _revoked(policy: Policy) -> set[str]:
 
 
 def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], found: Cleaned, *, dry_run: bool) -> None:
-    """Clean the staging folder of one release."""
     retention, now = policy.retention, time.time()
     if storage.glob(NOTE) or unquote(storage.parent.name) in revoked:
         found.stopped.append(_location(storage))

@@ -25,13 +25,11 @@ _PARTITION_NAME = re.compile(r"[\w=+-][\w=+.-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of one run."""
-
     source: str  # file, folder, glob or object-store URL of the raw table
     sink: str  # folder or object-store URL of the published table
     staging: Storage = _NONE  # what this release and partition have not published yet, inside the boundary
     memory: Storage = _NONE  # the storage inside the boundary that all releases and partitions share
-    partition: str | None = None  # name of the partition, or None
+    partition: str | None = None
     # options for object stores, as a policy writes them
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     # the same, with environment references resolved; never printed
@@ -40,7 +38,6 @@ class Layout:
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None = None) -> Layout:
-        """Fill in the paths of a policy."""
         check_partition(policy, partition)
         source = _local(policy.source.replace(PARTITION, partition or ""))
         sink = _local(policy.sink.replace(PARTITION, partition or "")).rstrip("/")
@@ -52,12 +49,10 @@ class Layout:
 
     @classmethod
     def of_source(cls, source: str, csv: CsvSpec) -> Layout:
-        """Return the place of a raw table alone."""
         return cls(_local(source), "", csv=csv)
 
     @classmethod
     def of_sink(cls, sink: str, storage_options: dict[str, str]) -> Layout:
-        """Return the places of a published table alone."""
         resolved = object_stores.resolved(storage_options)
         return cls("", _local(sink).rstrip("/"), options=storage_options, storage_options=resolved)
 
@@ -68,12 +63,10 @@ class Layout:
 
     @property
     def remote_sink(self) -> bool:
-        """Whether the sink is an object store."""
         return is_remote(self.sink)
 
     @property
     def local(self) -> LocalSink:
-        """The places of a sink that is a folder."""
         return LocalSink.at(self.sink)
 
     @property
@@ -83,21 +76,17 @@ class Layout:
 
     @property
     def published(self) -> Storage:
-        """The published files."""
         return Storage.open(self.sink if self.remote_sink else str(self.local.parts), self.options)
 
     def part(self, path: str) -> str:
-        """Return the full path or URL of a file that a manifest names."""
         return str(self.published.location(path))
 
 
 def is_remote(path: str) -> bool:
-    """Return whether a path names an object store."""
     return "://" in path
 
 
 def format_of(path: str) -> str | None:
-    """Return the format that a path's suffix names, or None."""
     return FORMATS.get(PurePosixPath(path).suffix.lower())
 
 

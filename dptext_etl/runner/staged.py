@@ -28,8 +28,8 @@ class StagedRun:
     It holds paths, counts and public facts; `to_json` writes it for another process.
     """
 
-    policy: Policy  # the policy of the run
-    partition: str | None  # name of the partition, or None
+    policy: Policy
+    partition: str | None
     shards: tuple[StagedShard, ...]  # the staged shards, in order; none if there was nothing new
     canaries: tuple[CanaryPlan, ...] = field(repr=False)  # the sets of canary rows
     refs: dict[str, ReleaseRef]  # the pinned release of each text column
@@ -46,17 +46,14 @@ class StagedRun:
 
     @property
     def layout(self) -> Layout:
-        """The places of the run."""
         return Layout.of(self.policy, self.partition)
 
     @property
     def computed(self) -> ColumnHardware:
-        """Where models computed."""
         return merge_hardware(shard.computed for shard in self.shards)
 
     @property
     def parts(self) -> tuple[Path, ...]:
-        """The staged files, canary rows included."""
         staging = Staging(self.layout.staging)
         return tuple(staging.path(shard) for shard in self.shards)
 
@@ -86,7 +83,6 @@ def to_json(staged: StagedRun) -> str:
 
 
 def from_json(text: str, policy: Policy) -> StagedRun:
-    """Read what `to_json` wrote."""
     facts = json.loads(text)
     if facts["version"] != _VERSION:
         msg = "another version of the record"

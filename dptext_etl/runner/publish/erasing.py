@@ -31,8 +31,6 @@ Outcome = Literal["removed", "withdrawn", "statistic stays", "not published", "n
 
 @dataclass(frozen=True)
 class ErasedTable:
-    """What happens to one published table."""
-
     policy: str  # path of the policy file
     dataset: str  # its dataset
     release: str  # its release
@@ -113,7 +111,6 @@ def erase(
 
 
 def _forget(table: _Table, place: ErasedTable) -> tuple[ErasedTable, int]:
-    """Forget the people in one table, and return the result, and how many records the ledger newly notes."""
     named: dict[str, Any] = {"partition": table.partition, "subjects": table.subjects, "records": table.records}
     if place.outcome == "not published":
         noted, staged = forget_drafts(table.policy, **named)
@@ -201,7 +198,6 @@ def _manifest(policy: Policy, partition: str | None) -> Manifest | None:
 
 
 def _outcome(table: _Table) -> ErasedTable:
-    """Return what happens to one table, and refuse records that its source still holds."""
     policy = table.policy
     layout = Layout.of(policy, table.partition)
     manifest = _manifest(policy, table.partition)

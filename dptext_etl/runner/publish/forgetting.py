@@ -152,7 +152,6 @@ def _opened(layout: Layout, policy: Policy) -> Iterator[Ledger]:
 
 
 def subject_ids(policy: Policy, subjects: Sequence[str]) -> pa.Array:
-    """Return ids of people as the ledger knows them."""
     return normalized(pa.array(subjects, pa.large_string()), policy.normalize)
 
 
@@ -164,7 +163,6 @@ def _gone(ledger: Ledger, dataset: str, ids: pl.Series) -> pl.Series:
 
 
 def _take_out_of_staging(layout: Layout, policy: Policy, gone: Gone) -> int:
-    """Take the records out of the staging of all releases and partitions, and return the number of changed files."""
     folders = layout.staging.parent.parent.subfolders()
     return sum(_take_out(folder, policy, gone) + own_ids.blank(folder, gone) for folder in folders)
 
@@ -229,7 +227,6 @@ def identified(manifest: Manifest) -> bool:
 
 
 def _source(policy: Policy, layout: Layout) -> set[str] | None:
-    """Return the canonical ids of the source; None if it has no files any more."""
     if not is_remote(layout.source) and not glob.glob(layout.source, recursive=True):  # noqa: PTH207  (as `Files`)
         return None
     scanned = Files.find(layout).scan((policy.id,))

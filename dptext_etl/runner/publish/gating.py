@@ -109,7 +109,6 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
 
 
 def copies_of(staged: StagedRun) -> dict[str, CopyCount]:
-    """Add up the copy counts of all shards, by text column."""
     total: dict[str, CopyCount] = {}
     for shard in staged.shards:
         for column, facts in shard.copies.items():

@@ -45,9 +45,9 @@ class Part:
 class Manifest:
     """The list of parts that readers follow."""
 
-    dataset: str  # name of the dataset
-    release: str  # name of the release
-    partition: str | None  # name of the partition, or None
+    dataset: str
+    release: str
+    partition: str | None
     version: int  # number of this version, from 1
     file_format: str  # "parquet", "csv" or "ndjson"
     id: str | None  # column of record ids; None where none are published
@@ -64,21 +64,17 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        """The number of published rows."""
         return sum(part.rows for part in self.parts)
 
     @property
     def computed(self) -> ColumnHardware:
-        """Where models computed."""
         return {column["name"]: column["computed"] for column in self.columns if "computed" in column}
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the manifest's bytes, 64 hex digits."""
         return hashlib.sha256(self.text().encode()).hexdigest()
 
     def text(self) -> str:
-        """Return the manifest as it is written."""
         facts = {"format": FORMAT, "rows": self.rows, **asdict(self)}
         if self.source is None:
             del facts["source"]
@@ -88,7 +84,6 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `text` wrote."""
         facts = json.loads(text)
         if facts.pop("format") != FORMAT:
             msg = "another format"
@@ -185,7 +180,6 @@ def require_whole(layout: Layout, manifest: Manifest) -> None:
 
 
 def is_whole(layout: Layout, manifest: Manifest) -> bool:
-    """Return whether all files of a manifest are there, byte for byte."""
     return not _changed(layout, manifest)
 
 
@@ -202,13 +196,11 @@ def scan_published(sink: str, storage_options: Mapping[str, str] | None = None, 
 
 
 def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
-    """Scan the files of a manifest in row order."""
     as_written = [column["name"] for column in manifest.columns] if manifest.id is None else [manifest.id]
     return scan_parts(manifest, layout, as_written)
 
 
 def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = ()) -> pl.LazyFrame:
-    """Scan the parts that a manifest lists, in order."""
     paths = tuple(layout.part(part.path) for part in manifest.parts)
     return Files(paths, manifest.file_format, layout.storage_options).scan(tuple(as_written))
 

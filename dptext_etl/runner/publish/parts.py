@@ -102,7 +102,6 @@ class Writer:
 
     @property
     def published(self) -> Storage:
-        """The storage of the published table."""
         return self._layout.published
 
     @property
@@ -116,12 +115,10 @@ class Writer:
 
     @property
     def drafts(self) -> tuple[Path, ...]:
-        """The drafts of the parts that were written to this machine so far."""
         return tuple(self._folder / draft.name for draft in self._written if draft.source is None)
 
     @property
     def size(self) -> int:
-        """Bytes of the parts that were written so far."""
         return sum(draft.size for draft in self._written)
 
     def add(self, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
@@ -146,7 +143,6 @@ class Writer:
         return path, *_write(rows, path, self.format, self.staging, self.hidden)
 
     def add_rows(self, frame: pl.DataFrame) -> None:
-        """Write rows as they are to be published, as one part."""
         self._append(*self._add((frame, self._folder / self._name(len(self._written)))))
 
     def _append(self, path: Path, rows: int, digest: str, kept: str) -> None:
@@ -249,7 +245,6 @@ def write_part(
 
 
 def _published(staging: Staging, shard: StagedShard) -> pl.DataFrame:
-    """Return the rows of a staged shard as they are to be published."""
     return staging.outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
 
 

@@ -47,8 +47,6 @@ Write = Callable[[Writer, Iterable[StagedShard], Callable[[int], object]], None]
 
 @dataclass(frozen=True)
 class Published:
-    """The result of a publication."""
-
     version: int | None  # the version that readers see now; None if nothing is published
     path: str | None  # folder or URL of the published table; None if nothing is published
     manifest: str | None  # SHA-256 of the manifest; None if nothing is published
@@ -66,7 +64,6 @@ def publish(
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> Published:
-    """Publish a staged run if all its gates passed and its policy says so."""
     layout, policy = staged.layout, staged.policy
     if staged.shards:
         require(verdicts)
@@ -182,7 +179,6 @@ def _continued(staged: StagedRun, before: Manifest | None, known: Manifest | Non
 
 
 def _is_recorded(staged: StagedRun, manifest: Manifest) -> bool:
-    """Return whether the ledger recorded a manifest as a publication of every column of this release."""
     spec = staged.policy.ledger
     with Ledger.open(spec.url, spec.id_key, create=False, read_only=True) as ledger:
         return all(manifest.digest in ledger.published(ref).values() for ref in staged.refs.values())

@@ -34,8 +34,8 @@ _ALWAYS_COUNTED = frozenset(
 class Attempt:
     """One attempt at a run, whatever engine computes it."""
 
-    policy: Policy  # the policy of the run
-    partition: str | None  # name of the partition, or None
+    policy: Policy
+    partition: str | None
     layout: Layout  # where the run reads, stages and publishes
     columns: list[ColumnPolicy]  # the policies of the text columns
     secret: Secret = field(repr=False)  # the noise secret, checked for what the policy asks
@@ -46,7 +46,6 @@ class Attempt:
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None, *, accept_lower_cap: bool = False) -> Attempt:
-        """Find the folders and the key of a run."""
         require_provenance(policy)
         columns = policy.column_policies()
         layout, secret = Layout.of(policy, partition), columns[0].secret
@@ -57,7 +56,6 @@ class Attempt:
 
     @property
     def refusing(self) -> bool:
-        """Whether records over the cap stop the run."""
         return self.policy.on_cap == "refuse" and self.policy.cap is not None
 
     @property
@@ -77,7 +75,6 @@ class Attempt:
             yield staging
 
     def register(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
-        """Pin the cap and the releases of the text columns."""
         require_same_ledger(ledger, self.layout, self.policy)
         if self.policy.cap is not None:
             ledger.agree_on_cap(Scope.of(self.policy), self.policy.cap, lowering=self.accept_lower_cap)
@@ -86,11 +83,9 @@ class Attempt:
         return refs
 
     def pinned(self, ledger: Ledger, id_type: str) -> list[ReleaseRef]:
-        """Pin the cap and the releases of the text columns."""
         return list(self.register(ledger, id_type).values())
 
     def configurations(self) -> list[str]:
-        """Return hashes of all mechanisms and post-processings."""
         chains = [column.chain for column in self.columns if column.chain is not None]
         return [column.mechanism.cfg() for column in self.columns] + chains
 

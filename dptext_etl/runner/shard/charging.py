@@ -34,32 +34,27 @@ MODULUS = 1 << 256
 class Column:
     """A text column of a run, with what all its shards share."""
 
-    policy: ColumnPolicy  # the policy of the column
-    ref: ReleaseRef  # its pinned release
-    key: _kernel.ReleaseKey  # its release key
+    policy: ColumnPolicy
+    ref: ReleaseRef
+    key: _kernel.ReleaseKey
 
     @classmethod
     def all(cls, policies: Iterable[ColumnPolicy], refs: Mapping[str, ReleaseRef]) -> list[Self]:
-        """Return the text columns of a run."""
         return [cls(item, refs[item.column or ""], item.release_key()) for item in policies]
 
     @property
     def name(self) -> str:
-        """The name of the column."""
         return self.policy.column or ""
 
 
 @dataclass(frozen=True)
 class Charged:
-    """The charges of a shard."""
-
     ids: pa.Array  # canonical record ids, shape (rows,)
     subjects: pa.Array | None  # canonical subject ids, null for canary rows; None where the unit is the record
     charges: tuple[Charge, ...]  # one charge per text column
     forms: IdForms  # the forms of the ids before they were canonical strings
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> Charged:
-        """Return some of the records."""
         mask = to_arrow(chosen)
         charges = tuple(
             Charge(
@@ -74,7 +69,6 @@ class Charged:
         return Charged(self.ids.filter(mask), subjects, charges, self.forms)
 
     def identities(self) -> list[bytes]:
-        """Return the identities of the texts (keyed hashes), one byte string per column."""
         return [matrix(item.idem_keys, "identities").tobytes() for item in self.charges]
 
     def sum_of_identities(self) -> int:
@@ -88,15 +82,12 @@ class Charged:
 
 @dataclass(frozen=True)
 class Reserved:
-    """A charged shard."""
-
     frame: pl.DataFrame = field(repr=False)  # the raw shard with its canary rows
-    charged: Charged = field(repr=False)  # its charges
+    charged: Charged = field(repr=False)
     outcome: npt.NDArray[np.uint8]  # an `Outcome` per row, shape (rows,)
     answers: Mapping[str, int]  # records by outcome, without canary rows, before any row was left out
 
     def without(self, gone: Collection[Outcome]) -> Reserved:
-        """Leave out the rows of some outcomes."""
         chosen = ~np.isin(self.outcome, list(gone))
         if chosen.all():
             return self
@@ -110,12 +101,10 @@ class Reserved:
 
     @property
     def canary(self) -> npt.NDArray[np.bool_]:
-        """Which rows are canaries, shape (rows,)."""
         return canary_marks(self.frame)
 
 
 def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:
-    """Return which rows are canaries, shape (rows,)."""
     marks: npt.NDArray[np.bool_] = frame[CANARY].to_numpy()
     return marks
 

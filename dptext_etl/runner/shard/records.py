@@ -64,7 +64,6 @@ class StagedShard:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
-        """Read what `as_dict` wrote."""
         values = dict(facts)
         if values.pop("version") != _VERSION:
             msg = "another version of the record"
@@ -73,14 +72,12 @@ class StagedShard:
 
     @classmethod
     def parse(cls, content: bytes | None) -> Self | None:
-        """Read a record, or None if it is gone, damaged, or of another version."""
         try:
             return cls.from_dict(json.loads(content or b"{}"))
         except (ValueError, KeyError, TypeError):
             return None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the record as JSON holds it."""
         facts = {item.name: getattr(self, item.name) for item in fields(self)}
         for name in ("computed", "failures", "recomputed", "post"):  # left out where empty
             if not facts[name]:
@@ -97,8 +94,6 @@ class WholeTable(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """The counts of a computed shard (see `StagedShard`)."""
-
     counts: Mapping[str, int]
     spends: Mapping[str, int | float]
     copies: Mapping[str, Mapping[str, Any]]

@@ -55,7 +55,6 @@ class Replay:
     computed: Sequence[Hardware] = ()  # where they were computed, as far as that was noted
 
     def missing(self, rows: int) -> npt.NDArray[np.bool_]:
-        """Return which of so many rows must be computed."""
         new = np.ones(rows, dtype=bool)
         new[self.rows["row"].to_numpy()] = False
         return new

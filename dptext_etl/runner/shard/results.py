@@ -35,7 +35,6 @@ class ShardResult:
 
     @classmethod
     def of(cls, shards: Shards, raw: pl.DataFrame, index: int, phase: Phase) -> ShardResult:
-        """Take a shard through a phase."""
         rows = int((~raw[CANARY]).sum())
         if phase == "reserve":
             reserved = shards.reserve(raw, index)
@@ -46,12 +45,10 @@ class ShardResult:
 
     @property
     def staged(self) -> StagedShard:
-        """The staged shard."""
         return StagedShard.from_dict(dict(self.shard or {}))
 
 
 def outcomes(results: Iterable[ShardResult]) -> Counter[str]:
-    """Add up the answers of the ledger."""
     total: Counter[str] = Counter()
     for item in results:
         total.update(item.outcomes)

@@ -66,8 +66,6 @@ class Schedule:
 
 
 class _Result(NamedTuple):
-    """A computed column of a shard, shape (rows,)."""
-
     digests: pa.Array  # digests of its texts
     draws: npt.NDArray[np.uint32]  # draws that were charged
     # the pure epsilon that was used, in millionths, where the mechanism is refundable; else None
@@ -76,10 +74,8 @@ class _Result(NamedTuple):
 
 @dataclass
 class Shards:
-    """What the shards of a run share."""
-
-    policy: Policy  # the policy of the run
-    columns: list[Column]  # its text columns
+    policy: Policy
+    columns: list[Column]
     ledger: Ledger  # the ledger that is charged
     job: str  # the name of this attempt in the ledger
     staging: Staging  # the folder where results wait for the gates
@@ -118,7 +114,6 @@ class Shards:
 
     @property
     def gone(self) -> tuple[Outcome, ...]:
-        """Outcomes of records that are left out."""
         return LEFT_OUT if self.policy.on_changed == "keep" else (*LEFT_OUT, Outcome.CHANGED)
 
     def release(self, raw: pl.DataFrame, index: int) -> tuple[StagedShard, Reserved]:
@@ -240,7 +235,6 @@ class Shards:
         return results
 
     def _agree(self, reserved: Reserved, results: list[_Result]) -> bool:
-        """Return whether all that is committed has these bytes."""
         for column, result in zip(self.columns, results, strict=True):
             committed = self.ledger.committed(column.ref, reserved.charged.ids, canary=reserved.canary)
             if pc.any(pc.not_equal(result.digests, committed.digests)).as_py():
