@@ -14,10 +14,10 @@ from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.gating import NOTE
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import Published, finished, name_of, same_content
-from dptext_etl.runner.publish.stripping import NOTE
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.synthetic.attempt import Attempt
 from dptext_etl.runner.synthetic.staging import RECORD, Drawn
