@@ -96,20 +96,20 @@ def verify(
 
     anchors = [Anchor.parse(text) for text in anchor or ()]
     with open_ledger(ledger, id_key) as handle:
-        found = handle.verify()
-        found.problems.extend(
+        outcome = handle.verify()
+        outcome.problems.extend(
             f"the journal does not hold the anchor of event {item.seq}: it was cut, rewritten, or is an old copy"
             for item in anchors
             if not handle.holds(item)
         )
     if as_json:
-        terminal.emit(found.as_dict())
+        terminal.emit(outcome.as_dict())
     else:
-        terminal.pairs(found.counts)
-        terminal.say("the ledger is whole" if found.ok else "the ledger does NOT agree with its own journal:")
-        for problem in found.problems:
+        terminal.pairs(outcome.counts)
+        terminal.say("the ledger is whole" if outcome.ok else "the ledger does NOT agree with its own journal:")
+        for problem in outcome.problems:
             terminal.say(f"  {problem}")
-    if not found.ok:
+    if not outcome.ok:
         raise typer.Exit(GATE)
 
 
@@ -176,16 +176,16 @@ def query(
     if tables is not None:
         if named:
             raise UsageError("exported tables hold no id key", "give POLICY or --ledger URL with --id")
-        found = answer(sql, tables)
+        result = answer(sql, tables)
     else:
         with open_ledger(ledger or "", id_key) as handle, TemporaryDirectory(prefix="dptext-ledger-") as folder:
             place = Path(folder) / "tables"
             handle.write_tables(place, tables_in(sql))
-            found = answer(sql, place, handle.hashes(named or ()))
+            result = answer(sql, place, handle.hashes(named or ()))
     if as_json:
-        terminal.emit({"columns": found.columns, "rows": found.rows()})
+        terminal.emit({"columns": result.columns, "rows": result.rows()})
         return
-    terminal.table(found.columns, [[cell if cell is None else str(cell) for cell in row] for row in found.rows()])
+    terminal.table(result.columns, [[cell if cell is None else str(cell) for cell in row] for row in result.rows()])
 
 
 @command("dptext ledger init --ledger ledger.db", ("ledger_id", "made"))
@@ -196,8 +196,8 @@ def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
 
     made = not there_is(ledger)
     with Ledger.open(ledger, id_key) as handle:
-        found = {"ledger_id": handle.ledger_id, "made": made}
-    report(found, "made a new ledger" if made else "there is a ledger already; nothing was changed", as_json=as_json)
+        facts = {"ledger_id": handle.ledger_id, "made": made}
+    report(facts, "made a new ledger" if made else "there is a ledger already; nothing was changed", as_json=as_json)
 
 
 @command("dptext ledger migrate --ledger ledger.db", ("from", "to"))

@@ -102,13 +102,13 @@ def thaw(
 def jobs(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """List the jobs with open reservations, which are neither committed, expired nor given back."""
     with open_ledger(ledger, id_key) as handle:
-        found = [job for job in handle.jobs() if job["pending"]]
+        open_jobs = [job for job in handle.jobs() if job["pending"]]
     if as_json:
-        terminal.emit({"jobs": found})
+        terminal.emit({"jobs": open_jobs})
         return
     columns = ("job", "since", "dataset", "releases", "records", "pending")
-    terminal.table(columns, [[job[name] for name in columns] for job in found])
-    if not found:
+    terminal.table(columns, [[job[name] for name in columns] for job in open_jobs])
+    if not open_jobs:
         terminal.say("nothing is open")
 
 
@@ -174,10 +174,10 @@ def expire(
 ) -> None:
     """Turn the open reservations of a job into permanent charges. They can still be committed, but not given back."""
     with open_ledger(ledger, id_key, write=True) as handle:
-        found = _job(handle, job)
-        question = f"Make {found['pending']:,} open reservations of job {job} ({_job_text(found)}) charges for good?"
+        facts = _job(handle, job)
+        question = f"Make {facts['pending']:,} open reservations of job {job} ({_job_text(facts)}) charges for good?"
         require_confirmation(question, yes=yes)
-        with _writing(handle, found["dataset"]):
+        with _writing(handle, facts["dataset"]):
             count = handle.expire(job, reason=reason)
     report({"job": job, "expired": count}, f"{count:,} reservations expired: their charges stay", as_json=as_json)
 
@@ -192,13 +192,13 @@ def abort(
     release or synthetic table was pinned: draws may have been seen, so `dptext ledger expire JOB` keeps its charges.
     """
     with open_ledger(ledger, id_key, write=True) as handle:
-        found = _job(handle, job)
+        facts = _job(handle, job)
         question = (
-            f"Do you know that the job {job} ({_job_text(found)}) has ended, and that it scored no text? "
-            f"Then {found['pending']:,} reservations are given back"
+            f"Do you know that the job {job} ({_job_text(facts)}) has ended, and that it scored no text? "
+            f"Then {facts['pending']:,} reservations are given back"
         )
         require_confirmation(question, yes=yes)
-        with _writing(handle, found["dataset"]):
+        with _writing(handle, facts["dataset"]):
             count = handle.abort(job, compute_never_started=True, reason=reason)
     report({"job": job, "given_back": count}, f"{count:,} reservations given back", as_json=as_json)
 
