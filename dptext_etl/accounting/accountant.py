@@ -226,6 +226,11 @@ def bounds(spend: Spend) -> list[Bound]:
     return [bound for bound in stated if math.isfinite(bound.epsilon) and math.isfinite(bound.delta)]
 
 
+def is_finite(spend: Spend, measure: str) -> bool:
+    """Return True if a cap of this measure can count a spend."""
+    return all(math.isfinite(getattr(spend, component)) for component in MEASURES[measure])
+
+
 def least(stated: Spend | Iterable[Bound]) -> Bound:
     """Pick the statement with the least epsilon about a spend, or among given statements.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
+from dptext_etl.accounting import is_finite
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
@@ -29,7 +29,7 @@ def require_fit(column: ColumnPolicy, cap: Cap | None, *, publish: bool) -> None
         raise ValueError(msg)
     if cap is None:
         return
-    if cap.measure == "pure" and kind in _APPROXIMATE and math.isinf(mechanism.spend(1).eps_pure):
+    if cap.measure == "pure" and kind in _APPROXIMATE and not is_finite(mechanism.spend(1), "pure"):
         msg = f"column {column.column!r}: {mechanism.name} has a delta, class {kind.value}: no cap on pure epsilon can "
         msg += 'hold it; write cap = { measure = "approx", epsilon = …, delta = … }, or measure = "zcdp" with rho, '
         msg += "which adds up better"

@@ -10,6 +10,7 @@ import typer
 
 from dptext_etl.cli.command import LedgerCommand, epilog
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl
+from dptext_etl.guarantee import PURE
 
 if TYPE_CHECKING:
     from dptext_etl.ledger import Ledger
@@ -46,7 +47,7 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
     rows = [
         (
             *(item[name] for name in columns),
-            terminal.number(item["max_eps_pure"]),
+            terminal.number(item[f"max_{PURE}"]),
             "draws made" if item["expost"] else "worst case",
             f"10^{item['log10_odds']}",
             [f"{version['version']} ({version['rows']:,} rows)" for version in item["published"]],

@@ -12,6 +12,7 @@ from dptext_etl.cli.commands.ledger_ending import commands as _commands
 from dptext_etl.cli.commands.ledger_keeping import Dataset, loss, said_of, tell
 from dptext_etl.cli.confirming import Yes, require_confirmation
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl
+from dptext_etl.guarantee import PURE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,7 +86,7 @@ def set_cap(
     name="accept-units",
     cls=LedgerCommand,
     epilog=epilog(
-        'dptext ledger accept-units reviews --lost eps_pure=40 --reason "accounts were merged" --ledger ledger.db',
+        f'dptext ledger accept-units reviews --lost {PURE}=40 --reason "accounts were merged" --ledger ledger.db',
         ("caps", "accepted"),
     ),
 )
@@ -98,7 +99,7 @@ def accept_units(
         list[str] | None,
         typer.Option(
             metavar="COMPONENT=AMOUNT",
-            help="The most that a subject was charged under another name, such as eps_pure=40; one for each component "
+            help=f"The most that a subject was charged under another name, such as {PURE}=40; one for each component "
             "of the dataset's caps. 0 where columns were renamed and no subject was.",
         ),
     ] = None,

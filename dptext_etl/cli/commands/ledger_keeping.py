@@ -10,6 +10,7 @@ from dptext_etl.cli.command import LedgerCommand, epilog
 from dptext_etl.cli.commands.ledger import app as _commands
 from dptext_etl.cli.commands.ledger import opened
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl
+from dptext_etl.guarantee import PURE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,7 +148,7 @@ def freeze(
 
 @commands.command(
     cls=LedgerCommand,
-    epilog=epilog("dptext ledger thaw reviews --lost eps_pure=40 --ledger ledger.db", ("caps", "thawed")),
+    epilog=epilog(f"dptext ledger thaw reviews --lost {PURE}=40 --ledger ledger.db", ("caps", "thawed")),
 )
 def thaw(
     dataset: Dataset,
@@ -158,7 +159,7 @@ def thaw(
         typer.Option(
             metavar="COMPONENT=AMOUNT",
             help="The most that a subject may have been charged since the copy was made, in all datasets that froze "
-            "together, such as eps_pure=40; one for each component of their caps.",
+            f"together, such as {PURE}=40; one for each component of their caps.",
         ),
     ] = None,
     id_key: IdKey = None,
@@ -205,7 +206,7 @@ def loss(text: str) -> tuple[str, float]:
         return name, float(amount)
     except ValueError:
         msg = "a loss is written COMPONENT=AMOUNT, the amount 0 or more"
-    raise PolicyError(msg, "for example --lost eps_pure=40")
+    raise PolicyError(msg, f"for example --lost {PURE}=40")
 
 
 def tell(found: dict[str, Any], said: str, *, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dptext_etl.cli.render import terminal
+from dptext_etl.guarantee import PURE
 
 
 def show(facts: Mapping[str, Any]) -> None:
@@ -94,7 +95,7 @@ def _money(facts: Mapping[str, Any]) -> None:
             "released by": by,
             "mechanism": f"{release['mechanism']}, {release['class']}, discloses {', '.join(release['disclosures'])}",
             "records": f"{release['committed']:,} committed, {release['canaries']:,} of them planted, never published",
-            "most per record": f"epsilon {terminal.number(release['max_eps_pure'])} (odds 10^{release['log10_odds']})",
+            "most per record": f"epsilon {terminal.number(release[f'max_{PURE}'])} (odds 10^{release['log10_odds']})",
             "cap": f"{_amounts(left['limits'])} per {left['unit']}, {left['scope']}",
             "left": "; ".join(f"{name} " + _amounts(at) for name, at in left["left"].items()),
             "left out": f'{facts["left_out"]:,} records over the cap: on_cap = "quarantine"',

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from dptext_etl.guarantee import ADDITIVE
+
 AMOUNTS = "epsilon, rho, delta"
 """Scale of the amounts that the command line prints."""
 _CLAIMED = ("worst_case", "least")
-_COUNTED = frozenset(
-    ("epsilon", "eps_pure", "eps_tight", "eps_approx", "eps_metric", "delta", "rho", "mu2", "diameter")
-)
+_COUNTED = frozenset(("epsilon", "diameter", *ADDITIVE))
 
 
 def plain(micros: float | str) -> float | str:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dptext_etl import _kernel
+from dptext_etl.accounting import is_finite
 from dptext_etl.errors import InputError, bare
 from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.choice import ChoiceMechanism
@@ -117,7 +118,7 @@ def audit_mechanism(
     if not isinstance(mechanism, WordMechanism):
         return replace(begun, note="audits are of mechanisms that draw word by word or have a model; this one is none")
     claim = float(mechanism.epsilon_per_word)
-    if not math.isfinite(claim) or not math.isfinite(mechanism.spend(1).eps_pure):
+    if not math.isfinite(claim) or not is_finite(mechanism.spend(1), "pure"):
         return replace(begun, note=f"class {mechanism.guarantee.guarantee_class}: no finite epsilon is claimed")
     progress("the exact certificate")
     table, stored, tight = mechanism.certificate(), mechanism.epsilon_table, mechanism.epsilon_tight
