@@ -17,9 +17,6 @@ import pyarrow as pa
 def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     """Return numbers or truths as a NumPy array; numbers with nulls become floats, and nulls NaN.
 
-    Args:
-        array: Any integers, floats or truths.
-
     >>> to_numpy(pa.array([3, 4], pa.uint8()))
     array([3, 4], dtype=uint8)
     """
@@ -49,9 +46,6 @@ def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
     `np.unique` does the same, but its first call imports `numpy.ma`, which takes longer than many a shard sorts.
 
-    Args:
-        values: Shape (n,).
-
     >>> distinct(np.array([3, 1, 3], np.uint8))
     array([1, 3], dtype=uint8)
     """
@@ -61,9 +55,6 @@ def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def tally(values: npt.NDArray[Any]) -> dict[int, int]:
     """Count how often each whole number occurs, in ascending order.
-
-    Args:
-        values: Shape (n,).
 
     >>> tally(np.array([3, 1, 3], np.uint8))
     {1: 1, 3: 2}

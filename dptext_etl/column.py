@@ -184,11 +184,6 @@ def output_digests(policy: ColumnPolicy, ids: pa.Array, texts: Any) -> pa.Array:
     """Return the digests of released texts that the ledger holds, fixed-size binary (32), shape (texts,).
 
     Those of an unlinked release are keyed: a plain hash of a public text would show whose text it is.
-
-    Args:
-        policy: The policy of the column.
-        ids: Canonical record ids.
-        texts: Released texts of these records, a Polars series or an Arrow array.
     """
     if unlinked_of(policy.mechanism) is None:
         return pa.array(_kernel.digests(texts))

@@ -108,14 +108,7 @@ class Synthetic(BaseModel):
         return int(delta_policy.LARGEST_SUM / exact(self.mechanism.delta))
 
     def statistic(self, options: dict[str, str]) -> Statistic:
-        """Return the statistic of the column; a process describes it once.
-
-        Args:
-            options: `storage_options` of the policy, for a corpus that is named by a URL.
-
-        Raises:
-            PolicyError: A parameter is out of range, or the corpus has a model as encoder.
-        """
+        """Return the statistic of the column; a process describes it once."""
         made = self.mechanism
         corpus = str(fetched(made.corpus, options)) if is_remote(made.corpus) else made.corpus
         values = () if self.labels is None else self.labels.values

@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel, scoring
 from dptext_etl.allocation import Allocation, Epsilons, Marked, draw_in_passes
-from dptext_etl.families.parts import parts
-from dptext_etl.families.reading import read_strict
+from dptext_etl.families.reading import parts, read_strict
 from dptext_etl.mechanism import PAD, Released
 from dptext_etl.scoring import TOKEN, Slots, WordSampler
 

@@ -1,27 +1,21 @@
-"""Read texts as words.
-
-Strict mode reads only words, in lower case (docs/spec/privacy.md#output-text). Faithful mode reads words and
-punctuation unchanged, as the papers' code does.
-"""
+"""Read texts as words, and cut batches into parts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from dptext_etl import _kernel
 
 
 class Read(NamedTuple):
-    """The words of a text.
+    """The words of a text."""
 
-    Attributes:
-        words: Words that the model reads, in faithful mode also marks of punctuation.
-        kept: True for each that is released in clear.
-    """
-
-    words: list[str]
-    kept: list[bool]
+    words: list[str]  # words that the model reads, in faithful mode also marks of punctuation
+    kept: list[bool]  # True for each that is released in clear
 
 
 def read_strict(text: str, kept: Collection[str], n_max: int) -> Read:
@@ -46,3 +40,14 @@ def read_faithful(text: str, kept: Collection[str], n_max: int) -> Read:
 def _form(word: str) -> str:
     """Return a word in the form of the kernel's lookups."""
     return word.lower().replace("\u2019", "'")
+
+
+def parts(offsets: npt.NDArray[np.integer[Any]], most: int) -> Iterator[tuple[int, int]]:
+    """Cut rows into parts of at most `most` draws or cells; a longer row is a part of its own."""
+    ends = offsets.astype(np.int64)
+    first, rows = 0, len(ends) - 1
+    while first < rows:
+        last = int(np.searchsorted(ends, ends[first] + most, side="right")) - 1
+        last = max(first + 1, min(last, rows))
+        yield first, last
+        first = last

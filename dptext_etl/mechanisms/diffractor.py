@@ -36,9 +36,8 @@ from dptext_etl.allocation import Allocation, Epsilons
 from dptext_etl.embeddings import DEFAULT_VECTORS, Metric, NeighbourLists, stopwords
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.division import Division, Indices, Scored, ScoredDraw
-from dptext_etl.families.lists.geometric import GeometricDistribution, rates_of
-from dptext_etl.families.lists.listed import ListMechanism, PlaceDistribution
-from dptext_etl.families.lists.tem import TemDistribution
+from dptext_etl.families.lists import ListMechanism, PlaceDistribution
+from dptext_etl.families.places import GeometricDistribution, TemDistribution, rates_of
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.scoring import TOKEN, Slots, WordSampler, choose_uniform
 

@@ -41,9 +41,8 @@ from dptext_etl.embeddings.grid import written
 from dptext_etl.embeddings.search import NearestWords, longest_reaches
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.division import Division, Indices
+from dptext_etl.families.radial import least_tail, longest_noise, radial_collisions, radial_survivals
 from dptext_etl.families.vector import Draws, VectorMechanism
-from dptext_etl.families.vector.radial import least_tail, longest_noise
-from dptext_etl.families.vector.simulated import radial_collisions, radial_survivals
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass
 from dptext_etl.mechanism import PAD
 from dptext_etl.scoring import TOKEN, Slots, WordSampler

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl import _kernel
+from dptext_etl.families import pair_weights, vector
 from dptext_etl.families.division import UNKNOWN
-from dptext_etl.families.vector import distance, vector
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanisms.santext import SanText
 from dptext_etl.sampling import integer_weights
@@ -127,7 +127,7 @@ def test_one_level_up_to_4096_words(many):
 def test_batch_order_blocks_and_threads_change_nothing(small_vectors, options, cells, threads, monkeypatch):
     mechanism = SanText(epsilon=4.0, vectors=small_vectors, **options)
     whole = mechanism.release_with_keys(texts(), record_keys()).text.to_pylist()
-    monkeypatch.setattr(distance, "CELLS", cells)
+    monkeypatch.setattr(pair_weights, "CELLS", cells)
     monkeypatch.setattr(vector, "AT_ONCE", min(cells, 8))
     monkeypatch.setenv("DPTEXT_THREADS", threads)
     assert mechanism.release_with_keys(texts(), record_keys()).text.to_pylist() == whole
@@ -139,17 +139,17 @@ def test_batch_order_blocks_and_threads_change_nothing(small_vectors, options, c
 
 def test_blocks_of_words_are_drawn_side_by_side(small_vectors, monkeypatch):
     mechanism = SanText(epsilon=4.0, vectors=small_vectors)
-    monkeypatch.setattr(distance, "CELLS", 1)
+    monkeypatch.setattr(pair_weights, "CELLS", 1)
     monkeypatch.setenv("DPTEXT_THREADS", "1")
     expected = mechanism.release_with_keys(texts(), record_keys()).text
-    block, meeting, begun = distance.PairWeights._block, threading.Barrier(2), iter(range(2))
+    block, meeting, begun = pair_weights.PairWeights._block, threading.Barrier(2), iter(range(2))
 
     def met(self, rows):
         if next(begun, None) is not None:
             meeting.wait(timeout=60)
         return block(self, rows)
 
-    monkeypatch.setattr(distance.PairWeights, "_block", met)
+    monkeypatch.setattr(pair_weights.PairWeights, "_block", met)
     monkeypatch.setenv("DPTEXT_THREADS", "2")
     assert mechanism.release_with_keys(texts(), record_keys()).text.equals(expected)
     assert not meeting.broken

@@ -20,8 +20,8 @@ from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.encoder import nearest, products
 from dptext_etl.corpora.weights import MOST, near_texts, usual_hit, weights
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.choice.sentences import Encoded, cut
 from dptext_etl.families.in_kernel import in_kernel
+from dptext_etl.families.sentences import Encoded, cut
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.validation import validated

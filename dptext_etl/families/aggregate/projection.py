@@ -32,19 +32,12 @@ _ROOM = 2**62
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """Coordinates of vectors, v = directions . vector - center, and the clip of their norm.
+    """Coordinates of vectors, v = directions . vector - center, and the clip of their norm."""
 
-    Attributes:
-        directions: int16, shape (d, k).
-        center: Projected mean of the corpus, int64, shape (d,).
-        clip: C, a multiple of 4: the median norm of the corpus texts' coordinates.
-        longest: Squared length of an encoded vector, at most; a longer one counts as a failed encoding.
-    """
-
-    directions: npt.NDArray[np.int16]
-    center: Integers
-    clip: int
-    longest: int
+    directions: npt.NDArray[np.int16]  # int16, shape (d, k)
+    center: Integers  # projected mean of the corpus, int64, shape (d,)
+    clip: int  # C, a multiple of 4: the median norm of the corpus texts' coordinates
+    longest: int  # squared length of an encoded vector, at most; a longer one counts as a failed encoding
 
     @property
     def width(self) -> int:
@@ -91,16 +84,7 @@ def _products(vectors: Int8s, directions: npt.NDArray[np.int16]) -> Integers:
 
 
 def projection(vectors: Int8s, width: int) -> Projection:
-    """Return the projection of a corpus to `width` principal directions.
-
-    Args:
-        vectors: Vectors of the corpus texts, int8, shape (m, k).
-        width: d, from 1 to k (a larger one is k).
-
-    Raises:
-        PolicyError: The corpus says nothing (fewer than half of its texts differ from the mean), or its numbers do not
-            fit into 64 bits.
-    """
+    """Return the projection of a corpus to `width` principal directions."""
     width = min(width, vectors.shape[1], MOST_WIDTH)
     directions = np.rint(_principal(vectors, width) * (LENGTH / _FINE)).astype(np.int16)
     lengths = np.einsum("ij,ij->i", vectors, vectors, dtype=np.int64)

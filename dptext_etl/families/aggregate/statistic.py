@@ -1,7 +1,4 @@
-"""Describe the one statistic of a column that is released: per label, a sum of clipped coordinates and a count.
-
-Specification: docs/spec/synthetic.md#release.
-"""
+"""Describe the one statistic of a column that is released, and what it costs (docs/spec/synthetic.md#release)."""
 
 from __future__ import annotations
 
@@ -13,14 +10,58 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from dptext_etl.accounting import Approximate, ZeroConcentrated, require_delta, spend, zcdp_epsilon
 from dptext_etl.artifacts import canon
 from dptext_etl.corpora import Corpus
 from dptext_etl.delta_policy import LARGEST_DELTA
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.aggregate import costs
 from dptext_etl.families.aggregate.projection import Projection, projection
 from dptext_etl.guarantee import Guarantee, Spend
 from dptext_etl.mechanism import DEFAULT_N_MAX
+
+LARGEST_VARIANCE = 2**48
+"""Largest variance that the kernel draws (docs/spec/stream.md#discrete-gaussian)."""
+
+
+def variance_of(sensitivity: int, epsilon: float, delta: float) -> int:
+    """Return the least whole variance at which sums of this L2 sensitivity are (epsilon, delta)-DP by their zCDP."""
+    require_delta(delta)
+    if not 0 < epsilon < math.inf:
+        raise PolicyError(f"epsilon is {epsilon}; allowed: a number above 0", "1 for the whole table is a good start")
+
+    def enough(variance: int) -> bool:
+        return zcdp_epsilon(rounded_up(rho_of(sensitivity, variance)), delta) <= epsilon
+
+    if not enough(LARGEST_VARIANCE):
+        raise PolicyError(f"epsilon is {epsilon}: the noise would not fit into its range", "raise epsilon")
+    low, high = 0, LARGEST_VARIANCE
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def rho_of(sensitivity: int, variance: int) -> Fraction:
+    """Return rho of zCDP, exactly: sensitivity^2 / (2 variance), in any dimension."""
+    return Fraction(sensitivity**2, 2 * variance)
+
+
+def rounded_up(amount: Fraction) -> float:
+    """Return the least float that is not below a fraction."""
+    found = float(amount)
+    return found if Fraction(found) >= amount else math.nextafter(found, math.inf)
+
+
+def _charge(guarantee: Guarantee, rho: Fraction, per_subject: int, delta: float) -> Spend:
+    """Return what each counted record is charged; a person with `per_subject` records pays that many times as much.
+
+    A person may change `per_subject` records, whose sensitivities add up: k^2 rho. So a record is charged k rho, and of
+    the pair (epsilon(k^2 rho, delta), delta) one k-th of epsilon, with the whole delta.
+    """
+    person = rounded_up(per_subject**2 * rho)
+    approx = Fraction(zcdp_epsilon(person, delta)) / per_subject
+    return spend(guarantee, Approximate(ZeroConcentrated(per_subject * rho), approx, delta), 1)
+
 
 VERSION = 1
 """Version of the output: it is raised whenever equal inputs and keys would give another statistic or table."""
@@ -79,7 +120,7 @@ class Statistic:
     @property
     def rho(self) -> Fraction:
         """Return rho of zCDP of one record, exactly."""
-        return costs.rho_of(self.sensitivity, self.variance)
+        return rho_of(self.sensitivity, self.variance)
 
     @property
     def sigma(self) -> float:
@@ -88,7 +129,7 @@ class Statistic:
 
     def charge(self, guarantee: Guarantee) -> Spend:
         """Return what every counted record is charged; the claim says class, neighbors and assumptions."""
-        return costs.charge(guarantee, self.rho, self.per_subject, self.delta)
+        return _charge(guarantee, self.rho, self.per_subject, self.delta)
 
     def configuration(self) -> dict[str, Any]:
         """Return what the sums and their noise depend on (docs/spec/stream.md#configuration)."""
@@ -147,5 +188,5 @@ def describe(
     if not 0 < delta <= LARGEST_DELTA:
         raise PolicyError(f"delta is {delta}; allowed: above 0, at most {LARGEST_DELTA}", "take 0.01 / n_rec or less")
     found = projection(opened.vectors, width or (WIDTH_MANY if len(labels) >= MANY_LABELS else WIDTH))
-    variance = costs.variance_of(2 * found.clip, epsilon, delta)
+    variance = variance_of(2 * found.clip, epsilon, delta)
     return Statistic(opened, found, tuple(labels), per_subject, epsilon, delta, variance, n_max)

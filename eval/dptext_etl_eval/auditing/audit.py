@@ -21,11 +21,10 @@ from typing import NamedTuple
 from dptext_etl import _kernel
 from dptext_etl.accounting import is_finite
 from dptext_etl.errors import InputError, bare
-from dptext_etl.families.certificate import Certificate
+from dptext_etl.families.certificate import Certificate, list_distances
 from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.families.lists.certificate import distances_from as list_distances
-from dptext_etl.families.lists.listed import ListMechanism
-from dptext_etl.families.vector.vector import VectorMechanism, distances_from, far_words
+from dptext_etl.families.lists import ListMechanism
+from dptext_etl.families.vector import VectorMechanism, distances_from, far_words
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import PAD, Mechanism

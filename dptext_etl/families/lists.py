@@ -1,9 +1,4 @@
-"""Draw words by their places on public lists.
-
-Every draw chooses one of the lists independently of the word, and then a place of that list. A subclass provides the
-lists and a `PlaceDistribution`. This module writes both into the file that the kernel maps, and reads the exact
-distributions of words from it.
-"""
+"""Draw words by their places on public lists, in which neighbors stand in parallel."""
 
 from __future__ import annotations
 
@@ -23,9 +18,8 @@ from dptext_etl import _kernel
 from dptext_etl.artifacts import save_tensors
 from dptext_etl.embeddings import NeighbourLists
 from dptext_etl.embeddings.grid import written
-from dptext_etl.families.certificate import Certificate, stored_words
-from dptext_etl.families.lists.certificate import of_lists
-from dptext_etl.families.table.mapped import MappedMechanism
+from dptext_etl.families.certificate import Certificate, of_lists, stored_words
+from dptext_etl.families.table import MappedMechanism
 from dptext_etl.mechanism import PAD
 from dptext_etl.scoring import Slots, WordSampler
 

@@ -25,7 +25,7 @@ from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.search import largest_squared_distance
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.division import Indices, release_divided
-from dptext_etl.families.parts import parts
+from dptext_etl.families.reading import parts
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
@@ -35,19 +35,12 @@ AT_ONCE = 2**23
 
 
 class Draws(NamedTuple):
-    """The draws of a batch: one per word that is not kept in clear.
+    """The draws of a batch: one per word that is not kept in clear."""
 
-    Attributes:
-        words: Id of each word in the vocabulary, `UNKNOWN` outside it, shape (n,).
-        records: Index of each word's record in the batch, shape (n,).
-        positions: Position of each word in its record, uint64, shape (n,).
-        keys: Record keys of the batch, fixed-size binary of 32 bytes.
-    """
-
-    words: Indices
-    records: Indices
-    positions: npt.NDArray[np.uint64]
-    keys: pa.Array
+    words: Indices  # id of each word in the vocabulary, `UNKNOWN` outside it, shape (n,)
+    records: Indices  # index of each word's record in the batch, shape (n,)
+    positions: npt.NDArray[np.uint64]  # position of each word in its record, uint64, shape (n,)
+    keys: pa.Array  # record keys of the batch, fixed-size binary of 32 bytes
 
     def take(self, some: npt.NDArray[Any] | slice) -> Draws:
         """Return some of the draws by a mask, by indices or by a slice."""

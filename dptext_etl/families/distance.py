@@ -1,8 +1,4 @@
-"""Draw words by the distances of their vectors with the exponential mechanism, and state the guarantee.
-
-P(y | x) is proportional to exp(-epsilon d(x, y) / 2), d the Euclidean distance in the vectors' own units. What is drawn
-from are integers (`families.vector.distance`); unknown words are drawn uniformly.
-"""
+"""Draw words by the distances of their vectors with the exponential mechanism."""
 
 from __future__ import annotations
 
@@ -21,12 +17,10 @@ from dptext_etl.accounting import MetricClaim
 from dptext_etl.arrays import to_numpy
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
-from dptext_etl.families import extremes
-from dptext_etl.families.certificate import Certificate
+from dptext_etl.families.certificate import Certificate, largest_range_bounded, of_distances
 from dptext_etl.families.division import UNKNOWN, Indices
-from dptext_etl.families.vector.certificate import of_distances
-from dptext_etl.families.vector.distance import PairWeights
-from dptext_etl.families.vector.vector import Draws, VectorMechanism, far_words, read_fact, stored_fact
+from dptext_etl.families.pair_weights import PairWeights
+from dptext_etl.families.vector import Draws, VectorMechanism, far_words, read_fact, stored_fact
 from dptext_etl.guarantee import Disclosure, Guarantee
 from dptext_etl.mechanism import PAD
 from dptext_etl.scoring import TOKEN
@@ -229,4 +223,4 @@ class DistanceMechanism(VectorMechanism):
 
     def largest_probability(self) -> float:
         """Return an upper bound of the probability of any single output word."""
-        return 1.0 if self._shows_words else extremes.range_bounded(self.pair_weights.exponent, len(self._output_ids))
+        return 1.0 if self._shows_words else largest_range_bounded(self.pair_weights.exponent, len(self._output_ids))

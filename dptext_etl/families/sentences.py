@@ -25,15 +25,10 @@ class Encoder(Protocol):
 
 
 class Encoded(NamedTuple):
-    """Vectors of texts.
+    """Vectors of texts."""
 
-    Attributes:
-        vectors: One per part of a text, int8, shape (rows * parts, k).
-        failed: 1 for every row on which the model failed, uint32, shape (rows,).
-    """
-
-    vectors: Int8s
-    failed: npt.NDArray[np.uint32]
+    vectors: Int8s  # one per part of a text, int8, shape (rows * parts, k)
+    failed: npt.NDArray[np.uint32]  # 1 for every row on which the model failed, uint32, shape (rows,)
 
 
 def cut(text: str, parts: int, n_max: int) -> list[str]:
