@@ -16,7 +16,7 @@ import numpy.typing as npt
 from safetensors import safe_open
 
 from dptext_etl.errors import PolicyError, seam
-from dptext_etl.families.reading import parts
+from dptext_etl.families.division import parts
 from dptext_etl.mechanism import PAD
 from dptext_etl.sampling import integer_weights, worst_log_ratio
 

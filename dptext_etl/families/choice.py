@@ -89,7 +89,6 @@ class ChoiceParameters(Mechanism):
         return Corpus.open(self.corpus)
 
     def fetched(self, options: Mapping[str, str]) -> Self:
-        """Return this mechanism with the corpus on this machine, if it is named by a URL."""
         if not is_remote(self.corpus):
             return self
         return self.model_copy(update={"corpus": str(fetched(self.corpus, options))})
@@ -101,11 +100,9 @@ class ChoiceParameters(Mechanism):
 
     @property
     def table(self) -> Artifact:
-        """Return the corpus' file."""
         return self.opened.artifact
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the corpus as the only artifact."""
         return {"corpus": self.table}
 
     @cached_property
@@ -151,7 +148,6 @@ class ChoiceParameters(Mechanism):
 
     @property
     def epsilon_tight(self) -> Fraction:
-        """Return the exact loss of one draw, rounded up."""
         return self.weights.loss
 
     @property
@@ -171,11 +167,9 @@ class ChoiceParameters(Mechanism):
 
     @property
     def most_positions(self) -> int:
-        """Return the draws of every text, whatever its length."""
         return self.parts * self.surrogates
 
     def input_policy(self) -> dict[str, Any]:
-        """Return, as data, how texts are read and drawn."""
         return {
             "near": self.near,
             "inside": self.weights.inside,
@@ -217,7 +211,6 @@ class ChoiceMechanism(ChoiceParameters):
         return SentenceModel(str(self.opened.description["encoder"]["name"]))
 
     def probe(self) -> None:
-        """Encode a public text, where a model does it."""
         if self.has_model:
             sentences.probe(self.sentence_model)
 
@@ -242,7 +235,6 @@ class ChoiceMechanism(ChoiceParameters):
         return Approximate(draws, self.unlinked.epsilon(self.law), self.unlinked.charged_delta(self.law))
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        """Return the number of draws and epsilon of each."""
         if self.most_positions == 1 and positions == 1:
             return {"ε": self.epsilon_per_draw}
         return {"n": positions, "ε/k" if self.most_positions > 1 else "ε": self.epsilon_per_draw}
@@ -258,12 +250,10 @@ class ChoiceMechanism(ChoiceParameters):
         return sentences.encoded(self.sentence_model, texts, self.parts, self.n_max, self.opened.vectors.shape[1])
 
     def positions(self, texts: pa.Array) -> pa.Array:
-        """Return the draws of a text for every text, and none for a null that passes as null."""
         drawn = np.full(len(texts), True) if self.null_as_empty else texts.is_valid().to_numpy(zero_copy_only=False)
         return pa.array(drawn.astype(np.uint32) * np.uint32(self.most_positions))
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
-        """Draw a public text for every text or part, in parallel, without the GIL."""
         given, failed = _handed(self.vectors(texts))
         out = self._kernel_corpus.release(keys.release, texts, keys.ids, self._policy_json, keys.nonce, given)
         return _released(out, failed)
@@ -302,18 +292,15 @@ class ChoiceMechanism(ChoiceParameters):
         return Fraction(self.weights.inside if number in near else self.weights.outside, self._total)
 
     def collision(self, number: int) -> Fraction:
-        """Return the probability that two independent draws for text `number` of the corpus agree."""
         if self.near_to(self.opened.texts[number]) is None:
             return Fraction(1, self.size)
         inside, outside = self.weights
         return Fraction(self.near * inside**2 + (self.size - self.near) * outside**2, self._total**2)
 
     def largest_probability(self) -> Fraction:
-        """Return the largest probability of any text in one draw."""
         return Fraction(self.weights.inside, self._total)
 
     def certificate(self) -> Certificate:
-        """Compute the loss of one draw from the integer weights, and name two far texts of the corpus."""
         return Certificate(
             f"the weights of {self.near:,} near texts among {self.size:,}",
             float(self.weights.loss),

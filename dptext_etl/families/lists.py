@@ -139,7 +139,6 @@ class ListMechanism(MappedMechanism):
         return [(number, int(at[0])) for number, at in found if len(at)]
 
     def certificate(self) -> Certificate:
-        """Compute the largest loss of one draw from the stored lists and weights."""
         return of_lists(self.table.path)
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
@@ -164,7 +163,6 @@ class ListMechanism(MappedMechanism):
         return outputs, [chance / len(at) for chance in chances]
 
     def survival(self, word: str) -> Fraction:
-        """Return (an upper bound of) the probability that `word` comes back as itself, in closed form."""
         at = self._at(word)
         if not at or self.allocation is not None:
             return super().survival(word)
@@ -180,7 +178,6 @@ class ListMechanism(MappedMechanism):
         return sum(self._stored_distribution.agrees(place, len(self._orders[number])) for number, place in at) / len(at)
 
     def largest_probability(self) -> float:
-        """Return an upper bound of any probability, which is that of staying at the end of a list."""
         if self.mode == "faithful":
             return 1.0
         return max(float(self._stored_distribution.stays(0, len(order))) for order in self._orders) * (1 + 1e-12)

@@ -28,7 +28,6 @@ class GeometricDistribution:
     rate: Fraction  # rate per place: a = exp(-rate), P[step = k] = (1 - a) / (1 + a) * a**|k|
 
     def written(self) -> dict[str, Any]:
-        """Return the distribution in the format of the kernel."""
         return {"geometric": {"rate": [self.rate.numerator, self.rate.denominator]}}
 
     def realised(self, lists: Sequence[npt.NDArray[np.uint32]]) -> dict[str, Any]:
@@ -49,7 +48,6 @@ class GeometricDistribution:
         return [Fraction(step, 1 << GRID_BITS) for step in steps]
 
     def stays(self, place: int, places: int) -> Fraction:
-        """Return an upper bound of the probability of the place itself, at most 2**-64 above it."""
         with localcontext() as context:
             context.prec = 40
             a = _ratio(self.rate)
@@ -58,7 +56,6 @@ class GeometricDistribution:
             return min(Fraction(1), Fraction(math.ceil(chance * 2**64), 2**64))
 
     def agrees(self, place: int, places: int) -> float:
-        """Return an upper bound of the probability that two draws from one place agree."""
         a = math.exp(-float(self.rate))
         chances = (1 - a) / (1 + a) * a ** np.abs(np.arange(places, dtype=np.float64) - place)
         chances[0], chances[-1] = a**place / (1 + a), a ** (places - 1 - place) / (1 + a)
@@ -121,7 +118,6 @@ class TemDistribution:
         return cls(tuple(map(int, weights[:reach])), int(weights[reach]))
 
     def written(self) -> dict[str, Any]:
-        """Return the weights in the format of the kernel."""
         return {"tem": {"weights": list(self.near), "outside": self.outside}}
 
     @property
@@ -140,23 +136,19 @@ class TemDistribution:
         return running + running[::-1] - np.uint64(self.near[0])
 
     def chances(self, place: int, places: int) -> list[Fraction]:
-        """Return the exact probabilities of all places for one place."""
         weights = self.weights(place, places).tolist()
         total = sum(weights)
         chance = {weight: Fraction(weight, total) for weight in set(weights)}
         return [chance[weight] for weight in weights]
 
     def stays(self, place: int, places: int) -> Fraction:
-        """Return the probability of the place itself."""
         return Fraction(self.near[0], int(self.totals(places)[place]))
 
     def agrees(self, place: int, places: int) -> float:
-        """Return an upper bound of the probability that two draws from one place agree."""
         weights = self.weights(place, places).astype(np.float64)
         return min(1.0, float(np.dot(weights, weights) / weights.sum() ** 2) * (1 + 1e-9))
 
     def realised(self, lists: Sequence[Order]) -> dict[str, Any]:
-        """Return the loss of the integers on lists of one vocabulary, as plain data."""
         bound, steepest = self.loss(len(lists[0]))
         mixture = bound if len(lists) == 1 else self.mixture_loss(lists)
         return {

@@ -41,7 +41,6 @@ class MappedMechanism(WordMechanism):
 
     @property
     def reproducible(self) -> bool:  # type: ignore[override]
-        """Return True unless the law of a word depends on its text, which tools score in floats."""
         return self.allocation is None
 
     @abstractmethod
@@ -59,7 +58,6 @@ class MappedMechanism(WordMechanism):
         return store(description, lambda path: self.build(path, description), suffix=".safetensors")
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the table and the inputs of scores that divide a budget, by role."""
         return {"table": self.table, **super().artifacts()}
 
     @cached_property
@@ -81,7 +79,6 @@ class MappedMechanism(WordMechanism):
         return None if ratio is None else float(ratio)
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """Return what the stored file says of its distributions, and what they were made of."""
         return {"table": self._facts}
 
     def positions(self, texts: pa.Array) -> pa.Array:
@@ -89,7 +86,6 @@ class MappedMechanism(WordMechanism):
         return pa.array(self._mapped.positions(texts, self._input_policy_json))
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
-        """Draw every word of every text from the table, in parallel, without the GIL."""
         if self.allocation is not None:
             return release_divided(self, self.allocation, texts, keys.of(texts))
         out = pa.array(self._mapped.release(keys.release, texts, keys.ids, self._input_policy_json, keys.nonce))
@@ -206,11 +202,9 @@ class TableMechanism(MappedMechanism):
         parts.save(path, {**description, "epsilon_table": stated(ratio), "disclosed_bits_per_token": stated(bits)})
 
     def certificate(self) -> Certificate:
-        """Compute the largest loss of one draw from the integers of the stored table."""
         return of_table(self.table.path, sets_are_disclosed=Disclosure.CLUSTER in self.guarantee.disclosures)
 
     def largest_probability(self) -> float:
-        """Return the largest probability of any output word, from the table's integers."""
         return largest_in_table(self.table.path, self.table.sha256)
 
 

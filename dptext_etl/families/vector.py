@@ -24,8 +24,7 @@ from dptext_etl.artifacts import Artifact, canon, store
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.search import largest_squared_distance
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.division import Indices, release_divided
-from dptext_etl.families.reading import parts
+from dptext_etl.families.division import Indices, parts, release_divided
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
@@ -105,7 +104,6 @@ class VectorMechanism(WordMechanism):
         return float(np.sqrt(np.float64(max(read_fact(self.span), 1)))) * self.words.scale
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the vectors, and the inputs of scores that divide a budget, by role."""
         return {"vectors": self.words.artifact, **super().artifacts()}
 
     def input_words(self) -> tuple[str, ...]:
@@ -121,7 +119,6 @@ class VectorMechanism(WordMechanism):
         return pa.array(self._vocabulary.positions(texts, self._input_policy_json))
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
-        """Draw every word of every text, each at its own position of its record's stream."""
         if self.allocation is not None:
             return release_divided(self, self.allocation, texts, keys.of(texts))
         return self.release_with_keys(texts, keys.of(texts))

@@ -96,7 +96,6 @@ class CusText(TableMechanism):
         return frozenset({Disclosure.CLUSTER} | ({Disclosure.STOPWORDS} if self.variant == "plus" else set()))
 
     def table_description(self) -> dict[str, Any]:
-        """Return the parameters and the hashes of the public inputs."""
         return {
             "mechanism": "custext",
             "version": self.version,
@@ -115,7 +114,6 @@ class CusText(TableMechanism):
         return WordVectors.load(self.vectors, limit=self.limit)
 
     def parts(self) -> TableParts:
-        """Partition the vocabulary greedily in public order, and compute each set's weights (algorithms 1 and 2)."""
         vectors, sets = self._vectors_and_sets()
         kept = stopwords(self.stopwords).words if self.variant == "plus" else ()
         return TableParts.partition(vectors.words, sets, self._weights(vectors, sets), kept=kept)
@@ -204,7 +202,6 @@ class CusText(TableMechanism):
 
     @classmethod
     def example(cls) -> Self:
-        """Return the mechanism with epsilon 2 over the embedded vectors."""
         return cls(epsilon=2.0)
 
 

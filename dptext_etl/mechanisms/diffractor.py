@@ -130,7 +130,6 @@ class Diffractor(ListMechanism):
 
     @property
     def _bounded_range(self) -> bool:
-        """Return True for "tem", which is an exponential mechanism."""
         return self.variant == "tem"
 
     @property
@@ -140,7 +139,6 @@ class Diffractor(ListMechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the guarantee of word mechanisms, or class NONE if the lists hold different words (faithful mode)."""
         claim = super().guarantee
         return claim if self._even else replace(claim, guarantee_class=GuaranteeClass.NONE)
 
@@ -230,7 +228,6 @@ class Diffractor(ListMechanism):
                 yield Scored(at, -np.minimum(gaps, self.gamma).astype(np.float64), order)
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        """Return the factors of n draws, each between the two places with the largest loss."""
         if not self._even:
             return {"∞": math.inf}
         if self.allocation is not None:
@@ -239,7 +236,6 @@ class Diffractor(ListMechanism):
         return super().cost_factors(positions) | apart
 
     def neighbour_lists(self) -> NeighbourLists:
-        """Read or make the public lists."""
         if self.lists is None:
             vocabulary: Literal["common", "own"] = "common" if self.mode == "strict" else "own"
             return NeighbourLists.build(
@@ -251,7 +247,6 @@ class Diffractor(ListMechanism):
         return found
 
     def table_description(self) -> dict[str, Any]:
-        """Return the parameters and the hash of the lists' content."""
         return {
             "mechanism": self.name,
             "version": self.version,
@@ -264,7 +259,6 @@ class Diffractor(ListMechanism):
         }
 
     def _place_distribution(self, places: int) -> PlaceDistribution:
-        """Return the integer weights by distance, or the rate of the steps."""
         if self.variant == "geometric":
             return GeometricDistribution(self._rate)
         weights = TemDistribution.of(self._unit_epsilon, self.gamma, places)
@@ -292,7 +286,6 @@ class Diffractor(ListMechanism):
 
     @classmethod
     def example(cls) -> Self:
-        """Return the mechanism with epsilon 2 per place over 500 words of the embedded vectors."""
         return cls(epsilon=2.0, limit=500)
 
 

@@ -81,7 +81,6 @@ class Madlib(VectorMechanism):
 
     @property
     def reproducible(self) -> bool:  # type: ignore[override]
-        """Return True unless a budget is divided, for which tools may score texts in floats."""
         return self.allocation is None
 
     @property
@@ -115,16 +114,13 @@ class Madlib(VectorMechanism):
 
     @property
     def epsilon_per_word(self) -> Fraction:
-        """Return epsilon times the diameter, enlarged by the possible rounding error."""
         return Fraction(repr(self._unit_epsilon)) * self._loss_range
 
     @property
     def _loss_range(self) -> Fraction:
-        """Return the diameter, enlarged by the possible rounding error."""
         return Fraction(self.diameter) * _WIDER
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        """Return the factors of n draws between the two farthest words."""
         farthest = {"D": self._loss_range} if self.allocation is None else {}
         return {**super().cost_factors(positions), **farthest}
 
@@ -150,7 +146,6 @@ class Madlib(VectorMechanism):
         return made
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the vectors, and where a budget is divided their diameter, which its draws depend on, by role."""
         return super().artifacts() | ({} if self.allocation is None else {"span": self.span})
 
     @property
@@ -180,7 +175,6 @@ class Madlib(VectorMechanism):
         return longest_word + longest_noise(self.words.vectors.shape[1]) / rates + 1
 
     def choose(self, draws: Draws) -> Indices:
-        """Add noise to every word's vector, and take the nearest word."""
         return self._nearest(draws, np.broadcast_to(self._rate, len(draws.words)), self.search, VECTOR)
 
     def _nearest(self, draws: Draws, rates: Floats, search: NearestWords, purpose: int) -> Indices:
@@ -258,14 +252,12 @@ class Madlib(VectorMechanism):
         return (word if word == PAD else written(word)) in self.words.index
 
     def simulated_survivals(self, word: str, trials: int) -> int:
-        """Simulate how often a word comes back, from the paper's formula and without the code that releases."""
         if not self._knows(word):
             return 0
         slack = 0.5**self.search.bits / 2 * float(np.sqrt(self.words.vectors.shape[1]))
         return radial_survivals(self.words, self._number_of(word), self._rate, trials, slack)
 
     def simulated_collisions(self, words: Sequence[str], pairs: int) -> int:
-        """Simulate how often two draws agree, from the paper's formula and without the code that releases."""
         return radial_collisions(self.words, [self._number_of(word) for word in words], self._rate, pairs)
 
     def largest_probability(self) -> float:
@@ -286,5 +278,4 @@ class Madlib(VectorMechanism):
 
     @classmethod
     def example(cls) -> Self:
-        """Return the mechanism with epsilon 20 per unit of distance over the first 400 embedded words."""
         return cls(epsilon=20.0, limit=400)

@@ -99,7 +99,6 @@ class SanText(DistanceMechanism):
 
     @property
     def _shows_words(self) -> bool:
-        """Return True if words that are not sensitive can be released in clear."""
         return self.variant == "plus" and self.p < 1
 
     @property
@@ -108,7 +107,6 @@ class SanText(DistanceMechanism):
         return frozenset({Disclosure.SENS_CLASS} if self._shows_words else ())
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the vectors, their diameter, and the list of sensitive words if there is one, by role."""
         listed = {} if self.sensitive is None else {"sensitive": stopwords(self.sensitive).artifact}
         return {**super().artifacts(), **listed}
 
@@ -160,7 +158,6 @@ class SanText(DistanceMechanism):
 
     @property
     def _loss_range(self) -> float:
-        """Return the diameter."""
         return self.diameter
 
     @cached_property
@@ -178,7 +175,6 @@ class SanText(DistanceMechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the guarantee of distance mechanisms, or class UMLDP if words are shown."""
         stated = super().guarantee
         if not self._shows_words:
             return stated
@@ -209,5 +205,4 @@ class SanText(DistanceMechanism):
 
     @classmethod
     def example(cls) -> Self:
-        """Return the mechanism with epsilon 4 per unit of distance over the first 400 embedded words."""
         return cls(epsilon=4.0, limit=400)
