@@ -27,8 +27,7 @@ _TAYLOR = [1.0 / math.factorial(n) for n in range(14)]
 def weight_bits(m: int) -> int:
     """Return B, the bits of the largest weight over an output set of `m` members."""
     if m < 2:
-        msg = f"an output set has at least 2 members, got {m}"
-        raise ValueError(msg)
+        raise ValueError(f"an output set has at least 2 members, got {m}")
     return min(46, 62 - (m - 1).bit_length())
 
 

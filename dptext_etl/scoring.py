@@ -117,14 +117,11 @@ def choose(
     n, m = scores.shape
     least_epsilon, most_epsilon = np.min(epsilon, initial=math.inf), np.max(epsilon, initial=0.0)
     if (n and not 0 < least_epsilon <= most_epsilon < math.inf) or not 0 < high - low < math.inf:
-        msg = f"epsilon is finite and above 0, low is below high; got {least_epsilon}, {low} and {high}"
-        raise PolicyError(msg)
+        raise PolicyError(f"epsilon is finite and above 0, low is below high; got {least_epsilon}, {low} and {high}")
     if n != len(slots):
-        msg = f"every row of scores has a slot of its own; got {n} rows and {len(slots)} slots"
-        raise InputError(msg)
+        raise InputError(f"every row of scores has a slot of its own; got {n} rows and {len(slots)} slots")
     if isinstance(epsilon, np.ndarray) and epsilon.shape != (n,):
-        msg = f"every row of scores has an epsilon of its own; got {n} rows and {len(epsilon)} epsilons"
-        raise InputError(msg)
+        raise InputError(f"every row of scores has an epsilon of its own; got {n} rows and {len(epsilon)} epsilons")
     if on_device is None:
         on_device = not isinstance(scores, np.ndarray) and scores.is_cuda
     if on_device:

@@ -48,8 +48,7 @@ class Labels(BaseModel):
     def _listed(self) -> Self:
         unlisted = set(self.names) - set(self.values)
         if unlisted:
-            msg = f"{len(unlisted)} of the names are of labels that values does not list"
-            raise ValueError(msg)
+            raise ValueError(f"{len(unlisted)} of the names are of labels that values does not list")
         return self
 
 

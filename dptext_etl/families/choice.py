@@ -23,22 +23,22 @@ from dptext_etl.corpora.corpus import fetched, is_remote
 from dptext_etl.corpora.encoder import MOST_WORDS, SentenceModel, nearest, products
 from dptext_etl.corpora.weights import Weights, near_texts, usual_hit, weights
 from dptext_etl.device import Computing, computing
-from dptext_etl.families import sentences
 from dptext_etl.families.certificate import Certificate
-from dptext_etl.families.sentences import Encoded, Encoder
+from dptext_etl.families.probes import SHORT, refuse
 from dptext_etl.guarantee import MICRO, SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism, Released
 from dptext_etl.unlinked import Unlinked
 
 _MODEL = "sentence-transformers"
+UNLINKED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
 MOST_DRAWS = 1024
 """Draws of one text, at most."""
 Count = Annotated[PositiveInt, Field(le=MOST_DRAWS)]
 
 
-class ChoiceParameters(Mechanism):
-    """Parameters of a draw of whole public texts, and what follows from them; epsilon is per text.
+class ChoiceMechanism(Mechanism):
+    """A mechanism that replaces every text by a public text of a corpus, drawn near it; epsilon is per text.
 
     Attributes:
         epsilon: Epsilon of one text, whatever its length: all parts and draws of it share it.
@@ -70,17 +70,13 @@ class ChoiceParameters(Mechanism):
     @model_validator(mode="after")
     def _draws_cost_something(self) -> Self:
         if self.mode != "strict":
-            msg = 'no paper is reproduced here: leave mode out, it is "strict"'
-            raise ValueError(msg)
+            raise ValueError('no paper is reproduced here: leave mode out, it is "strict"')
         if self.parts > 1 and self.surrogates > 1:
-            msg = "a text is cut into parts or released several times: give parts or surrogates"
-            raise ValueError(msg)
+            raise ValueError("a text is cut into parts or released several times: give parts or surrogates")
         if self.unlinked is not None and self.most_positions > 1:
-            msg = "an unlinked release has one draw per record: leave out parts and surrogates"
-            raise ValueError(msg)
+            raise ValueError("an unlinked release has one draw per record: leave out parts and surrogates")
         if not self.epsilon_per_draw:
-            msg = f"epsilon is less than a millionth for each of {self.most_positions} draws: raise it"
-            raise ValueError(msg)
+            raise ValueError(f"epsilon is less than a millionth for each of {self.most_positions} draws: raise it")
         return self
 
     @cached_property
@@ -119,18 +115,14 @@ class ChoiceParameters(Mechanism):
 
     @property
     def _decimal(self) -> Decimal:
-        epsilon = self.epsilon_per_draw
         if self.most_positions == 1:
             return Decimal(repr(self.epsilon))
+        epsilon = self.epsilon_per_draw
         return Decimal(epsilon.numerator) / Decimal(epsilon.denominator)
 
     @property
-    def hit_rate(self) -> float:
+    def hit_rate(self) -> Decimal:
         """Return the wanted probability of a draw to fall to the near texts."""
-        return float(self._hit)
-
-    @property
-    def _hit(self) -> Decimal:
         if self.hit is not None:
             return Decimal(repr(self.hit))
         known = {Decimal(repr(epsilon)): Decimal(repr(hit)) for epsilon, hit in self.opened.hits.items()}
@@ -139,7 +131,7 @@ class ChoiceParameters(Mechanism):
     @cached_property
     def near(self) -> int:
         """Return d, the number of near texts, which follows from size, epsilon and hit rate."""
-        return near_texts(self.size, self._decimal, self._hit)
+        return near_texts(self.size, self._decimal, self.hit_rate)
 
     @cached_property
     def weights(self) -> Weights:
@@ -188,13 +180,6 @@ class ChoiceParameters(Mechanism):
     def _total(self) -> int:
         return self.size * self.weights.outside + self.near * (self.weights.inside - self.weights.outside)
 
-
-UNLINKED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
-
-
-class ChoiceMechanism(ChoiceParameters):
-    """A mechanism that replaces every text by a public text of a corpus; epsilon is per text."""
-
     @property
     def reproducible(self) -> bool:  # type: ignore[override]
         """Return True unless a model encodes texts: its floats differ by machine."""
@@ -206,21 +191,27 @@ class ChoiceMechanism(ChoiceParameters):
         return computing() if self.has_model else None
 
     @cached_property
-    def sentence_model(self) -> Encoder:
+    def sentence_model(self) -> SentenceModel:
         """Load the model that the corpus names."""
         return SentenceModel(str(self.opened.description["encoder"]["name"]))
 
     def probe(self) -> None:
-        if self.has_model:
-            sentences.probe(self.sentence_model)
+        if not self.has_model:
+            return
+        try:
+            works = bool(self.sentence_model.encode([SHORT])[0].any())
+        except Exception:  # noqa: BLE001
+            works = False
+        if not works:
+            refuse()
 
     @property
     def guarantee(self) -> Guarantee:
         """Return the claim between any two texts; nothing of the column is disclosed next to which rows are null."""
-        told = frozenset() if self.null_as_empty else frozenset({Disclosure.NULLNESS})
+        disclosed = frozenset() if self.null_as_empty else frozenset({Disclosure.NULLNESS})
         if self.unlinked is not None:
-            return Guarantee(GuaranteeClass.UNLINKED_APPROX, told, UNLINKED_NEIGHBORS, "text")
-        claim = Guarantee(GuaranteeClass.PURE_LDP, told, "any two texts of one record, of any lengths", "text")
+            return Guarantee(GuaranteeClass.UNLINKED_APPROX, disclosed, UNLINKED_NEIGHBORS, "text")
+        claim = Guarantee(GuaranteeClass.PURE_LDP, disclosed, "any two texts of one record, of any lengths", "text")
         return replace(claim, assumptions=claim.assumptions | {SCORES_LOCAL}) if self.has_model else claim
 
     def event(self, positions: int) -> Event:
@@ -243,25 +234,39 @@ class ChoiceMechanism(ChoiceParameters):
     def _kernel_corpus(self) -> _kernel.Corpus:
         return _kernel.Corpus.open(str(self.table.path), self.table.sha256)
 
-    def vectors(self, texts: pa.Array) -> Encoded | None:
-        """Return the vectors of all parts of texts where a model makes them; None where the kernel does."""
+    def _encoded(self, texts: pa.Array) -> tuple[pa.Array | None, pa.Array | None]:
+        """Encode every part of every text where a model does it, and say on which rows it failed.
+
+        What a model computes for a text depends on this text alone: texts go through it one by one. A text on which it
+        fails becomes the zero vector, which is drawn uniformly (docs/spec/surrogate.md#missing-inputs).
+        """
         if not self.has_model:
-            return None
-        return sentences.encoded(self.sentence_model, texts, self.parts, self.n_max, self.opened.vectors.shape[1])
+            return None, None
+        vectors = np.zeros((len(texts) * self.parts, self.opened.vectors.shape[1]), np.int8)
+        failed = np.zeros(len(texts), np.uint32)
+        for row, text in enumerate(texts.to_pylist()):
+            for part, piece in enumerate(cut(text or "", self.parts, self.n_max)):
+                if not piece.strip():
+                    continue
+                try:
+                    vectors[row * self.parts + part] = self.sentence_model.encode([piece])[0]
+                except Exception:  # noqa: BLE001  (whatever the text does to a model: it stops and shows nothing)
+                    failed[row] = 1
+        return pa.array(vectors.ravel()), pa.array(failed)
 
     def positions(self, texts: pa.Array) -> pa.Array:
         drawn = np.full(len(texts), True) if self.null_as_empty else texts.is_valid().to_numpy(zero_copy_only=False)
         return pa.array(drawn.astype(np.uint32) * np.uint32(self.most_positions))
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
-        given, failed = _handed(self.vectors(texts))
-        out = self._kernel_corpus.release(keys.release, texts, keys.ids, self._policy_json, keys.nonce, given)
+        vectors, failed = self._encoded(texts)
+        out = self._kernel_corpus.release(keys.release, texts, keys.ids, self._policy_json, keys.nonce, vectors)
         return _released(out, failed)
 
     def release_with_keys(self, texts: pa.Array, record_keys: pa.Array) -> Released:
-        """Release with given record keys, for tests that fix the stream; everything else calls `release`."""
-        given, failed = _handed(self.vectors(texts))
-        return _released(self._kernel_corpus.release_with_keys(record_keys, texts, self._policy_json, given), failed)
+        """Release with given record keys, for tests that fix the stream."""
+        vectors, failed = self._encoded(texts)
+        return _released(self._kernel_corpus.release_with_keys(record_keys, texts, self._policy_json, vectors), failed)
 
     def near_to(self, text: str) -> list[int] | None:
         """Return the numbers of the texts near one text (or part), nearest first; None if it says nothing."""
@@ -282,10 +287,8 @@ class ChoiceMechanism(ChoiceParameters):
         return list(self.opened.texts), chances
 
     def survival(self, number: int) -> Fraction:
-        """Return the probability that one draw for text `number` of the corpus gives that text.
-
-        It is not certain that a text is near itself: vectors may coincide, and rounding makes some longer.
-        """
+        """Return the probability that one draw for text `number` of the corpus gives that text."""
+        # a text may not be near itself: vectors may coincide, and rounding makes some longer
         near = self.near_to(self.opened.texts[number])
         if near is None:
             return Fraction(1, self.size)
@@ -301,28 +304,20 @@ class ChoiceMechanism(ChoiceParameters):
         return Fraction(self.weights.inside, self._total)
 
     def certificate(self) -> Certificate:
-        return Certificate(
-            f"the weights of {self.near:,} near texts among {self.size:,}",
-            float(self.weights.loss),
-            exact=True,
-            words=self.far_texts(),
-        )
+        source = f"the weights of {self.near:,} near texts among {self.size:,}"
+        return Certificate(source, float(self.weights.loss), exact=True, words=self.far_texts())
 
     def far_texts(self) -> tuple[str, str]:
-        """Return two texts of the corpus that are easy to distinguish: the first one that says something, and another.
-
-        The other shares the fewest near texts with it, of a hundred spread over the corpus.
-        """
+        """Return two texts that are easy to distinguish: of a hundred, the second shares fewest near texts with one."""
         texts = self.opened.texts
         spread = [texts[number] for number in range(0, self.size, max(1, self.size // 100))]
-        said = [(text, set(near)) for text in spread if (near := self.near_to(text)) is not None]
-        if len(said) < 2:
+        known = [(text, set(near)) for text in spread if (near := self.near_to(text)) is not None]
+        if len(known) < 2:
             return texts[0], texts[-1]
-        (first, own), *others = said
+        (first, own), *others = known
         return first, min(others, key=lambda other: len(own & other[1]))[0]
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """Return facts about one draw: how many texts are near, how often it falls to them, what one of them gains."""
         inside, outside = self.weights
         return {
             "draw": {
@@ -336,8 +331,19 @@ class ChoiceMechanism(ChoiceParameters):
         }
 
 
-def _handed(found: Encoded | None) -> tuple[pa.Array | None, pa.Array | None]:
-    return (None, None) if found is None else (pa.array(found.vectors.ravel()), pa.array(found.failed))
+def cut(text: str, parts: int, n_max: int) -> list[str]:
+    """Cut a text into consecutive parts of nearly equal numbers of words; words after the first `n_max` are left out.
+
+    >>> cut("one, two three!", 2, 100)
+    ['one, ', 'two three!']
+    """
+    segments = _kernel.split(text)
+    places = [place for place, (_, is_word) in enumerate(segments) if is_word]
+    end = places[n_max] if len(places) > n_max else len(segments)
+    count = min(len(places), n_max)
+    edges = [places[part * count // parts] if part * count // parts < count else end for part in range(parts)]
+    edges[0] = 0
+    return ["".join(segment for segment, _ in segments[a:b]) for a, b in zip(edges, [*edges[1:], end], strict=True)]
 
 
 def _released(out: _kernel.Column, failed: pa.Array | None) -> Released:

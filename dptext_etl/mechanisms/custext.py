@@ -86,8 +86,7 @@ class CusText(TableMechanism):
     @model_validator(mode="after")
     def _strict_norm(self) -> Self:
         if self.mode == "strict" and self.norm == "row":
-            msg = 'norm "row" is the published code, not the paper; use norm "cluster" or mode "faithful"'
-            raise ValueError(msg)
+            raise ValueError('norm "row" is the published code, not the paper; use norm "cluster" or mode "faithful"')
         return self
 
     @property

@@ -100,8 +100,7 @@ class Diffractor(ListMechanism):
         if self.variant == "tem":
             return self
         if self.gamma != type(self).model_fields["gamma"].default:
-            msg = 'gamma belongs to variant "tem"; the geometric variant covers the whole list'
-            raise ValueError(msg)
+            raise ValueError('gamma belongs to variant "tem"; the geometric variant covers the whole list')
         if self.allocation is None and max(self._rate.numerator, self._rate.denominator) > _RATE:
             msg = 'epsilon of variant "geometric" is the exact rate of a discrete Laplace: write at most 14 digits'
             raise ValueError(msg)
@@ -114,8 +113,7 @@ class Diffractor(ListMechanism):
         fields = type(self).model_fields
         given = [name for name in _FROM_FILE if getattr(self, name) != fields[name].default]
         if given:
-            msg = f"lists come from a file or from embeddings: give lists, or {', '.join(given)}"
-            raise ValueError(msg)
+            raise ValueError(f"lists come from a file or from embeddings: give lists, or {', '.join(given)}")
         if self.mode == "strict" and Path(self.lists).is_file() and not NeighbourLists.open(self.lists).even:
             raise ValueError(_UNEVEN)
         return self

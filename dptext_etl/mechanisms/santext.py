@@ -87,14 +87,11 @@ class SanText(DistanceMechanism):
         if self.variant == "plain" and any(
             getattr(self, name) != type(self).model_fields[name].default for name in given
         ):
-            msg = f'{", ".join(sorted(given))}: for variant "plus" alone'
-            raise ValueError(msg)
+            raise ValueError(f'{", ".join(sorted(given))}: for variant "plus" alone')
         if self.sensitive is not None and "sensitive_share" in self.model_fields_set and self.sensitive_share != 0.5:
-            msg = "give sensitive words by a list or by a share of the vocabulary, not by both"
-            raise ValueError(msg)
+            raise ValueError("give sensitive words by a list or by a share of the vocabulary, not by both")
         if Fraction(repr(self.p)).denominator >= 2**64:
-            msg = "p is finer than a draw of 64 bits: write it with at most 18 decimals"
-            raise ValueError(msg)
+            raise ValueError("p is finer than a draw of 64 bits: write it with at most 18 decimals")
         return self
 
     @property

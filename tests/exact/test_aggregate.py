@@ -15,7 +15,7 @@ from dptext_etl.accounting import zcdp_epsilon
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.aggregate import Partial, counted, describe, noisy, partial_sum
 from dptext_etl.families.aggregate.statistic import _roots, projection, rho_of, rounded_up, variance_of
-from dptext_etl.families.aggregate.sums import add
+from dptext_etl.families.aggregate.summing import add
 from dptext_etl.guarantee import Guarantee, GuaranteeClass
 
 from ..examples import examples

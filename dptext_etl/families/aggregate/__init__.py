@@ -2,14 +2,14 @@
 
 from dptext_etl.families.aggregate.statistic import Statistic as Statistic
 from dptext_etl.families.aggregate.statistic import describe as describe
-from dptext_etl.families.aggregate.sums import Noisy as Noisy
-from dptext_etl.families.aggregate.sums import Partial as Partial
-from dptext_etl.families.aggregate.sums import Topic as Topic
-from dptext_etl.families.aggregate.sums import added as added
-from dptext_etl.families.aggregate.sums import counted as counted
-from dptext_etl.families.aggregate.sums import noisy as noisy
-from dptext_etl.families.aggregate.sums import partial_sum as partial_sum
-from dptext_etl.families.aggregate.sums import read_statistic as read_statistic
+from dptext_etl.families.aggregate.summing import Noisy as Noisy
+from dptext_etl.families.aggregate.summing import Partial as Partial
+from dptext_etl.families.aggregate.summing import Topic as Topic
+from dptext_etl.families.aggregate.summing import added as added
+from dptext_etl.families.aggregate.summing import counted as counted
+from dptext_etl.families.aggregate.summing import noisy as noisy
+from dptext_etl.families.aggregate.summing import partial_sum as partial_sum
+from dptext_etl.families.aggregate.summing import read_statistic as read_statistic
 from dptext_etl.families.aggregate.table import NearestMean as NearestMean
 from dptext_etl.families.aggregate.table import nearest_mean as nearest_mean
 from dptext_etl.families.aggregate.table import table as table

@@ -8,7 +8,7 @@ from typing import Any
 
 from dptext_etl.checks import Candidate, Verdict, evaluate
 from dptext_etl.errors import LedgerError
-from dptext_etl.families.aggregate.sums import said_of
+from dptext_etl.families.aggregate.summing import said_of
 from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.runner.anchoring import require_same_ledger
