@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.sampling import Weights, smallest_weight, weight_bits
 
@@ -55,13 +56,13 @@ class Slots:
     def __len__(self) -> int:
         return len(self.records)
 
-    def take(self, some: npt.NDArray[Any] | slice) -> Slots:
+    def take(self, some: npt.NDArray[Any] | slice) -> Self:
         """Return some of the slots by a mask, by indices or by a slice."""
-        return Slots(self.keys, self.records[some], self.positions[some])
+        return replace(self, records=self.records[some], positions=self.positions[some])
 
     def arrays(self) -> tuple[pa.Array, pa.Array, pa.Array]:
         """Return keys, records and positions as Arrow arrays for the kernel."""
-        return self.keys, pa.array(self.records, pa.uint32()), pa.array(self.positions, pa.uint64())
+        return self.keys, to_arrow(self.records), to_arrow(self.positions)
 
 
 class Sampler(Protocol):

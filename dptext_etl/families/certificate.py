@@ -160,12 +160,12 @@ def _far_apart(weights: npt.NDArray[np.uint64], rows: npt.NDArray[np.int64], inp
 
 def of_lists(path: Path) -> Certificate:
     """Compute the certificate of stored lists from the weights by distance that the sampler reads, and nothing else."""
-    stored, said = read_table(path)
+    stored, metadata = read_table(path)
     inputs = word_list(stored["inputs"])
     if "list_offsets" in stored:
         return Certificate("lists of different words", math.inf, exact=True, words=(inputs[0], inputs[-1]))
     lists = list(stored["lists"].reshape(-1, len(inputs)))
-    distribution, places = json.loads(said["law"]), len(inputs)
+    distribution, places = json.loads(metadata["law"]), len(inputs)
     shown = {PAD, *(word_list(stored["kept"]) if "kept" in stored else ())}
     order = [inputs[number] for number in lists[0] if inputs[number] not in shown]
     ends = order[0], order[-1]

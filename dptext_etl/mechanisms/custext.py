@@ -177,8 +177,8 @@ class CusText(TableMechanism):
         vectors, sets = self._vectors_and_sets()
         sizes = np.array([len(members) for members in sets])
         if sizes.min() <= ONE_LEVEL < sizes.max():
-            said = f"sets of {sizes.min()} and of {sizes.max()} words share no width of a draw"
-            raise PolicyError(said, "take another k, or no allocation")
+            problem = f"sets of {sizes.min()} and of {sizes.max()} words share no width of a draw"
+            raise PolicyError(problem, "take another k, or no allocation")
         order = np.concatenate(sets)
         of_word, place = np.empty((2, len(order)), np.int64)
         of_word[order] = np.repeat(np.arange(len(sets)), sizes)

@@ -181,19 +181,19 @@ class Madlib(VectorMechanism):
         """Add noise to every word's vector and take the nearest word, some draws after the others or next to them."""
         words, where = self.words.vectors, device()
         dimensions, chosen = words.shape[1], np.empty(len(draws.words), np.uint32)
-        beside = threads() if where == "cpu" else 1
-        rows = search.at_once(beside) if where == "cpu" else max(1, _CELLS // dimensions)
-        beside = min(beside, -(-len(chosen) // rows))
-        asked = 1 if beside > 1 else None
+        workers = threads() if where == "cpu" else 1
+        rows = search.at_once(workers) if where == "cpu" else max(1, _CELLS // dimensions)
+        workers = min(workers, -(-len(chosen) // rows))
+        kernel_threads = 1 if workers > 1 else None
 
         def search_some(start: int) -> None:
             some = draws.take(slice(start, start + rows))
-            noise = to_numpy(pa.array(_kernel.radial_noise(*some.arrays(), purpose, dimensions, asked)))
+            noise = to_numpy(pa.array(_kernel.radial_noise(*some.arrays(), purpose, dimensions, kernel_threads)))
             moved = noise.reshape(-1, dimensions) / rates[start : start + rows, None]
             moved += words[some.words]
             chosen[start : start + rows] = search.nearest(search.rounded(moved), where)
 
-        each(search_some, range(0, len(chosen), rows), beside)
+        each(search_some, range(0, len(chosen), rows), workers)
         return chosen
 
     @cached_property
@@ -213,7 +213,7 @@ class Madlib(VectorMechanism):
         rates, least = self._rates(np.concatenate([np.zeros(0), *epsilons])), self.search.bits
         reaches = self._reaches(rates)
         bits = np.maximum(least, (reaches[:, None] <= longest_reaches(self.words)).sum(axis=1) - 1)
-        draws, chosen = Draws(words, slots.records, slots.positions, slots.keys), np.empty_like(words)
+        draws, chosen = Draws(slots.keys, slots.records, slots.positions, words), np.empty_like(words)
         for grid in np.unique(bits).tolist():
             at = np.flatnonzero(bits == grid)
             search = NearestWords(self.words, float(reaches[at].max()))

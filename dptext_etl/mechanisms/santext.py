@@ -142,9 +142,7 @@ class SanText(DistanceMechanism):
     def _drawn_again(self, draws: Draws) -> npt.NDArray[np.bool_]:
         """Return True for each word to draw: sensitive ones always, others by a Bernoulli trial of probability p."""
         drawn = self._sensitive_mask[draws.words]
-        others = draws.take(~drawn)
-        slots = Slots(others.keys, others.records, others.positions)
-        drawn[~drawn] = bernoulli(slots, exact(self.p), purpose=PLAN)
+        drawn[~drawn] = bernoulli(draws.take(~drawn), exact(self.p), purpose=PLAN)
         return drawn
 
     def _refuses(self, allocation: Allocation) -> str | None:

@@ -7,6 +7,7 @@ alone, from its explicit weights, at its own position of its own record's stream
 """
 
 import threading
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -160,7 +161,7 @@ def test_draws_are_sorted_by_word_unknown_ones_last(largest):
     words = np.random.default_rng(2).integers(0, largest + 1, 5_000).astype(np.uint32)
     words[::7] = UNKNOWN
     words[3] = largest
-    draws = vector.Draws(words, np.arange(5_000, dtype=np.uint32), np.arange(5_000, dtype=np.uint64), record_keys())
+    draws = vector.Draws(record_keys(), np.arange(5_000, dtype=np.uint32), np.arange(5_000, dtype=np.uint64), words)
     assert (draws.by_word() == np.argsort(words, kind="stable")).all()
 
 
@@ -203,14 +204,14 @@ class PublicSeed(SanText):
 
     def choose(self, draws):
         keys = pa.array([bytes(32)] * len(draws.keys), pa.binary(32))
-        return super().choose(draws._replace(keys=keys))
+        return super().choose(replace(draws, keys=keys))
 
 
 class OnePosition(SanText):
     """Every word of a record draws from one position."""
 
     def choose(self, draws):
-        return super().choose(draws._replace(positions=np.zeros_like(draws.positions)))
+        return super().choose(replace(draws, positions=np.zeros_like(draws.positions)))
 
 
 class NextRow(SanText):
@@ -218,7 +219,7 @@ class NextRow(SanText):
 
     def choose(self, draws):
         shifted = np.where(draws.words == UNKNOWN, draws.words, (draws.words + 1) % len(self.words))
-        return super().choose(draws._replace(words=shifted.astype(np.uint32)))
+        return super().choose(replace(draws, words=shifted.astype(np.uint32)))
 
 
 class OfTheBatch(SanText):

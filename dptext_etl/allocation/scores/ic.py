@@ -30,7 +30,7 @@ class InformationContent(Score):
 
     title: ClassVar[str] = "Information Content"
 
-    def said(self, tokens: Sequence[str]) -> Scores:
+    def compute(self, tokens: Sequence[str]) -> Scores:
         return contents(self.tools.information).of(tokens)
 
     def printed(self, tokens: Sequence[str]) -> Scores:

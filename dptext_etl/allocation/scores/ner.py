@@ -21,7 +21,7 @@ class Named(Score):
 
     title: ClassVar[str] = "Named Entity Recognition"
 
-    def said(self, tokens: Sequence[str]) -> Scores:
+    def compute(self, tokens: Sequence[str]) -> Scores:
         return np.array(tagging.tagger(self.tools.tagger).named(tokens), np.float64)
 
     def artifacts(self) -> dict[str, Artifact]:

@@ -24,7 +24,7 @@ class WordClass(Score):
 
     title: ClassVar[str] = "Part-of-Speech Informativeness"
 
-    def said(self, tokens: Sequence[str]) -> Scores:
+    def compute(self, tokens: Sequence[str]) -> Scores:
         found = tagging.tagger(self.tools.tagger).classes(tokens)
         return np.array([WEIGHTS.get(label, OTHERS) for label in found]) / max(WEIGHTS.values())
 

@@ -19,7 +19,7 @@ class SentenceDifference(Score):
 
     title: ClassVar[str] = "Sentence Difference"
 
-    def said(self, tokens: Sequence[str]) -> Scores:
+    def compute(self, tokens: Sequence[str]) -> Scores:
         return likeness.relative(1.0 - likeness.rests_to_text(tokens, self.tools.encoder))
 
     def printed(self, tokens: Sequence[str]) -> Scores:

@@ -19,7 +19,7 @@ class WordImportance(Score):
 
     title: ClassVar[str] = "Word Importance"
 
-    def said(self, tokens: Sequence[str]) -> Scores:
+    def compute(self, tokens: Sequence[str]) -> Scores:
         return likeness.relative(1.0 - likeness.words_to_rest(tokens, self.tools.encoder))
 
     def artifacts(self) -> dict[str, Artifact]:

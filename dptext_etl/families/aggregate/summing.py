@@ -227,7 +227,7 @@ def unpacked(statistic: Statistic, data: bytes) -> Noisy:
     return Noisy(statistic, np.frombuffer(data, "<i8").astype(np.int64).reshape(statistic.shape))
 
 
-def said_of(noisy: Noisy) -> dict[str, Any]:
+def published_facts(noisy: Noisy) -> dict[str, Any]:
     """Return the public facts from which `read_statistic` makes a statistic again, as JSON holds them."""
     statistic, sums = noisy.statistic, packed(noisy)
     return {
@@ -259,17 +259,17 @@ def read_statistic(manifest: str | Path | Mapping[str, Any], corpus: Corpus | st
     with seam("reading the statistic of a manifest", InputError, _HINT):
         facts = manifest if isinstance(manifest, Mapping) else json.loads(Path(manifest).read_text(encoding="ascii"))
         (column,) = facts["columns"]
-        said, cfg = column["statistic"], column["cfg"]
-        sums = base64.b64decode(said["sums"], validate=True)
-    if hashlib.sha256(sums).hexdigest() != said["sha256"]:
+        published, cfg = column["statistic"], column["cfg"]
+        sums = base64.b64decode(published["sums"], validate=True)
+    if hashlib.sha256(sums).hexdigest() != published["sha256"]:
         raise InputError(
             "the sums of the manifest are not those of its hash: it was changed", "`dptext check` says more"
         )
     opened = Corpus.open(corpus) if isinstance(corpus, str) else corpus
-    if opened.sha256 != said["corpus_sha256"]:
-        raise InputError("the table was drawn from another corpus", f"its SHA-256 is {said['corpus_sha256']}")
+    if opened.sha256 != published["corpus_sha256"]:
+        raise InputError("the table was drawn from another corpus", f"its SHA-256 is {published['corpus_sha256']}")
     names = ("epsilon", "delta", "labels", "per_subject", "width", "n_max")
-    statistic = describe(opened, **{name: said[name] for name in names})
+    statistic = describe(opened, **{name: published[name] for name in names})
     if statistic.cfg() != cfg:
         raise InputError("the statistic has another configuration here", "was it made by another version?")
     return unpacked(statistic, sums)

@@ -33,9 +33,9 @@ def fitted(points: Floats, sums: Floats, counts: Floats, variance: float) -> Flo
     The search ends after 60 steps, or when the gradient is 10,000 times shorter than at 0.
     """
     spread, axes = np.linalg.eigh(np.cov(points.T, bias=True).reshape(points.shape[1], -1))
-    turned = points @ axes
+    rotated = points @ axes
     parts = [
-        _group(turned, np.maximum(spread, 0.0), sums[at : at + _GROUP] @ axes, counts[at : at + _GROUP], variance)
+        _group(rotated, np.maximum(spread, 0.0), sums[at : at + _GROUP] @ axes, counts[at : at + _GROUP], variance)
         for at in range(0, len(sums), _GROUP)
     ]
     slopes: Floats = np.concatenate(parts) @ axes.T
@@ -69,35 +69,35 @@ def _least(loss: Callable[[Floats], tuple[float, Floats]], x: Floats) -> Floats:
     for _ in range(_STEPS):
         if np.linalg.norm(slope) <= enough:
             break
-        way = -_turned(slope, known)
-        falling, step = float(slope @ way), 1.0
+        direction = -_newton_direction(slope, known)
+        decrease, step = float(slope @ direction), 1.0
         while True:
-            reached = x + step * way
-            there, other = loss(reached)
-            if there <= value + 1e-4 * step * falling or step < 1e-6:
+            candidate = x + step * direction
+            there, other = loss(candidate)
+            if there <= value + 1e-4 * step * decrease or step < 1e-6:
                 break
             step /= 2
         if there >= value:
             break
-        moved, bent = reached - x, other - slope
-        if moved @ bent > 0:
-            known = [*known[-_MEMORY + 1 :], (moved, bent)]
-        x, value, slope = reached, there, other
+        step_taken, change = candidate - x, other - slope
+        if step_taken @ change > 0:
+            known = [*known[-_MEMORY + 1 :], (step_taken, change)]
+        x, value, slope = candidate, there, other
     return x
 
 
-def _turned(slope: Floats, known: list[tuple[Floats, Floats]]) -> Floats:
+def _newton_direction(slope: Floats, known: list[tuple[Floats, Floats]]) -> Floats:
     """Multiply a gradient by the inverse second derivatives that the last steps suggest."""
-    way, shares = slope.copy(), []
-    for moved, bent in reversed(known):
-        shares.append(float(moved @ way) / float(moved @ bent))
-        way -= shares[-1] * bent
+    direction, shares = slope.copy(), []
+    for step_taken, change in reversed(known):
+        shares.append(float(step_taken @ direction) / float(step_taken @ change))
+        direction -= shares[-1] * change
     if known:
-        moved, bent = known[-1]
-        way *= float(moved @ bent) / float(bent @ bent)
-    for (moved, bent), share in zip(known, reversed(shares), strict=True):
-        way += (share - float(bent @ way) / float(moved @ bent)) * moved
-    return way
+        step_taken, change = known[-1]
+        direction *= float(step_taken @ change) / float(change @ change)
+    for (step_taken, change), share in zip(known, reversed(shares), strict=True):
+        direction += (share - float(change @ direction) / float(step_taken @ change)) * step_taken
+    return direction
 
 
 TABLE = 10
