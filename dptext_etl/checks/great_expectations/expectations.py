@@ -47,7 +47,7 @@ from dptext_etl.checks.table_metadata import shown
 from dptext_etl.errors import GateError, InputError, PolicyError, bare, seam
 from dptext_etl.ledger.storage.store import resolved
 from dptext_etl.policy import Policy, PolicyLike, resolve
-from dptext_etl.policy.fitting import require_ids
+from dptext_etl.policy.consistency import require_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
