@@ -34,7 +34,7 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     return values
 
 
-def _anchor_named(group: str, parameters: Any, folder: Path) -> None:
+def _anchor_named(group: extensions.Group, parameters: Any, folder: Path) -> None:
     """Resolve the paths among the parameters of a mechanism or a post-processing, which are checked later."""
     if isinstance(parameters, dict) and extensions.known(group, parameters.get("name")):
         load = catalog.load if group == "mechanisms" else catalog.load_postprocess

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner.computed import Places, together

@@ -97,7 +97,7 @@ def test_stored_suites_keep_the_names_that_they_had():
     stored = json.loads(tallies.written(policy))
     assert stored["beta"] == 1e-9
     assert set(stored["column"][0]) == {"name", "mechanism", "allow", "accept"}
-    assert tallies.known(json.dumps(stored)).policy == policy
+    assert tallies.parse_policy(json.dumps(stored)) == policy
 
 
 def test_a_policy_is_given_as_an_object_or_by_path(path):

@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import errors
-from dptext_etl.checks.buckets import Cells, Counted, counted
+from dptext_etl.checks.comparison import Cells, Counted, counted
 from dptext_etl.engines.spark.shards import local_frame
 from dptext_etl.errors import DPTextError, bare, seam
 from dptext_etl.runner.shard.records import StagedShard

@@ -12,7 +12,7 @@ from typing import Self
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import flush, sha256

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from dptext_etl.checks import Verdict, require
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.staging import Staging

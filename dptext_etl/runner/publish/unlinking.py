@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.policy import Policy
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.shard.records import StagedShard

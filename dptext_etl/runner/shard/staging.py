@@ -15,7 +15,7 @@ from typing import Final
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
 from dptext_etl.runner import durable
