@@ -33,8 +33,8 @@ from dptext_etl.checks.gate import Gate, Verdict, judges, search
 from dptext_etl.checks.sink import HINT, MANIFEST, LocalSink, PublishedManifest, fetched
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger
-from dptext_etl.objects import Objects
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
+from dptext_etl.storage import Storage
 
 Table = str | Path | pl.DataFrame
 OwnIds = Callable[[Path], pl.Series]
@@ -69,7 +69,7 @@ def check_published(
         manifest: PublishedManifest | None = None
         if isinstance(released, str):
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="dptext-check-")))
-            manifest = fetched(Objects.of(released.rstrip("/"), policy.storage_options), folder)
+            manifest = fetched(Storage.open(released, policy.storage_options), folder)
         elif _is_sink(released):
             manifest = PublishedManifest.read(released)
         tables: list[Table] = [released] if manifest is None else [*manifest.present()]
@@ -282,8 +282,8 @@ def published_types(policy: Policy, manifest: PublishedManifest | None = None) -
         return _types(manifest.facts)
     with suppress(DPTextError, ValueError):
         if "://" in policy.sink:
-            manifest_object = Objects.of(policy.sink, policy.storage_options).get(MANIFEST)
-            return {} if manifest_object is None else _types(json.loads(manifest_object.content))
+            content = Storage.open(policy.sink, policy.storage_options).read(MANIFEST)
+            return {} if content is None else _types(json.loads(content))
     sink = Path(policy.sink).absolute()
     pattern = escape(str(sink.relative_to(sink.anchor))).replace(PARTITION, "*")
     for place in sorted(Path(sink.anchor).glob(pattern)):
