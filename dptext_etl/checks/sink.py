@@ -5,7 +5,7 @@
     published.manifest.json   which files are current, and what is claimed of them
 
 Anyone who globs `published` meets one version. An older layout held manifest and versions inside the folder itself. It
-is read as it is, and the next publication moves it (`runner.publish.showing`).
+is read as it is, and the next publication moves it (`runner.publish.versions`).
 """
 
 from __future__ import annotations

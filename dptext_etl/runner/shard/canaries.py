@@ -38,7 +38,6 @@ def canary_sets(first: int, rows: int, least: int) -> range:
 
 
 def by_shard(plans: Sequence[CanaryPlan], shards: range) -> dict[int, list[CanaryPlan]]:
-    """Deal sets of canary rows to shards, in order."""
     sets: dict[int, list[CanaryPlan]] = {number: [] for number in shards}
     for at, plan in enumerate(plans):
         sets[shards[at * len(shards) // len(plans)]].append(plan)
