@@ -20,9 +20,9 @@ from dptext_etl.runner import left_out
 from dptext_etl.runner.amounts import SHOWN, shown
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Course, Listener, Meter
+from dptext_etl.runner.publish.manifest import is_whole
 from dptext_etl.runner.publish.publication import Published
-from dptext_etl.runner.publish.reading import whole
-from dptext_etl.runner.publish.showing import alone_at
+from dptext_etl.runner.publish.versions import alone_at
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary, remaining
 from dptext_etl.runner.synthetic.attempt import Attempt
@@ -76,7 +76,7 @@ def staged_table(
         other = held > 0 and not records.agree(book, drawn.digest)
         if other:
             before = published_before(attempt, ledger, ref, drawn) if attempt.policy.publish else None
-            if before is None or not whole(layout, before):
+            if before is None or not is_whole(layout, before):
                 msg = "the release holds another table: other rows or names, or one that another machine drew"
                 hint = "the first commit is the release; take a new release name, or draw rows from its statistic"
                 raise LedgerError(f"{msg}; nothing was published", hint)

@@ -35,7 +35,7 @@ from dptext_etl.runner.preflight import (
 )
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import Attempt, refuse_too_few
-from dptext_etl.runner.shard.planting import canary_sets, plan_canaries
+from dptext_etl.runner.shard.canaries import canary_sets, plan_canaries
 from dptext_etl.runner.source.arranging import forms_of
 from dptext_etl.runner.source.examined import Examined, examine, present
 from dptext_etl.runner.source.roles import Table, open_table

@@ -25,11 +25,11 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.claims import register
 from dptext_etl.runner.outlook import Foreseen, Outlook, ledger_of, look
 from dptext_etl.runner.progress import Meter
-from dptext_etl.runner.publish.minimum_rows import require_enough
-from dptext_etl.runner.publish.showing import require_sink
+from dptext_etl.runner.publish.publication import require_enough
+from dptext_etl.runner.publish.versions import require_sink
 from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt, refuse_over_cap, refuse_too_few
 from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.keeping import require_bytes
+from dptext_etl.runner.shard.replay import require_earlier_texts
 from dptext_etl.runner.source.arranging import forms_of
 from dptext_etl.runner.source.examined import Examined
 
@@ -109,7 +109,7 @@ def refuse(  # noqa: PLR0917
     policy, layout = attempt.policy, attempt.layout
     refuse_changed(policy, found.changed + stale, found.unkept)
     if found.changed and policy.on_changed == "keep":
-        require_bytes(layout, policy)
+        require_earlier_texts(layout, policy)
     if attempt.refusing:
         refuse_over_cap(found.over_cap)
     for item in columns:

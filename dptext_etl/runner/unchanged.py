@@ -33,9 +33,8 @@ from dptext_etl.runner.amounts import combined, shown
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.outlook import ledger_of
 from dptext_etl.runner.profile import Profile
-from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.publish.reading import whole
-from dptext_etl.runner.publish.showing import alone_at, show
+from dptext_etl.runner.publish.manifest import Manifest, is_whole
+from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary
@@ -138,7 +137,7 @@ class Input:
         layout, policy = self.attempt.layout, self.attempt.policy
         with self.profile.stage("publish"), self.attempt.alone():
             manifest = Manifest.read(layout)
-            if manifest is None or manifest.digest != noted["manifest"] or not whole(layout, manifest):
+            if manifest is None or manifest.digest != noted["manifest"] or not is_whole(layout, manifest):
                 return None
             with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
                 if noted["since"] is not None and ledger.freed(noted["since"]):

@@ -14,7 +14,7 @@ import pytest
 from dptext_etl import catalog, load, privatize
 from dptext_etl.accounting import range_bounded
 from dptext_etl.artifacts import Artifact, placed
-from dptext_etl.cli.render import mechanism_facts
+from dptext_etl.cli import mechanism_facts
 from dptext_etl.column import release, spends, step_costs, worst_case
 from dptext_etl.errors import DPTextError, InputError, PolicyError
 from dptext_etl.families.by_word import by_word

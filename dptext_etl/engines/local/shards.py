@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CanaryPlan, plant
+from dptext_etl.checks.canaries import CanaryPlan, plant
 from dptext_etl.engines.engine import Work
 from dptext_etl.errors import InputError
 from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.attempt import refuse_other_rows
-from dptext_etl.runner.shard.planting import by_shard
+from dptext_etl.runner.shard.canaries import by_shard
 from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examined import Examined
 
