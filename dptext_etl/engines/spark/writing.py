@@ -107,9 +107,8 @@ def write_to_store(
         return
     config = StoreTaskConfig.of(writer)
     packs = written(over_shards(spark, shards, partial(draft_object, config)), config.messages, each, len(shards))
-    for pack in sorted(packs, key=lambda pack: pack.bucket):
-        writer.take_object(pack.name, *json.loads(pack.cells))
-    writer.moved_by(partial(_moved, spark, writer))
+    packs.sort(key=lambda pack: pack.bucket)
+    writer.take_objects(((pack.name, *json.loads(pack.cells)) for pack in packs), partial(_moved, spark, writer))
 
 
 def draft_object(config: StoreTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:

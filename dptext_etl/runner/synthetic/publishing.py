@@ -8,16 +8,16 @@ from typing import Any
 
 from dptext_etl.checks import Candidate, Verdict, evaluate
 from dptext_etl.errors import LedgerError
-from dptext_etl.families.aggregate.reading import said_of
+from dptext_etl.families.aggregate.summing import published_facts
 from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.gating import NOTE
-from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.manifest import Manifest, same_content
 from dptext_etl.runner.publish.parts import Writer
-from dptext_etl.runner.publish.publication import Published, finished, name_of, same_content
+from dptext_etl.runner.publish.publication import Published, finish
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.synthetic.attempt import Attempt
 from dptext_etl.runner.synthetic.staging import RECORD, Drawn
@@ -49,7 +49,7 @@ def clear(staging: Staging) -> None:
 
 def claim(attempt: Attempt, drawn: Drawn) -> dict[str, Any]:
     """State what is claimed of the table, and its statistic; all of it is public."""
-    return {**claim_of(attempt), "statistic": said_of(drawn.noisy)}
+    return {**claim_of(attempt), "statistic": published_facts(drawn.noisy)}
 
 
 def claim_of(attempt: Attempt) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def publish(  # noqa: PLR0917
         manifest = before if same and before is not None else manifest
         _record(attempt, ledger, ref, manifest)
         checkpoint("recorded")
-        return finished(writer, layout, before, manifest, lambda: clear(staging), hold, checkpoint, same=same)
+        return finish(writer, layout, before, manifest, lambda: clear(staging), hold, checkpoint, same=same)
 
 
 def _drafted(
@@ -130,7 +130,7 @@ def _record(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, manifest: Manifes
     if ledger.holds_forgotten(ref) and manifest.digest not in ledger.published(ref).values():
         msg = "the table was summed over records that were forgotten since; nothing was published"
         raise LedgerError(msg, "publish a table without them under a new release name; all others are charged again")
-    ledger.record_publication(ref, name_of(manifest), manifest.digest, manifest.rows)
+    ledger.record_publication(ref, manifest.name, manifest.digest, manifest.rows)
     attempt.remember(ledger)
 
 
