@@ -95,6 +95,7 @@ def forget(
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
+    published_manifest(layout)  # a table that was never published may have no ledger
     storage = layout.staging
     with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
         before = published_manifest(layout)
