@@ -243,25 +243,26 @@ class Shards:
 
     def _ready(self, reserved: Reserved, index: int, results: list[_Result]) -> list[ToCommit]:
         """Have the ledger compare results as soon as they are there, while they are staged."""
-        return self.schedule.run(None, index, lambda: self._examined(reserved, results))
 
-    def _examined(self, reserved: Reserved, results: list[_Result]) -> list[ToCommit]:
-        ids, canary = reserved.charged.ids, reserved.canary
-        for column, charged, result in zip(self.columns, reserved.charged.charges, results, strict=True):
-            require_charged_draws(column.policy, charged.n_worst, result.draws)
-        with self.profile.stage("commit"):
-            return [
-                self.ledger.examine(
-                    charged.ref,
-                    ids,
-                    charged.idem_keys,
-                    result.digests,
-                    positions=result.draws,
-                    canary=canary,
-                    spent=result.spent,
-                )
-                for charged, result in zip(reserved.charged.charges, results, strict=True)
-            ]
+        def examine() -> list[ToCommit]:
+            ids, canary, charges = reserved.charged.ids, reserved.canary, reserved.charged.charges
+            for column, charged, result in zip(self.columns, charges, results, strict=True):
+                require_charged_draws(column.policy, charged.n_worst, result.draws)
+            with self.profile.stage("commit"):
+                return [
+                    self.ledger.examine(
+                        charged.ref,
+                        ids,
+                        charged.idem_keys,
+                        result.digests,
+                        positions=result.draws,
+                        canary=canary,
+                        spent=result.spent,
+                    )
+                    for charged, result in zip(charges, results, strict=True)
+                ]
+
+        return self.schedule.run(None, index, examine)
 
     def _commit(self, reserved: Reserved, ready: list[ToCommit]) -> str | None:
         """Commit all columns of a shard, or say how many rows of one differ from what was committed before."""
