@@ -27,7 +27,7 @@ from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish import own_ids, versions
 from dptext_etl.runner.publish.manifest import Manifest, published_manifest, require_whole, scan
-from dptext_etl.runner.publish.own_ids import Hidden
+from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.staging import Staging
@@ -255,7 +255,7 @@ def _publish_without(  # noqa: PLR0917
         The version that readers see, and the names of the lists of own ids that were just written.
     """
     require_whole(layout, before)
-    hidden = Hidden.of(policy)
+    hidden = HiddenIds.of(policy)
     column = before.id if hidden is None else hidden.column
     own = None if hidden is None else own_ids.of_parts(layout.staging, (part.sha256 for part in before.parts))
     with Writer(layout, Staging(layout.staging), before.version + 1, hidden=hidden) as writer:

@@ -32,7 +32,7 @@ _AGAIN = (
 
 
 @dataclass(frozen=True)
-class Hidden:
+class HiddenIds:
     """How a release publishes ids in the place of the records' own."""
 
     mode: Literal["drop", "keyed"]  # "drop" publishes none, "keyed" a keyed hash
@@ -42,7 +42,7 @@ class Hidden:
     release: str
 
     @classmethod
-    def of(cls, policy: Policy) -> Hidden | None:
+    def of(cls, policy: Policy) -> HiddenIds | None:
         if policy.ids == "keep":
             return None
         return cls(policy.ids, policy.id, policy.key, policy.dataset, policy.release)

@@ -22,7 +22,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft, same_content, same_rows
-from dptext_etl.runner.publish.own_ids import Hidden
+from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer, write_unlinked
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.records import StagedShard
@@ -101,7 +101,7 @@ def _publish(  # noqa: PLR0917
             show(layout, before)
         return unchanged(layout, before, "there are no new rows to publish")
     most = policy.shard_rows, policy.shard_bytes
-    with Writer(layout, staging, 1 if before is None else before.version + 1, most, Hidden.of(policy)) as writer:
+    with Writer(layout, staging, 1 if before is None else before.version + 1, most, HiddenIds.of(policy)) as writer:
 
         def each(rows: int) -> None:
             renew_lock()
