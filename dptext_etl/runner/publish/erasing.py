@@ -76,19 +76,7 @@ def erase(
     dry_run: bool = False,
     progress: Callable[[ErasedTable], None] | None = None,
 ) -> Erasure:
-    """Take people out of every table that the policies at `where` publish.
-
-    Args:
-        where: A policy file, or a folder with policy files, at any depth.
-        subjects: Ids of people, as the subject columns hold them.
-        records: Ids of records, as the id columns hold them.
-        dry_run: Say what would happen, and change nothing.
-        progress: Called after each table.
-
-    Raises:
-        PolicyError: There is no policy, or one charges records alone and subjects are named.
-        InputError: A person is unknown to all ledgers, or a source still holds their records. Nothing was changed.
-    """
+    """Take people out of every table that the policies in a file, or in a folder at any depth, publish."""
     policies = list(_policies(where))
     if subjects and any(policy.unit == "record" for _, policy in policies):
         names = ", ".join(sorted(file.name for file, policy in policies if policy.unit == "record"))
@@ -142,11 +130,7 @@ def _has_dataset(file: Path) -> bool:
 def _known(
     policies: list[tuple[Path, Policy]], subjects: list[str], records: list[str]
 ) -> tuple[list[_Table], list[dict[str, Any]]]:
-    """Find all published tables with the people that their datasets know, and refuse people that none knows.
-
-    Returns:
-        The tables, and the publications of these people that no policy here publishes now.
-    """
+    """Find the published tables of these people, and publications that no policy here names; refuse unknown people."""
     here = {(policy.dataset, policy.release) for _, policy in policies}
     tables, elsewhere = list[_Table](), dict[tuple[str, str], dict[str, Any]]()
     seen_subjects, seen_records = np.zeros(len(subjects), bool), np.zeros(len(records), bool)

@@ -126,11 +126,7 @@ def forget(
 def forget_drafts(
     policy: Policy, *, partition: str | None, subjects: Sequence[str], records: Sequence[str]
 ) -> tuple[int, int]:
-    """Take people out of the staging of a table that was never published.
-
-    Returns:
-        The number of records that the ledger newly notes as forgotten, and that of changed or removed files.
-    """
+    """Take people out of the staging of a table that was never published; count newly noted records, and files."""
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=False)
     with _opened(layout, policy) as ledger:
@@ -249,11 +245,7 @@ def _publish_without(  # noqa: PLR0917
     checkpoint: Checkpoint,
     renew_lock: Callable[[], None],
 ) -> tuple[Manifest, set[str]]:
-    """Publish a version without these records, or none if the current one holds none of them.
-
-    Returns:
-        The version that readers see, and the names of the lists of own ids that were just written.
-    """
+    """Publish a version without these records if the current one holds some; return it and its lists of own ids."""
     require_whole(layout, before)
     hidden = HiddenIds.of(policy)
     column = before.id if hidden is None else hidden.column

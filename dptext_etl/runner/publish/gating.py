@@ -125,10 +125,7 @@ def _recomputed(staged: StagedRun) -> dict[str, Counter[str]]:
 
 
 def reports(staged: StagedRun) -> list[Mapping[str, object]]:
-    """Compare counts of the whole run with their bounds, and say what models failed on, for people inside the boundary.
-
-    Nothing is decided by it.
-    """
+    """Compare counts of the run with their bounds, and count failures of models, for people inside the boundary."""
     with staged.profile.stage("reports"):
         counted = copies_of(staged)
         made = (*copies.report(staged.policy, counted), *copies.ngram_report(staged.policy, counted))

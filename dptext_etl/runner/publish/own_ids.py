@@ -81,11 +81,7 @@ def _canonical(ids: pl.Series) -> pl.Series:
 
 
 def lists_of(staging: Storage, digests: Iterable[str]) -> list[str]:
-    """Return the names of the lists of published parts, given by their hashes, in row order.
-
-    Raises:
-        InputError: Staging does not hold them, or holds more lists than there are parts of equal bytes.
-    """
+    """Return the names of the lists of published parts, given by their hashes, in row order."""
     parts = list(digests)
     found = {digest: _lists(staging, digest) for digest in parts}
     for digest, count in Counter(parts).items():
@@ -105,11 +101,7 @@ def _next(lists: list[str]) -> str:
 
 
 def of_parts(staging: Storage, digests: Iterable[str]) -> list[pl.Series]:
-    """Return the records' own ids of published parts, given by their hashes, in row order; null where forgotten.
-
-    Raises:
-        InputError: Staging does not hold them, or holds more lists than there are parts of equal bytes.
-    """
+    """Return the records' own ids of published parts, given by their hashes, in row order; null where forgotten."""
     return [_read(staging, name) for name in lists_of(staging, digests)]
 
 

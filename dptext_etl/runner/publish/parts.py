@@ -60,13 +60,6 @@ class Writer:
     They are drafted for their owner alone, until the ledger has recorded the publication. A local sink then gets them
     by one rename. An object store gets its objects one by one, under names that no other version has: no manifest names
     them yet, so no reader sees them.
-
-    Attributes:
-        version: Number of the version.
-        hidden: How ids are published in the place of the records' own; None if they are published as they are.
-        lists: Names of the lists of the records' own ids that were kept inside so far.
-        staging: The storage of the staged shards.
-        format: The format of the parts.
     """
 
     def __init__(
@@ -80,9 +73,9 @@ class Writer:
         self._layout = layout
         self._staging = staging
         self.version = version
-        self._most = most
+        self._most = most  # rows and bytes of a part
         self.hidden = hidden
-        self.lists: set[str] = set()
+        self.lists: set[str] = set()  # names of the lists of the records' own ids that were kept inside
         self.staging = staging.storage
         self.format = layout.sink_format
         self._written: list[_Draft] = []

@@ -33,12 +33,7 @@ _AGAIN = "run the same policy again: it goes on from what is committed"
 
 
 class Staging:
-    """The staging folder of one release and partition.
-
-    Attributes:
-        storage: The files of the folder.
-        folder: The folder; where the files lie in an object store, the one for local copies.
-    """
+    """The staging folder of one release and partition."""
 
     def __init__(self, storage: Storage | Path, tag: str = "") -> None:
         self.storage = Storage(str(storage)) if isinstance(storage, Path) else storage
