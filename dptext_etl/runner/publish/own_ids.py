@@ -135,16 +135,16 @@ def keep_only(staging: Storage, digests: Iterable[str], written: Collection[str]
             staging.delete(name)
 
 
-def blank(staging: Storage, gone: Callable[[pl.Series], pl.Series]) -> int:
+def blank(staging: Storage, is_forgotten: Callable[[pl.Series], pl.Series]) -> int:
     """Take forgotten ids out of the lists of other releases, and return how many lists held one; rows stay in order."""
     changed = 0
     for list_name in staging.glob("ids-*.ids"):
         with seam("taking records out of staging", InputError, "call this again: it goes on from here"):
             ids = pl.read_parquet(staging.local_path(list_name, fresh=True))["id"]
         known = ids.drop_nulls()
-        theirs = set(known.filter(gone(known)))
-        if theirs:
-            left = pl.Series("id", [None if name in theirs else name for name in ids], dtype=pl.String)
+        forgotten = set(known.filter(is_forgotten(known)))
+        if forgotten:
+            left = pl.Series("id", [None if name in forgotten else name for name in ids], dtype=pl.String)
             staging.write(list_name, left.to_frame().write_parquet, action="taking records out of staging")
             changed += 1
     return changed

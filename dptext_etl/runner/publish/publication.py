@@ -231,11 +231,11 @@ def unchanged(layout: Layout, before: Manifest | None, note: str) -> Published:
 
 def require_enough(policy: Policy, rows: Mapping[str, int], kept: int = 0) -> None:
     """Refuse a version that would hold fewer rows than `min_released` says."""
-    found = {said: rows.get(name, 0) for name, said in _WHY.items()}
+    found = {reason: rows.get(name, 0) for name, reason in _WHY.items()}
     released, left_out = rows["released"] + kept, sum(found.values())
     if not left_out or released >= Fraction(repr(policy.min_released)) * (released + left_out):
         return
-    why = " or ".join(said for said, count in found.items() if count)
+    why = " or ".join(reason for reason, count in found.items() if count)
     msg = (
         f"{left_out} of {released + left_out} rows {why}; the policy publishes only if a share of "
         f"{policy.min_released:g} of them is there (min_released). Nothing was published, and nothing was replaced"

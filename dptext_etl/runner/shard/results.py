@@ -46,7 +46,7 @@ class ShardResult:
         subjects, own, pairs = reserved.charged.subjects, to_arrow(~reserved.canary), None
         if subjects is not None:
             pairs = f"{sum_of_pairs(reserved.charged.ids.filter(own), subjects.filter(own)):032x}"
-        return cls(rows, dict(reserved.answers), None, reserved.without(shards.gone).whole_table()._asdict(), pairs)
+        return cls(rows, dict(reserved.answers), None, reserved.without(shards.left_out).whole_table()._asdict(), pairs)
 
     @property
     def staged(self) -> StagedShard:

@@ -113,7 +113,7 @@ class Shards:
         return Reserved(raw, charged, result.outcome, ReserveResult(result.outcome[~canary]).counts)
 
     @property
-    def gone(self) -> tuple[Outcome, ...]:
+    def left_out(self) -> tuple[Outcome, ...]:
         return LEFT_OUT if self.policy.on_changed == "keep" else (*LEFT_OUT, Outcome.CHANGED)
 
     def release(self, raw: pl.DataFrame, index: int) -> tuple[StagedShard, Reserved]:
@@ -125,9 +125,9 @@ class Shards:
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{over} records would exceed the cap", "did the source change? Run again")
-        left_out = np.flatnonzero(np.isin(reserved.outcome, self.gone))
+        left_out = np.flatnonzero(np.isin(reserved.outcome, self.left_out))
         self.staging.quarantine(index, reserved.frame[[self.policy.id]][pl.Series(to_arrow(left_out))])
-        reserved = reserved.without(self.gone)
+        reserved = reserved.without(self.left_out)
         inputs = self._inputs(reserved)
         staged = self._resume(reserved, index, inputs) or self._compute(reserved, index, inputs)
         log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
@@ -148,11 +148,11 @@ class Shards:
         if self.computed:
             return
         try:
-            given = self.ledger.abort(self.job, compute_never_started=True)
+            returned = self.ledger.abort(self.job, compute_never_started=True)
         except LedgerError:
             log.warning("reservations of this attempt stay charged: another run relies on them")
         else:
-            log.info("%d reservations given back", given)
+            log.info("%d reservations given back", returned)
 
     def _resume(self, reserved: Reserved, index: int, inputs: str) -> StagedShard | None:
         """Finish an attempt that was staged from these inputs; None if the ledger holds other bytes."""
