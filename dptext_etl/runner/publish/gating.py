@@ -11,10 +11,9 @@ import polars as pl
 
 from dptext_etl import files, telemetry
 from dptext_etl.checks import Candidate, Verdict, evaluate
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Lineage
-from dptext_etl.checks.reports import copies, rewritten
-from dptext_etl.checks.reports.copies import CopyCount
+from dptext_etl.checks.reports import CopyCount, copy_reports, model_failures, ngram_reports, rewriting_reports
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.ledger import Ledger
@@ -124,9 +123,9 @@ def reports(staged: StagedRun) -> list[Mapping[str, object]]:
     """Compare counts of the run with their bounds, and count failures of models, for people inside the boundary."""
     with staged.profile.stage("reports"):
         counts, policy = copies_of(staged), staged.policy
-        copied = (*copies.report(policy, counts), *copies.ngram_report(policy, counts))
-        failed = rewritten.model_failures(shard.failures for shard in staged.shards)
-        again = rewritten.report(policy, (shard.post for shard in staged.shards))
+        copied = (*copy_reports(policy, counts), *ngram_reports(policy, counts))
+        failed = model_failures(shard.failures for shard in staged.shards)
+        again = rewriting_reports(policy, (shard.post for shard in staged.shards))
         return [*(item.verdict().as_dict() for item in copied), *(item.as_dict() for item in (*failed, *again))]
 
 
