@@ -87,7 +87,7 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
             Candidate(
                 policy=policy,
                 parts=staged.parts,
-                rewritten=staged.rewritten,
+                rewritten=tuple(staging.post(shard) for shard in staged.shards if shard.post),
                 canaries=staged.canaries,
                 quarantined=staged.rows["quarantined"],
                 ledger=ledger,
