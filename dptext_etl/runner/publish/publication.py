@@ -47,6 +47,8 @@ Write = Callable[[Writer, Iterable[StagedShard], Callable[[int], object]], None]
 
 @dataclass(frozen=True)
 class Published:
+    """The result of a publication."""
+
     version: int | None  # the version that readers see now; None if nothing is published
     path: str | None  # folder or URL of the published table; None if nothing is published
     manifest: str | None  # SHA-256 of the manifest; None if nothing is published
@@ -64,6 +66,7 @@ def publish(
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> Published:
+    """Publish a staged run if all its gates passed and its policy says so."""
     layout, policy = staged.layout, staged.policy
     if staged.shards:
         require(verdicts)
