@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.checks.reports.copies import gate_delta
+from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.reports import gate_delta
 from dptext_etl.column import worst_case
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
@@ -87,8 +87,8 @@ class Reserved:
     outcome: npt.NDArray[np.uint8]  # an `Outcome` per row, shape (rows,)
     answers: Mapping[str, int]  # records by outcome, without canary rows, before any row was left out
 
-    def without(self, gone: Collection[Outcome]) -> Reserved:
-        chosen = ~np.isin(self.outcome, list(gone))
+    def without(self, outcomes: Collection[Outcome]) -> Reserved:
+        chosen = ~np.isin(self.outcome, list(outcomes))
         if chosen.all():
             return self
         return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)
