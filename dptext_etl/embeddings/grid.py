@@ -227,13 +227,7 @@ class WordList:
 
 
 def stopwords(source: str | Path = "english") -> WordList:
-    """Read a list of stopwords: our own English list, or any UTF-8 file with one word per line (such as NLTK's).
-
-    Empty lines and lines that begin with "#" are skipped; words are lower-cased, and U+2019 becomes an apostrophe.
-
-    >>> "the" in stopwords().words
-    True
-    """
+    """Read a list of stopwords: our own English list, or any UTF-8 file with one word per line (such as NLTK's)."""
     own = source == "english"
     path = _ENGLISH if own else Path(source)
     stated = {"provenance": "written for dptext_etl", "licence": "Apache-2.0"} if own else {}

@@ -1,11 +1,4 @@
-"""Build the lists of neighboring words that 1-Diffractor draws from: public inputs in one file with one hash.
-
-Paper: Meisenbacher et al. 2024, "1-Diffractor: Efficient and Utility-Preserving Text Obfuscation Leveraging
-Word-Level Metric Differential Privacy" (section 3). The paper makes five lists, one from each of five embeddings; name
-five files of vectors to get the same. One embedding can give several lists as well: walks from different public words
-pass through the same neighborhoods in another order. This is our addition. The lists are public, so every theorem
-holds for them, too.
-"""
+"""Build the lists of neighboring words that 1-Diffractor draws from: public inputs in one file with one hash."""
 
 from __future__ import annotations
 

@@ -181,10 +181,7 @@ def of_lists(path: Path) -> Certificate:
 
 
 def list_distances(path: Path, word: str) -> dict[str, float] | None:
-    """Return the largest distance of every drawn word from one over stored lists, in places.
-
-    Lists of different words have no such distance: then it is None, as for a word that is not drawn.
-    """
+    """Return the largest distance of every drawn word from one over stored lists, in places."""
     stored, _ = read_table(path)
     inputs = word_list(stored["inputs"])
     kept = {PAD, *(word_list(stored["kept"]) if "kept" in stored else ())}

@@ -142,10 +142,7 @@ class ListMechanism(MappedMechanism):
         return of_lists(self.table.path)
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
-        """Return the output distribution of one word, which is the mean over the lists and sums to 1.
-
-        It is exact if the probabilities of places are rational (see the `PlaceDistribution` for the others).
-        """
+        """Return the output distribution of one word, which is the mean over the lists and sums to 1."""
         self._undivided()
         at = self._at(word)
         if not at and self._unknown == "first" and _kernel.split(word) == [(word, True)]:

@@ -108,10 +108,7 @@ class TemDistribution:
 
     @classmethod
     def of(cls, epsilon: float, gamma: int, places: int) -> TemDistribution:
-        """Return the weights of exp(-epsilon * min(d, gamma) / 2) on a list.
-
-        Specification: docs/spec/privacy.md#integer-sampler, range gamma.
-        """
+        """Return the weights of exp(-epsilon * min(d, gamma) / 2) on a list."""
         distances = np.minimum(np.arange(places), gamma)
         weights = integer_weights(-distances, epsilon * gamma, low=-gamma, high=0.0)
         reach = min(gamma, places - 1)

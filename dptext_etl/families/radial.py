@@ -51,10 +51,7 @@ _NEAR = 128
 
 
 def radial_survivals(words: WordVectors, number: int, rate: float, trials: int, slack: float) -> int:
-    """Count in how many of `trials` a word stays the nearest one under noise of density exp(-rate |eta|).
-
-    Only the nearest other words are compared, which can only increase the count.
-    """
+    """Count in how many of `trials` a word stays the nearest one under noise of density exp(-rate |eta|)."""
     squared = words.squared_distances([number], slice(None))[0]
     near = np.argsort(squared, kind="stable")[: _NEAR + 1]
     near = near[near != number]

@@ -71,10 +71,7 @@ class MappedMechanism(WordMechanism):
 
     @property
     def epsilon_table(self) -> float | None:
-        """Return the exact pure parameter of one draw within an output set, from the stored integers.
-
-        Specification: docs/spec/privacy.md#epsilon-table.
-        """
+        """Return the exact pure parameter of one draw within an output set, from the stored integers."""
         ratio = self._facts.get("epsilon_table")
         return None if ratio is None else float(ratio)
 
