@@ -17,8 +17,8 @@ from safetensors.numpy import load_file
 from dptext_etl import _kernel
 from dptext_etl.artifacts import save_tensors
 from dptext_etl.embeddings import NeighbourLists
-from dptext_etl.embeddings.grid import written
-from dptext_etl.families.certificate import Certificate, of_lists, stored_words
+from dptext_etl.embeddings.grid import stored_words, written
+from dptext_etl.families.certificate import Certificate, of_lists
 from dptext_etl.families.table import MappedMechanism
 from dptext_etl.mechanism import PAD
 from dptext_etl.scoring import Slots, WordSampler

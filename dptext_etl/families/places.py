@@ -1,4 +1,10 @@
-"""Compute the distributions of places on a list: geometric, and truncated exponential (TEM)."""
+"""Compute the distributions of places on a list: geometric, and truncated exponential (TEM, Carvalho et al. 2023).
+
+The geometric one adds a discrete Laplace number and clamps the sum. A table of integer weights cannot express it:
+rounding up in the tails breaks the claim per place (docs/spec/privacy.md#metric-certificate). The kernel draws it
+exactly; its probabilities here are irrational (docs/spec/privacy.md#diffractor-geometric). TEM has one integer weight
+per distance below a reach, and one for all places beyond (docs/spec/privacy.md#diffractor-tem).
+"""
 
 from __future__ import annotations
 

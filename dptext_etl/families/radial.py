@@ -1,4 +1,9 @@
-"""Bound and simulate noise of density proportional to exp(-|eta|) in k dimensions."""
+"""Bound and simulate noise of density proportional to exp(-|eta|) in k dimensions.
+
+Its length is Gamma(k) and its direction is uniform. So its size along any fixed line is R T, where R is the length and
+T is one coordinate of a uniform direction, with density C (1 - t^2)^((k - 3) / 2) on [-1, 1]. The simulation uses
+neither the code nor the key stream of a mechanism: a gate compares releases with it.
+"""
 
 from __future__ import annotations
 
