@@ -1,20 +1,28 @@
 """Run the policy of a synthetic table: charge and sum, pin, draw, stage, commit, check, publish.
 
-No row is released: an engine charges and sums, and this process does everything else.
+No row is released: an engine charges and sums (`LocalRecords` in this process), and this process does everything else.
 Specification: docs/spec/synthetic.md#runs.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
 
 from dptext_etl import telemetry
 from dptext_etl.checks import Verdict, require
 from dptext_etl.engines.engine import Engine
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import InputError, LedgerError, seam
+from dptext_etl.families.aggregate import Partial
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.runner import left_out
 from dptext_etl.runner.amounts import SHOWN, shown
@@ -24,16 +32,19 @@ from dptext_etl.runner.publish.publication import Published
 from dptext_etl.runner.publish.reading import whole
 from dptext_etl.runner.publish.showing import alone_at
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.source import identity
+from dptext_etl.runner.source.cutting import pieces
+from dptext_etl.runner.source.roles import Table
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary, remaining
 from dptext_etl.runner.synthetic.attempt import Attempt
-from dptext_etl.runner.synthetic.charging import Book, Charged, Records, charge
+from dptext_etl.runner.synthetic.charging import Book, Charged, Records, charge, refuse_crowded
 from dptext_etl.runner.synthetic.publishing import judge, publish, published_before, seen_before
 from dptext_etl.runner.synthetic.staging import StagedTable, draw
 from dptext_etl.synthetic import CLAIM
 
 
 class Step(NamedTuple):
-    """What the steps of a run share while no other run of the release is under way."""
+    """A staged table, its open ledger, and its locked staging folder."""
 
     staged: StagedTable
     ledger: Ledger
@@ -41,14 +52,13 @@ class Step(NamedTuple):
 
 
 def run_synthetic(
-    attempt: Attempt, engine: Engine[Any], *, progress: Listener | None, checkpoint: Checkpoint
+    attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint
 ) -> RunSummary:
-    """Publish a synthetic table (see `dptext_etl.engines.run`)."""
-    began, course = time.monotonic(), None if progress is None else Course(progress)
+    course = None if progress is None else Course(progress)
     with staged_table(attempt, engine, course, checkpoint) as step:
-        verdicts = judged(step, checkpoint)
-        published = shown_to_readers(step, verdicts, checkpoint)
-    return summarised(step.staged, verdicts, published, time.monotonic() - began)
+        verdicts = judge_table(step, checkpoint)
+        published = publish_table(step, verdicts, checkpoint)
+    return summarize(step.staged, verdicts, published, time.monotonic() - attempt.began)
 
 
 @contextmanager
@@ -89,7 +99,7 @@ def staged_table(
 
 
 @contextmanager
-def staged_before(staged: StagedTable) -> Iterator[Step]:
+def reopened(staged: StagedTable) -> Iterator[Step]:
     """Lock the release of a staged table, and open its ledger, for a later step in a process of its own."""
     staging, spec = Staging(staged.attempt.layout.shelf), staged.attempt.policy.ledger
     with (
@@ -99,7 +109,7 @@ def staged_before(staged: StagedTable) -> Iterator[Step]:
         yield Step(staged, ledger, staging)
 
 
-def judged(step: Step, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
+def judge_table(step: Step, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
     """Evaluate the gates of a staged table; there are none where another machine's table is published."""
     staged = step.staged
     if staged.other:
@@ -110,7 +120,7 @@ def judged(step: Step, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
     return verdicts
 
 
-def shown_to_readers(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkpoint = nothing) -> Published:
+def publish_table(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkpoint = nothing) -> Published:
     """Publish a table whose gates passed, if its policy says so."""
     staged, layout = step.staged, step.staged.attempt.layout
     if staged.other:
@@ -127,24 +137,23 @@ def shown_to_readers(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkp
 
 
 def _rows(records: Records, charged: Charged) -> dict[str, int]:
-    said, beyond = charged.answers, records.total - records.nameless - records.wanted
-    gone = said[Outcome.FORGOTTEN.name]
+    answers, beyond = charged.answers, records.total - records.nameless - records.wanted
+    gone = answers[Outcome.FORGOTTEN.name]
     return {
         "read": records.total,
         "already_published": 0,
         **({"over_contribution": beyond} if beyond else {}),
         **({"without_subject": records.nameless} if records.nameless else {}),
-        "new": said[Outcome.RESERVED.name],
-        "resumed": said[Outcome.PENDING.name],
-        "replayed": said[Outcome.COMMITTED.name],
-        "quarantined": said[Outcome.OVER_CAP.name],
+        "new": answers[Outcome.RESERVED.name],
+        "resumed": answers[Outcome.PENDING.name],
+        "replayed": answers[Outcome.COMMITTED.name],
+        "quarantined": answers[Outcome.OVER_CAP.name],
         **({"forgotten": gone} if gone else {}),
         "released": charged.rows,
     }
 
 
-def summarised(staged: StagedTable, verdicts: Sequence[Verdict], published: Published, seconds: float) -> RunSummary:
-    """Summarize what a run did."""
+def summarize(staged: StagedTable, verdicts: Sequence[Verdict], published: Published, seconds: float) -> RunSummary:
     attempt, policy = staged.attempt, staged.attempt.policy
     return RunSummary(
         dataset=policy.dataset,
@@ -169,7 +178,6 @@ def summarised(staged: StagedTable, verdicts: Sequence[Verdict], published: Publ
 
 
 def _spend(attempt: Attempt, rows: int) -> dict[str, dict[str, float | str]]:
-    """Return what the records were charged: each of them the same."""
     cost = attempt.statistic.charge(CLAIM).as_dict()
     amounts = {name: cost.get(name, "inf") for name in SHOWN}
     each = {name: -1 if amount == "inf" else amount for name, amount in amounts.items()}
@@ -196,3 +204,59 @@ def _notes(attempt: Attempt, rows: Mapping[str, int], dropped: tuple[str, ...]) 
     if policy.unit == "record":
         notes.append('unit = "record": a person with k records has k times the loss')
     return notes
+
+
+_SCHEMA = pa.schema([("id", pa.large_string()), ("identity", pa.binary(32))])
+
+
+class LocalRecords:
+    """Records of the files of a source (`runner.synthetic.charging.Records`)."""
+
+    def __init__(self, attempt: Attempt, table: Table[pl.LazyFrame], progress: Listener | None) -> None:
+        self._attempt = attempt
+        self.total, self.nameless = identity.check(table, attempt.policy, progress)
+        self._rows, self.wanted = attempt.who_counts(table.frame, self.total, self.nameless)
+        self._counted = _Counted(attempt.layout.staging)
+
+    def charge(self, book: Book, meter: Meter) -> Charged:
+        policy = book.policy
+        answers, partial, persons = Counter[str](), Partial.zero(book.statistic), [np.zeros(0, np.uint64)]
+        for index, frame in enumerate(pieces(self._rows, policy.shard_rows, policy.shard_bytes)):
+            summed = book.charge(frame, index)
+            answers.update(summed.answers)
+            partial += summed.partial
+            persons.append(summed.persons)
+            self._counted.add(summed.ids, summed.identities)
+            meter.add(frame.height)
+        refuse_crowded(np.concatenate(persons), self._attempt.synthetic.per_subject)
+        return Charged(partial, self._counted.rows, answers)
+
+    def agree(self, book: Book, digest: str) -> bool:
+        return all(book.agree(ids, digest) for ids, _ in self._counted.each())
+
+    def commit(self, book: Book, digest: str, charged: Charged) -> None:  # noqa: ARG002  (these are the same records)
+        for ids, identities in self._counted.each():
+            book.commit(ids, identities, digest)
+
+
+class _Counted:
+    """The ids and identities of the records that were summed, in a file without a name: it ends with the process."""
+
+    def __init__(self, folder: Path) -> None:
+        with seam("keeping the ids of a run", InputError, "is there room in the staging folder?"):
+            self._file = TemporaryFile(dir=folder)  # noqa: SIM115  (it lives as long as this object)
+            self._writer = pa.ipc.new_stream(self._file, _SCHEMA)
+        self.rows = 0
+
+    def add(self, ids: pa.Array, identities: pa.Array) -> None:
+        columns = [ids.cast(pa.large_string()), identities.cast(pa.binary(32))]
+        with seam("keeping the ids of a run", InputError, "is there room in the staging folder?"):
+            self._writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+        self.rows += len(ids)
+
+    def each(self) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """Yield ids and identities in batches, as often as this is asked; nothing is added afterwards."""
+        self._writer.close()
+        self._file.seek(0)
+        for batch in pa.ipc.open_stream(self._file):
+            yield batch.column("id"), batch.column("identity")

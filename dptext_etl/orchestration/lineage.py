@@ -31,8 +31,6 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class _Node:
-    """An asset, or an asset check."""
-
     kind: Kind  # kind of the asset, which decides what it may depend on
     dataset: str  # dataset of one of our stages; empty for other assets
     above: frozenset[str]  # names of the assets that it is made from
@@ -87,7 +85,6 @@ _HINT = (
 
 
 def _assets(defs: Any) -> Iterator[dg.AssetsDefinition]:
-    """Yield all definitions of assets and checks after Dagster resolved them."""
     if isinstance(defs, Sequence) and not isinstance(defs, dg.Definitions):  # Definitions are a tuple of fields
         checks = [item for item in defs if isinstance(item, dg.AssetChecksDefinition)]
         assets = [item for item in defs if not isinstance(item, dg.AssetChecksDefinition)]
@@ -140,7 +137,6 @@ def _nodes(assets: Iterable[dg.AssetsDefinition], raw: set[str]) -> dict[str, _N
 
 
 def _close(nodes: dict[str, _Node]) -> None:
-    """Mark as raw what staged assets read, what raw assets are made from, and what a step makes with a raw asset."""
     for staged in [node for node in nodes.values() if node.kind == "staged"]:
         for source in staged.above & nodes.keys():
             nodes[source] = replace(nodes[source], kind="raw", dataset=nodes[source].dataset or staged.dataset)

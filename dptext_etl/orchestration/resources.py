@@ -16,8 +16,8 @@ from pydantic import field_validator
 from dptext_etl import keys
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger
-from dptext_etl.orchestration.failures import as_failure
 from dptext_etl.orchestration.names import Names
+from dptext_etl.orchestration.steps import as_failure
 from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.policy.secrets import holds_password
 from dptext_etl.runner import scan_published

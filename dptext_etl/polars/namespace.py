@@ -28,7 +28,7 @@ from dptext_etl import _kernel, column
 from dptext_etl.errors import InputError, PolicyError, bare
 from dptext_etl.families.in_kernel import InKernel, charges, in_kernel
 from dptext_etl.guarantee import FINE
-from dptext_etl.polars.plan_marks import RELEASED, RELEASES, marks, table_marks
+from dptext_etl.polars.plan_expressions import RELEASED, RELEASES, marks, table_marks
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve, resolve_column
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _released(policy: PolicyLike, ids: str | None, frame: pl.DataFrame | pl.Lazy
         if ids is None:
             raise PolicyError("the policy of one column names no id column", 'give privatize(policy, id="…")')
         return [ExprNamespace(pl.col(policy.column)).privatize(policy, id=ids, spend=spend)]
-    from dptext_etl.polars.other_ids import warn_of_other_ids  # needs a ledger, which an expression does not
+    from dptext_etl.polars.run import warn_of_other_ids  # needs a ledger, which an expression does not
 
     whole = resolve(policy)
     columns, ids = whole.column_policies(), whole.id if ids is None else ids

@@ -13,19 +13,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl.errors import GateError, PolicyError, bare, by_place
-from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, fields, named, refuse_any
+from dptext_etl.errors import GateError, bare, by_place
+from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, fields, refuse_any
 from dptext_etl.policy import PolicyLike
 from dptext_etl.policy.in_plans import (
-    CHOOSE,
-    PUBLISHED,
     Held,
     Releases,
     Rows,
-    below_each_other,
+    concatenated,
     new_rows,
     next_number,
     raw_names,
+    refuse_choice,
 )
 
 if TYPE_CHECKING:
@@ -75,37 +74,31 @@ def guard(
         names = plan.collect_schema().names()
         walk = _Walk(_as_written(plan), releases)
     except (AttributeError, NotImplementedError):
-        walk = None
-    if walk is None:
-        raise GateError("this plan has a step that Polars does not show, so nothing can be said about it", HINT)
+        msg = "this plan has a step that Polars does not show, so nothing can be said about it"
+        raise GateError(msg, HINT) from None
     try:
         reached = {name: column for name, column in walk.columns().items() if column.raw}
     except (ArithmeticError, AttributeError, LookupError, NotImplementedError, PolarsError, TypeError, ValueError):
         raise GateError("the plan has a step of a form that the guard does not know", HINT) from None
-    missing = releases.missing(walk.seen)
-    if missing:
-        raise PolicyError(
-            f"no source of the plan has a column {named(missing)}", "use the names of raw columns in the sources"
-        )
-    if reached:
-        where = by_place(reached, names) or "a sink"
-        said = f"raw text of {raw_names(reached.values())} reaches the output unreleased, in {where}"
-        raise GateError(said, f"{HINT}; {PUBLISHED}")
+    releases.judge(walk.sources, list(reached.values()), by_place(reached, names) or "a sink", HINT)
     return plan
 
 
 class _Walk:
-    """Follow columns through a plan, from its sources to its end."""
+    """Follow columns through a plan; `_join` follows a step "Join" of Polars, and so on."""
 
     def __init__(self, nodes: Any, releases: Releases) -> None:
         self._nodes = nodes
         self._raw = releases.raw
         self._expressions = Expressions(nodes, releases)
-        self.seen: set[str] = set()
+        self.sources: set[str] = set()  # raw columns that a source has
 
     def columns(self) -> Columns:
-        """Return the contents of the columns of the current step."""
-        kind, node = self._step()
+        try:
+            node = self._nodes.view_current_node()
+            kind = type(node).__name__
+        except NotImplementedError as error:
+            node, kind = None, "Source" if "scan" in str(error) else ""
         inputs = [self._below(number) for number in self._nodes.get_inputs()]
         followed = getattr(self, f"_{kind.lower()}", None)
         if followed is None:
@@ -117,14 +110,6 @@ class _Walk:
         found: Columns = followed(node, inputs)
         return found if kind == "Sink" else {name: found.get(name, Held()) for name in self._nodes.get_schema()}
 
-    def _step(self) -> tuple[str, Any]:
-        """Return kind and view of the current step; a source that Polars does not show counts as a source, too."""
-        try:
-            node = self._nodes.view_current_node()
-        except NotImplementedError as unseen:
-            return ("Source" if "scan" in str(unseen) else ""), None
-        return type(node).__name__, node
-
     def _below(self, number: int) -> Columns:
         here = self._nodes.get_node()
         self._nodes.set_node(number)
@@ -134,16 +119,15 @@ class _Walk:
             self._nodes.set_node(here)
 
     def _refuse_choice(self, expressions: Iterable[Any], columns: Columns, what: str) -> None:
-        if any(self._expressions.held(item.node, columns).raw for item in expressions):
-            raise GateError(f"raw text decides {what}", CHOOSE)
+        refuse_choice((self._expressions.held(item.node, columns) for item in expressions), what)
 
     def _refuse_names(self, inputs: list[Columns], options: Any, what: str) -> None:
         """Refuse raw columns that the options of a step name, however deep."""
         if isinstance(options, (list, tuple)):
             for part in options:
                 self._refuse_names(inputs, part, what)
-        elif any(isinstance(options, str) and columns.get(options, Held()).raw for columns in inputs):
-            raise GateError(f"raw text decides {what}", CHOOSE)
+        elif isinstance(options, str):
+            refuse_choice((columns.get(options, Held()) for columns in inputs), what)
 
     def _made(self, expressions: Iterable[Any], columns: Columns) -> dict[str, Held]:
         return {item.output_name: self._expressions.held(item.node, columns) for item in expressions}
@@ -160,7 +144,7 @@ class _Walk:
     def _column(self, path: str, name: str, dtype: Any, rows: frozenset[Rows], outer: frozenset[str]) -> Held:
         """Return a column of a source, or a field of one; all that a raw column holds is raw."""
         raw = outer | self._raw & {name, *fields(dtype)}
-        self.seen |= raw
+        self.sources |= raw
         inner = outer | self._raw & {name}
         parts = [
             (field.name, self._column(f"{path}.{field.name}", field.name, field.dtype, rows, inner))
@@ -183,7 +167,7 @@ class _Walk:
     def _union(self, _: Any, inputs: list[Columns]) -> Columns:
         number = next_number()
         return {
-            name: below_each_other(number, [columns.get(name, Held()) for columns in inputs])
+            name: concatenated(number, [columns.get(name, Held()) for columns in inputs])
             for name in self._nodes.get_schema()
         }
 
@@ -234,7 +218,7 @@ class _Walk:
             for one, other in zip(node.left_on, node.right_on, strict=True):
                 mine, theirs = self._expressions.held(one.node, left), self._expressions.held(other.node, right)
                 if mine == left.get(one.output_name) and theirs == right.get(other.output_name):
-                    left[one.output_name], right[other.output_name] = mine.beside(theirs), theirs.beside(mine)
+                    left[one.output_name], right[other.output_name] = mine.joined(theirs), theirs.joined(mine)
         both = left.keys() & right.keys()
         merged = {name: left[name].either(right[name]) for name in both} if how in _MERGED else {}
         return {**right, **{f"{name}{suffix}": right[name] for name in both}, **left, **merged}
@@ -262,7 +246,6 @@ class _Walk:
         return {}
 
     def _unnested(self, below: int, structs: list[str], columns: Columns) -> Columns:
-        """Put the fields of structs into their places."""
         here = self._nodes.get_node()
         self._nodes.set_node(below)
         schema = self._nodes.get_schema()

@@ -55,9 +55,9 @@ def new_rows() -> frozenset[Rows]:
     return frozenset({Rows(next(_number))})
 
 
-PUBLISHED = "a published table counts as raw if its column has the raw name: guard the release, then add the table"
+_PUBLISHED = "a published table counts as raw if its column has the raw name: guard the release, then add the table"
 """Ends the hint of a refusal of raw text in the output."""
-CHOOSE = "choose rows by ids and other columns, or make the text null inside the release: when(…).then(text)"
+_CHOOSE = "choose rows by ids and other columns, or make the text null inside the release: when(…).then(text)"
 """Hint of a refusal of raw text that decides about rows."""
 
 
@@ -113,7 +113,7 @@ class Held:
         known = dict(self.fields).get(name)
         return Held.of_row(f"field {name}", [self]) if known is None else known
 
-    def beside(self, other: Held) -> Held:
+    def joined(self, other: Held) -> Held:
         """Return the column after a join in which it equals a column of other rows."""
         if self.form is None or self.form != other.form or self.rows is None or other.rows is None:
             return self
@@ -132,7 +132,7 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def below_each_other(name: int, parts: Sequence[Held]) -> Held:
+def concatenated(name: int, parts: Sequence[Held]) -> Held:
     """Return the content of a column whose rows come from several inputs."""
     first, mixed = parts[0], Held.made_from(parts)
     rows = [part.rows for part in parts if part.rows is not None]
@@ -146,6 +146,12 @@ def next_number() -> int:
     return next(_number)
 
 
+def refuse_choice(contents: Iterable[Held], what: str) -> None:
+    """Refuse raw text that decides about rows."""
+    if any(held.raw for held in contents):
+        raise GateError(f"raw text decides {what}", _CHOOSE)
+
+
 class Releases:
     """The releases that a plan may hold.
 
@@ -155,19 +161,25 @@ class Releases:
 
     def __init__(self, policy: PolicyLike | None, id: str | None, raw: Sequence[str] | str) -> None:  # noqa: A002
         names = [raw] if isinstance(raw, str) else list(raw)
-        self._columns, self._id = _told(policy, id)
+        self._columns, self._id = _columns_and_id(policy, id)
         self.raw = frozenset(names) | self._columns.keys()
         self._named = frozenset(names)
         self._forms: dict[str, tuple[str, str]] = {}
         if not self.raw:
             raise PolicyError("the guard knows no raw column", "give guard(plan, policy=…), or raw=[…]")
 
-    def missing(self, seen: Iterable[str]) -> frozenset[str]:
-        """Return the raw columns that no source has."""
-        absent = self.raw - frozenset(seen)
-        return absent & self._named if self.raw & frozenset(seen) else absent
+    def judge(self, sources: Iterable[str], output: Sequence[Held], where: str, hint: str) -> None:
+        """Refuse raw names that are not among the columns of the sources, and raw text in the output."""
+        absent = self.raw - frozenset(sources)
+        if missing := absent & self._named if self.raw & frozenset(sources) else absent:
+            raise PolicyError(
+                f"no source of the plan has a column {_named(missing)}", "use the names of raw columns in the sources"
+            )
+        if raw := [held for held in output if held.raw]:
+            msg = f"raw text of {raw_names(raw)} reaches the output unreleased, in {where}"
+            raise GateError(msg, f"{hint}; {_PUBLISHED}")
 
-    def nulls_are_told(self, text: Held) -> bool:
+    def discloses_nulls(self, text: Held) -> bool:
         """Say whether the policy discloses which rows of a column are null, so that a plan may say so, too."""
         policy = None if text.source is None else self._policy_of(text.source)
         return policy is not None and Disclosure.NULLNESS in policy.mechanism.guarantee.disclosures
@@ -223,7 +235,7 @@ _ROW = (
 _TAKE = "make the release from the policy itself: privatize(policy, id=…), register(…, policy), register_view(…)"
 
 
-def _told(policy: PolicyLike | None, ids: str | None) -> tuple[dict[str, ColumnPolicy], str | None]:
+def _columns_and_id(policy: PolicyLike | None, ids: str | None) -> tuple[dict[str, ColumnPolicy], str | None]:
     """Return a policy's text columns by name, and its id column."""
     if policy is None:
         return {}, None

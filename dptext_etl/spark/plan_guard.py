@@ -16,18 +16,17 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl.errors import GateError, PolicyError, bare
+from dptext_etl.errors import GateError, PolicyError, bare, by_place
 from dptext_etl.policy import PolicyLike
 from dptext_etl.policy.in_plans import (
-    CHOOSE,
-    PUBLISHED,
     Held,
     Releases,
     Rows,
-    below_each_other,
+    concatenated,
     new_rows,
     next_number,
     raw_names,
+    refuse_choice,
 )
 from dptext_etl.spark.plan_expressions import HINT, Columns, Expressions, items, kind_of
 
@@ -97,24 +96,18 @@ def guard(
     releases = Releases(policy, id, raw)
     walk = _Walk(releases)
     reached = _raw(walk.step(plan, {}))
-    if missing := releases.missing(walk.seen):
-        raise PolicyError(
-            f"no source of the plan has a column {_named(missing)}", "use the names of raw columns in the sources"
-        )
-    if reached:
-        places = [f"column {at}" for at, number in enumerate(_output(plan), start=1) if number in reached]
-        said = f"raw text of {raw_names(reached.values())} reaches the output unreleased, in {', '.join(places)}"
-        raise GateError(said, f"{HINT}; {PUBLISHED}")
+    where = by_place(map(str, reached), map(str, _output(plan)))
+    releases.judge(walk.sources, list(reached.values()), where, HINT)
     return df
 
 
 class _Walk:
-    """Follow columns through a plan."""
+    """Follow columns through a plan; `_join` follows a step "Join" of Spark, and so on."""
 
     def __init__(self, releases: Releases) -> None:
         self._written = {name.casefold(): name for name in releases.raw}
         self._expressions = Expressions(releases, self.step)
-        self.seen: set[str] = set()  # raw columns that a source has, under the names of the policy or the caller
+        self.sources: set[str] = set()  # raw columns that a source has, under the names of the policy or the caller
         self._common: dict[int, list[Held]] = {}
 
     def step(self, node: Any, outer: Columns) -> Found:
@@ -156,7 +149,7 @@ class _Walk:
         mine = {self._written[item] for item in [name.casefold()] if item in self._written}
         inside = {self._written[item] for item in map(str.casefold, _fields(dtype)) if item in self._written}
         raw = outer | mine | inside
-        self.seen |= raw
+        self.sources |= raw
         parts = dtype.get("fields", []) if isinstance(dtype, dict) else []
         fields = [
             (part["name"], self._column(f"{path}.{part['name']}", part["name"], part["type"], rows, outer | mine))
@@ -169,7 +162,7 @@ class _Walk:
         if defined is None:
             raise GateError("a table that is defined by itself cannot be followed", HINT)
         number = next_number()  # each use of the table has rows of its own
-        return {one: below_each_other(number, [held]) for one, held in zip(output, defined, strict=True)}
+        return {one: concatenated(number, [held]) for one, held in zip(output, defined, strict=True)}
 
     def _cterelationdef(self, node: Any, columns: Found, _: list[Found], __: Columns) -> Found:
         self._common[node.id()] = [columns.get(item.exprId().id(), Held()) for item in items(node.output())]
@@ -197,7 +190,7 @@ class _Walk:
         for one, other in _equals(condition):
             if one in columns and other in columns:
                 mine, theirs = columns[one], columns[other]
-                columns = {**columns, one: mine.beside(theirs), other: theirs.beside(mine)}
+                columns = {**columns, one: mine.joined(theirs), other: theirs.joined(mine)}
         return columns
 
     def _union(self, node: Any, _: Found, below: list[Found], __: Columns) -> Found:
@@ -205,14 +198,13 @@ class _Walk:
         inputs = [list(items(child.output())) for child in items(node.children())]
         for at, mine in enumerate(items(node.output())):
             parts = [held.get(theirs[at].exprId().id(), Held()) for held, theirs in zip(below, inputs, strict=True)]
-            found[mine.exprId().id()] = below_each_other(number, parts)
+            found[mine.exprId().id()] = concatenated(number, parts)
         return found
 
     def _expand(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
-        output = [item.exprId().id() for item in items(node.output())]
         around = {**outer, **columns}
         rows = [[self._expressions.held(item, around) for item in items(row)] for row in items(node.projections())]
-        return {one: Held.made_from(parts) for one, parts in zip(output, zip(*rows, strict=True), strict=True)}
+        return {one: Held.made_from(parts) for one, parts in zip(_output(node), zip(*rows, strict=True), strict=True)}
 
     def _lateraljoin(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
         both = {**columns, **self.step(node.right().plan(), {**outer, **columns})}
@@ -224,8 +216,7 @@ class _Walk:
         return {item.exprId().id(): self._expressions.held(item, columns) for item in items(expressions)}
 
     def _refuse_choice(self, expressions: Iterable[Any], columns: Columns, what: str) -> None:
-        if any(self._expressions.held(item, columns).raw for item in expressions):
-            raise GateError(f"raw text decides {what}", CHOOSE)
+        refuse_choice((self._expressions.held(item, columns) for item in expressions), what)
 
 
 def _equals(condition: Any) -> Iterator[tuple[int, int]]:
@@ -257,7 +248,3 @@ def _fields(dtype: Any) -> Iterator[str]:
 
 def _output(node: Any) -> list[int]:
     return [item.exprId().id() for item in items(node.output())]
-
-
-def _named(names: Iterable[str]) -> str:
-    return ", ".join(repr(name) for name in sorted(names))

@@ -27,32 +27,32 @@ from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.judging import feed, feed_rewritten, made, search
 from dptext_etl.checks.ledger_comparison import CellCounts, batches_of, compared, located, range_bits
 from dptext_etl.device import threads
-from dptext_etl.engines.spark.digest_counts import (
+from dptext_etl.engines.spark.exchange import (
+    REFUSED,
+    Buckets,
     Pack,
     collected,
     counts_of,
     exchanged,
+    facts_pack,
     grouped,
-    of_kind,
     over_shards,
     packed,
-    refusal,
-    refuse,
     tasks_for,
 )
 from dptext_etl.engines.spark.task_messages import Markers, markers_of, watched
-from dptext_etl.engines.spark.tasks import policies, written
+from dptext_etl.engines.spark.tasks import policies, policy_json, refused
 from dptext_etl.engines.spark.worker_policy import for_workers, worker_columns
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.retrying import patient
+from dptext_etl.parallel import map_in_order
 from dptext_etl.policy import LedgerSpec
 from dptext_etl.runner.place import Place
 from dptext_etl.runner.reload import plans_of, planted
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.staged import StagedRun
-from dptext_etl.side_by_side import in_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,24 +66,27 @@ _HINT = "nothing was published, and no gate has fired; the executors' logs say m
 def judge(
     spark: SparkSession, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]
 ) -> tuple[Verdict, ...]:
-    """Judge a staged run by every gate (see `Engine.judge`)."""
     config = _gate_config(spark, staged)
     candidate = replace(candidate, counted=config.rows)
     with seam("evaluating the gates", GateError, _HINT):
         staging = Staging(staged.layout.shelf)
-        gates = keyed(made(candidate, in_order(partial(_columns, staging), staged.shards, threads())))
+        gates = keyed(made(candidate, map_in_order(partial(_columns, staging), staged.shards, threads())))
         lookups = LedgerLookups.of(gates, for_workers(staged.policy.ledger))
         config = replace(config, bits=lookups.bits)
         staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
         with watched(config.markers, seen):
             shown = over_shards(spark, staged.shards, partial(show, config))
             packs = collected(compared_with_ledger(shown, lookups, tasks_for(config.rows * len(staged.refs))))
-        refuse(packs)
-        states = {pack.bucket: pickle.loads(pack.cells) for pack in packs if pack.name == STATES}  # noqa: S301  (ours)
+        states = {pack.bucket: pickle.loads(pack.cells) for pack in packs if pack.kind == STATES}  # noqa: S301  (ours)
         for place in range(len(staged.shards)):
             for name, gate in gates.items():
                 gate.merge(states[place].get(name, {}))
-        _add_counts(gates, counts_of(packs), cell_counts(packs))
+        digests, cells = counts_of(packs), cell_counts(packs)
+        for name, gate in gates.items():
+            for what, repeats in gate.repeats().items():
+                repeats.add_counted(digests.get(f"{name}:{what}", Counted()))
+            for what, looked_up in gate.lookups().items():
+                looked_up.add_counted(cells.get(f"{name}:{what}", CellCounts()))
         search(gates.values(), candidate)
         return tuple(gate.verdict() for gate in gates.values())
 
@@ -91,7 +94,7 @@ def judge(
 def _gate_config(spark: SparkSession, staged: StagedRun) -> GateTaskConfig:
     policy, staging = staged.policy, staged.layout.inside.absolute()
     return GateTaskConfig(
-        policy=written(policy),
+        policy=policy_json(policy),
         columns=worker_columns(spark, policy.column_policies()),
         refs=tuple(staged.refs.items()),
         partition=staged.partition,
@@ -131,18 +134,6 @@ def _columns(staging: Staging, shard: StagedShard) -> pl.Schema:
         raise
 
 
-def _add_counts(gates: dict[str, Gate], counts: dict[str, Counted], found: dict[str, CellCounts]) -> None:
-    for name, gate in gates.items():
-        for what, repeats in gate.repeats().items():
-            repeats.add_counted(counts.get(f"{name}:{what}", Counted()))
-        for what, cells in gate.lookups().items():
-            cells.add_counted(found.get(f"{name}:{what}", CellCounts()))
-
-
-STATES = "states"
-"""Name of the packs that hold what gates have seen of a shard."""
-
-
 @dataclass(frozen=True)
 class GateTaskConfig:
     """What executors need to make the gates of a run: names, places, references and ids of canary rows, but no key."""
@@ -160,11 +151,7 @@ class GateTaskConfig:
 
 
 def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
-    """Name gates, so that those of one process find their equals in another.
-
-    >>> keyed([])
-    {}
-    """
+    """Name gates, so that those of one process find their equals in another."""
     found: dict[str, Gate] = {}
     for gate in gates:
         found[f"{gate.name}/{sum(name.partition('/')[0] == gate.name for name in found)}"] = gate
@@ -172,10 +159,9 @@ def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
 
 
 def show(config: GateTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
-    """Show a staged shard to every gate."""
     with config.staging.opened() as shelf:
         gates, states = patient(partial(_fed, config, shard, Staging(shelf)))
-    yield Pack(STATES, place, pickle.dumps(states))
+    yield Pack(STATES, "", place, 0, pickle.dumps(states))
     yield from cells_of(gates, config.bits)
     for name, gate in gates.items():
         for what, repeats in gate.repeats().items():
@@ -204,28 +190,22 @@ def _fed(
 
 
 @lru_cache(maxsize=2)
-def _candidate(config: GateTaskConfig) -> Candidate:
-    """Describe the run once per worker process; planning the canary rows again takes time."""
+def _candidate(config: GateTaskConfig) -> Candidate:  # planning the canary rows again takes time
     policy, columns = policies(config.policy, config.columns)
     policy = policy.placed(columns)
     canaries = plans_of(json.loads(config.canaries), policy, config.partition, config.id_type)
     return Candidate(policy, (), canaries, 0, None, dict(config.refs), counted=config.rows, looked_up_elsewhere=True)
 
 
-CELLS, PLACED = "i", "p"
-"""Kinds of packs: cells by range of their hashed ids, and cells with their places by batch of the ledger."""
-FOUND = "found"
-"""Kind of the packs that hold counts."""
+STATES, CELLS, PLACED, FOUND = "states", "cells", "placed", "found"
+"""Kinds of packs: states of gates, cells by range of hashed ids, cells with places by batch of the ledger, counts."""
 
-Buckets = Iterable[tuple[int, Cells]]
 Answer = Callable[["Lookup", str, Cells], tuple[CellCounts, list[Pack]]]
 """Looks cells up: what it counted, and packs for the next step."""
 
 
 @dataclass(frozen=True)
 class LedgerLookups:
-    """What executors need to look cells up: names and references, but no key."""
-
     ledger: LedgerSpec  # the ledger, as workers find it
     # the release and the chain of post-processing of every list of cells, by name
     releases: dict[str, tuple[ReleaseRef, str | None]]
@@ -233,7 +213,6 @@ class LedgerLookups:
 
     @classmethod
     def of(cls, gates: dict[str, Gate], ledger: LedgerSpec) -> LedgerLookups:
-        """Say what gates look up."""
         every = {
             f"{name}:{what}": cells.lookup for name, gate in gates.items() for what, cells in gate.lookups().items()
         }
@@ -256,10 +235,10 @@ def compared_with_ledger(packs: DataFrame, config: LedgerLookups, tasks: int) ->
 
 
 def cell_counts(packs: Iterable[Pack]) -> dict[str, CellCounts]:
-    """Add up the counts of cells, by the name of their list."""
     total: dict[str, CellCounts] = {}
-    for name, counts in of_kind(packs, FOUND):
-        total[name] = total.get(name, CellCounts()).plus(CellCounts(*counts))
+    for pack in packs:
+        if pack.kind == FOUND:
+            total[pack.name] = total.get(pack.name, CellCounts()).plus(CellCounts(*json.loads(pack.cells)))
     return total
 
 
@@ -292,6 +271,6 @@ def _answered(config: LedgerLookups, answer: Answer, name: str, buckets: Buckets
                 counts, packs = patient(partial(answer, lookup, name, cells))
                 total = total.plus(counts)
                 yield from packs
-            yield Pack(f"{name} {FOUND}", -1, json.dumps(total).encode())
-    except DPTextError as failure:
-        yield refusal(failure)
+            yield facts_pack(FOUND, total, name)
+    except DPTextError as error:
+        yield facts_pack(REFUSED, refused(error))

@@ -11,7 +11,7 @@ import base64
 import json
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -22,22 +22,16 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel, keys
-from dptext_etl.engines.spark.examine import at_most, check, with_persons
-from dptext_etl.engines.spark.shards import pieces, spread
-from dptext_etl.engines.spark.task_messages import Markers, markers_of, watched
-from dptext_etl.engines.spark.tasks import AGAIN, SCHEMA, carried, read, refused_first, remember_tasks, written
+from dptext_etl.engines.spark.frames import at_most, check, spread, with_persons
+from dptext_etl.engines.spark.tasks import Facts, TaskConfig, Worker, policy_json, remember_tasks, run_tasks
 from dptext_etl.engines.spark.worker_policy import Location, ship
-from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
+from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.aggregate import Partial, added
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.ledger.retrying import patient
 from dptext_etl.policy import Policy
-from dptext_etl.runner.checkpoint import Checkpoint
-from dptext_etl.runner.place import Place
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import Table, wanted_columns
-from dptext_etl.runner.staging_files import Shelf
 from dptext_etl.runner.synthetic.attempt import Attempt, order, release_key
 from dptext_etl.runner.synthetic.charging import Book, Charged, refuse_crowded
 
@@ -59,25 +53,20 @@ class WorkerTable:
     cfg: str  # configuration hash that the worker must compute as well
 
 
-@dataclass(frozen=True)
-class SumConfig:
-    """The instructions for tasks."""
-
+@dataclass(frozen=True, kw_only=True)
+class SumConfig(TaskConfig):
     table: WorkerTable
-    names: tuple[str, ...]  # the columns of a row, in their order
     ref: ReleaseRef
-    job: str  # name of the attempt in the ledger
-    staging: Place  # the place of the run's staging
-    memory: Place  # the place that all releases share
-    step: int  # number of shards of the run
-    phase: Phase
     digest: str  # of the table that is compared or committed
-    checkpoint: Checkpoint  # called after every step, for tests
+    phase: Phase
 
-    @property
-    def markers(self) -> Markers:
-        """Return the markers of the phase."""
-        return markers_of(self.staging, f"{self.job}-{self.phase}")
+    def open(self, held: ExitStack) -> Worker:
+        policy, key = _opened(self.table)
+        staging = Staging(held.enter_context(self.staging.opened()), tag=secrets.token_hex(8))
+        memory = held.enter_context(self.memory.opened())
+        ledger = held.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
+        book = Book(policy, key, ledger, self.ref, self.job, staging, memory, self.checkpoint)
+        return _WORKERS[self.phase](book, self.digest)
 
 
 class SparkRecords:
@@ -87,101 +76,55 @@ class SparkRecords:
         self._attempt, self._spark = attempt, table.frame.sparkSession
         policy, corpus = attempt.policy, attempt.statistic.corpus.artifact
         location = ship(self._spark, {"corpus": corpus})["corpus"]
-        self._table = WorkerTable(written(policy), location.model_dump_json(), attempt.statistic.cfg())
+        self._table = WorkerTable(policy_json(policy), location.model_dump_json(), attempt.statistic.cfg())
         self.total, self.nameless = check(table.frame, policy)
         self.wanted = self.total - self.nameless
         rows = with_persons(table.frame, policy) if self.nameless else table.frame
         if policy.unit == "subject":
-            rows, self.wanted, _ = at_most(rows, policy, attempt.synthetic.per_subject, partial(_placed, self._table))
+            rows, self.wanted, _ = at_most(rows, policy, attempt.synthetic.per_subject, partial(_order, self._table))
         attempt.refuse_too_many(self.wanted)
         self._shards = range(max(1, min(_TASKS, -(-self.wanted // policy.shard_rows))))
         self._rows = spread(rows, self._shards, policy)
 
     def charge(self, book: Book, meter: Meter) -> Charged:
-        """Let the executors charge and sum; partial sums are added in the order in which they come."""
-        done = self._done(book, "charge", "", meter.add)
-        partial, answers = Partial.zero(book.statistic), Counter[str]()
+        done = self._run(book, "charge", "", meter.add)
+        sums, answers = Partial.zero(book.statistic), Counter[str]()
         for facts in done:
-            partial += Partial.unpacked(book.statistic, base64.b64decode(facts["sums"]))
+            sums += Partial.unpacked(book.statistic, base64.b64decode(facts["sums"]))
             answers.update(facts["answers"])
-        return Charged(partial, sum(facts["rows"] for facts in done), answers)
+        return Charged(sums, sum(facts["rows"] for facts in done), answers)
 
     def agree(self, book: Book, digest: str) -> bool:
-        """Let the executors compare the records that the release holds with the ledger."""
-        return all(facts["agrees"] for facts in self._done(book, "agree", digest))
+        return all(facts["agrees"] for facts in self._run(book, "agree", digest))
 
     def commit(self, book: Book, digest: str, charged: Charged) -> None:
         """Let the executors commit; what they committed must be what was summed."""
-        done = self._done(book, "commit", digest)
+        done = self._run(book, "commit", digest)
         records = added(*(base64.b64decode(facts["records"]) for facts in done))
         if (sum(facts["rows"] for facts in done), records) != (charged.rows, charged.partial.digest):
             msg = "the source changed while it was read, or records were forgotten meanwhile; nothing was published"
             raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
 
-    def _done(
-        self, book: Book, phase: Phase, digest: str, seen: Callable[[int], object] = lambda _: None
+    def _run(
+        self, book: Book, phase: Phase, digest: str, report: Callable[[int], object] = lambda _: None
     ) -> list[dict[str, Any]]:
-        """Take all rows through a phase, and return what tasks did."""
         layout = self._attempt.layout
         config = SumConfig(
-            self._table,
-            wanted_columns(book.policy),
-            book.ref,
-            book.job,
-            layout.inside.absolute(),
-            layout.memory.absolute(),
-            len(self._shards),
-            phase,
-            digest,
-            book.checkpoint,
+            table=self._table,
+            names=wanted_columns(book.policy),
+            ref=book.ref,
+            job=book.job,
+            staging=layout.inside.absolute(),
+            memory=layout.memory.absolute(),
+            step=len(self._shards),
+            most=book.policy.shard_rows,
+            phase=phase,
+            digest=digest,
+            checkpoint=book.checkpoint,
         )
-        with watched(config.markers, seen), seam("computing on Spark", DPTextError, AGAIN):
-            found = [row[0] for row in self._rows.mapInArrow(_task(config), SCHEMA).collect()]
+        done = run_tasks(self._rows, config, report)
         remember_tasks(book.policy, layout, book.job)
-        return [read(record) for record in sorted(found, key=refused_first)]
-
-
-def _task(config: SumConfig) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function that `mapInArrow` sends to the executors."""
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for record in records(config, batches):
-            yield pa.RecordBatch.from_pydict({"record": [record]})
-
-    return work
-
-
-@bare
-def records(config: SumConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    """Take the rows of a task through a phase, and yield what it did as JSON, once."""
-    yield from carried(config.markers, _work(config, batches))
-
-
-def _work(config: SumConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    with ExitStack() as held:
-        phase: _Charging | _Agreeing | _Committing | None = None
-        policy, _ = _opened(config.table)
-        for number, marked in pieces(batches, config.names, policy.shard_rows, config.step):
-            if phase is None:
-                config.markers.require()
-                shelves = [held.enter_context(place.opened()) for place in (config.staging, config.memory)]
-                book = patient(partial(_book, config, *shelves), lambda: config.markers.stopped)
-                held.callback(book.ledger.close)
-                phase = _PHASES[config.phase](book, config.digest)
-            if config.markers.stopped:
-                return
-            frame = marked.select(config.names)
-            patient(partial(phase.take, frame, number), lambda: config.markers.stopped)
-            config.markers.done(number, frame.height)
-        if phase is not None:
-            yield phase.done()
-
-
-def _book(config: SumConfig, shelf: Shelf, memory: Shelf) -> Book:
-    policy, key = _opened(config.table)
-    ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False)
-    staging = Staging(shelf, tag=secrets.token_hex(8))
-    return Book(policy, key, ledger, config.ref, config.job, staging, memory, config.checkpoint)
+        return done
 
 
 @lru_cache(maxsize=4)
@@ -196,26 +139,24 @@ def _opened(table: WorkerTable) -> tuple[Policy, _kernel.ReleaseKey]:
     return policy, release_key(policy, keys.resolve(policy.key))
 
 
-def _placed(table: WorkerTable, ids: pa.Array) -> pl.Series:
+def _order(table: WorkerTable, ids: pa.Array) -> pl.Series:
     return order(_opened(table)[1], ids)
 
 
 class _Charging:
-    """Charge and sum the records of a task."""
-
     def __init__(self, book: Book, _: str) -> None:
         self._book = book
         self._sums, self._rows, self._answers = Partial.zero(book.statistic), 0, Counter[str]()
         self._persons = [np.zeros(0, np.uint64)]
 
-    def take(self, frame: pl.DataFrame, index: int) -> None:
-        summed = self._book.charge(frame, index)
+    def take(self, frame: pl.DataFrame, number: int) -> None:
+        summed = self._book.charge(frame, number)
         self._sums += summed.partial
         self._rows += len(summed.ids)
         self._answers.update(summed.answers)
         self._persons.append(summed.persons)
 
-    def done(self) -> dict[str, Any]:
+    def finish(self) -> Facts:
         most = self._book.policy.synthetic.per_subject if self._book.policy.synthetic is not None else 1
         refuse_crowded(np.concatenate(self._persons), most)  # all records of a person are in one task
         packed = base64.b64encode(self._sums.packed()).decode()
@@ -223,16 +164,14 @@ class _Charging:
 
 
 class _Agreeing:
-    """Compare the records of a task with what the ledger holds of them."""
-
     def __init__(self, book: Book, digest: str) -> None:
         self._book, self._digest, self._agrees = book, digest, True
 
-    def take(self, frame: pl.DataFrame, index: int) -> None:  # noqa: ARG002
+    def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
         ids, _ = self._book.identified(frame)
         self._agrees &= self._book.agree(ids, self._digest)
 
-    def done(self) -> dict[str, Any]:
+    def finish(self) -> Facts:
         return {"agrees": self._agrees}
 
 
@@ -242,18 +181,18 @@ class _Committing:
     def __init__(self, book: Book, digest: str) -> None:
         self._book, self._digest, self._rows, self._records = book, digest, 0, [bytes(32)]
 
-    def take(self, frame: pl.DataFrame, index: int) -> None:  # noqa: ARG002
+    def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
         ids, _ = self._book.identified(frame)
         known = frame.filter(pl.Series(self._book.ledger.known(self._book.ref, ids)))
         self._book.commit(*self._book.identified(known), self._digest)
         self._rows += known.height
         self._records.append(self._book.digest(known))
 
-    def done(self) -> dict[str, Any]:
+    def finish(self) -> Facts:
         return {"rows": self._rows, "records": base64.b64encode(added(*self._records)).decode()}
 
 
-_PHASES: dict[Phase, Callable[[Book, str], _Charging | _Agreeing | _Committing]] = {
+_WORKERS: dict[Phase, Callable[[Book, str], Worker]] = {
     "charge": _Charging,
     "agree": _Agreeing,
     "commit": _Committing,

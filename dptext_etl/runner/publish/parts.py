@@ -16,6 +16,7 @@ from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import flush, sha256
+from dptext_etl.parallel import map_in_order
 from dptext_etl.runner import durable
 from dptext_etl.runner.formats import writer
 from dptext_etl.runner.layout import Layout
@@ -26,7 +27,6 @@ from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.cutting import ANY_SIZE, cut
 from dptext_etl.runner.staging_files import Shelf
-from dptext_etl.side_by_side import in_order
 
 _NO_LIMIT = (ANY_SIZE, ANY_SIZE)
 _ELSEWHERE = ".elsewhere"
@@ -135,7 +135,7 @@ class Writer:
         first = len(self._written)
         parts = self._cut(shards)
         places = ((part, self._drafts / self._name(number)) for number, part in enumerate(parts, first))
-        for name, rows, digest, kept in in_order(self._add, places, width):
+        for name, rows, digest, kept in map_in_order(self._add, places, width):
             self._written.append((name, rows, digest))
             self.lists.add(kept)
             yield rows

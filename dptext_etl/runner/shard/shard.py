@@ -28,6 +28,7 @@ from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError,
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, Ready, ReserveResult, Scope, ToCommit
 from dptext_etl.ledger.terms import LEFT_OUT
+from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
@@ -41,7 +42,6 @@ from dptext_etl.runner.shard.rewriting import rewritten
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.shard.turns import StoppedError, Turns
 from dptext_etl.runner.staging_files import Shelf
-from dptext_etl.side_by_side import both
 
 log = logging.getLogger("dptext_etl.runner")
 
@@ -221,7 +221,7 @@ class Shards:
             self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
         self._checkpoint("computed", index)
         try:
-            ready, staged = both(
+            ready, staged = run_both(
                 lambda: self._ready(reserved, index, self._results(done.frame, done.draws)),
                 lambda: self._saved(index, done, inputs),
                 threads(),

@@ -1,6 +1,6 @@
 """Say when a shard may use what the shards of a run share: the ledger, and what watches the run.
 
-Shards that come one after the other need no waiting. `engines.local.lanes` lets shards side by side take turns.
+Shards that come one after the other need no waiting; those in parallel take turns (`engines.local`).
 """
 
 from __future__ import annotations
