@@ -29,13 +29,12 @@ from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.outlook import Foreseen, Outlook, look
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import Attempt, refuse_other_rows, shards_of
+from dptext_etl.runner.shard.canaries import by_shard, canary_sets
 from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.done import Done, Phase
-from dptext_etl.runner.shard.planting import by_shard, canary_sets
-from dptext_etl.runner.shard.replaying import replays
-from dptext_etl.runner.shard.shard import Shards
+from dptext_etl.runner.shard.replay import replays
+from dptext_etl.runner.shard.results import Phase, ShardResult
+from dptext_etl.runner.shard.shard import Result, Schedule, Shards, Step, StoppedError
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.shard.turns import Result, Step, StoppedError, Turns
 from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.delta_limit import require_room
 from dptext_etl.runner.source.examined import Examined, examine, present
@@ -106,33 +105,33 @@ class LocalEngine(Engine[pl.LazyFrame]):
     ) -> Foreseen:
         return look(Outlook(attempt.policy, columns, ledger, staging.changed), rows, meter)
 
-    def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
+    def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         """Take the shards through the phase, in parallel where mechanisms allow it."""
-        attempt, policy, results = work.attempt, work.attempt.policy, list[Done]()
+        attempt, policy, results = work.attempt, work.attempt.policy, list[ShardResult]()
 
-        def ended(one: Done) -> None:
+        def ended(one: ShardResult) -> None:
             results.append(one)
             meter.add(one.rows)
 
         with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
-            places = (attempt.job, work.staging, attempt.layout.memory.shelf(), work.checkpoint, attempt.profile)
+            places = (attempt.job, work.staging, attempt.layout.memory, work.checkpoint, attempt.profile)
             shards = shards_of(policy, attempt.columns, work.refs, ledger, *places)
             require_room(ledger, work.refs, policy, work.source.rows, work.source.wanted)
             ledger.read_key()
             numbers = _numbers(work.source, policy)
             width = min(shards_at_once(policy), len(numbers))
             if width > 1:
-                shards.turns = parallel = ParallelShards[pl.DataFrame](numbers, width)
+                shards.schedule = parallel = ParallelShards[pl.DataFrame](numbers, width)
                 parallel.each(_planted(work, numbers), partial(_sharing, shards, phase), ended)
             else:
                 for index, frame in _planted(work, numbers):
-                    ended(Done.of(shards, frame, index, phase))
+                    ended(ShardResult.of(shards, frame, index, phase))
         return results
 
 
-def _sharing(shards: Shards, phase: Phase, index: int, frame: pl.DataFrame) -> Done:
+def _sharing(shards: Shards, phase: Phase, index: int, frame: pl.DataFrame) -> ShardResult:
     with sharing_threads():
-        return Done.of(shards, frame, index, phase)
+        return ShardResult.of(shards, frame, index, phase)
 
 
 def shards_at_once(policy: Policy) -> int:
@@ -209,8 +208,8 @@ class _Request:
         return None
 
 
-class ParallelShards(Turns, Generic[Frame]):
-    side_by_side = True
+class ParallelShards(Schedule, Generic[Frame]):
+    parallel = True
 
     def __init__(self, numbers: range, width: int) -> None:
         self._width = width
@@ -224,7 +223,7 @@ class ParallelShards(Turns, Generic[Frame]):
         self._failed: dict[int, BaseException] = {}
         self._last: int | None = None
 
-    def take(self, step: Step | None, index: int, work: Callable[[], Result]) -> Result:
+    def run(self, step: Step | None, index: int, work: Callable[[], Result]) -> Result:
         """Have the thread that owns the ledger do some work when it is its turn, and wait for its result."""
         if get_ident() == self._owner:
             return work()

@@ -31,11 +31,11 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner import StagedRun
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Progress, seldom
-from dptext_etl.runner.reload import from_json, key_mark, to_json
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.staging_files import Shelf
+from dptext_etl.runner.staged import from_json, key_mark, to_json
 from dptext_etl.runner.synthetic.attempt import Attempt
 from dptext_etl.runner.synthetic.staging import StagedTable, taken_up
+from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -104,37 +104,37 @@ def save_run(staged: Staged) -> None:
         run |= {name: getattr(staged, name) for name in ("records", "rows", "dropped", "origin", "seconds", "other")}
     else:
         run = to_json(staged)
-    shelf = _shelf(staged)
-    shelf.remove(shelf.folder / _VERDICTS)
-    _write(shelf, _RUN, {"policy": _hash(staged.policy), "run": run})
+    storage = _storage(staged)
+    storage.delete(_VERDICTS)
+    _write(storage, _RUN, {"policy": _hash(staged.policy), "run": run})
 
 
 def is_staged(policy: Policy, partition: str | None) -> bool:
-    return bool(Layout.of(policy, partition).shelf.found(_RUN))
+    return bool(Layout.of(policy, partition).staging.glob(_RUN))
 
 
 def load_run(policy: Policy, partition: str | None) -> StagedRun:
-    run = _load(policy, Layout.of(policy, partition).shelf)
+    run = _load(policy, Layout.of(policy, partition).staging)
     with seam("reading what the step before left", InputError, _AGAIN):
         return from_json(run, policy)
 
 
 def load_table(policy: Policy) -> StagedTable:
     attempt = Attempt.of(policy, None)
-    shelf = attempt.layout.shelf
-    run = _load(policy, shelf)
+    storage = attempt.layout.staging
+    run = _load(policy, storage)
     if run.pop("key") != key_mark(attempt.secret):
         msg = "the noise key is not the key that the table was staged under"
         raise KeyReferenceError(msg, "give the key of the staging step, or stage again")
-    drawn = taken_up(attempt, Staging(shelf), run["records"])
+    drawn = taken_up(attempt, Staging(storage), run["records"])
     if drawn is None:
         raise InputError("the staged table is gone, or has changed since it was staged", _AGAIN)
     ref, dropped = ReleaseRef(**run.pop("ref")), tuple(run.pop("dropped"))
     return StagedTable(attempt=attempt, ref=ref, drawn=drawn, dropped=dropped, **run)
 
 
-def _load(policy: Policy, shelf: Shelf) -> Any:
-    found = _read(shelf, _RUN)
+def _load(policy: Policy, storage: Storage) -> Any:
+    found = _read(storage, _RUN)
     if found is None:
         raise InputError(*NOTHING_STAGED)
     if found["policy"] != _hash(policy):
@@ -145,11 +145,11 @@ def _load(policy: Policy, shelf: Shelf) -> Any:
 def save_verdicts(staged: Staged, verdicts: tuple[Verdict, ...]) -> None:
     """Store the verdicts over a staged run for its publication; they count only for exactly these files."""
     facts = {"judged": _digests(staged), "verdicts": [verdict.as_dict() for verdict in verdicts]}
-    _write(_shelf(staged), _VERDICTS, facts)
+    _write(_storage(staged), _VERDICTS, facts)
 
 
 def load_verdicts(staged: Staged) -> tuple[Verdict, ...]:
-    found = _read(_shelf(staged), _VERDICTS)
+    found = _read(_storage(staged), _VERDICTS)
     if found is None or found["judged"] != _digests(staged):
         raise GateError(
             "the staged rows were not judged, so nothing is published", "run the gates on the staged asset first"
@@ -160,8 +160,7 @@ def load_verdicts(staged: Staged) -> tuple[Verdict, ...]:
 
 def remove_files(staged: Staged) -> None:
     """Remove the stored run and verdicts after the publication."""
-    shelf = _shelf(staged)
-    shelf.remove(*(shelf.folder / name for name in (_RUN, _VERDICTS)))
+    _storage(staged).delete(_RUN, _VERDICTS)
 
 
 def _hash(policy: Policy) -> str:
@@ -178,21 +177,17 @@ def _digests(staged: Staged) -> list[str]:
     return [staged.drawn.digest] if isinstance(staged, StagedTable) else [shard.sha256 for shard in staged.shards]
 
 
-def _shelf(staged: Staged) -> Shelf:
-    return staged.attempt.layout.shelf if isinstance(staged, StagedTable) else staged.layout.shelf
+def _storage(staged: Staged) -> Storage:
+    return (staged.attempt if isinstance(staged, StagedTable) else staged).layout.staging
 
 
-def _write(shelf: Shelf, name: str, facts: dict[str, Any]) -> None:
-    content = json.dumps(facts).encode()
-    shelf.write(shelf.folder / name, lambda file: file.write(content), action="storing facts for the next step")
+def _write(storage: Storage, name: str, facts: dict[str, Any]) -> None:
+    storage.write(name, json.dumps(facts).encode(), action="storing facts for the next step")
 
 
-def _read(shelf: Shelf, name: str) -> dict[str, Any] | None:
+def _read(storage: Storage, name: str) -> dict[str, Any] | None:
     with seam("reading what the step before left", InputError, _AGAIN):
-        path = shelf.here(shelf.folder / name, fresh=True)
-        if not path.exists():
-            return None
-        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        facts: dict[str, Any] | None = json.loads(storage.read(name) or b"null")
         return facts
 
 

@@ -85,12 +85,12 @@ class Steps:
 
     def work(self, index, _):
         self.begun.append(index)
-        self.shards.take("reserve", index, lambda: self.note("reserve", index))
-        self.shards.take(None, index, lambda: None)
+        self.shards.run("reserve", index, lambda: self.note("reserve", index))
+        self.shards.run(None, index, lambda: None)
         if ("compute", index) in self.failing:
             raise LedgerError(f"compute {index}")
         if ("skip", index) not in self.failing:
-            self.shards.take("commit", index, lambda: self.note("commit", index))
+            self.shards.run("commit", index, lambda: self.note("commit", index))
         return index
 
     def go(self, frames):

@@ -30,10 +30,10 @@ from dptext_etl.runner.outlook import Foreseen
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.shard.canaries import canary_sets
 from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.done import Done, Phase
-from dptext_etl.runner.shard.planting import canary_sets
 from dptext_etl.runner.shard.records import StagedShard
+from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import Table, wanted_columns
@@ -57,7 +57,7 @@ class SparkEngine(Engine["DataFrame"]):
     def open(self, policy: Policy, layout: Layout) -> Table[DataFrame]:
         """Check the columns of the frame, and that the executors can compute and can reach the ledger."""
         spark = self._frame.sparkSession
-        if layout.inside.remote and not layout.remote_sink:
+        if layout.staging.remote and not layout.remote_sink:
             msg = "staging is in an object store and the sink is not: executors may share nothing else with the driver"
             raise PolicyError(msg, 'write a sink of the same store: sink = "s3://…"; or a folder as staging')
         require_reach(spark, policy.ledger.url)
@@ -111,11 +111,11 @@ class SparkEngine(Engine["DataFrame"]):
         work = Work(replace(attempt, job=f"{attempt.job}-look"), source, plans, refs, staging, nothing)
         return Foreseen.together(Foreseen(**facts) for facts in _run(work, "look", rows, meter, None))
 
-    def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[Done]:
+    def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         profile = gpu_profile(self._frame.sparkSession, self._gpus)
         found = _run(work, phase, work.source.rows, meter, None if phase == "reserve" else profile)
         remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
-        return [Done(**facts) for facts in found]
+        return [ShardResult(**facts) for facts in found]
 
     def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
         return judge(self._frame.sparkSession, staged, candidate, seen)
@@ -143,7 +143,7 @@ def _run(
         names=wanted_columns(policy),
         refs=work.refs,
         job=attempt.job,
-        staging=attempt.layout.inside.absolute(),
+        staging=attempt.layout.staging.absolute(),
         memory=attempt.layout.memory.absolute(),
         step=len(shards),
         most=policy.shard_rows + canary_rows,

@@ -138,7 +138,7 @@ def over_shards(spark: SparkSession, shards: Iterable[StagedShard], do: DoShard)
 
 
 def _with_shard(do: DoShard, place: int, record: str) -> Iterable[Pack]:
-    return do(place, StagedShard.from_json(record))
+    return do(place, StagedShard.from_dict(json.loads(record)))
 
 
 def over_texts(spark: SparkSession, records: list[str], do: DoText) -> DataFrame:

@@ -26,7 +26,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.shard.planting import by_shard
+from dptext_etl.runner.shard.canaries import by_shard
 from dptext_etl.runner.source.arranging import composites, form_of, pinned_orders
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.identity import refuse_gaps, refuse_repeated
@@ -98,12 +98,12 @@ def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manife
         raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
     paths, column = [f"file://{layout.part(part.path)}" for part in manifest.parts], named(policy.id)
     if policy.ids != "keep":
-        if layout.shelf.remote:
+        if layout.staging.remote:
             msg = f"an incremental run on Spark with ids = {policy.ids!r} needs a folder as staging"
             raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
         require_plain(policy, table.schema[policy.id])
-        lists = own_ids.files_of(layout.shelf, (part.sha256 for part in manifest.parts))
-        paths = [f"file://{path.absolute()}" for path in lists]
+        lists = own_ids.lists_of(layout.staging, (part.sha256 for part in manifest.parts))
+        paths = [f"file://{layout.staging.folder.absolute() / name}" for name in lists]
         column = named("id").cast(rows.schema[policy.id].dataType)
     with seam("reading the ids that are published", InputError, "check that all published parts exist"):
         published = rows.sparkSession.read.parquet(*paths).select(column.alias(policy.id))

@@ -62,8 +62,8 @@ class SumConfig(TaskConfig):
 
     def open(self, held: ExitStack) -> Worker:
         policy, key = _opened(self.table)
-        staging = Staging(held.enter_context(self.staging.opened()), tag=secrets.token_hex(8))
-        memory = held.enter_context(self.memory.opened())
+        staging = Staging(held.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
+        memory = held.enter_context(self.memory.with_own_copies())
         ledger = held.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
         book = Book(policy, key, ledger, self.ref, self.job, staging, memory, self.checkpoint)
         return _WORKERS[self.phase](book, self.digest)
@@ -114,7 +114,7 @@ class SparkRecords:
             names=wanted_columns(book.policy),
             ref=book.ref,
             job=book.job,
-            staging=layout.inside.absolute(),
+            staging=layout.staging.absolute(),
             memory=layout.memory.absolute(),
             step=len(self._shards),
             most=book.policy.shard_rows,

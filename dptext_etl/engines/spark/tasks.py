@@ -25,7 +25,7 @@ import pyarrow as pa
 from dptext_etl import errors
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.engines.spark.frames import pieces
-from dptext_etl.engines.spark.task_messages import Markers, markers_of, watched
+from dptext_etl.engines.spark.task_messages import TaskMessages, watched
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers
 from dptext_etl.errors import DPTextError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -35,12 +35,12 @@ from dptext_etl.runner.anchoring import take_in
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.outlook import Outlook, ledger_of
-from dptext_etl.runner.place import Place
 from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.done import Done, Phase
+from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,16 +65,16 @@ class TaskConfig(ABC):
 
     names: tuple[str, ...]  # the columns of a row, in their order
     job: str  # name of the attempt in the ledger
-    staging: Place  # the place of the run's staging
-    memory: Place  # the place that all releases and partitions share
+    staging: Storage  # the run's staging
+    memory: Storage  # what all releases and partitions share
     step: int  # number of shards of the run
     most: int  # largest number of rows that are computed together, canary rows included
     phase: str
     checkpoint: Checkpoint  # called after every step, for tests
 
     @property
-    def markers(self) -> Markers:
-        return markers_of(self.staging, f"{self.job}-{self.phase}")
+    def messages(self) -> TaskMessages:
+        return TaskMessages(self.staging, f"{self.job}-{self.phase}")
 
     @abstractmethod
     def open(self, held: ExitStack) -> Worker:
@@ -85,7 +85,7 @@ def run_tasks(frame: DataFrame, config: TaskConfig, report: Callable[[int], obje
     """Let executors take the shards of a frame through a phase, and return their facts, or raise what one refused."""
     options = {} if profile is None else {"profile": profile}
     tasks = frame.mapInArrow(partial(_record_batches, config), SCHEMA, **options)
-    with watched(config.markers, report), seam("computing on Spark", DPTextError, AGAIN):
+    with watched(config.messages, report), seam("computing on Spark", DPTextError, AGAIN):
         found = [row[0] for row in tasks.collect()]
     return [read(record) for record in sorted(found, key=lambda record: not record.startswith('{"refused"'))]
 
@@ -106,25 +106,25 @@ def records(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[s
                 yield json.dumps({"done": facts})
     except DPTextError as error:
         refusal = json.dumps({"refused": refused(error)})
-        with suppress(DPTextError):  # a machine that does not reach the markers says why all the same
-            config.markers.stop()
+        with suppress(DPTextError):  # a machine that does not reach the messages says why all the same
+            config.messages.stop()
         yield refusal
 
 
 def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Facts]:
     def stopped() -> bool:
-        return config.markers.stopped
+        return config.messages.stopped
 
     with ExitStack() as held:
         worker: Worker | None = None
         for number, frame in pieces(batches, config.names, config.most, config.step):
             if worker is None:
-                config.markers.require()
+                config.messages.require()
                 worker = patient(partial(config.open, held), stopped)
             if stopped():
                 return
             facts = patient(partial(worker.take, frame, number), stopped)
-            config.markers.done(number, int((~frame[CANARY]).sum()))
+            config.messages.done(number, int((~frame[CANARY]).sum()))
             if facts is not None:
                 yield facts
         if worker is not None and (facts := worker.finish()) is not None:
@@ -155,7 +155,7 @@ def remember_tasks(policy: Policy, layout: Layout, job: str) -> None:
     """Remember the ledger's head in the place of what each task wrote into a store."""
     if layout.memory.remote:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
-            take_in(ledger, layout.memory.shelf(), policy, job)
+            take_in(ledger, layout.memory, policy, job)
 
 
 def _take_gpus() -> None:
@@ -181,12 +181,12 @@ class ReleaseTaskConfig(TaskConfig):
 
     def open(self, held: ExitStack) -> Worker:
         policy, columns = policies(self.policy, self.columns)
-        staging = Staging(held.enter_context(self.staging.opened()), tag=secrets.token_hex(8))
+        staging = Staging(held.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
         if self.phase == "look":
             ledger = held.enter_context(ledger_of(policy))
             released = [Column(item, self.refs[item.column or ""], item.release_key()) for item in columns]
             return _Looking(Outlook(policy, released, ledger, staging.changed))
-        memory = held.enter_context(self.memory.opened())
+        memory = held.enter_context(self.memory.with_own_copies())
         ledger = held.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
         shards = shards_of(policy, columns, self.refs, ledger, self.job, staging, memory, self.checkpoint)
         shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
@@ -199,7 +199,7 @@ class _Releasing:
     phase: Phase
 
     def take(self, frame: pl.DataFrame, number: int) -> Facts:
-        return asdict(Done.of(self.shards, frame, number, self.phase))
+        return asdict(ShardResult.of(self.shards, frame, number, self.phase))
 
     def finish(self) -> None:
         return None
@@ -219,7 +219,7 @@ class _Looking:
 
 
 def policy_json(policy: Policy) -> str:
-    """Write a policy for a worker, without storage options: places that a worker needs bring their own (`Place`)."""
+    """Write a policy for a worker, without storage options: a worker's `Storage` brings its own."""
     sent = policy.model_copy(update={"ledger": for_workers(policy.ledger)})
     return json.dumps(sent.model_dump(mode="json", by_alias=True, exclude={"storage_options"}))
 

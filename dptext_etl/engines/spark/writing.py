@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dptext_etl.engines.spark.exchange import Pack, collected, facts_pack, over_shards, over_texts
-from dptext_etl.engines.spark.task_messages import Markers, markers_of, watched
+from dptext_etl.engines.spark.task_messages import TaskMessages, watched
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
-from dptext_etl.runner.place import Place
 from dptext_etl.runner.publish.own_ids import Hidden
 from dptext_etl.runner.publish.parts import Writer, write_part
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,20 +41,20 @@ def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], ea
     shards = list(shards)
     if not shards:
         return
-    with nullcontext() if writer.inside.remote else writer.elsewhere() as folder:
+    with nullcontext() if writer.staging.remote else writer.elsewhere() as folder:
         config = WriteConfig.of(writer, folder)
         for pack in _written(over_shards(spark, shards, partial(draft, config)), config, each, len(shards)):
             if folder is None:
                 writer.take_object(pack.name, *json.loads(pack.cells))
             else:
                 writer.take(folder / pack.name, *json.loads(pack.cells))
-    if writer.inside.remote:
+    if writer.staging.remote:
         writer.moved_by(partial(_moved, spark, writer))
 
 
 def _written(frame: DataFrame, config: WriteConfig, each: Callable[[int], object], wanted: int) -> list[Pack]:
     """Let executors do what a frame says, and return a pack for every part, in their order."""
-    with watched(config.markers, each, idle=True), seam("writing a version on Spark", InputError, AGAIN):
+    with watched(config.messages, each, idle=True), seam("writing a version on Spark", InputError, AGAIN):
         packs = collected(frame)
     if len(packs) != wanted:
         raise InputError(f"executors wrote {len(packs)} of {wanted} parts", AGAIN)
@@ -63,34 +63,34 @@ def _written(frame: DataFrame, config: WriteConfig, each: Callable[[int], object
 
 @dataclass(frozen=True)
 class WriteConfig:
-    staging: Place  # the place of the staged shards
-    sink: Place  # the place of the published table
+    staging: Storage  # the staged shards
+    sink: Storage  # the published table
     folder: Path | None  # the folder for drafts; None where they lie among the files of staging
     file_format: str  # "parquet", "csv" or "ndjson"
     hidden: Hidden | None
-    markers: Markers
+    messages: TaskMessages
 
     @classmethod
     def of(cls, writer: Writer, folder: Path | None = None) -> WriteConfig:
-        staging = writer.inside.absolute()
-        markers = markers_of(staging, f"{secrets.token_hex(16)}-publish")
-        return cls(staging, writer.sink, folder, writer.format, writer.hidden, markers)
+        staging = writer.staging.absolute()
+        messages = TaskMessages(staging, f"{secrets.token_hex(16)}-publish")
+        return cls(staging, writer.published, folder, writer.format, writer.hidden, messages)
 
 
 def draft(config: WriteConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
     """Draft the part of a shard, unless no one waits for it any more."""
-    if config.markers.stopped:
+    if config.messages.stopped:
         return
-    with config.staging.opened() as shelf:
+    with config.staging.with_own_copies() as storage:
         if config.folder is None:
-            path = shelf.folder / f"draft-{shard.index:05d}-{secrets.token_hex(8)}"
+            path = storage.folder / f"draft-{shard.index:05d}-{secrets.token_hex(8)}"
         else:
             path = config.folder / f"{place:05d}-{secrets.token_hex(8)}"
-        facts: list[Any] = [*write_part(Staging(shelf), shard, path, config.file_format, config.hidden)]
+        facts: list[Any] = [*write_part(Staging(storage), shard, path, config.file_format, config.hidden)]
         if config.folder is None:
-            shelf.put(path)
+            storage.put(path.name, path)
             facts.append(path.stat().st_size)
-    config.markers.done(place, facts[0])
+    config.messages.done(place, facts[0])
     yield facts_pack("part", facts, path.name, place)
 
 
@@ -105,18 +105,18 @@ def _moved(
 
 def move(config: WriteConfig, place: int, part: str) -> Iterator[Pack]:
     """Move a part from the store of staging to that of the sink, and check what the sink holds then."""
-    if config.markers.stopped:
+    if config.messages.stopped:
         return
     name, target, digest = json.loads(part)
-    store, missing = config.sink.objects(), 0
-    if store.digest(target) != digest:
+    sink, missing = config.sink, 0
+    if sink.sha256(target) != digest:
         missing = 1
-        with config.staging.opened() as shelf, seam("reading what was staged", InputError, AGAIN):
-            path = shelf.here(shelf.folder / name)
+        with config.staging.with_own_copies() as storage, seam("reading what was staged", InputError, AGAIN):
+            path = storage.local_path(name)
             if sha256(path) != digest:
                 raise InputError(f"the staged file {name} has changed since it was staged", AGAIN)
-            store.put_file(target, path)
-        if store.digest(target) != digest:
+            sink.put(target, path)
+        if sink.sha256(target) != digest:
             raise InputError(f"the object store does not hold {target} as it was written", AGAIN)
-    config.markers.done(place, missing)
+    config.messages.done(place, missing)
     yield facts_pack("moved", missing, name, place)

@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import polars as pl
 
 from dptext_etl.checks import Verdict, require
 from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.errors import LedgerError, PolicyError, bare
+from dptext_etl.errors import BudgetError, LedgerError, PolicyError, bare
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger
+from dptext_etl.policy import Policy
 from dptext_etl.runner import left_out
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
-from dptext_etl.runner.computed import Places, together
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish import own_ids, unlinking
-from dptext_etl.runner.publish.manifest import Manifest, Part, draft
-from dptext_etl.runner.publish.minimum_rows import require_enough
+from dptext_etl.runner.publish.manifest import Manifest, Part, draft, same_rows
 from dptext_etl.runner.publish.own_ids import Hidden
 from dptext_etl.runner.publish.parts import Writer, write_here
-from dptext_etl.runner.publish.same_rows import same_rows
-from dptext_etl.runner.publish.showing import alone_at, show
-from dptext_etl.runner.shard.records import StagedShard
-from dptext_etl.runner.shard.replaying import replays
+from dptext_etl.runner.publish.versions import alone_at, show
+from dptext_etl.runner.shard.records import ColumnHardware, StagedShard, merge_hardware
+from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.incremental import continues
 from dptext_etl.runner.staged import StagedRun
 
 log = logging.getLogger("dptext_etl.runner")
+
+_WHY = {
+    "quarantined": "are over the cap",
+    "without_subject": "have no person",
+    "changed_left_out": "have changed texts",
+}
+"""Why rows are left out. Counts follow from balances, spends, and ids alone, and, where the policy consents, from which
+texts changed; never from what a text says (docs/spec/privacy.md#over-cap)."""
 
 Write = Callable[[Writer, Iterable[StagedShard], Callable[[int], object]], None]
 """Writes staged shards as parts of a version, and says now and then how many more rows are written."""
@@ -73,17 +80,17 @@ def publish(
     if staged.shards:
         require(verdicts)
     if not policy.publish:
-        note = f"not published (publish = false): {staged.rows['released']} rows stay staged in {layout.inside.where}"
+        note = f"not published (publish = false): {staged.rows['released']} rows stay staged in {layout.staging.url}"
         return Published(None, None, None, 0, changed=False, note=note)
-    staging = Staging(layout.shelf)
+    staging = Staging(layout.staging)
     meter = Meter("publish", staged.rows["released"], progress)
     with (
         staged.profile.stage("publish"),
-        staging.shelf.alone("of this release is under way"),
+        staging.storage.lock("of this release is under way"),
         alone_at(layout) as hold,
     ):
         published = _publish(staged, staging, verdicts, write, meter, checkpoint, hold)
-        left_out.note(staging.shelf, published.manifest, staged.rows, verdicts)
+        left_out.note(staging.storage, published.manifest, staged.rows, verdicts)
         return published
 
 
@@ -133,7 +140,7 @@ def _publish(  # noqa: PLR0917
         checkpoint("recorded")
 
         def tidy() -> None:
-            own_ids.keep_only(staging.shelf, (part.sha256 for part in manifest.parts), writer.lists)
+            own_ids.keep_only(staging.storage, (part.sha256 for part in manifest.parts), writer.lists)
             if replays(staged.policy):
                 staging.set_aside()
             staging.clear()
@@ -190,16 +197,16 @@ def _recorded(staged: StagedRun, manifest: Manifest) -> bool:
 
 
 def _drafted(
-    staged: StagedRun, verdicts: Sequence[Verdict], parts: tuple[Part, ...], version: int, older: Places
+    staged: StagedRun, verdicts: Sequence[Verdict], parts: tuple[Part, ...], version: int, older: ColumnHardware
 ) -> Manifest:
     unlinked = staged.policy.unlinked
-    schema = Staging(staged.layout.shelf).schema(staged.shards[0])
+    schema = Staging(staged.layout.staging).schema(staged.shards[0])
     if unlinked is not None:
         schema = unlinking.schema(staged.policy, unlinked)
     hidden = Hidden.of(staged.policy)
     schema = schema if hidden is None else hidden.schema(schema)
     gates = [verdict.name for verdict in verdicts]
-    computed = together([older, staged.computed])
+    computed = merge_hardware([older, staged.computed])
     return draft(
         staged.policy,
         staged.layout,
@@ -219,7 +226,7 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
         require_same_ledger(book, staged.layout, staged.policy)
         _refuse_forgotten(staged, book)
         book.record_publication(list(staged.refs.values()), name_of(manifest), manifest.digest, manifest.rows)
-        remember(book, staged.layout.memory.shelf(), staged.policy)
+        remember(book, staged.layout.memory, staged.policy)
 
 
 def _refuse_forgotten(staged: StagedRun, book: Ledger) -> None:
@@ -227,7 +234,7 @@ def _refuse_forgotten(staged: StagedRun, book: Ledger) -> None:
     dataset, column = staged.policy.dataset, staged.policy.id
     if not book.forgets(dataset):
         return
-    count, staging = 0, Staging(staged.layout.shelf)
+    count, staging = 0, Staging(staged.layout.staging)
     for shard in staged.shards:
         rows = staging.read(shard)
         own = rows.filter(~pl.col(CANARY)) if CANARY in rows.columns else rows
@@ -285,3 +292,19 @@ def name_of(manifest: Manifest) -> str:
     """Name a publication in the ledger: unique over partitions and sinks, the same when a killed run goes on."""
     where = "" if manifest.partition is None else f"{manifest.partition}/"
     return f"{where}v{manifest.version}-{manifest.digest[:12]}"
+
+
+def require_enough(policy: Policy, rows: Mapping[str, int], kept: int = 0) -> None:
+    """Refuse a version that would hold fewer rows than `min_released` says."""
+    found = {said: rows.get(name, 0) for name, said in _WHY.items()}
+    released, left_out = rows["released"] + kept, sum(found.values())
+    if not left_out or released >= Fraction(repr(policy.min_released)) * (released + left_out):
+        return
+    why = " or ".join(said for said, count in found.items() if count)
+    msg = (
+        f"{left_out} of {released + left_out} rows {why}; the policy publishes only if a share of "
+        f"{policy.min_released:g} of them is there (min_released). Nothing was published, and nothing was replaced"
+    )
+    hint = "is the cap right? `dptext ledger remaining` shows balances; a smaller min_released publishes fewer rows"
+    fields = {"left_out": left_out, "rows": released + left_out, "min_released": policy.min_released}
+    raise BudgetError(msg, hint, fields)
