@@ -77,18 +77,13 @@ class Engine(ABC, Generic[Rows]):
         """Number the sets of canary rows; every attempt at a run gets the same, however long the texts are."""
 
     @abstractmethod
-    def look(  # noqa: PLR0917
-        self,
-        attempt: Attempt,
-        source: Examined[Rows],
-        plans: Sequence[CanaryPlan],
-        staging: Staging,
-        meter: Meter,
-        columns: list[Column],
-        ledger: Ledger | None,
-        rows: Rows,
+    def look(
+        self, work: Work[Rows], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: Rows
     ) -> Foreseen:
-        """Count what a run will find in some rows of the source (`runner.outlook`); list the ids of changed records."""
+        """Count what a run will find in some rows of the source (`runner.outlook`); list the ids of changed records.
+
+        No release is pinned yet: `work` has no refs, and `columns` have those that are known.
+        """
 
     @abstractmethod
     def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[ShardResult]:

@@ -28,13 +28,12 @@ from dptext_etl.runner.amounts import refunds
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.outlook import Foreseen, Outlook, look
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.shard.attempt import Attempt, refuse_other_rows, shards_of
+from dptext_etl.runner.shard.attempt import refuse_other_rows, shards_of
 from dptext_etl.runner.shard.canaries import by_shard, canary_sets
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Result, Schedule, Shards, Step, StoppedError
-from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.delta_limit import require_room
 from dptext_etl.runner.source.examined import Examined, examine, present
@@ -92,18 +91,10 @@ class LocalEngine(Engine[pl.LazyFrame]):
         """Plan a set for each shard that the rows would fill if texts took no room, at least."""
         return canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
 
-    def look(  # noqa: PLR0917
-        self,
-        attempt: Attempt,
-        source: Examined[pl.LazyFrame],  # noqa: ARG002  (Spark's shards need it)
-        plans: Sequence[CanaryPlan],  # noqa: ARG002
-        staging: Staging,
-        meter: Meter,
-        columns: list[Column],
-        ledger: Ledger | None,
-        rows: pl.LazyFrame,
+    def look(
+        self, work: Work[pl.LazyFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame
     ) -> Foreseen:
-        return look(Outlook(attempt.policy, columns, ledger, staging.changed), rows, meter)
+        return look(Outlook(work.attempt.policy, columns, ledger, work.staging.changed), rows, meter)
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         """Take the shards through the phase, in parallel where mechanisms allow it."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -165,7 +166,8 @@ def staged(
                 plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)
                 staging.no_changes()
                 _require_head(attempt)
-                look = partial(engine.look, attempt, source, plans, staging, Meter("look", source.wanted, None))
+                work = Work(attempt, source, plans, {}, staging, nothing)
+                look = partial(engine.look, work, Meter("look", source.wanted, None))
                 stale = foresee(attempt, source, look, partial(keep_published, staging, attempt.layout, policy))
                 checkpoint("foreseen")
                 ledger = pool.submit(_open, policy, opened)
@@ -173,7 +175,7 @@ def staged(
             with profile.stage("open"):
                 refs = attempt.register(ledger.result(), table.id_type)
             checkpoint("registered")
-            work = Work(attempt, source, plans, refs, staging, checkpoint)
+            work = replace(work, refs=refs, checkpoint=checkpoint)
             reserved = _reserve_all(engine, work, progress) if attempt.charges_first else None
             done = _compute(engine, work, "release", progress)
             if reserved is not None and policy.unlinked is not None:

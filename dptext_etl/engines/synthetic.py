@@ -6,23 +6,22 @@ Specification: docs/spec/synthetic.md#runs.
 
 from __future__ import annotations
 
+import base64
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from dptext_etl import telemetry
 from dptext_etl.checks import Verdict, require
 from dptext_etl.engines.engine import Engine
-from dptext_etl.errors import InputError, LedgerError, seam
-from dptext_etl.families.aggregate import Partial
+from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.families.aggregate import Partial, added
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.runner import left_out
 from dptext_etl.runner.amounts import SHOWN, shown
@@ -206,57 +205,114 @@ def _notes(attempt: Attempt, rows: Mapping[str, int], dropped: tuple[str, ...]) 
     return notes
 
 
-_SCHEMA = pa.schema([("id", pa.large_string()), ("identity", pa.binary(32))])
+Phase = Literal["charge", "agree", "commit"]
+Facts = Mapping[str, Any]
 
 
-class LocalRecords:
-    """Records of the files of a source (`runner.synthetic.charging.Records`)."""
+class RecordWorker(Protocol):
+    """Takes records through a phase, in this process or on an executor; what it returns is plain data."""
 
-    def __init__(self, attempt: Attempt, table: Table[pl.LazyFrame], progress: Listener | None) -> None:
-        self._attempt = attempt
-        self.total, self.nameless = identity.check(table, attempt.policy, progress)
-        self._rows, self.wanted = attempt.who_counts(table.frame, self.total, self.nameless)
-        self._counted = _Counted(attempt.layout.staging.folder)
+    def take(self, frame: pl.DataFrame, number: int) -> None: ...
+    def finish(self) -> Facts: ...
+
+
+class EngineRecords(ABC):
+    """Records of a synthetic table that an engine takes through phases (`runner.synthetic.charging.Records`).
+
+    Every phase reads the rows again, and the records that are committed must be those that were summed.
+    """
+
+    total: int
+    nameless: int
+    wanted: int
+
+    @abstractmethod
+    def run(self, book: Book, phase: Phase, digest: str, report: Callable[[int], object]) -> Sequence[Facts]:
+        """Take all records through a phase, and return the facts of its workers."""
 
     def charge(self, book: Book, meter: Meter) -> Charged:
-        policy = book.policy
-        answers, partial, persons = Counter[str](), Partial.zero(book.statistic), [np.zeros(0, np.uint64)]
-        for index, frame in enumerate(pieces(self._rows, policy.shard_rows, policy.shard_bytes)):
-            summed = book.charge(frame, index)
-            answers.update(summed.answers)
-            partial += summed.partial
-            persons.append(summed.persons)
-            self._counted.add(summed.ids, summed.identities)
-            meter.add(frame.height)
-        refuse_crowded(np.concatenate(persons), self._attempt.synthetic.per_subject)
-        return Charged(partial, self._counted.rows, answers)
+        done = self.run(book, "charge", "", meter.add)
+        sums, answers = Partial.zero(book.statistic), Counter[str]()
+        for facts in done:
+            sums += Partial.unpacked(book.statistic, base64.b64decode(facts["sums"]))
+            answers.update(facts["answers"])
+        return Charged(sums, sum(facts["rows"] for facts in done), answers)
 
     def agree(self, book: Book, digest: str) -> bool:
-        return all(book.agree(ids, digest) for ids, _ in self._counted.each())
+        return all(facts["agrees"] for facts in self.run(book, "agree", digest, lambda _: None))
 
-    def commit(self, book: Book, digest: str, charged: Charged) -> None:  # noqa: ARG002  (these are the same records)
-        for ids, identities in self._counted.each():
-            book.commit(ids, identities, digest)
+    def commit(self, book: Book, digest: str, charged: Charged) -> None:
+        done = self.run(book, "commit", digest, lambda _: None)
+        records = added(*(base64.b64decode(facts["records"]) for facts in done))
+        if (sum(facts["rows"] for facts in done), records) != (charged.rows, charged.partial.digest):
+            msg = "the source changed while it was read, or records were forgotten meanwhile; nothing was published"
+            raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
 
 
-class _Counted:
-    """The ids and identities of the records that were summed, in a file without a name: it ends with the process."""
+class LocalRecords(EngineRecords):
+    def __init__(self, attempt: Attempt, table: Table[pl.LazyFrame], progress: Listener | None) -> None:
+        self.total, self.nameless = identity.check(table, attempt.policy, progress)
+        self._rows, self.wanted = attempt.who_counts(table.frame, self.total, self.nameless)
 
-    def __init__(self, folder: Path) -> None:
-        with seam("keeping the ids of a run", InputError, "is there room in the staging folder?"):
-            self._file = TemporaryFile(dir=folder)  # noqa: SIM115  (it lives as long as this object)
-            self._writer = pa.ipc.new_stream(self._file, _SCHEMA)
-        self.rows = 0
+    def run(self, book: Book, phase: Phase, digest: str, report: Callable[[int], object]) -> Sequence[Facts]:
+        worker = WORKERS[phase](book, digest)
+        for number, frame in enumerate(pieces(self._rows, book.policy.shard_rows, book.policy.shard_bytes)):
+            worker.take(frame, number)
+            report(frame.height)
+        return [worker.finish()]
 
-    def add(self, ids: pa.Array, identities: pa.Array) -> None:
-        columns = [ids.cast(pa.large_string()), identities.cast(pa.binary(32))]
-        with seam("keeping the ids of a run", InputError, "is there room in the staging folder?"):
-            self._writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
-        self.rows += len(ids)
 
-    def each(self) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """Yield ids and identities in batches, as often as this is asked; nothing is added afterwards."""
-        self._writer.close()
-        self._file.seek(0)
-        for batch in pa.ipc.open_stream(self._file):
-            yield batch.column("id"), batch.column("identity")
+class _Charging:
+    def __init__(self, book: Book, _: str) -> None:
+        self._book = book
+        self._sums, self._rows, self._answers = Partial.zero(book.statistic), 0, Counter[str]()
+        self._persons = [np.zeros(0, np.uint64)]
+
+    def take(self, frame: pl.DataFrame, number: int) -> None:
+        summed = self._book.charge(frame, number)
+        self._sums += summed.partial
+        self._rows += len(summed.ids)
+        self._answers.update(summed.answers)
+        self._persons.append(summed.persons)
+
+    def finish(self) -> Facts:
+        most = self._book.policy.synthetic.per_subject if self._book.policy.synthetic is not None else 1
+        refuse_crowded(np.concatenate(self._persons), most)  # one worker has all records of a person
+        sums = base64.b64encode(self._sums.packed()).decode()
+        return {"rows": self._rows, "answers": dict(self._answers), "sums": sums}
+
+
+class _Agreeing:
+    def __init__(self, book: Book, digest: str) -> None:
+        self._book, self._digest, self._agrees = book, digest, True
+
+    def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
+        ids, _ = self._book.identified(frame)
+        self._agrees &= self._book.agree(ids, self._digest)
+
+    def finish(self) -> Facts:
+        return {"agrees": self._agrees}
+
+
+class _Committing:
+    """Commit the records of a task that the release holds, and digest them again."""
+
+    def __init__(self, book: Book, digest: str) -> None:
+        self._book, self._digest, self._rows, self._records = book, digest, 0, [bytes(32)]
+
+    def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
+        ids, _ = self._book.identified(frame)
+        known = frame.filter(pl.Series(self._book.ledger.known(self._book.ref, ids)))
+        self._book.commit(*self._book.identified(known), self._digest)
+        self._rows += known.height
+        self._records.append(self._book.digest(known))
+
+    def finish(self) -> Facts:
+        return {"rows": self._rows, "records": base64.b64encode(added(*self._records)).decode()}
+
+
+WORKERS: dict[Phase, Callable[[Book, str], RecordWorker]] = {
+    "charge": _Charging,
+    "agree": _Agreeing,
+    "commit": _Committing,
+}

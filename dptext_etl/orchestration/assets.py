@@ -22,7 +22,7 @@ from dptext_etl.engines.synthetic import publish_table, reopened, staged_table, 
 from dptext_etl.errors import PolicyError
 from dptext_etl.orchestration import facts, steps
 from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, Names, in_run
-from dptext_etl.orchestration.resources import Settings, after_gates, deployed, needed
+from dptext_etl.orchestration.resources import Settings, after_gates, deployed
 from dptext_etl.orchestration.steps import as_failure, progress_logger
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
@@ -50,10 +50,21 @@ def raw_asset(policy: Policy, settings: Settings) -> dg.AssetSpec:
     )
 
 
-def staged_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
+def step_assets(policy: Policy, settings: Settings) -> list[dg.AssetsDefinition]:
+    """Return the step that reserves, draws, stages and commits, and the one that publishes what passed every gate."""
     name = settings.names
+    shared: dict[str, Any] = {
+        "metadata": facts.claims(policy),
+        "group_name": name.group,
+        "owners": name.owners,
+        "partitions_def": settings.partitions,
+        "backfill_policy": settings.backfill,
+        "code_version": facts.code_version(policy),
+        "required_resource_keys": name.resources,
+        "retry_policy": settings.retry_policy,
+    }
 
-    @dg.asset(
+    @dg.asset(  # type: ignore[untyped-decorator]
         key=name.staged,
         deps=[name.raw],
         description="Released rows in quarantine, inside the boundary: charged, committed and not yet checked.",
@@ -62,26 +73,12 @@ def staged_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
         pool=settings.pool_of(policy),
         op_tags=settings.op_tags,
         automation_condition=settings.automation_condition,
-        metadata=facts.claims(policy),
-        group_name=name.group,
-        owners=name.owners,
-        partitions_def=settings.partitions,
-        backfill_policy=settings.backfill,
-        code_version=facts.code_version(policy),
-        required_resource_keys=needed(name),
-        retry_policy=settings.retry_policy,
+        **shared,
     )
     def staged(context: dg.AssetExecutionContext) -> Result:
         return _each_partition(context, policy, name, "staging", _stage)
 
-    return staged
-
-
-def published_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
-    """Return the step that publishes a table that passed every gate; it publishes nothing without their verdicts."""
-    name = settings.names
-
-    @dg.asset(
+    @dg.asset(  # type: ignore[untyped-decorator]
         key=name.published,
         deps=[name.staged],
         description="The published table: one version per release, under a manifest that is replaced atomically.",
@@ -90,27 +87,16 @@ def published_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
         io_manager_key=name.table,
         automation_condition=after_gates(),
         freshness_policy=settings.freshness_policy,
-        metadata=facts.claims(policy),
-        group_name=name.group,
-        owners=name.owners,
-        partitions_def=settings.partitions,
-        backfill_policy=settings.backfill,
-        code_version=facts.code_version(policy),
-        required_resource_keys=needed(name),
-        retry_policy=settings.retry_policy,
+        **shared,
     )
     def published(context: dg.AssetExecutionContext) -> Result:
         return _each_partition(context, policy, name, "publishing", _publish)
 
-    return published
+    return [staged, published] if policy.publish else [staged]
 
 
 def _each_partition(
-    context: dg.AssetExecutionContext,
-    policy: Policy,
-    name: Names,
-    action: Literal["staging", "publishing"],
-    step: Step,
+    context: dg.AssetExecutionContext, policy: Policy, name: Names, action: Literal["staging", "publishing"], step: Step
 ) -> Result:
     """Take a step for every partition of the run, and attach its facts to that partition."""
     with as_failure(action):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import dagster as dg
 
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
-from dptext_etl.orchestration.assets import published_asset, raw_asset, schedule_of, source_sensor, staged_asset
+from dptext_etl.orchestration.assets import raw_asset, schedule_of, source_sensor, step_assets
 from dptext_etl.orchestration.gates import gate_checks, published_checks
 from dptext_etl.orchestration.lineage import check_lineage
 from dptext_etl.orchestration.names import Partitions, PolicyTranslator, names, partitions_definition
@@ -21,7 +21,6 @@ from dptext_etl.orchestration.resources import (
     LedgerResource,
     PublishedTable,
     Settings,
-    backfill_policy,
 )
 from dptext_etl.policy import Policy, PolicyLike, resolve
 
@@ -123,14 +122,15 @@ def build_definitions(
     settings = Settings(
         names=name,
         partitions=parts,
-        backfill=backfill_policy(backfill, parts),
+        # one run for all partitions is sound: each is judged as in a run of its own, and none is published if one fails
+        backfill=dg.BackfillPolicy.single_run() if backfill == "single_run" and parts is not None else None,
         pool=pool,
         automation_condition=automation_condition,
         op_tags=tags or None,
         retry_policy=retry_policy,
         freshness_policy=freshness_policy,
     )
-    steps = [staged_asset(policy, settings), *([published_asset(policy, settings)] if policy.publish else [])]
+    steps = step_assets(policy, settings)
     checks = [gate_checks(policy, settings), *([published_checks(policy, settings)] if policy.publish else [])]
     extra = [report.asset(policy, settings) for report in reports]
     job = dg.define_asset_job(
@@ -142,7 +142,7 @@ def build_definitions(
     )
     made = dg.Definitions(
         assets=[*([raw_asset(policy, settings)] if source_asset is None else []), *steps, *extra],
-        asset_checks=[item for item in checks if item is not None],
+        asset_checks=checks,
         jobs=[job],
         schedules=[schedule_of(schedule, job, settings)] if schedule else [],
         sensors=[source_sensor(policy, job, settings)] if watch_source else [],

@@ -25,7 +25,7 @@ from dptext_etl.errors import GateError, InputError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.orchestration import steps
 from dptext_etl.orchestration.names import to_judge
-from dptext_etl.orchestration.resources import Settings, deployed, needed
+from dptext_etl.orchestration.resources import Settings, deployed
 from dptext_etl.orchestration.steps import Staged, as_failure, is_staged, progress_logger
 from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest, StagedRun
@@ -52,7 +52,7 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
         name=name.gates,
         specs=specs,
         description="Every gate, before anything is published; no gate compares a row with its raw text.",
-        required_resource_keys=needed(name),
+        required_resource_keys=name.resources,
         can_subset=True,
         retry_policy=settings.retry_policy,
     )
@@ -108,7 +108,7 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
         name=name.recheck,
         specs=_specs(name.published, known, settings.partitions, blocking=True),
         description="The published table, judged again without raw data; its readers wait for this.",
-        required_resource_keys=needed(name),
+        required_resource_keys=name.resources,
         can_subset=True,
         retry_policy=settings.retry_policy,
     )

@@ -92,7 +92,7 @@ def _assets(defs: Any) -> Iterator[dg.AssetsDefinition]:
     if isinstance(defs, dg.Definitions):
         graph: Any = defs.resolve_asset_graph()
     elif isinstance(defs, dg.JobDefinition):
-        msg = "a job knows no asset further up than those that its own read, so nothing can be said about it"
+        msg = "a job knows no asset further up than those that its own read, so nothing can be reason about it"
         raise PolicyError(msg, "give the definitions that the job belongs to")
     else:
         graph = getattr(defs, "asset_graph", None)
@@ -210,12 +210,12 @@ def _path_line(path: Sequence[str], nodes: Mapping[str, _Node]) -> str:
     """Return one line: the path, the kind of its start, and the published asset to read instead."""
     source, last = nodes[path[0]], nodes[path[-1]]
     instead = [name for name, node in nodes.items() if node.kind == "published" and node.dataset == source.dataset]
-    said = "raw text" if source.kind == "raw" else "the quarantine, judged by no gate"
+    reason = "raw text" if source.kind == "raw" else "the quarantine, judged by no gate"
     if last.kind == "check":
-        said += "; a check that reads it must not block"
+        reason += "; a check that reads it must not block"
     elif instead and instead[0] not in path:
-        said += f"; read {instead[0]} instead"
-    return f"{' -> '.join(path)}  ({said})"
+        reason += f"; read {instead[0]} instead"
+    return f"{' -> '.join(path)}  ({reason})"
 
 
 def _written(key: dg.AssetKey) -> str:

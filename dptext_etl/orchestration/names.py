@@ -45,6 +45,11 @@ class Names(NamedTuple):
     table: str  # the resource through which downstream assets read the published table
     word: str  # what distinguishes the dataset in all of these
 
+    @property
+    def resources(self) -> set[str]:
+        """Return the names of the resources that every step of a dataset needs."""
+        return {self.ledger, self.key}
+
     def tag(self, stage: str) -> dict[str, str]:
         """Mark a stage of the dataset; Dagster allows tags of 63 characters."""
         word = self.word

@@ -1,18 +1,8 @@
-"""Define the namespace `.dptext` of Polars expressions and frames.
-
-Importing `dptext_etl.polars` registers it:
-
-    import polars as pl, dptext_etl.polars
-
-    out = pl.scan_parquet("reviews/*.parquet").with_columns(
-        pl.col("review").dptext.privatize(policy, id=pl.col("id"))
-    )
+"""Define the namespace `.dptext` of Polars expressions and frames, which importing `dptext_etl.polars` registers.
 
 A mechanism whose output distributions or public texts are in a file runs inside Polars as a plugin of the kernel:
 elementwise, lazy, streaming, in parallel. Every other mechanism runs in batches over `dptext_etl.column.privatize`. In
-both cases an expression holds configuration, hashes and a key reference, never a key. The released text depends on key,
-record id and text alone, so collecting twice, retrying, or joining a plan with itself gives one release. Expressions
-write no ledger, so their output must not be published.
+both cases an expression holds configuration, hashes and a key reference, never a key. Expressions write no ledger.
 """
 
 from __future__ import annotations

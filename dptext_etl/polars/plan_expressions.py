@@ -17,7 +17,7 @@ from dptext_etl import _kernel
 from dptext_etl.errors import GateError
 from dptext_etl.families.in_kernel import InKernel, in_kernel
 from dptext_etl.policy import ColumnPolicy
-from dptext_etl.policy.in_plans import Held, Releases, raw_names
+from dptext_etl.policy.in_plans import Content, Releases, raw_names
 
 RELEASES, RELEASED = "dptext_table", "dptext_released"
 """Plugin functions of the kernel whose output is released: the draw itself, and the mark of other draws."""
@@ -126,7 +126,7 @@ _OF_ROW = frozenset(
 _NULLS = frozenset({"BooleanFunction.IsNull", "BooleanFunction.IsNotNull"})
 """Functions that say which rows are null, and nothing else."""
 
-Columns = Mapping[str, Held]
+Columns = Mapping[str, Content]
 
 
 class Expressions:
@@ -134,40 +134,40 @@ class Expressions:
         self._nodes = nodes
         self._releases = releases
 
-    def held(self, number: int, columns: Columns) -> Held:
+    def content(self, number: int, columns: Columns) -> Content:
         try:
             item = self._nodes.view_expression(number)
         except NotImplementedError:
             if any(column.raw for column in columns.values()):
                 raise GateError("an expression that Polars does not show may read raw text", HINT) from None
-            return Held()
+            return Content()
         kind = type(item).__name__
         if kind == "Column":
-            return columns.get(item.name, Held())
+            return columns.get(item.name, Content())
         if kind == "Literal":
             names = _series_names(item.value)
-            return Held(self._releases.raw & names) if names else Held.constant(repr(item.value))
+            return Content(self._releases.raw & names) if names else Content.constant(repr(item.value))
         if kind == "Function" and Mark.is_one(item.function_data):
             return self._released(item, columns)
         if kind not in _PARTS:
             return refuse_any(columns, f"an expression of kind {kind}")
         return self._computed(number, item, kind, columns)
 
-    def _computed(self, number: int, item: Any, kind: str, columns: Columns) -> Held:
+    def _computed(self, number: int, item: Any, kind: str, columns: Columns) -> Content:
         inputs = [part for name in _PARTS[kind] for part in _numbers(getattr(item, name))]
-        parts = [self.held(part, columns) for part in inputs]
+        parts = [self.content(part, columns) for part in inputs]
         if kind == "Function" and str(item.function_data[0]) in _NULLS and self._releases.discloses_nulls(parts[0]):
-            return Held()
+            return Content()
         if kind in {"Cast", "BinaryExpr", "Ternary"}:
             own = [str(getattr(item, name, "")) for name in ("dtype", "options", "op")]
-            return Held.of_row(" ".join([kind, *own]), parts)
+            return Content.of_row(" ".join([kind, *own]), parts)
         name, *parameters = map(str, item.function_data) if kind == "Function" else [""]
         if name == "StructFunction.FieldByName":
             return parts[0].field(parameters[0])
         names = self._fields_of(number) if name == "as_struct" else []
         if name not in _OF_ROW or names is None:
-            return Held.made_from(parts)
-        return Held.of_row(" ".join([name, *parameters, *names]), parts, list(zip(names, parts, strict=False)))
+            return Content.made_from(parts)
+        return Content.of_row(" ".join([name, *parameters, *names]), parts, list(zip(names, parts, strict=False)))
 
     def _fields_of(self, number: int) -> list[str] | None:
         """Return the names of the fields of a struct that an expression makes; None where Polars does not show them."""
@@ -180,24 +180,24 @@ class Expressions:
         finally:
             self._nodes.set_node(here)
 
-    def _released(self, item: Any, columns: Columns) -> Held:
+    def _released(self, item: Any, columns: Columns) -> Content:
         mark = Mark(item.function_data)
         if mark.text_at >= len(item.input):  # the plan does not name the released text
             return refuse_any(columns, "a release of another version")
-        text, ids = (self.held(item.input[at], columns) for at in (mark.text_at, 1))
+        text, ids = (self.content(item.input[at], columns) for at in (mark.text_at, 1))
         if ids.raw:
             raise GateError("raw text enters a release as the record id", "ids are public: take another column")
         if text.raw:
             self._releases.require(text, ids, mark.mechanism, mark.is_of)
-        return Held()
+        return Content()
 
 
-def refuse_any(columns: Columns, where: str) -> Held:
+def refuse_any(columns: Columns, where: str) -> Content:
     """Refuse raw text in a step that cannot be followed; without raw text, return an empty content."""
     raw = [column for column in columns.values() if column.raw]
     if raw:
         raise GateError(f"raw text of {raw_names(raw)} enters {where}, which cannot be followed", HINT)
-    return Held()
+    return Content()
 
 
 def fields(dtype: Any) -> Iterator[str]:

@@ -1,9 +1,4 @@
-"""Run a policy over a Polars frame (charge, compute, stage, commit, check, publish), and read what is published.
-
-from dptext_etl.polars import run_frame
-
-run_frame(pl.scan_parquet("reviews/*.parquet").filter(pl.col("stars") > 0), "privacy.toml")
-"""
+"""Run a policy over a Polars frame, and read what is published."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ _CHOOSE = "choose rows by ids and other columns, or make the text null inside th
 
 
 @dataclass(frozen=True)
-class Held:
+class Content:
     """The content of a column of a plan.
 
     Attributes:
@@ -77,27 +77,27 @@ class Held:
     form: str | None = None
     source: str | None = None
     rows: frozenset[Rows] | None = frozenset()
-    fields: tuple[tuple[str, Held], ...] = ()
+    fields: tuple[tuple[str, Content], ...] = ()
 
     @classmethod
     def column(
-        cls, name: str, raw: Iterable[str], rows: frozenset[Rows], fields: Sequence[tuple[str, Held]] = ()
-    ) -> Held:
+        cls, name: str, raw: Iterable[str], rows: frozenset[Rows], fields: Sequence[tuple[str, Content]] = ()
+    ) -> Content:
         """Return a column of a source, or a field of one, by its path."""
         return cls(frozenset(raw), _digest("column", name), name, rows, tuple(fields))
 
     @classmethod
-    def constant(cls, value: str) -> Held:
+    def constant(cls, value: str) -> Content:
         """Return a constant of the plan."""
         return cls(form=_digest("constant", value), rows=None)
 
     @classmethod
-    def made_from(cls, parts: Iterable[Held]) -> Held:
+    def made_from(cls, parts: Iterable[Content]) -> Content:
         """Return the content of an expression that may mix rows."""
         return cls(frozenset().union(*(part.raw for part in parts)))
 
     @classmethod
-    def of_row(cls, how: str, parts: Sequence[Held], fields: Sequence[tuple[str, Held]] = ()) -> Held:
+    def of_row(cls, how: str, parts: Sequence[Content], fields: Sequence[tuple[str, Content]] = ()) -> Content:
         """Return the content of a function that gives each row its value from the values of the same row alone."""
         mixed, rows = cls.made_from(parts), None
         for part in parts:
@@ -108,22 +108,22 @@ class Held:
         form = None if rows is not None and not rows else _digest(how, *(str(part.form) for part in parts))
         return mixed if form is None else cls(mixed.raw, form, None, rows, tuple(fields))
 
-    def field(self, name: str) -> Held:
+    def field(self, name: str) -> Content:
         """Return the content of a field of a struct."""
         known = dict(self.fields).get(name)
-        return Held.of_row(f"field {name}", [self]) if known is None else known
+        return Content.of_row(f"field {name}", [self]) if known is None else known
 
-    def joined(self, other: Held) -> Held:
+    def joined(self, other: Content) -> Content:
         """Return the column after a join in which it equals a column of other rows."""
         if self.form is None or self.form != other.form or self.rows is None or other.rows is None:
             return self
         return replace(self, rows=self.rows | other.rows)
 
-    def either(self, other: Held) -> Held:
+    def either(self, other: Content) -> Content:
         """Return the content of a column that comes from one of two columns."""
         raw = self.raw | other.raw
         if self.form is None or self.form != other.form or self.rows is None or other.rows is None:
-            return Held(raw)
+            return Content(raw)
         return replace(self, raw=raw, rows=_common(self.rows, other.rows))
 
 
@@ -132,13 +132,13 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def concatenated(name: int, parts: Sequence[Held]) -> Held:
+def concatenated(name: int, parts: Sequence[Content]) -> Content:
     """Return the content of a column whose rows come from several inputs."""
-    first, mixed = parts[0], Held.made_from(parts)
+    first, mixed = parts[0], Content.made_from(parts)
     rows = [part.rows for part in parts if part.rows is not None]
     if first.form is None or len({part.form for part in parts}) != 1 or len(rows) != len(parts):
         return mixed
-    return Held(mixed.raw, first.form, first.source, frozenset({Rows(name, tuple(rows))}))
+    return Content(mixed.raw, first.form, first.source, frozenset({Rows(name, tuple(rows))}))
 
 
 def next_number() -> int:
@@ -146,9 +146,9 @@ def next_number() -> int:
     return next(_number)
 
 
-def refuse_choice(contents: Iterable[Held], what: str) -> None:
+def refuse_choice(contents: Iterable[Content], what: str) -> None:
     """Refuse raw text that decides about rows."""
-    if any(held.raw for held in contents):
+    if any(content.raw for content in contents):
         raise GateError(f"raw text decides {what}", _CHOOSE)
 
 
@@ -168,18 +168,18 @@ class Releases:
         if not self.raw:
             raise PolicyError("the guard knows no raw column", "give guard(plan, policy=…), or raw=[…]")
 
-    def judge(self, sources: Iterable[str], output: Sequence[Held], where: str, hint: str) -> None:
+    def judge(self, sources: Iterable[str], output: Sequence[Content], where: str, hint: str) -> None:
         """Refuse raw names that are not among the columns of the sources, and raw text in the output."""
         absent = self.raw - frozenset(sources)
         if missing := absent & self._named if self.raw & frozenset(sources) else absent:
             raise PolicyError(
                 f"no source of the plan has a column {_named(missing)}", "use the names of raw columns in the sources"
             )
-        if raw := [held for held in output if held.raw]:
+        if raw := [content for content in output if content.raw]:
             msg = f"raw text of {raw_names(raw)} reaches the output unreleased, in {where}"
             raise GateError(msg, f"{hint}; {_PUBLISHED}")
 
-    def discloses_nulls(self, text: Held) -> bool:
+    def discloses_nulls(self, text: Content) -> bool:
         """Say whether the policy discloses which rows of a column are null, so that a plan may say so, too."""
         policy = None if text.source is None else self._policy_of(text.source)
         return policy is not None and Disclosure.NULLNESS in policy.mechanism.guarantee.disclosures
@@ -188,7 +188,7 @@ class Releases:
         return next((item for name, item in self._columns.items() if name.casefold() == text.casefold()), None)
 
     def require(
-        self, text: Held, ids: Held, described: dict[str, Any] | None, same: Callable[[ColumnPolicy], bool]
+        self, text: Content, ids: Content, described: dict[str, Any] | None, same: Callable[[ColumnPolicy], bool]
     ) -> None:
         """Refuse a release of raw text that is not the policy's."""
         if text.form is None:
@@ -208,7 +208,7 @@ class Releases:
                 msg = f"column {column!r} is released in several forms; a release holds one text per record"
                 raise GateError(msg, "prepare the column in one way, before all of its releases")
 
-    def _charged(self, text: Held, ids: str, same: Callable[[ColumnPolicy], bool]) -> list[str]:
+    def _charged(self, text: Content, ids: str, same: Callable[[ColumnPolicy], bool]) -> list[str]:
         """Return the columns whose text a release draws: that of its policy; without a policy, all that it holds."""
         if not self._columns:
             return sorted(name.casefold() for name in text.raw)
@@ -256,6 +256,6 @@ def _columns_and_id(policy: PolicyLike | None, ids: str | None) -> tuple[dict[st
     return {str(column.column): column for column in columns}, ids
 
 
-def raw_names(contents: Iterable[Held]) -> str:
+def raw_names(contents: Iterable[Content]) -> str:
     """Write the raw columns that flow into contents for a message; plans may name other columns after texts."""
-    return ", ".join(repr(name) for name in sorted(frozenset().union(*(held.raw for held in contents))))
+    return ", ".join(repr(name) for name in sorted(frozenset().union(*(content.raw for content in contents))))

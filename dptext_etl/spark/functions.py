@@ -1,18 +1,7 @@
 """Register SQL functions and views that release text columns.
 
-    from dptext_etl.spark import register, register_view
-
-    register(spark, "private_review", policy)
-    spark.sql("SELECT id, private_review(review, id) AS review FROM reviews")
-    register_view(spark, "released_reviews", table="reviews", policy="privacy.toml")
-    spark.sql("SELECT * FROM released_reviews")
-
-The arguments are text, id and, with a ledger that charges subjects, subject; by position or by name (`text =>`,
-`id =>`, `subject =>`). The released text depends on key, record and text alone, so Spark may retry, repeat and reorder.
-
-Anyone who calls the function chooses the ids, and one text under many ids is many draws, whose noise averages away. So
-it is for those who may read the raw column anyway; give others a view (`register_view`), which fixes id and subject. A
-policy with `sql_function = false` has no such function.
+Anyone who calls a function chooses the ids, and one text under many ids is many draws, whose noise averages away. So it
+is for those who may read the raw column anyway. Others get a view (`register_view`), which fixes id and subject.
 
 The functions behind a view are in no catalog. Readers of the view must not be able to read the table: use grants of
 the catalog, or a separate session for them.
@@ -129,7 +118,7 @@ def released_by(
         raise PolicyError("a cap needs a ledger, and none is given", "give ledger=…")
     with validated("ledger", LedgerSpec.model_fields):
         spec = LedgerSpec(url=ledger) if isinstance(ledger, str) else ledger
-    carried = WorkerPolicy.of(
+    worker_policy = WorkerPolicy.of(
         policy,
         ship(spark, policy.mechanism.artifacts(), artifacts),
         spend=spend,
@@ -137,7 +126,7 @@ def released_by(
     )
     if form not in FORMS:
         raise PolicyError('the form of a Spark function is "arrow" or "pandas"')
-    function = FORMS[form](carried.written(), spend=spend)
+    function = FORMS[form](worker_policy.written(), spend=spend)
     if not policy.mechanism.reproducible:
         function = function.asNondeterministic()
     return function
@@ -161,13 +150,13 @@ def _account(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -
             "use run_frame(df, policy, id=…), which stages its results; or register without a ledger",
         )
     shared, ledger_id = opened(spark, spec)
-    carried = WorkerLedger(**shared.model_dump(), ledger_id=ledger_id, **terms)
-    worker.Account(policy, carried).close()  # notices a lost or restored ledger before a query runs
-    return carried
+    worker_ledger = WorkerLedger(**shared.model_dump(), ledger_id=ledger_id, **terms)
+    worker.Account(policy, worker_ledger).close()  # notices a lost or restored ledger before a query runs
+    return worker_ledger
 
 
-def arrow_function(carried: str, *, spend: bool) -> Any:
-    """Make the function of (text, id, subject); it is pickled together with the string `carried` alone."""
+def arrow_function(policy_json: str, *, spend: bool) -> Any:
+    """Make the function of (text, id, subject); it is pickled together with the string `policy_json` alone."""
     import pyarrow as pa
 
     try:
@@ -176,20 +165,20 @@ def arrow_function(carried: str, *, spend: bool) -> Any:
         raise PolicyError('form="arrow" needs Spark 4.1 or newer', 'give form="pandas"') from None
 
     def release(*columns: Any, **named: Any) -> Any:
-        return worker.release(carried, *worker.arguments(columns, named))
+        return worker.release(policy_json, *worker.arguments(columns, named))
 
     release.__annotations__ = dict.fromkeys(("columns", "named", "return"), pa.Array)
     declare: Any = arrow_udf  # its overloads expect annotations that users write
     return declare(release, worker.SPEND_SQL if spend else "string")
 
 
-def pandas_function(carried: str, *, spend: bool) -> Any:
+def pandas_function(policy_json: str, *, spend: bool) -> Any:
     """Make the same function over Series; with `spend` it returns a frame."""
     import pandas as pd
     from pyspark.sql.pandas.functions import pandas_udf
 
     def release(*columns: Any, **named: Any) -> Any:
-        return worker.release_series(carried, *worker.arguments(columns, named))
+        return worker.release_series(policy_json, *worker.arguments(columns, named))
 
     returned = pd.DataFrame if spend else pd.Series
     release.__annotations__ = {"columns": pd.Series, "named": pd.Series, "return": returned}
@@ -239,36 +228,36 @@ def register_view(
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
-    whole = resolve(policy)
-    named = {str(item.column): item for item in whole.column_policies()}
+    policy = resolve(policy)
+    released = {str(item.column) for item in policy.column_policies()}
     if check_workers:
-        ask_workers(spark, form, [column.mechanism for column in whole.columns])
+        ask_workers(spark, form, [column.mechanism for column in policy.columns])
     raw = spark.table(table)
-    kept = {whole.id, *whole.keep, *named}
-    subject = {whole.subject} if charge and whole.unit == "subject" and whole.subject else set()
-    if missing := (kept | subject) - set(raw.columns):
+    columns = {policy.id, *policy.keep, *released}
+    subject = {policy.subject} if charge and policy.unit == "subject" and policy.subject else set()
+    if missing := (columns | subject) - set(raw.columns):
         raise PolicyError(
             f"the table has no column {', '.join(map(repr, sorted(missing)))}, and the policy names it",
             "a view takes every column that the policy names",
         )
-    schema = polars_schema(raw, (whole.id, *subject))
-    check_id(whole.id, schema[whole.id])
+    schema = polars_schema(raw, (policy.id, *subject))
+    check_id(policy.id, schema[policy.id])
     for column in subject:
         check_id(column, schema[column], role="subjects")
-    cells = {column: raw[f"`{column.replace('`', '``')}`"] for column in raw.columns if column in kept | subject}
-    ledger, cap = (whole.ledger, whole.cap) if charge else (None, None)
+    cells = {column: raw[f"`{column.replace('`', '``')}`"] for column in raw.columns if column in columns | subject}
+    ledger, cap = (policy.ledger, policy.cap) if charge else (None, None)
     terms: dict[str, Any] = {
-        "on_cap": whole.on_cap,
-        "unit": whole.unit,
-        "normalize": whole.normalize,
-        "id_columns": whole.id_columns,
+        "on_cap": policy.on_cap,
+        "unit": policy.unit,
+        "normalize": policy.normalize,
+        "id_columns": policy.id_columns,
     }
     chosen = []
-    for column in (column for column in raw.columns if column in kept):
+    for column in (column for column in raw.columns if column in columns):
         cell = cells[column]
-        if column in named:
-            release = released_by(spark, whole.column_policy(column), ledger, form, artifacts, cap=cap, **terms)
-            cell = release(cell, *(cells[item] for item in (whole.id, *subject))).alias(column)
+        if column in released:
+            release = released_by(spark, policy.column_policy(column), ledger, form, artifacts, cap=cap, **terms)
+            cell = release(cell, *(cells[item] for item in (policy.id, *subject))).alias(column)
         chosen.append(cell)
     raw.select(*chosen).createOrReplaceTempView(name)
     return spark.table(name)

@@ -11,7 +11,7 @@ from typing import Any
 
 from dptext_etl.errors import GateError, InputError
 from dptext_etl.policy import ColumnPolicy
-from dptext_etl.policy.in_plans import Held, Releases
+from dptext_etl.policy.in_plans import Content, Releases
 from dptext_etl.spark import functions, worker
 
 _CODES = [
@@ -81,58 +81,58 @@ _ID_TYPES = frozenset(
 )
 """Types of Spark whose values can be ids (`keys.id_type`); fields of structs are checked when a batch is read."""
 
-Columns = Mapping[Any, Held]
+Columns = Mapping[Any, Content]
 """Contents of columns by the ids of Spark's analyzer."""
 
 
 class Expressions:
-    def __init__(self, releases: Releases, step: Callable[[Any, Columns], dict[int, Held]]) -> None:
+    def __init__(self, releases: Releases, step: Callable[[Any, Columns], dict[int, Content]]) -> None:
         self._releases = releases
         self._step = step
 
-    def held(self, item: Any, columns: Columns) -> Held:
+    def content(self, item: Any, columns: Columns) -> Content:
         parts, kind = list(items(item.children())), kind_of(item)
         if is_a(item, "PlanExpression"):
             inner = self._step(item.plan(), columns)
-            return Held() if kind == "Exists" else Held.made_from(inner.values())  # steps decide what exists
+            return Content() if kind == "Exists" else Content.made_from(inner.values())  # steps decide what exists
         if not parts:
             return _leaf(item, kind, columns)
         if kind == "With":  # its first child uses the others, several times each
-            shared = {str(part.id()): self.held(next(items(part.children())), columns) for part in parts[1:]}
-            return self.held(parts[0], {**columns, **shared})
+            shared = {str(part.id()): self.content(next(items(part.children())), columns) for part in parts[1:]}
+            return self.content(parts[0], {**columns, **shared})
         mark = Mark.of(item.func()) if kind == "PythonUDF" else None
         if mark is not None:
             return self._released(mark, parts, columns)
-        return self._computed(item, kind, parts, [self.held(part, columns) for part in parts])
+        return self._computed(item, kind, parts, [self.content(part, columns) for part in parts])
 
-    def _computed(self, item: Any, kind: str, parts: list[Any], holds: list[Held]) -> Held:
+    def _computed(self, item: Any, kind: str, parts: list[Any], holds: list[Content]) -> Content:
         same = kind == "Cast" and item.dataType().sql() == parts[0].dataType().sql()  # views cast to their own types
         if kind == "Alias" or same or (len(parts) == 1 and is_a(item, "InheritAnalysisRules")):
             return holds[0]  # an expression of these rules has its replacement as its child, and nothing else
         if kind in {"IsNull", "IsNotNull"} and self._releases.discloses_nulls(holds[0]):
-            return Held()
+            return Content()
         if kind == "GetStructField":
             return holds[0].field(str(item.extractFieldName()))
         if kind not in _OF_ROW or str(item.getClass().getName()) != _EXPRESSIONS + kind:
-            return Held.made_from(holds)
+            return Content.made_from(holds)
         names = [str(name) for name in items(item.names())] if kind == "CreateNamedStruct" else []
-        return Held.of_row(f"{kind} {_own(item, parts)}", holds, list(zip(names, holds[1::2], strict=False)))
+        return Content.of_row(f"{kind} {_own(item, parts)}", holds, list(zip(names, holds[1::2], strict=False)))
 
-    def _released(self, mark: Mark, parts: list[Any], columns: Columns) -> Held:
-        given = {"text": Held(), "id": Held()}
+    def _released(self, mark: Mark, parts: list[Any], columns: Columns) -> Content:
+        roles = {"text": Content(), "id": Content()}
         for name, part in zip(("text", "id", "subject"), parts, strict=False):
             named = kind_of(part) == "NamedArgumentExpression"
             role = str(part.key()).casefold() if named else name
             value = next(items(part.children())) if named else part
             if role != "text":
                 _require_id(value.dataType(), role)
-            given[role] = self.held(value, columns)
-        text = given.pop("text")
-        if any(held.raw for held in given.values()):
+            roles[role] = self.content(value, columns)
+        text = roles.pop("text")
+        if any(content.raw for content in roles.values()):
             raise GateError("raw text enters a release as an id", "ids are public: take another column")
         if text.raw:
-            self._releases.require(text, given["id"], mark.mechanism, mark.is_of)
-        return Held()
+            self._releases.require(text, roles["id"], mark.mechanism, mark.is_of)
+        return Content()
 
 
 def _require_id(dtype: Any, role: str) -> None:
@@ -144,12 +144,12 @@ def _require_id(dtype: Any, role: str) -> None:
         raise InputError(msg, hint)
 
 
-def _leaf(item: Any, kind: str, columns: Columns) -> Held:
+def _leaf(item: Any, kind: str, columns: Columns) -> Content:
     if kind == "CommonExpressionRef":
         return columns[str(item.id())]
     if is_a(item, "NamedExpression"):
-        return columns.get(item.exprId().id(), Held())
-    return Held.constant(f"{item.sql()} {item.dataType().sql()}") if kind == "Literal" else Held()
+        return columns.get(item.exprId().id(), Content())
+    return Content.constant(f"{item.sql()} {item.dataType().sql()}") if kind == "Literal" else Content()
 
 
 def _own(item: Any, parts: list[Any]) -> str:

@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from dptext_etl.checks import CANARY, judging
-from dptext_etl.checks.buckets import counted
+from dptext_etl.checks.buckets import Counted, counted
 from dptext_etl.engines import stage
 from dptext_etl.engines.spark.engine import SparkEngine
-from dptext_etl.engines.spark.exchange import DIGESTS, Pack, batch_of, count_digests, counts_of, exchange, packed
+from dptext_etl.engines.spark.exchange import COUNTS, DIGESTS, Pack, batch_of, count_digests, exchange, packed, totals
 from dptext_etl.engines.spark.writing import WriteConfig, draft
 from dptext_etl.errors import InputError
 from dptext_etl.files import sha256
@@ -151,6 +151,6 @@ def test_digests_are_counted_across_tasks():
     state = Pack("states", "", 4, 0, b"state")
     batches = map(batch_of, [state, *packs])
     found = [Pack(**row) for batch in exchange({DIGESTS: count_digests}, batches) for row in batch.to_pylist()]
-    assert counts_of(found) == {"gate/0:ids": counted(rows)}
+    assert totals(found, COUNTS, Counted) == {"gate/0:ids": counted(rows)}
     assert found[0] == state
     assert len(found) == 2

@@ -5,7 +5,7 @@ Driver and executors share storage under one path for staging and sink, or an ob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from dptext_etl.checks import Candidate, Verdict
-from dptext_etl.checks.canaries.rows import CanaryPlan
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted, present
 from dptext_etl.engines.spark.judging import judge
@@ -24,17 +23,14 @@ from dptext_etl.engines.spark.writing import write
 from dptext_etl.errors import PolicyError, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
-from dptext_etl.runner.checkpoint import nothing
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.outlook import Foreseen
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.parts import Writer
-from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.canaries import canary_sets
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.results import Phase, ShardResult
-from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.staged import StagedRun
@@ -69,11 +65,7 @@ class SparkEngine(Engine["DataFrame"]):
         return open_table(self._frame, policy, layout)
 
     def examine(
-        self,
-        table: Table[DataFrame],
-        policy: Policy,
-        layout: Layout,
-        progress: Listener | None,
+        self, table: Table[DataFrame], policy: Policy, layout: Layout, progress: Listener | None
     ) -> Examined[DataFrame]:
         source = examine(table, policy, layout)
         _report_ids(source.total, progress)
@@ -93,22 +85,19 @@ class SparkEngine(Engine["DataFrame"]):
         """Plan a set for each shard at least; rows are spread over shards by their ids."""
         return canary_sets(source.first, source.wanted, len(numbers(source, policy)))
 
-    def look(  # noqa: PLR0917
+    def look(
         self,
-        attempt: Attempt,
-        source: Examined[DataFrame],
-        plans: Sequence[CanaryPlan],
-        staging: Staging,
+        work: Work[DataFrame],
         meter: Meter,
         columns: list[Column],
         ledger: Ledger | None,  # noqa: ARG002  (tasks open it themselves)
         rows: DataFrame,
     ) -> Foreseen:
         """Look at the rows of a shard in the order in which it will charge them."""
-        if not plans and rows is source.rows:  # there are no new rows, and published ones may have changed
+        if not work.plans and rows is work.source.rows:  # there are no new rows, and published ones may have changed
             return Foreseen()
-        refs = {item.name: item.ref for item in columns}
-        work = Work(replace(attempt, job=f"{attempt.job}-look"), source, plans, refs, staging, nothing)
+        attempt = replace(work.attempt, job=f"{work.attempt.job}-look")
+        work = replace(work, attempt=attempt, refs={item.name: item.ref for item in columns})
         return Foreseen.together(Foreseen(**facts) for facts in _run(work, "look", rows, meter, None))
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[ShardResult]:

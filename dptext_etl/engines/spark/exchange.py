@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.checks.buckets import Cells, Counted, counted
+from dptext_etl.checks.ledger_comparison import CellCounts
 from dptext_etl.engines.spark.frames import local_frame
 from dptext_etl.engines.spark.tasks import raise_refused, refused
 from dptext_etl.errors import DPTextError, bare, seam
@@ -33,6 +34,7 @@ DIGESTS, COUNTS, REFUSED = "digests", "counts", "refused"
 _BITS = 8
 _CELLS_PER_TASK = 1 << 18
 
+Count = TypeVar("Count", Counted, CellCounts)
 Buckets = Iterable[tuple[int, Cells]]
 Work = Callable[[str, Buckets], Iterable["Pack"]]
 """Turns the cells of one name, bucket by bucket, into packs."""
@@ -85,11 +87,12 @@ def collected(frame: DataFrame) -> list[Pack]:
     return packs
 
 
-def counts_of(packs: Iterable[Pack]) -> dict[str, Counted]:
-    total: dict[str, Counted] = {}
+def totals(packs: Iterable[Pack], kind: str, count: type[Count]) -> dict[str, Count]:
+    """Add up the counts in packs of a kind, by what was counted."""
+    total: dict[str, Count] = {}
     for pack in packs:
-        if pack.kind == COUNTS:
-            total[pack.name] = total.get(pack.name, Counted()).plus(Counted(*json.loads(pack.cells)))
+        if pack.kind == kind:
+            total[pack.name] = total.get(pack.name, count()).plus(count(*json.loads(pack.cells)))
     return total
 
 

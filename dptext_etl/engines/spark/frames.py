@@ -296,7 +296,7 @@ def pieces(
     batches: Iterable[pa.RecordBatch], names: tuple[str, ...], most: int, step: int
 ) -> Iterator[tuple[int, pl.DataFrame]]:
     """Cut the rows of a task, which come shard by shard, into numbered frames that are computed together."""
-    held: list[pl.DataFrame] = []
+    frames: list[pl.DataFrame] = []
     count, shard, number = 0, -1, -1
     for batch in batches:
         table = pl.DataFrame(batch)
@@ -304,17 +304,17 @@ def pieces(
         for part in table.partition_by(SHARD, maintain_order=True):
             if part[SHARD][0] != shard:
                 if count:
-                    yield number, pl.concat(held).rechunk()
-                held, count = [], 0
+                    yield number, pl.concat(frames).rechunk()
+                frames, count = [], 0
                 number = shard = part[SHARD][0]
-            held.append(part.drop(SHARD))
+            frames.append(part.drop(SHARD))
             count += part.height
             while count > most:
-                rows = pl.concat(held).rechunk()
+                rows = pl.concat(frames).rechunk()
                 yield number, rows.head(most)
-                held, count, number = [rows.slice(most)], count - most, number + step
+                frames, count, number = [rows.slice(most)], count - most, number + step
     if count:
-        yield number, pl.concat(held).rechunk()
+        yield number, pl.concat(frames).rechunk()
 
 
 def require_free_names(frame: DataFrame, policy: Policy) -> None:

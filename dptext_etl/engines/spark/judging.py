@@ -28,17 +28,18 @@ from dptext_etl.checks.judging import feed, feed_rewritten, made, search
 from dptext_etl.checks.ledger_comparison import CellCounts, batches_of, compared, located, range_bits
 from dptext_etl.device import threads
 from dptext_etl.engines.spark.exchange import (
+    COUNTS,
     REFUSED,
     Buckets,
     Pack,
     collected,
-    counts_of,
     exchanged,
     facts_pack,
     grouped,
     over_shards,
     packed,
     tasks_for,
+    totals,
 )
 from dptext_etl.engines.spark.task_messages import TaskMessages, watched
 from dptext_etl.engines.spark.tasks import policies, policy_json, refused
@@ -81,7 +82,7 @@ def judge(
         for place in range(len(staged.shards)):
             for name, gate in gates.items():
                 gate.merge(states[place].get(name, {}))
-        digests, cells = counts_of(packs), cell_counts(packs)
+        digests, cells = totals(packs, COUNTS, Counted), totals(packs, FOUND, CellCounts)
         for name, gate in gates.items():
             for what, repeats in gate.repeats().items():
                 repeats.add_counted(digests.get(f"{name}:{what}", Counted()))
@@ -232,14 +233,6 @@ def compared_with_ledger(packs: DataFrame, config: LedgerLookups, tasks: int) ->
     """Let executors compare the cells in a frame of packs with the ledger, and count digests on the way."""
     placed = exchanged(packs, tasks, **{CELLS: partial(_answered, config, _locate)})
     return exchanged(placed, tasks, **{PLACED: partial(_answered, config, _compare)})
-
-
-def cell_counts(packs: Iterable[Pack]) -> dict[str, CellCounts]:
-    total: dict[str, CellCounts] = {}
-    for pack in packs:
-        if pack.kind == FOUND:
-            total[pack.name] = total.get(pack.name, CellCounts()).plus(CellCounts(*json.loads(pack.cells)))
-    return total
 
 
 def _locate(lookup: Lookup, name: str, cells: Cells) -> tuple[CellCounts, list[Pack]]:

@@ -7,41 +7,35 @@ plan holds a key: workers resolve the reference, and find the corpus by its hash
 
 from __future__ import annotations
 
-import base64
 import json
 import secrets
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel, keys
 from dptext_etl.engines.spark.frames import at_most, check, spread, with_persons
-from dptext_etl.engines.spark.tasks import Facts, TaskConfig, Worker, policy_json, remember_tasks, run_tasks
+from dptext_etl.engines.spark.tasks import TaskConfig, Worker, policy_json, remember_tasks, run_tasks
 from dptext_etl.engines.spark.worker_policy import Location, ship
-from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.aggregate import Partial, added
+from dptext_etl.engines.synthetic import WORKERS, EngineRecords, Facts, Phase
+from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy
-from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.synthetic.attempt import Attempt, order, release_key
-from dptext_etl.runner.synthetic.charging import Book, Charged, refuse_crowded
+from dptext_etl.runner.synthetic.charging import Book
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TASKS = 256
 """Tasks at most: the driver holds a partial sum of each."""
-
-Phase = Literal["charge", "agree", "commit"]
 
 
 @dataclass(frozen=True)
@@ -60,18 +54,16 @@ class SumConfig(TaskConfig):
     digest: str  # of the table that is compared or committed
     phase: Phase
 
-    def open(self, held: ExitStack) -> Worker:
+    def open(self, stack: ExitStack) -> Worker:
         policy, key = _opened(self.table)
-        staging = Staging(held.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
-        memory = held.enter_context(self.memory.with_own_copies())
-        ledger = held.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
+        staging = Staging(stack.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
+        memory = stack.enter_context(self.memory.with_own_copies())
+        ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
         book = Book(policy, key, ledger, self.ref, self.job, staging, memory, self.checkpoint)
-        return _WORKERS[self.phase](book, self.digest)
+        return WORKERS[self.phase](book, self.digest)
 
 
-class SparkRecords:
-    """Records of a frame (`runner.synthetic.charging.Records`)."""
-
+class SparkRecords(EngineRecords):
     def __init__(self, attempt: Attempt, table: Table[DataFrame]) -> None:
         self._attempt, self._spark = attempt, table.frame.sparkSession
         policy, corpus = attempt.policy, attempt.statistic.corpus.artifact
@@ -86,28 +78,7 @@ class SparkRecords:
         self._shards = range(max(1, min(_TASKS, -(-self.wanted // policy.shard_rows))))
         self._rows = spread(rows, self._shards, policy)
 
-    def charge(self, book: Book, meter: Meter) -> Charged:
-        done = self._run(book, "charge", "", meter.add)
-        sums, answers = Partial.zero(book.statistic), Counter[str]()
-        for facts in done:
-            sums += Partial.unpacked(book.statistic, base64.b64decode(facts["sums"]))
-            answers.update(facts["answers"])
-        return Charged(sums, sum(facts["rows"] for facts in done), answers)
-
-    def agree(self, book: Book, digest: str) -> bool:
-        return all(facts["agrees"] for facts in self._run(book, "agree", digest))
-
-    def commit(self, book: Book, digest: str, charged: Charged) -> None:
-        """Let the executors commit; what they committed must be what was summed."""
-        done = self._run(book, "commit", digest)
-        records = added(*(base64.b64decode(facts["records"]) for facts in done))
-        if (sum(facts["rows"] for facts in done), records) != (charged.rows, charged.partial.digest):
-            msg = "the source changed while it was read, or records were forgotten meanwhile; nothing was published"
-            raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
-
-    def _run(
-        self, book: Book, phase: Phase, digest: str, report: Callable[[int], object] = lambda _: None
-    ) -> list[dict[str, Any]]:
+    def run(self, book: Book, phase: Phase, digest: str, report: Callable[[int], object]) -> Sequence[Facts]:
         layout = self._attempt.layout
         config = SumConfig(
             table=self._table,
@@ -141,59 +112,3 @@ def _opened(table: WorkerTable) -> tuple[Policy, _kernel.ReleaseKey]:
 
 def _order(table: WorkerTable, ids: pa.Array) -> pl.Series:
     return order(_opened(table)[1], ids)
-
-
-class _Charging:
-    def __init__(self, book: Book, _: str) -> None:
-        self._book = book
-        self._sums, self._rows, self._answers = Partial.zero(book.statistic), 0, Counter[str]()
-        self._persons = [np.zeros(0, np.uint64)]
-
-    def take(self, frame: pl.DataFrame, number: int) -> None:
-        summed = self._book.charge(frame, number)
-        self._sums += summed.partial
-        self._rows += len(summed.ids)
-        self._answers.update(summed.answers)
-        self._persons.append(summed.persons)
-
-    def finish(self) -> Facts:
-        most = self._book.policy.synthetic.per_subject if self._book.policy.synthetic is not None else 1
-        refuse_crowded(np.concatenate(self._persons), most)  # all records of a person are in one task
-        packed = base64.b64encode(self._sums.packed()).decode()
-        return {"rows": self._rows, "answers": dict(self._answers), "sums": packed}
-
-
-class _Agreeing:
-    def __init__(self, book: Book, digest: str) -> None:
-        self._book, self._digest, self._agrees = book, digest, True
-
-    def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
-        ids, _ = self._book.identified(frame)
-        self._agrees &= self._book.agree(ids, self._digest)
-
-    def finish(self) -> Facts:
-        return {"agrees": self._agrees}
-
-
-class _Committing:
-    """Commit the records of a task that the release holds, and digest them again."""
-
-    def __init__(self, book: Book, digest: str) -> None:
-        self._book, self._digest, self._rows, self._records = book, digest, 0, [bytes(32)]
-
-    def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
-        ids, _ = self._book.identified(frame)
-        known = frame.filter(pl.Series(self._book.ledger.known(self._book.ref, ids)))
-        self._book.commit(*self._book.identified(known), self._digest)
-        self._rows += known.height
-        self._records.append(self._book.digest(known))
-
-    def finish(self) -> Facts:
-        return {"rows": self._rows, "records": base64.b64encode(added(*self._records)).decode()}
-
-
-_WORKERS: dict[Phase, Callable[[Book, str], Worker]] = {
-    "charge": _Charging,
-    "agree": _Agreeing,
-    "commit": _Committing,
-}

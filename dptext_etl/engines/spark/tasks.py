@@ -77,7 +77,7 @@ class TaskConfig(ABC):
         return TaskMessages(self.staging, f"{self.job}-{self.phase}")
 
     @abstractmethod
-    def open(self, held: ExitStack) -> Worker:
+    def open(self, stack: ExitStack) -> Worker:
         """Open on a worker what the phase needs."""
 
 
@@ -115,12 +115,12 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
     def stopped() -> bool:
         return config.messages.stopped
 
-    with ExitStack() as held:
+    with ExitStack() as stack:
         worker: Worker | None = None
         for number, frame in pieces(batches, config.names, config.most, config.step):
             if worker is None:
                 config.messages.require()
-                worker = patient(partial(config.open, held), stopped)
+                worker = patient(partial(config.open, stack), stopped)
             if stopped():
                 return
             facts = patient(partial(worker.take, frame, number), stopped)
@@ -179,15 +179,15 @@ class ReleaseTaskConfig(TaskConfig):
     refs: Mapping[str, ReleaseRef]  # pinned release of each text column
     phase: Phase | Literal["look"]
 
-    def open(self, held: ExitStack) -> Worker:
+    def open(self, stack: ExitStack) -> Worker:
         policy, columns = policies(self.policy, self.columns)
-        staging = Staging(held.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
+        staging = Staging(stack.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
         if self.phase == "look":
-            ledger = held.enter_context(ledger_of(policy))
+            ledger = stack.enter_context(ledger_of(policy))
             released = [Column(item, self.refs[item.column or ""], item.release_key()) for item in columns]
             return _Looking(Outlook(policy, released, ledger, staging.changed))
-        memory = held.enter_context(self.memory.with_own_copies())
-        ledger = held.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
+        memory = stack.enter_context(self.memory.with_own_copies())
+        ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
         shards = shards_of(policy, columns, self.refs, ledger, self.job, staging, memory, self.checkpoint)
         shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
         return _Releasing(shards, self.phase)
