@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CanaryPlan, plant
+from dptext_etl.checks.canaries import CanaryPlan, plant
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.errors import InputError
@@ -28,7 +28,7 @@ from dptext_etl.runner.amounts import refunds
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.outlook import Foreseen, Outlook, look
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.shard.attempt import refuse_other_rows, shards_of
+from dptext_etl.runner.shard.attempt import refuse_other_rows
 from dptext_etl.runner.shard.canaries import by_shard, canary_sets
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import replays
@@ -105,8 +105,9 @@ class LocalEngine(Engine[pl.LazyFrame]):
             meter.add(one.rows)
 
         with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
+            columns = Column.all(attempt.columns, work.refs)
             places = (attempt.job, work.staging, attempt.layout.memory, work.checkpoint, attempt.profile)
-            shards = shards_of(policy, attempt.columns, work.refs, ledger, *places)
+            shards = Shards(policy, columns, ledger, *places)
             require_room(ledger, work.refs, policy, work.source.rows, work.source.wanted)
             ledger.read_key()
             numbers = _numbers(work.source, policy)

@@ -18,8 +18,7 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from dptext_etl import runner
-from dptext_etl.checks import Stage, Verdict, catalogue, published, require
-from dptext_etl.checks.reports import copies, rewritten
+from dptext_etl.checks import Stage, Verdict, catalogue, published, reports, require
 from dptext_etl.engines.synthetic import judge_table, reopened
 from dptext_etl.errors import GateError, InputError
 from dptext_etl.ledger import Ledger, Scope
@@ -236,24 +235,24 @@ NEAR = 0.9
 
 def report_catalog(policy: Policy) -> dict[str, str]:
     """Return the reports on a run of the policy with a description of each, before the run."""
-    reports = {}
+    descriptions = {}
     if policy.synthetic is None:
-        reports[COPIES] = (
+        descriptions[COPIES] = (
             "Warns when more texts came back unchanged than the mechanism makes by chance. It compares with raw "
             "text, so it decides nothing; it is an exact statistic of raw text, so it stays inside the boundary."
         )
     if policy.cap is not None and policy.on_cap == "quarantine":
-        reports[LEFT_OUT] = "Warns when records over the cap of their unit were left out of the release."
+        descriptions[LEFT_OUT] = "Warns when records over the cap of their unit were left out of the release."
     if policy.cap is not None:
-        reports[BUDGET] = f"Warns when most {policy.unit}s have used more than {NEAR:.0%} of their cap."
-    return reports
+        descriptions[BUDGET] = f"Warns when most {policy.unit}s have used more than {NEAR:.0%} of their cap."
+    return descriptions
 
 
 def _copies_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> CheckResult:
     assert isinstance(run, StagedRun)  # noqa: S101  (a synthetic table has no such report)
-    found = copies.report(run.policy, copies_of(run))
+    found = reports.copy_reports(run.policy, copies_of(run))
     counts = {f"{item.column}: {name}": count for item in found for name, count in item.verdict().counts.items()}
-    for column, count in rewritten.copies_of(shard.post for shard in run.shards).items():
+    for column, count in reports.copies_of(shard.post for shard in run.shards).items():
         counts[f"{column}, rewritten: copies"] = count.copies
     beyond = sum(item.beyond_chance for item in found)
     message = "within chance" if found else "no column has a bound to compare with"

@@ -17,7 +17,7 @@ from dptext_etl import _kernel
 from dptext_etl.errors import GateError
 from dptext_etl.families.in_kernel import InKernel, in_kernel
 from dptext_etl.policy import ColumnPolicy
-from dptext_etl.policy.in_plans import Content, Releases, raw_names
+from dptext_etl.policy.plan_rules import Content, Releases, raw_names
 
 RELEASES, RELEASED = "dptext_table", "dptext_released"
 """Plugin functions of the kernel whose output is released: the draw itself, and the mark of other draws."""

@@ -1,6 +1,6 @@
 """Guard Polars plans: raw text reaches no output except through a release that the policy names.
 
-The plan is read, not run: every column is followed from the sources through each step (`dptext_etl.policy.in_plans`). A
+The plan is read, not run: every column is followed from the sources through each step (`policy.plan_rules`). A
 step that the guard does not know is refused when raw text flows into it. What it covers is in docs/polars.md.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dptext_etl.errors import GateError, bare, by_place
 from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, fields, refuse_any
 from dptext_etl.policy import PolicyLike
-from dptext_etl.policy.in_plans import (
+from dptext_etl.policy.plan_rules import (
     Content,
     Releases,
     Rows,

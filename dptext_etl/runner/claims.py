@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.checks.reports.copies import gate_delta
+from dptext_etl.checks.reports import gate_delta
 from dptext_etl.column import INFINITE
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, Disclosure, Guarantee, GuaranteeClass, Micro, Spend

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dptext_etl._kernel import Secret
-from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.errors import KeyReferenceError
 from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy
@@ -26,47 +26,34 @@ class StagedRun:
     """A run whose rows are computed, staged and committed, but not yet judged or published.
 
     It holds paths, counts and public facts; `to_json` writes it for another process.
-
-    Attributes:
-        policy: The policy of the run.
-        partition: Name of the partition, or None.
-        shards: The staged shards, in order; none if there was nothing new.
-        canaries: The sets of canary rows.
-        refs: The pinned release of each text column.
-        rows: Row counts: read, already_published, over_contribution (if any), new, resumed, replayed, quarantined,
-            forgotten (if any), released, null (texts).
-        dropped: Columns of the source that the policy does not name, by place: "column 3".
-        base: Digest of the manifest that an incremental run adds to, or None.
-        seconds: The duration of staging.
-        origin: Which version of a table of Delta Lake or Iceberg was read; None for anything else.
-        profile: What the stages of the run took so far.
     """
 
     policy: Policy
     partition: str | None
-    shards: tuple[StagedShard, ...]
-    canaries: tuple[CanaryPlan, ...] = field(repr=False)
-    refs: dict[str, ReleaseRef]
+    shards: tuple[StagedShard, ...]  # the staged shards, in order; none if there was nothing new
+    canaries: tuple[CanaryPlan, ...] = field(repr=False)  # the sets of canary rows
+    refs: dict[str, ReleaseRef]  # the pinned release of each text column
+    # row counts: read, already_published, over_contribution (if any), new, resumed, replayed, quarantined, forgotten
+    # (if any), released, null (texts)
     rows: dict[str, int]
-    dropped: tuple[str, ...]
-    base: str | None
-    seconds: float
+    dropped: tuple[str, ...]  # columns of the source that the policy does not name, by place: "column 3"
+    base: str | None  # digest of the manifest that an incremental run adds to, or None
+    seconds: float  # the duration of staging
+    # which version of a table of Delta Lake or Iceberg was read; None for anything else
     origin: dict[str, str] | None = None
+    # what the stages of the run took so far
     profile: Profile = field(default_factory=Profile, repr=False, compare=False)
 
     @property
     def layout(self) -> Layout:
-        """The places of the run."""
         return Layout.of(self.policy, self.partition)
 
     @property
     def computed(self) -> ColumnHardware:
-        """Where models computed."""
         return merge_hardware(shard.computed for shard in self.shards)
 
     @property
     def parts(self) -> tuple[Path, ...]:
-        """The staged files, canary rows included."""
         staging = Staging(self.layout.staging)
         return tuple(staging.path(shard) for shard in self.shards)
 
@@ -96,7 +83,6 @@ def to_json(staged: StagedRun) -> str:
 
 
 def from_json(text: str, policy: Policy) -> StagedRun:
-    """Read what `to_json` wrote."""
     facts = json.loads(text)
     if facts["version"] != _VERSION:
         msg = "another version of the record"

@@ -11,7 +11,7 @@ from typing import Any
 
 from dptext_etl.errors import GateError, InputError
 from dptext_etl.policy import ColumnPolicy
-from dptext_etl.policy.in_plans import Content, Releases
+from dptext_etl.policy.plan_rules import Content, Releases
 from dptext_etl.spark import functions, worker
 
 _CODES = [

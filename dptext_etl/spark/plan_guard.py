@@ -1,7 +1,7 @@
 """Guard Spark plans: raw text reaches no output except through a release that the policy names.
 
 The analyzed plan is read, not run: every column is followed by the id of Spark's analyzer through each step, also in
-views, common tables and sub-queries (`dptext_etl.policy.in_plans`). A step that the guard does not know is refused when
+views, common tables and sub-queries (`policy.plan_rules`). A step that the guard does not know is refused when
 raw text flows into it. What it covers is in docs/spark.md.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dptext_etl.errors import GateError, PolicyError, bare, by_place
 from dptext_etl.policy import PolicyLike
-from dptext_etl.policy.in_plans import (
+from dptext_etl.policy.plan_rules import (
     Content,
     Releases,
     Rows,

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dptext_etl.checks import CANARY, judging
-from dptext_etl.checks.buckets import Counted, counted
+from dptext_etl.checks import CANARY, gate
+from dptext_etl.checks.comparison import Counted, counted
 from dptext_etl.engines import stage
 from dptext_etl.engines.spark.engine import SparkEngine
 from dptext_etl.engines.spark.exchange import COUNTS, DIGESTS, Pack, batch_of, count_digests, exchange, packed, totals
@@ -115,7 +115,7 @@ def test_a_driver_reads_no_staged_row_and_writes_no_part(spark, make_job, monkey
         raise AssertionError
 
     with monkeypatch.context() as driver:
-        driver.setattr(judging, "batches", never)
+        driver.setattr(gate, "batches", never)
         driver.setattr(Staging, "read", never)
         driver.setattr(Staging, "require", never)
         seen = []

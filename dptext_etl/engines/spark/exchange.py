@@ -1,7 +1,7 @@
 """Exchange rows of bytes between tasks: those of one bucket meet in one task, which counts equal digests among them.
 
 A row of the exchange is a pack: cells of one kind, name, and bucket, or anything else for the driver. Digests of one
-bucket and name meet in one task, so the counts of all tasks add up (`checks.buckets`).
+bucket and name meet in one task, so the counts of all tasks add up (`checks.comparison`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.checks.buckets import Cells, Counted, counted
-from dptext_etl.checks.ledger_comparison import CellCounts
+from dptext_etl.checks.comparison import CellCounts, Cells, Counted, counted
 from dptext_etl.engines.spark.frames import local_frame
 from dptext_etl.engines.spark.tasks import raise_refused, refused
 from dptext_etl.errors import DPTextError, bare, seam

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.checks.buckets import BYTES, short_digests
-from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan
-from dptext_etl.checks.great_expectations.spark_tallies import polars_schema
+from dptext_etl.checks.canaries import CANARY, CanaryPlan
+from dptext_etl.checks.comparison import BYTES, short_digests
+from dptext_etl.checks.great_expectations.tallies import polars_schema
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
 from dptext_etl.keys import canonical_ids

@@ -23,7 +23,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import errors
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.engines.spark.frames import pieces
 from dptext_etl.engines.spark.task_messages import TaskMessages, watched
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers
@@ -35,7 +35,6 @@ from dptext_etl.runner.anchoring import take_in
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.outlook import Outlook, ledger_of
-from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Shards
@@ -184,11 +183,11 @@ class ReleaseTaskConfig(TaskConfig):
         staging = Staging(stack.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
         if self.phase == "look":
             ledger = stack.enter_context(ledger_of(policy))
-            released = [Column(item, self.refs[item.column or ""], item.release_key()) for item in columns]
-            return _Looking(Outlook(policy, released, ledger, staging.changed))
+            return _Looking(Outlook(policy, Column.all(columns, self.refs), ledger, staging.changed))
         memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
-        shards = shards_of(policy, columns, self.refs, ledger, self.job, staging, memory, self.checkpoint)
+        released = Column.all(columns, self.refs)
+        shards = Shards(policy, released, ledger, self.job, staging, memory, self.checkpoint)
         shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
         return _Releasing(shards, self.phase)
 

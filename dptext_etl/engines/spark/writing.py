@@ -43,13 +43,13 @@ def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], ea
         return
     with nullcontext() if writer.staging.remote else writer.elsewhere() as folder:
         config = WriteConfig.of(writer, folder)
-        for pack in _written(over_shards(spark, shards, partial(draft, config)), config, each, len(shards)):
-            if folder is None:
-                writer.take_object(pack.name, *json.loads(pack.cells))
-            else:
-                writer.take(folder / pack.name, *json.loads(pack.cells))
-    if writer.staging.remote:
-        writer.moved_by(partial(_moved, spark, writer))
+        packs = _written(over_shards(spark, shards, partial(draft, config)), config, each, len(shards))
+        parts = [(pack.name, *json.loads(pack.cells)) for pack in packs]
+        if folder is None:
+            writer.take_objects(parts, partial(_moved, spark, writer))
+            return
+        for name, *facts in parts:
+            writer.take(folder / name, *facts)
 
 
 def _written(frame: DataFrame, config: WriteConfig, each: Callable[[int], object], wanted: int) -> list[Pack]:

@@ -6,16 +6,14 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from pathlib import Path
 
 import polars as pl
 
 from dptext_etl import files, telemetry
 from dptext_etl.checks import Candidate, Verdict, evaluate
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Lineage
-from dptext_etl.checks.reports import copies, rewritten
-from dptext_etl.checks.reports.copies import CopyCount
+from dptext_etl.checks.reports import CopyCount, copy_reports, model_failures, ngram_reports, rewriting_reports
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.ledger import Ledger
@@ -73,6 +71,9 @@ def check(
 def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoint: Checkpoint) -> tuple[Verdict, ...]:
     policy = staged.policy
     staging = Staging(staged.layout.staging)
+    manifest = staging.folder / "manifest.draft.json"  # the gates search it, too
+    content = draft(staged, (), (), 0, {}).text().encode()
+    files.write(manifest, content, action="staging the manifest")
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
         lineage = Lineage.declared(policy, (*output_columns(policy), *staged.dropped))
         rows = sum(shard.counts["rows"] for shard in staged.shards) + sum(len(plan.rows) for plan in staged.canaries)
@@ -87,7 +88,7 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
                 quarantined=staged.rows["quarantined"],
                 ledger=ledger,
                 refs=staged.refs,
-                texts=(_draft(staged, staging),),
+                texts=(manifest,),
                 lineage=lineage,
                 copies=copies_of(staged),
                 recomputed=_recomputed(staged),
@@ -107,7 +108,6 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
 
 
 def copies_of(staged: StagedRun) -> dict[str, CopyCount]:
-    """Add up the copy counts of all shards, by text column."""
     total: dict[str, CopyCount] = {}
     for shard in staged.shards:
         for column, facts in shard.copies.items():
@@ -130,21 +130,10 @@ def reports(staged: StagedRun) -> list[Mapping[str, object]]:
     """
     with staged.profile.stage("reports"):
         counted = copies_of(staged)
-        made = (*copies.report(staged.policy, counted), *copies.ngram_report(staged.policy, counted))
-        failed = rewritten.model_failures(shard.failures for shard in staged.shards)
-        again = rewritten.report(staged.policy, (shard.post for shard in staged.shards))
+        made = (*copy_reports(staged.policy, counted), *ngram_reports(staged.policy, counted))
+        failed = model_failures(shard.failures for shard in staged.shards)
+        again = rewriting_reports(staged.policy, (shard.post for shard in staged.shards))
         return [*(item.verdict().as_dict() for item in made), *(item.as_dict() for item in (*failed, *again))]
-
-
-def _draft(staged: StagedRun, staging: Staging) -> Path:
-    """Write a draft of the manifest, so that the gates search it, too."""
-    path = staging.folder / "manifest.draft.json"
-    schema, computed = staging.schema(staged.shards[0]), staged.computed
-    drafted = draft(
-        staged.policy, staged.layout, schema, gates=[], parts=(), version=0, computed=computed, source=staged.origin
-    )
-    files.write(path, drafted.text().encode(), action="staging the manifest")
-    return path
 
 
 def strip(staging: Staging, policy: Policy) -> None:

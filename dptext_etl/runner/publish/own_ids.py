@@ -33,37 +33,26 @@ _AGAIN = (
 
 @dataclass(frozen=True)
 class Hidden:
-    """How a release publishes ids in the place of the records' own.
+    """How a release publishes ids in the place of the records' own."""
 
-    Attributes:
-        mode: "drop" publishes none, "keyed" a keyed hash.
-        column: The column of ids.
-        key: Reference to the secret.
-        dataset: Name of the dataset.
-        release: Name of the release.
-    """
-
-    mode: Literal["drop", "keyed"]
-    column: str
-    key: str
+    mode: Literal["drop", "keyed"]  # "drop" publishes none, "keyed" a keyed hash
+    column: str  # the column of ids
+    key: str  # reference to the secret
     dataset: str
     release: str
 
     @classmethod
     def of(cls, policy: Policy) -> Hidden | None:
-        """Return what a policy asks for; None if it publishes the records' own ids."""
         if policy.ids == "keep":
             return None
         return cls(policy.ids, policy.id, policy.key, policy.dataset, policy.release)
 
     def schema(self, schema: pl.Schema) -> pl.Schema:
-        """Return the columns and types that readers see."""
         if self.mode == "keyed":
             return pl.Schema({**schema, self.column: pl.String()})
         return pl.Schema({name: dtype for name, dtype in schema.items() if name != self.column})
 
     def shown(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return rows as readers see them."""
         if self.mode == "drop":
             return frame.drop(self.column)
         return frame.with_columns(self._hashed(frame).bin.encode("hex").alias(self.column))

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from dptext_etl._kernel import Secret
-from dptext_etl.checks.canaries import rows as canaries
-from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.checks import canaries
+from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.errors import DPTextError
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
@@ -38,7 +38,6 @@ def canary_sets(first: int, rows: int, least: int) -> range:
 
 
 def by_shard(plans: Sequence[CanaryPlan], shards: range) -> dict[int, list[CanaryPlan]]:
-    """Deal sets of canary rows to shards, in order."""
     sets: dict[int, list[CanaryPlan]] = {number: [] for number in shards}
     for at, plan in enumerate(plans):
         sets[shards[at * len(shards) // len(plans)]].append(plan)

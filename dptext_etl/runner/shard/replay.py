@@ -49,18 +49,12 @@ def replays(policy: Policy) -> bool:
 
 @dataclass(frozen=True)
 class Replay:
-    """Rows of a column of a shard that are released already, with their bytes.
+    """Rows of a column of a shard that are released already, with their bytes."""
 
-    Attributes:
-        rows: Columns `row` (place in the shard), `text` and `draws`.
-        computed: Where they were computed, as far as that was noted.
-    """
-
-    rows: pl.DataFrame = field(repr=False)
-    computed: Sequence[Hardware] = ()
+    rows: pl.DataFrame = field(repr=False)  # columns `row` (place in the shard), `text` and `draws`
+    computed: Sequence[Hardware] = ()  # where they were computed, as far as that was noted
 
     def missing(self, rows: int) -> npt.NDArray[np.bool_]:
-        """Return which of so many rows must be computed."""
         new = np.ones(rows, dtype=bool)
         new[self.rows["row"].to_numpy()] = False
         return new

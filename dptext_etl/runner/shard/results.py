@@ -10,7 +10,7 @@ from typing import Any, Literal
 import polars as pl
 
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import InputError
 from dptext_etl.runner.shard.charging import MODULUS, Reserved
 from dptext_etl.runner.shard.records import StagedShard, WholeTable
@@ -23,25 +23,18 @@ Phase = Literal["reserve", "release"]
 
 @dataclass(frozen=True)
 class ShardResult:
-    """Counts of the rows of a shard; it travels as JSON from an executor to the driver.
+    """Counts of the rows of a shard; it travels as JSON from an executor to the driver."""
 
-    Attributes:
-        rows: Rows of the source among them.
-        outcomes: Records by the answer of the ledger (`Outcome`).
-        shard: The staged shard, as `StagedShard.as_dict` writes it; None where rows were only reserved.
-        admitted: Which records of an unlinked release are drawn or to be drawn among them, in numbers; None otherwise.
-        pairs: Sum of digests of its records with their persons, 32 hex digits; None without persons.
-    """
-
-    rows: int
-    outcomes: Mapping[str, int]
+    rows: int  # rows of the source among them
+    outcomes: Mapping[str, int]  # records by the answer of the ledger (`Outcome`)
+    # the staged shard, as `StagedShard.as_dict` writes it; None where rows were only reserved
     shard: Mapping[str, Any] | None
+    # which records of an unlinked release are drawn or to be drawn among them, in numbers; None otherwise
     admitted: Mapping[str, Any] | None = None
-    pairs: str | None = None
+    pairs: str | None = None  # sum of digests of its records with their persons, 32 hex digits; None without persons
 
     @classmethod
     def of(cls, shards: Shards, raw: pl.DataFrame, index: int, phase: Phase) -> ShardResult:
-        """Take a shard through a phase."""
         rows = int((~raw[CANARY]).sum())
         if phase == "reserve":
             reserved = shards.reserve(raw, index)
@@ -52,12 +45,10 @@ class ShardResult:
 
     @property
     def staged(self) -> StagedShard:
-        """The staged shard."""
         return StagedShard.from_dict(dict(self.shard or {}))
 
 
 def outcomes(results: Iterable[ShardResult]) -> Counter[str]:
-    """Add up the answers of the ledger."""
     total: Counter[str] = Counter()
     for item in results:
         total.update(item.outcomes)

@@ -36,7 +36,6 @@ _OTHER = "the first result is the one that is published: bring back the kept fil
 
 
 def rewritten(shards: Shards, reserved: Reserved, staged: StagedShard, index: int, inputs: str) -> StagedShard:
-    """Post-process the columns of a committed shard that ask for it."""
     chains = {item.name: item.policy.chain for item in shards.columns if item.policy.chain is not None}
     if not chains:
         return staged
@@ -59,7 +58,6 @@ def rewritten(shards: Shards, reserved: Reserved, staged: StagedShard, index: in
 
 
 def _posted(shards: Shards, reserved: Reserved) -> dict[str, Posted]:
-    """Look up what is recorded of the rows, by text column."""
     ids, canary = reserved.charged.ids, reserved.canary
     return {
         item.name: shards.ledger.posted(item.ref, item.policy.chain, ids, canary=canary)
@@ -94,7 +92,6 @@ def _made(  # noqa: PLR0917
     chains: Mapping[str, str],
     posted: Mapping[str, Posted],
 ) -> StagedShard:
-    """Rewrite what is not kept, and stage the results."""
     frame, ids = shards.staging.read(staged), reserved.charged.ids
     draws = shards.staging.draws(staged)
     texts, failed, copies = {}, {}, {}

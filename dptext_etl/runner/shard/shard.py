@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.column import output_digests, require_charged_draws, step_costs
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
@@ -66,46 +66,25 @@ class Schedule:
 
 
 class _Result(NamedTuple):
-    """A computed column of a shard, shape (rows,).
-
-    Attributes:
-        digests: Digests of its texts.
-        draws: Draws that were charged.
-        spent: The pure epsilon that was used, in millionths, where the mechanism is refundable; else None.
-    """
-
-    digests: pa.Array
-    draws: npt.NDArray[np.uint32]
+    digests: pa.Array  # digests of its texts
+    draws: npt.NDArray[np.uint32]  # draws that were charged
+    # the pure epsilon that was used, in millionths, where the mechanism is refundable; else None
     spent: npt.NDArray[np.int64] | None
 
 
 @dataclass
 class Shards:
-    """What the shards of a run share.
-
-    Attributes:
-        policy: The policy of the run.
-        columns: Its text columns.
-        ledger: The ledger that is charged.
-        job: The name of this attempt in the ledger.
-        staging: The folder where results wait for the gates.
-        memory: The place that all releases and partitions share; it remembers the head of the ledger.
-        checkpoint: Called after every step.
-        profile: Counts what the stages take.
-        schedule: Decides when a shard may use the ledger, and call `checkpoint`.
-        computed: Whether this attempt has scored a text, or is about to.
-    """
-
     policy: Policy
     columns: list[Column]
-    ledger: Ledger
-    job: str
-    staging: Staging
-    memory: Storage
-    checkpoint: Checkpoint
-    profile: Profile = field(default_factory=Profile)
+    ledger: Ledger  # the ledger that is charged
+    job: str  # the name of this attempt in the ledger
+    staging: Staging  # the folder where results wait for the gates
+    memory: Storage  # the place that all releases and partitions share; it remembers the head of the ledger
+    checkpoint: Checkpoint  # called after every step
+    profile: Profile = field(default_factory=Profile)  # counts what the stages take
+    # decides when a shard may use the ledger, and call `checkpoint`
     schedule: Schedule = field(default_factory=Schedule)
-    computed: bool = False
+    computed: bool = False  # whether this attempt has scored a text, or is about to
 
     def reserve(self, raw: pl.DataFrame, index: int, job: str | None = None) -> Reserved:
         """Reserve the worst case of a shard, for this attempt or under another name."""
@@ -135,7 +114,6 @@ class Shards:
 
     @property
     def gone(self) -> tuple[Outcome, ...]:
-        """Outcomes of records that are left out."""
         return LEFT_OUT if self.policy.on_changed == "keep" else (*LEFT_OUT, Outcome.CHANGED)
 
     def release(self, raw: pl.DataFrame, index: int) -> tuple[StagedShard, Reserved]:
@@ -257,7 +235,6 @@ class Shards:
         return results
 
     def _agree(self, reserved: Reserved, results: list[_Result]) -> bool:
-        """Return whether all that is committed has these bytes."""
         for column, result in zip(self.columns, results, strict=True):
             committed = self.ledger.committed(column.ref, reserved.charged.ids, canary=reserved.canary)
             if pc.any(pc.not_equal(result.digests, committed.digests)).as_py():

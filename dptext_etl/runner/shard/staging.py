@@ -17,7 +17,7 @@ from typing import Any, Final
 import polars as pl
 
 from dptext_etl import files
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
 from dptext_etl.runner.shard.records import ColumnHardware, Facts, KeptShard, StagedShard
@@ -46,7 +46,6 @@ class Staging:
         self._tag = tag
 
     def path(self, shard: StagedShard) -> Path:
-        """Return the local path of a shard's rows; `require` fetches what lies in a store."""
         return self.folder / _rows(shard)
 
     def post(self, shard: StagedShard) -> Path:
@@ -73,7 +72,6 @@ class Staging:
         return self.record(replace(shard, post={"sha256": sha256(self.folder / name), **facts}))
 
     def record(self, shard: StagedShard) -> StagedShard:
-        """Write the record of a shard, durably, and return it."""
         text = json.dumps(shard.as_dict()).encode()  # in one line: long records are written by C code alone
         self.storage.write(_record(_stem(shard.index, shard.tag)), text, action="staging a shard")
         return shard
@@ -92,7 +90,6 @@ class Staging:
         return [shard for shard in found if self._whole(shard, index, inputs)]
 
     def _recorded(self, pattern: str) -> Iterator[StagedShard]:
-        """Read the records that can be read."""
         for name in self.storage.glob(pattern):
             shard = StagedShard.parse(self.storage.read(name))
             if shard is not None:
@@ -115,14 +112,12 @@ class Staging:
         return self.storage.remote and sha256(self.storage.local_path(name, fresh=True)) == digest
 
     def holds_post(self, shard: StagedShard) -> bool:
-        """Return whether what post-processing made of a shard is there and whole."""
         try:
             return bool(shard.post) and self._holds(self.post(shard).name, shard.post["sha256"])
         except OSError:
             return False
 
     def draws(self, shard: StagedShard) -> pl.DataFrame:
-        """Return the draw counts of a shard, one column per text column."""
         with seam("reading what was staged", hint=_AGAIN):
             return pl.read_ipc(self.storage.local_path(f"{_stem(shard.index, shard.tag)}.draws"))
 
@@ -149,11 +144,12 @@ class Staging:
         return pl.Schema({name: dtype for name, dtype in found.items() if name != CANARY})
 
     def columns(self, shard: StagedShard) -> pl.Schema:
-        """Return the columns and types of a staged shard, the mark of canary rows included."""
         return self._schema(_rows(shard))
 
     def _schema(self, name: str) -> pl.Schema:
         """Read columns and types from the end of a Parquet file."""
+        if not self.storage.remote:
+            return pl.Schema(pl.read_parquet_schema(self.folder / name))
         tail = self.storage.tail(name, _TAIL)
         if tail is not None and len(tail) >= 8 and (size := int.from_bytes(tail[-8:-4], "little") + 8) > len(tail):
             tail = self.storage.tail(name, size)
@@ -175,7 +171,6 @@ class Staging:
         own.replace(self.folder / name)
 
     def no_changes(self) -> None:
-        """Remove the lists of changed records of the run before."""
         self.storage.delete(*self.storage.glob(f"{_CHANGED}-*"))
 
     def changed(self, ids: pl.DataFrame) -> None:
@@ -184,7 +179,6 @@ class Staging:
         self.storage.write(name, ids.write_parquet, action="staging a list of changed records")
 
     def discard(self, index: int) -> None:
-        """Remove the files that this attempt staged of a shard."""
         self.storage.delete(*_files(_stem(index, self._tag)))
 
     def keep_only(self, shards: Collection[StagedShard]) -> None:
@@ -214,7 +208,6 @@ class Staging:
                 self.storage.copy(f"{stem}.{suffix}", f"{kept}.{suffix}")
 
     def keeps(self, index: int, digest: str) -> bool:
-        """Return whether published rows with this hash are kept."""
         return bool(self.storage.glob(f"{_KEPT}-{index:05d}-{digest[:16]}.parquet"))
 
     def keep(self, index: int, digest: str, frame: pl.DataFrame, draws: pl.DataFrame) -> None:

@@ -15,9 +15,9 @@ from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.gating import NOTE
-from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.manifest import Manifest, same_content
 from dptext_etl.runner.publish.parts import Writer
-from dptext_etl.runner.publish.publication import Published, finished, name_of, same_content
+from dptext_etl.runner.publish.publication import Published, finish
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.synthetic.attempt import Attempt
 from dptext_etl.runner.synthetic.staging import RECORD, Drawn
@@ -102,7 +102,7 @@ def publish(  # noqa: PLR0917
         manifest = before if same and before is not None else manifest
         _record(attempt, ledger, ref, manifest)
         checkpoint("recorded")
-        return finished(writer, layout, before, manifest, lambda: clear(staging), hold, checkpoint, same=same)
+        return finish(writer, layout, before, manifest, lambda: clear(staging), hold, checkpoint, same=same)
 
 
 def _drafted(
@@ -130,7 +130,7 @@ def _record(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, manifest: Manifes
     if ledger.holds_forgotten(ref) and manifest.digest not in ledger.published(ref).values():
         msg = "the table was summed over records that were forgotten since; nothing was published"
         raise LedgerError(msg, "publish a table without them under a new release name; all others are charged again")
-    ledger.record_publication(ref, name_of(manifest), manifest.digest, manifest.rows)
+    ledger.record_publication(ref, manifest.name, manifest.digest, manifest.rows)
     attempt.remember(ledger)
 
 

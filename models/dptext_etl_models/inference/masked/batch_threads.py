@@ -1,4 +1,4 @@
-"""Compute batches of a small model side by side, each in a thread of its own.
+"""Compute several batches of a small model at a time, each in a thread of its own.
 
 Threads that share a batch of a small model wait for each other longer than they compute. So here every batch has one
 thread, and as many batches are under way as there are threads. One thread alone computes a batch whatever else is
@@ -15,8 +15,8 @@ from typing import Any
 _SETTING = Lock()
 
 
-class SideBySide:
-    """Do some pieces of work at a time."""
+class BatchThreads:
+    """Threads that compute one batch each; with a width of 1, the caller's own."""
 
     def __init__(self, width: int) -> None:
         self.width = width

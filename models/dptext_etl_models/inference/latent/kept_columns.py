@@ -22,7 +22,7 @@ _HINT = "`dptext train dpbart-prune` writes it next to the weights that belong t
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptColumns:
     """The columns that a model keeps.
 
     Attributes:
@@ -59,12 +59,12 @@ def write_kept(folder: Path, columns: Sequence[int], width: int, stage: int, **m
     return path
 
 
-def read_kept(path: Path, weights: str | None = None) -> Kept:
+def read_kept(path: Path, weights: str | None = None) -> KeptColumns:
     """Read the file."""
     try:
         written = json.loads(path.read_bytes())
         columns = tuple(written["kept"])
-        kept = Kept(columns, written["width"], written["model"], written["stage"], written.get("noise"), written)
+        kept = KeptColumns(columns, written["width"], written["model"], written["stage"], written.get("noise"), written)
         whole = all(type(item) is int for item in (*columns, kept.width))
         fits = whole and columns == tuple(sorted(set(columns))) and 0 <= min(columns) <= max(columns) < kept.width
         right = written["format"] == KIND and fits

@@ -20,34 +20,33 @@ from typing import Any
 from dptext_etl.errors import GateError, PolicyError
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.policy.column_policy import ColumnPolicy
-from dptext_etl.policy.dataset_policy import Policy
-from dptext_etl.policy.resolving import PolicyLike, resolve
+from dptext_etl.policy.dataset_policy import Policy, PolicyLike, resolve
 
 _number = count()
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a column: those of one source, or of several sources that were concatenated.
+    """The rows of a column: those of one source, or of several sources that were concatenated."""
 
-    Attributes:
-        name: Number that distinguishes these rows from all others.
-        parts: For concatenated rows, the alternatives of each part.
-    """
-
-    name: int
-    parts: tuple[frozenset[Rows], ...] = ()
+    number: int  # distinguishes these rows from all others
+    parts: tuple[frozenset[Rows], ...] = ()  # for concatenated rows, the alternatives of each part
 
 
-def _common(these: frozenset[Rows], those: frozenset[Rows]) -> frozenset[Rows]:
+def _common(left: frozenset[Rows], right: frozenset[Rows]) -> frozenset[Rows]:
     """Return the rows that two columns share: the same rows in the same order."""
-    found = set()
-    for one in these:
-        for other in those:
-            if one.name == other.name:
-                parts = tuple(_common(*both) for both in zip(one.parts, other.parts, strict=True))
-                found |= {Rows(one.name, parts)} if all(parts) else set()
-    return frozenset(found)
+    common = set()
+    for one in left:
+        for other in right:
+            if one.number == other.number:
+                parts = tuple(_common(*pair) for pair in zip(one.parts, other.parts, strict=True))
+                common |= {Rows(one.number, parts)} if all(parts) else set()
+    return frozenset(common)
+
+
+def next_number() -> int:
+    """Return a new number for concatenated rows."""
+    return next(_number)
 
 
 def new_rows() -> frozenset[Rows]:
@@ -63,21 +62,14 @@ _CHOOSE = "choose rows by ids and other columns, or make the text null inside th
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a column of a plan.
+    """The content of a column of a plan."""
 
-    Attributes:
-        raw: Names of the raw columns that it holds or is made from.
-        form: Digest of the function of columns of its own row that it is; None if it mixes rows, or may.
-        source: Name of the source's column, if it is that column unchanged.
-        rows: The rows that it belongs to, several after a join on equal ids; None for a constant, which fits all rows.
-        fields: Contents of the fields of a struct, where they are known.
-    """
-
-    raw: frozenset[str] = frozenset()
-    form: str | None = None
-    source: str | None = None
+    raw: frozenset[str] = frozenset()  # names of the raw columns that it holds or is made from
+    form: str | None = None  # digest of the function of columns of its own row that it is; None if it may mix rows
+    source: str | None = None  # name of the source's column, if it is that column unchanged
+    # the rows that it belongs to, several after a join on equal ids; None for a constant, which fits all rows
     rows: frozenset[Rows] | None = frozenset()
-    fields: tuple[tuple[str, Content], ...] = ()
+    fields: tuple[tuple[str, Content], ...] = ()  # contents of the fields of a struct, where they are known
 
     @classmethod
     def column(
@@ -132,18 +124,13 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def concatenated(name: int, parts: Sequence[Content]) -> Content:
+def concatenated(number: int, parts: Sequence[Content]) -> Content:
     """Return the content of a column whose rows come from several inputs."""
     first, mixed = parts[0], Content.made_from(parts)
     rows = [part.rows for part in parts if part.rows is not None]
     if first.form is None or len({part.form for part in parts}) != 1 or len(rows) != len(parts):
         return mixed
-    return Content(mixed.raw, first.form, first.source, frozenset({Rows(name, tuple(rows))}))
-
-
-def next_number() -> int:
-    """Return a new number for concatenated rows."""
-    return next(_number)
+    return Content(mixed.raw, first.form, first.source, frozenset({Rows(number, tuple(rows))}))
 
 
 def refuse_choice(contents: Iterable[Content], what: str) -> None:
@@ -153,11 +140,7 @@ def refuse_choice(contents: Iterable[Content], what: str) -> None:
 
 
 class Releases:
-    """The releases that a plan may hold.
-
-    Attributes:
-        raw: Names of all raw columns.
-    """
+    """The releases that a plan may hold; `raw` has the names of all raw columns."""
 
     def __init__(self, policy: PolicyLike | None, id: str | None, raw: Sequence[str] | str) -> None:  # noqa: A002
         names = [raw] if isinstance(raw, str) else list(raw)

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import scoring
+from dptext_etl_models.inference.failures import without_numbers
 from dptext_etl_models.inference.masked import scorer as masked_scorer
 from dptext_etl_models.inference.masked.encoder import Encoder
-from dptext_etl_models.inference.numbers import without_numbers
 from models.tests.exact.toy_scorer import Recorded, keys
 from models.tests.inference.masked_loops import DECODINGS, LONG
 
@@ -31,7 +31,7 @@ def test_batches_side_by_side_give_the_same_bits(mechanism, options, lanes):
     seen = []
     for width in (1, 3):
         lanes(width)
-        assert made.scorer().side_by_side == width
+        assert made.scorer().batches_at_once == width
         sampler = Recorded()
         made.release_with(made.scorer(), sampler, column, every)
         seen.append({where: row.tobytes() for where, row in sampler.scores.items()})
@@ -62,7 +62,7 @@ def test_a_large_model_has_all_threads_for_one_batch(whole, lanes):
     _, scorer = whole()
     lanes(2)
     scorer.model.parameters = masked_scorer._SMALL + 1
-    assert scorer.side_by_side == 1
+    assert scorer.batches_at_once == 1
 
 
 def test_side_by_side_a_failing_text_is_lost_alone_and_memory_halves(whole, lanes):
