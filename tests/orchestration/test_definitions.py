@@ -188,7 +188,7 @@ def test_a_ledger_url_in_a_variable_is_kept_by_its_name(make_policy, tmp_path, m
 
     name = names(policy)
 
-    @dg.asset(required_resource_keys=resources.needed(name))
+    @dg.asset(required_resource_keys=name.resources)
     def seen(context):
         here = resources.deployed(policy, context, name)
         assert here.ledger.url == "env:DPTEXT_LEDGER_SECRET_URL"
