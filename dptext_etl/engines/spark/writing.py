@@ -20,7 +20,7 @@ from dptext_etl.engines.spark.exchange import Pack, collected, facts_pack, over_
 from dptext_etl.engines.spark.task_messages import TaskMessages, watched
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
-from dptext_etl.runner.publish.own_ids import Hidden
+from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer, write_part
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
@@ -67,7 +67,7 @@ class WriteConfig:
     sink: Storage  # the published table
     folder: Path | None  # the folder for drafts; None where they lie among the files of staging
     file_format: str  # "parquet", "csv" or "ndjson"
-    hidden: Hidden | None
+    hidden: HiddenIds | None
     messages: TaskMessages
 
     @classmethod
