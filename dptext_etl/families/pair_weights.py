@@ -19,8 +19,8 @@ from dptext_etl.device import threads
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.families.division import Indices
 from dptext_etl.families.vector import Draws
+from dptext_etl.parallel import single_threaded_products
 from dptext_etl.sampling import epsilon_implemented, smallest_weight, weight_bits
-from dptext_etl.side_by_side import products_in_one_thread
 
 log = logging.getLogger("dptext_etl.families")
 
@@ -107,12 +107,12 @@ class PairWeights:
             chosen[some] = to_numpy(pa.array(drawn))
 
         if at_once == 1:  # a product over several threads leaves them spinning, in the way of what comes next
-            with products_in_one_thread():
+            with single_threaded_products():
                 for first in firsts:
                     draw_block(first)
             return
         # one block's products and places, which are one thread's work, next to another block's draws
-        with products_in_one_thread(), ThreadPoolExecutor(at_once) as pool:
+        with single_threaded_products(), ThreadPoolExecutor(at_once) as pool:
             list(pool.map(draw_block, firsts))
 
     def worst_log_ratio(self) -> float:
