@@ -114,7 +114,11 @@ def choose(
     purpose: int = TOKEN,
     on_device: bool | None = None,
 ) -> Choices:
-    """Draw one id per row from the exponential mechanism over all columns."""
+    """Draw one id per row of scores, shape (n, m), from the exponential mechanism over all columns.
+
+    NaN counts as `low`; other scores are clipped to `[low, high]`. Each draw may have an epsilon of its own. The weights
+    of a tensor may differ in their last unit between devices, as scores do; the bounds do not.
+    """
     n, m = scores.shape
     least_epsilon, most_epsilon = np.min(epsilon, initial=math.inf), np.max(epsilon, initial=0.0)
     if (n and not 0 < least_epsilon <= most_epsilon < math.inf) or not 0 < high - low < math.inf:
