@@ -27,7 +27,6 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import distinct
 from dptext_etl.errors import InputError, seam
 
 if TYPE_CHECKING:
@@ -169,7 +168,7 @@ def counted(rows: Cells) -> Counted:
     some = np.ascontiguousarray(rows[order[near]])
     alone = len(rows) - len(some)
     _, times = np.unique(as_rows(some[:, :BYTES]), return_counts=True)
-    return Counted(len(rows), alone + len(times), alone + len(distinct(as_rows(some))), int(times[times > 1].sum()))
+    return Counted(len(rows), alone + len(times), alone + len(np.unique(as_rows(some))), int(times[times > 1].sum()))
 
 
 class Repeats(Buckets):
