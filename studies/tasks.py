@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-_PATH = re.compile(r"(one in|each of)? ?`([\w./-]+)`")
+_PATH = re.compile(r"`([\w./-]+)`")
 _WAY = "{#the-way-of-one-text}"
 
 
@@ -22,7 +22,7 @@ def tasks() -> dict[str, tuple[int, int]]:
 
 
 def files(text: str) -> set[str]:
-    """Return the files that a text names; "one in `folder/`" is one file, "each of `folder/`" all modules in it.
+    """Return the files that a text names; "one in `folder/`" is one file.
 
     Raises:
         FileNotFoundError: A file or folder does not exist.
@@ -30,16 +30,12 @@ def files(text: str) -> set[str]:
     if "docs/design.md" in text:
         text = (ROOT / "docs" / "design.md").read_text("utf-8").partition(_WAY)[2].partition("\n## ")[0]
     named: set[str] = set()
-    for how, name in _PATH.findall(text):
+    for name in _PATH.findall(text):
         if "/" not in name and not (ROOT / name).is_file():
             continue  # a word of code
-        path = ROOT / name
-        if not path.exists():
+        if not (ROOT / name).exists():
             raise FileNotFoundError(name)
-        if path.is_dir() and how == "each of":
-            named |= {str(file.relative_to(ROOT)) for file in path.glob("*.py") if file.name != "__init__.py"}
-        else:
-            named.add(name)
+        named.add(name)
     return named
 
 
