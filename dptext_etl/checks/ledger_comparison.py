@@ -19,7 +19,7 @@ import pyarrow as pa
 from dptext_etl.checks.buckets import Buckets, Cells
 
 if TYPE_CHECKING:
-    from dptext_etl.ledger.audit.committed_index import Lookup
+    from dptext_etl.ledger.storage.records import Lookup
 
 ID_BYTES = 16
 DIGEST_BYTES = 32
@@ -99,7 +99,7 @@ class Cellwise:
             digests.buffers()[1], np.uint8, DIGEST_BYTES * len(digests), DIGEST_BYTES * digests.offset
         )
         allowed = np.ascontiguousarray(bounds, "<u4").view(np.uint8)
-        self._cells.add(np.hstack([self.lookup.keyed(ids, canary), whole.reshape(-1, DIGEST_BYTES), allowed]))
+        self._cells.add(np.hstack([self.lookup.hashed(ids, canary), whole.reshape(-1, DIGEST_BYTES), allowed]))
         if self._cells.rows >= HELD_ROWS:
             self.look_up()
 

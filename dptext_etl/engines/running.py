@@ -85,7 +85,7 @@ def _run(
         with staged(attempt, engine, course, checkpoint) as (found, ledger):
             verdicts, _ = both(
                 lambda: check(found, judge=engine.judge, progress=course, checkpoint=checkpoint),
-                ledger.fold_log,
+                ledger.checkpoint,
                 threads(),
             )
             published, (reported, left) = both(

@@ -14,7 +14,7 @@ from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local.engine import LocalEngine
 from dptext_etl.errors import LedgerError, bare
 from dptext_etl.ledger import Ledger, Outcome
-from dptext_etl.ledger.storage.store import MissingLedgerError, there_is
+from dptext_etl.ledger.storage.store import MissingLedgerError, ledger_exists
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
@@ -103,7 +103,7 @@ def stage(
 def _require_head(attempt: Attempt) -> None:
     """Freeze a ledger that lost events, before any other refusal hides it."""
     spec = attempt.policy.ledger
-    if there_is(spec.url):
+    if ledger_exists(spec.url):
         with suppress(MissingLedgerError), Ledger.open(spec.url, spec.id_key, create=False) as ledger:
             require_same_ledger(ledger, attempt.layout, attempt.policy)
 

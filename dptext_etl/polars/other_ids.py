@@ -12,7 +12,7 @@ import polars as pl
 from dptext_etl.errors import DPTextError
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.storage.store import there_is
+from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish.manifest import Manifest
@@ -43,7 +43,7 @@ def warn_of_other_ids(policy: Policy, name: str, frame: pl.DataFrame | pl.LazyFr
 
 def _released(policy: Policy) -> IdForm | None:
     """Return the form of the ids of a release, as the ledger or the published table says; None where neither knows."""
-    if there_is(policy.ledger.url):
+    if ledger_exists(policy.ledger.url):
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
             pinned = ledger.pinned_forms(Scope.of(policy), list(policy.text_columns))
         if "record" in pinned:

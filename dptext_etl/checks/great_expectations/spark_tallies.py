@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dptext_etl.checks.great_expectations.tallies import Counts, Tally, added
 from dptext_etl.errors import GateError, InputError, LedgerError, seam
-from dptext_etl.ledger.storage.store import POSTGRES, resolved
+from dptext_etl.ledger.storage.store import POSTGRES, resolve_url
 
 _VARCHAR, _LENGTH = "__CHAR_VARCHAR_TYPE_STRING", re.compile(r"(var)?char\(\d+\)")
 
@@ -85,6 +85,6 @@ def _counted(make: Callable[[], Tally], names: list[str], batches: Iterator[pa.R
 def require_reach(frame: Any, url: str) -> None:
     """Refuse to look up rows in a ledger that executors may not see."""
     master = str(frame.sparkSession.conf.get("spark.master", None))
-    if not resolved(url).startswith(POSTGRES) and not master.startswith("local"):
+    if not resolve_url(url).startswith(POSTGRES) and not master.startswith("local"):
         msg = "a SQLite ledger is a file of one machine, and the executors of this Spark are not known to run on it"
         raise LedgerError(msg, "validate with a local master, or read the published files with Polars")

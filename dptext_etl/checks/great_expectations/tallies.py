@@ -289,7 +289,7 @@ class ReleasedTextTally:
         for name, ref in self._refs.items():
             held, chain = [self._ledger.committed(ref, asked).digests], self._chains.get(name)
             if chain is not None:
-                held.append(self._ledger.posted(ref, chain, asked).digests)
+                held.append(self._ledger.postprocessed(ref, chain, asked).digests)
             for written in held:
                 digests = pl.Series(written.cast(pa.large_binary()), dtype=pl.Binary)
                 found.vstack(pl.DataFrame({"id": wanted, "digest": digests}).drop_nulls(), in_place=True)

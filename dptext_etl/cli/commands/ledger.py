@@ -188,8 +188,8 @@ def query(
 
     from dptext_etl.cli.render import terminal
     from dptext_etl.errors import UsageError
-    from dptext_etl.ledger.audit.query import answer
-    from dptext_etl.ledger.audit.query import named as tables_in
+    from dptext_etl.ledger.query import answer
+    from dptext_etl.ledger.query import named as tables_in
 
     if (ledger is None) == (tables is None):
         raise UsageError("a query reads a ledger or exported tables", "give POLICY, --ledger URL, or --tables DIR")
@@ -219,7 +219,7 @@ def _balance(book: Ledger, pinned: Mapping[str, Any], asked: list[str] | None) -
     import pyarrow as pa
 
     from dptext_etl.id_forms import normalized
-    from dptext_etl.ledger.terms import Scope
+    from dptext_etl.ledger.types import Scope
 
     kind, _, name = pinned["scope"].partition(":")
     scope = Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])

@@ -61,7 +61,7 @@ def set_cap(
     charged any more once a named period has a cap.
     """
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.head_files import writing
+    from dptext_etl.ledger.anchor_files import anchored
     from dptext_etl.policy import Cap
 
     measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
@@ -73,7 +73,7 @@ def set_cap(
         changed = before is None or change is not None or bool(uncounted)
         if changed:
             require_confirmation(_question(scope, before, cap, uncounted), yes=yes)
-            with writing(book, scope):
+            with anchored(book, scope):
                 book.set_cap(scope, cap, raising=True)
         after = _pinned(book.caps(), scope)
     facts = {"scope": str(scope), "before": before, "after": after, "changed": changed}
@@ -113,7 +113,7 @@ def accept_units(
     """
     from dptext_etl.cli.render.amounts import each as plain
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.head_files import writing
+    from dptext_etl.ledger.anchor_files import anchored
 
     amounts = dict(loss(text) for text in lost or ())
     with Ledger.open(ledger, id_key, create=False) as book:
@@ -121,7 +121,7 @@ def accept_units(
             f"May all known records of {dataset} have other subjects, with caps lowered by {_shown(amounts) or 0}?"
         )
         require_confirmation(question, yes=yes)
-        with writing(book, Scope(dataset, "all")):
+        with anchored(book, Scope(dataset, "all")):
             caps = plain(book.accept_units(dataset, amounts, reason))
     said = f"records of {dataset} may have other subjects, under new caps ({said_of(caps)}); write these into policies"
     tell({"caps": caps, "accepted": dataset}, said, as_json=as_json)

@@ -58,7 +58,7 @@ def revoke(
 ) -> None:
     """Revoke a release name permanently, so that nothing more is released under it. Its charges stay."""
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.head_files import writing
+    from dptext_etl.ledger.anchor_files import anchored
 
     with Ledger.open(ledger, id_key, create=False) as book:
         held = [row for row in book.show() if (row["dataset"], row["release"]) == (dataset, release)]
@@ -68,7 +68,7 @@ def revoke(
             shown = f", published as {' and '.join(versions)}" if versions else ""
             question = f"Revoke release {release!r} of {dataset} ({records:,} charged records{shown}) for good?"
             require_confirmation(question, yes=yes)
-        with writing(book, Scope(dataset, "all"), release):
+        with anchored(book, Scope(dataset, "all"), release):
             book.revoke_name(dataset, release, reason)
     said = f"release {release!r} of {dataset} is revoked; its charges stay"
     facts = {"revoked": release, "dataset": dataset, "records": records, "published": versions}
@@ -96,11 +96,11 @@ def readmit(
     import pyarrow as pa
 
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.head_files import writing
+    from dptext_etl.ledger.anchor_files import anchored
 
     require_confirmation(f"Let {len(set(record))} forgotten records of {dataset} be released again?", yes=yes)
     ids = pa.array(sorted(set(record)), pa.large_string())
-    with Ledger.open(ledger, id_key, create=False) as book, writing(book, Scope(dataset, "all")):
+    with Ledger.open(ledger, id_key, create=False) as book, anchored(book, Scope(dataset, "all")):
         count = book.readmit(dataset, ids, reason)
     tell({"dataset": dataset, "readmitted": count}, f"{count:,} records may be released again", as_json=as_json)
 
@@ -114,13 +114,13 @@ def expire(
 ) -> None:
     """Turn the open reservations of a job into permanent charges. They can still be committed, but not given back."""
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.head_files import writing
+    from dptext_etl.ledger.anchor_files import anchored
 
     with Ledger.open(ledger, id_key, create=False) as book:
         found = _job(book, job)
         question = f"Make {found['pending']:,} open reservations of job {job} ({_whose(found)}) charges for good?"
         require_confirmation(question, yes=yes)
-        with writing(book, Scope(found["dataset"], "all")):
+        with anchored(book, Scope(found["dataset"], "all")):
             count = book.expire(job, reason=reason)
     tell({"job": job, "expired": count}, f"{count:,} reservations expired: their charges stay", as_json=as_json)
 
@@ -138,7 +138,7 @@ def abort(
     release or synthetic table was pinned: draws may have been seen, so `dptext ledger expire JOB` keeps its charges.
     """
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.head_files import writing
+    from dptext_etl.ledger.anchor_files import anchored
 
     with Ledger.open(ledger, id_key, create=False) as book:
         found = _job(book, job)
@@ -147,7 +147,7 @@ def abort(
             f"Then {found['pending']:,} reservations are given back"
         )
         require_confirmation(question, yes=yes)
-        with writing(book, Scope(found["dataset"], "all")):
+        with anchored(book, Scope(found["dataset"], "all")):
             count = book.abort(job, compute_never_started=True, reason=reason)
     tell({"job": job, "given_back": count}, f"{count:,} reservations given back", as_json=as_json)
 

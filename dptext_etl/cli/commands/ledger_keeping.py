@@ -24,9 +24,9 @@ Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dat
 def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """Make a ledger, unless there is one already, which then stays unchanged."""
     from dptext_etl.ledger import Ledger
-    from dptext_etl.ledger.storage.store import there_is
+    from dptext_etl.ledger.storage.store import ledger_exists
 
-    made = not there_is(ledger)
+    made = not ledger_exists(ledger)
     with Ledger.open(ledger, id_key) as book:
         found = {"ledger_id": book.ledger_id, "made": made}
     tell(found, "made a new ledger" if made else "there is a ledger already; nothing was changed", as_json=as_json)
@@ -36,10 +36,10 @@ def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
 def migrate(*, ledger: LedgerUrl, as_json: Json = False) -> None:
     """Migrate a ledger from an older schema to the current one, in one transaction; make a copy first."""
     from dptext_etl.ledger import Ledger
-    from dptext_etl.ledger.storage.store import newest
+    from dptext_etl.ledger.storage.store import newest_version
 
     before = Ledger.migrate(ledger)
-    after = max(before, newest(ledger))
+    after = max(before, newest_version(ledger))
     said = "nothing to do" if before == after else f"migrated from schema {before} to {after}"
     tell({"from": before, "to": after}, said, as_json=as_json)
 
@@ -64,15 +64,15 @@ def grants(
 ) -> None:
     """Print the GRANT statements that a role of PostgreSQL needs for a ledger; run them as the owner or a superuser."""
     from dptext_etl.errors import PolicyError
-    from dptext_etl.ledger.storage import postgres_url
-    from dptext_etl.ledger.storage.postgres_grants import script
-    from dptext_etl.ledger.storage.store import POSTGRES, resolved
+    from dptext_etl.ledger.storage.postgres_sql import database, split_url
+    from dptext_etl.ledger.storage.postgres_sql import grants as grants_script
+    from dptext_etl.ledger.storage.store import POSTGRES, resolve_url
 
-    url = resolved(ledger)
+    url = resolve_url(ledger)
     if not url.startswith(POSTGRES):
         raise PolicyError("a SQLite ledger has no roles", "the permissions of its file decide who reads and writes it")
-    conninfo, schema = postgres_url.read(url)
-    printed = script(role, to or f"dptext_{role}", postgres_url.database(conninfo), schema)
+    conninfo, schema = split_url(url)
+    printed = grants_script(role, to or f"dptext_{role}", database(conninfo), schema)
     tell({"grants": printed}, printed, as_json=as_json)
 
 
@@ -135,12 +135,12 @@ def freeze(
     from contextlib import suppress
 
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.head_files import FrozenError, remember
+    from dptext_etl.ledger.anchor_files import FrozenError, store
 
     with Ledger.open(ledger, id_key, create=False) as book:
         book.freeze(dataset, reason, in_use=in_use or (), groups=group or (), alone=alone)
         with suppress(FrozenError):  # it froze because a head is missing: the stored one stays
-            remember(book, Scope(dataset, "all"))
+            store(book, Scope(dataset, "all"))
         frozen = book.frozen()
     tell({"frozen": frozen}, f"frozen: {', '.join(frozen)}", as_json=as_json)
 
@@ -170,13 +170,13 @@ def thaw(
     """
     from dptext_etl.cli.render.amounts import each as plain
     from dptext_etl.ledger import Ledger, Scope
-    from dptext_etl.ledger.head_files import remember
+    from dptext_etl.ledger.anchor_files import store
 
     amounts = dict(loss(text) for text in lost or ())
     with Ledger.open(ledger, id_key, create=False) as book:
         before = book.frozen()
         caps = plain(book.thaw(dataset, amounts))
-        remember(book, Scope(dataset, "all"))
+        store(book, Scope(dataset, "all"))
         thawed = sorted({*before} - {*book.frozen()})
     tell(
         {"caps": caps, "thawed": thawed},

@@ -30,7 +30,7 @@ from dptext_etl.engines.spark.worker_policy import Location, ship
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.families.aggregate import Partial, added
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.ledger.retrying import patient
+from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.policy import Policy
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.place import Place
@@ -165,13 +165,13 @@ def _work(config: SumConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[dict
             if phase is None:
                 config.markers.require()
                 shelves = [held.enter_context(place.opened()) for place in (config.staging, config.memory)]
-                book = patient(partial(_book, config, *shelves), lambda: config.markers.stopped)
+                book = wait_for_ledger(partial(_book, config, *shelves), lambda: config.markers.stopped)
                 held.callback(book.ledger.close)
                 phase = _PHASES[config.phase](book, config.digest)
             if config.markers.stopped:
                 return
             frame = marked.select(config.names)
-            patient(partial(phase.take, frame, number), lambda: config.markers.stopped)
+            wait_for_ledger(partial(phase.take, frame, number), lambda: config.markers.stopped)
             config.markers.done(number, frame.height)
         if phase is not None:
             yield phase.done()

@@ -28,7 +28,7 @@ from dptext_etl.engines.spark.task_messages import Markers, markers_of
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers
 from dptext_etl.errors import DPTextError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.ledger.retrying import patient
+from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import take_in
 from dptext_etl.runner.checkpoint import Checkpoint
@@ -150,13 +150,13 @@ def _work(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Don
             if shards is None:
                 config.markers.require()
                 shelves = [held.enter_context(place.opened()) for place in (config.staging, config.memory)]
-                shards = patient(partial(_shards, config, *shelves), lambda: config.markers.stopped)
+                shards = wait_for_ledger(partial(_shards, config, *shelves), lambda: config.markers.stopped)
                 held.callback(shards.ledger.close)
             if config.markers.stopped:
                 return
             phase: Phase = "reserve" if config.phase == "reserve" else "release"
             call = partial(Done.of, shards, planted, number, phase)
-            done = patient(call, lambda: config.markers.stopped)
+            done = wait_for_ledger(call, lambda: config.markers.stopped)
             config.markers.done(number, done.rows)
             yield done
 
@@ -168,11 +168,11 @@ def _look(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[For
         for number, planted in pieces(batches, config.names, config.most, config.step):
             if outlook is None:
                 config.markers.require()
-                outlook = patient(partial(_outlook, config, held), lambda: config.markers.stopped)
+                outlook = wait_for_ledger(partial(_outlook, config, held), lambda: config.markers.stopped)
             if config.markers.stopped:
                 return
             own = planted.filter(~pl.col(CANARY)).drop(CANARY)
-            patient(partial(outlook.add, own), lambda: config.markers.stopped)
+            wait_for_ledger(partial(outlook.add, own), lambda: config.markers.stopped)
             config.markers.done(number, planted.height)
         if outlook is not None:
             yield outlook.found()

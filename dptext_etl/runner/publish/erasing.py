@@ -21,7 +21,7 @@ from dptext_etl.checks.sink import MANIFEST
 from dptext_etl.errors import InputError, PolicyError, bare
 from dptext_etl.id_forms import normalized
 from dptext_etl.ledger import Ledger
-from dptext_etl.ledger.storage.store import there_is
+from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish import forgetting
@@ -168,7 +168,7 @@ def _known(policies: list[tuple[Path, Policy]], subjects: list[str], records: li
     """Return all published tables with the people that their datasets know, and refuse people that none knows."""
     tables, seen_subjects, seen_records = [], np.zeros(len(subjects), bool), np.zeros(len(records), bool)
     for file, policy in policies:
-        if not there_is(policy.ledger.url):  # it never ran
+        if not ledger_exists(policy.ledger.url):  # it never ran
             continue
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
             named = normalized(pa.array(subjects, pa.large_string()), policy.normalize)

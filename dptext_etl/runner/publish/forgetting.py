@@ -129,7 +129,7 @@ def forget(
             remember(ledger, layout.memory.shelf(), policy)
             checkpoint("forgotten")
             gone = partial(_gone, ledger, policy.dataset)
-            rows = identified(before) or any(ledger.holds_forgotten(ref) for ref in refs)
+            rows = identified(before) or any(ledger.count_forgotten(ref) for ref in refs)
             holds = rows and policy.synthetic is None
             now, lists = before, set[str]()
             if holds:

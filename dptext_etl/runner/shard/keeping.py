@@ -113,7 +113,7 @@ def set_published_aside(
 
 def _positions(ledger: Ledger, ref: ReleaseRef, ids: pa.Array) -> npt.NDArray[np.uint32]:
     lookup = ledger.lookup(ref)
-    return lookup.digests(lookup.places(lookup.keyed(ids)))[2].astype(np.uint32)
+    return lookup.digests(lookup.places(lookup.hashed(ids)))[2].astype(np.uint32)
 
 
 def _released_as(column: ColumnPolicy) -> str:

@@ -21,7 +21,7 @@ def before(columns: Sequence[Column], ledger: Ledger, charged: Charged, canary: 
         mechanism, chain = column.policy.mechanism, column.policy.chain
         if not mechanism.reproducible and not ledger.committed(column.ref, charged.ids, canary=canary).mask.all():
             mechanism.probe()
-        if chain is not None and not ledger.posted(column.ref, chain, charged.ids, canary=canary).mask.all():
+        if chain is not None and not ledger.postprocessed(column.ref, chain, charged.ids, canary=canary).mask.all():
             for step in column.policy.postprocess:
                 step.probe()
 

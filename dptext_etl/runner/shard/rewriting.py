@@ -21,8 +21,7 @@ from dptext_etl import _kernel, column
 from dptext_etl.errors import DPTextError, LedgerError, seam
 from dptext_etl.files import sha256
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import CommitOutcome
-from dptext_etl.ledger.terms import Posted
+from dptext_etl.ledger import CommitOutcome, Postprocessed
 from dptext_etl.policy import Policy
 from dptext_etl.runner import durable
 from dptext_etl.runner.claims import said_of
@@ -63,18 +62,18 @@ def rewritten(shards: Shards, reserved: Reserved, staged: StagedShard, index: in
     raise LedgerError(f"{diverged} released texts, rewritten again, became others than were recorded", _OTHER)
 
 
-def _posted(shards: Shards, reserved: Reserved) -> dict[str, Posted]:
+def _posted(shards: Shards, reserved: Reserved) -> dict[str, Postprocessed]:
     """Look up what is recorded of the rows, by text column."""
     ids, canary = reserved.charged.ids, reserved.canary
     return {
-        item.name: shards.ledger.posted(item.ref, item.policy.chain, ids, canary=canary)
+        item.name: shards.ledger.postprocessed(item.ref, item.policy.chain, ids, canary=canary)
         for item in shards.columns
         if item.policy.chain is not None
     }
 
 
 def _served(
-    shards: Shards, staged: StagedShard, chains: Mapping[str, str], posted: Mapping[str, Posted]
+    shards: Shards, staged: StagedShard, chains: Mapping[str, str], posted: Mapping[str, Postprocessed]
 ) -> StagedShard | None:
     """Return a shard whose results are staged, whole and those that are recorded; None if they must be made."""
     staging = shards.staging
@@ -102,7 +101,7 @@ def _made(  # noqa: PLR0917
     staged: StagedShard,
     index: int,
     chains: Mapping[str, str],
-    posted: Mapping[str, Posted],
+    posted: Mapping[str, Postprocessed],
 ) -> StagedShard:
     """Rewrite what is not kept, and stage the results."""
     frame, ids = shards.staging.read(staged), reserved.charged.ids
@@ -120,7 +119,7 @@ def _made(  # noqa: PLR0917
 
 
 def _column(  # noqa: PLR0917
-    shards: Shards, item: Column, frame: pl.DataFrame, ids: pa.Array, index: int, posted: Posted
+    shards: Shards, item: Column, frame: pl.DataFrame, ids: pa.Array, index: int, posted: Postprocessed
 ) -> tuple[pl.Series, int]:
     """Return the results of a column, those that are recorded from what is kept, and how many texts failed."""
     rows = _kept(shards.staging, index, shards.policy.id, item.name, ids, posted)
@@ -139,7 +138,7 @@ def _column(  # noqa: PLR0917
 
 
 def _kept(  # noqa: PLR0917
-    staging: Staging, index: int, id_column: str, name: str, ids: pa.Array, posted: Posted
+    staging: Staging, index: int, id_column: str, name: str, ids: pa.Array, posted: Postprocessed
 ) -> pl.DataFrame:
     """Find the bytes of recorded results in what was set aside: columns `row` and `text`."""
     wanted = pl.DataFrame({"id": ids, "row": np.arange(len(ids)), "digest": _binary(posted.digests)})
@@ -200,7 +199,7 @@ def _record(shards: Shards, reserved: Reserved, staged: StagedShard) -> int:
     return diverged
 
 
-def _differ(texts: pl.Series, posted: Posted) -> np.ndarray:
+def _differ(texts: pl.Series, posted: Postprocessed) -> np.ndarray:
     """Return which texts are others than are recorded of their rows, shape (rows,)."""
     digests = pa.array(_kernel.digests(texts.to_arrow()))
     differs = pc.fill_null(pc.not_equal(digests, posted.digests), fill_value=False)

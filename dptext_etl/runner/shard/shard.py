@@ -26,8 +26,8 @@ from dptext_etl.column import output_digests, require_charged_draws, step_costs
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, Ready, ReserveResult, Scope, ToCommit
-from dptext_etl.ledger.terms import LEFT_OUT
+from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, PreparedBatch, PreparedCommit, ReserveResult, Scope
+from dptext_etl.ledger.types import LEFT_OUT
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
@@ -140,7 +140,7 @@ class Shards:
             ready = make(self.policy.unit, *batch, canary=canary, sealed=self.turns.side_by_side, own=own)
         return self.turns.take("reserve", index, lambda: self._reserved(planted, charged, ready, job or self.job))
 
-    def _reserved(self, planted: pl.DataFrame, charged: Charged, ready: Ready, job: str) -> Reserved:
+    def _reserved(self, planted: pl.DataFrame, charged: Charged, ready: PreparedBatch, job: str) -> Reserved:
         with self.profile.stage("reserve"):
             canary = ready.batch.canary
             self._probe_before(charged, canary)
@@ -240,7 +240,7 @@ class Shards:
         return staged
 
     def _first(
-        self, reserved: Reserved, index: int, inputs: str, staged: StagedShard, ready: list[ToCommit]
+        self, reserved: Reserved, index: int, inputs: str, staged: StagedShard, ready: list[PreparedCommit]
     ) -> StagedShard:
         """Commit what was computed, or take up what another attempt committed first."""
         diverged = self._commit(reserved, ready)
@@ -286,11 +286,11 @@ class Shards:
         committed = self.ledger.committed(ref, reserved.charged.ids, canary=reserved.canary)
         return not pc.any(pc.not_equal(result.digests, committed.digests)).as_py()
 
-    def _ready(self, reserved: Reserved, index: int, results: list[_Result]) -> list[ToCommit]:
+    def _ready(self, reserved: Reserved, index: int, results: list[_Result]) -> list[PreparedCommit]:
         """Have the ledger compare results as soon as they are there, while they are staged."""
         return self.turns.take(None, index, lambda: self._examined(reserved, results))
 
-    def _examined(self, reserved: Reserved, results: list[_Result]) -> list[ToCommit]:
+    def _examined(self, reserved: Reserved, results: list[_Result]) -> list[PreparedCommit]:
         ids, canary = reserved.charged.ids, reserved.canary
         for column, charged, result in zip(self.columns, reserved.charged.charges, results, strict=True):
             require_charged_draws(column.policy, charged.n_worst, result.draws)
@@ -308,7 +308,7 @@ class Shards:
                 for charged, result in zip(reserved.charged.charges, results, strict=True)
             ]
 
-    def _commit(self, reserved: Reserved, ready: list[ToCommit]) -> str | None:
+    def _commit(self, reserved: Reserved, ready: list[PreparedCommit]) -> str | None:
         """Commit all columns of a shard, or say how many rows of one differ from what was committed before."""
         with self.profile.stage("commit"):
             self.profile.count("commit", rows=reserved.frame.height)
