@@ -65,7 +65,6 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
 
 
 def _told(policy: PolicyLike, ids: str | None) -> tuple[Sequence[ColumnPolicy], str]:
-    """Return the policies of the text columns, and the id column."""
     if not isinstance(policy, ColumnPolicy):
         whole = resolve(policy)
         return whole.column_policies(), whole.id if ids is None else ids
@@ -77,7 +76,6 @@ def _told(policy: PolicyLike, ids: str | None) -> tuple[Sequence[ColumnPolicy], 
 
 
 def _arrow(table: pa.Table, columns: Sequence[ColumnPolicy], ids: str) -> pa.Table:
-    """Release columns of an Arrow table; each keeps its type and its chunks."""
     _require_columns(table.column_names, columns, ids)
     records = table.column(ids).combine_chunks()
     for item in columns:
@@ -111,14 +109,12 @@ def _require_columns(names: Sequence[Any], columns: Sequence[ColumnPolicy], ids:
 
 
 def _is_pandas(table: object) -> bool:
-    """Say whether this is a data frame of pandas, or of a library that derives from it."""
     return any(
         base.__module__.partition(".")[0] == "pandas" and base.__name__ == "DataFrame" for base in type(table).__mro__
     )
 
 
 def _pandas(frame: Any, columns: Sequence[ColumnPolicy], ids: str) -> Any:
-    """Release columns of a frame of pandas; its index stays, and so do the types of its columns."""
     _require_columns(frame.columns, columns, ids)
     records, made = _of_series(frame[ids]), {}
     for item in columns:
@@ -144,6 +140,5 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _relation(relation: Any, released: pa.Table) -> Any:  # noqa: ARG001  (DuckDB finds the table by its name)
-    """Return a relation of the same connection over released rows."""
     with seam("handing the released rows to DuckDB", InputError, "is python_enable_replacements switched on?"):
         return relation.query("dptext_raw", "SELECT * FROM released").set_alias("released")

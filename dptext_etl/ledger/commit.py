@@ -267,7 +267,7 @@ def abort(db: Database, job: str, reason: str | None) -> int:
 
 def _batches(db: Database, job: str) -> list[Reserved]:
     rows = db.store.rows("select seq, release, nonce, attached, state from batch where job=? order by seq", (job,))
-    return [Reserved(*row[:4], np.frombuffer(row[4], np.uint8)) for row in rows]
+    return [Reserved(row[0], row[1], row[2], row[3], np.frombuffer(row[4], np.uint8)) for row in rows]
 
 
 def _end(db: Database, job: str, batch: Reserved, kind: Event, reason: str | None) -> int:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from dptext_etl import extras
-from dptext_etl.accounting import Draws, joint, least
+from dptext_etl.accounting import PureDraws, joint, least, range_bounded, spend
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import spends
 from dptext_etl.guarantee import ADDITIVE, MICRO, Micro, Spend
+from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.balances import Forecast, is_infinite
 from dptext_etl.runner.claims import guarantee_of, with_gate
@@ -52,16 +53,22 @@ def _largest(forecast: Forecast, column: ColumnPolicy, at: int, gate: int) -> Sp
     return Spend(guarantee_of(column.mechanism, gate).guarantee_class, **totals)
 
 
-def _draws(forecast: Forecast, columns: list[ColumnPolicy]) -> list[Draws] | None:
+def _draws(forecast: Forecast, columns: list[ColumnPolicy]) -> list[PureDraws] | None:
     """Return the most draws of any unit in each column, or None if a column holds anything but range-bounded draws."""
-    found = []
+    found: list[PureDraws] = []
     for at, column in enumerate(columns):
-        most = forecast.largest_total(forecast.charged(at).astype(np.int64))
-        draws = column.mechanism.draws(most)
+        draws = composable(column.mechanism, forecast.largest_total(forecast.charged(at).astype(np.int64)))
         if draws is None:
             return None
-        found.append(draws)
+        found += draws
     return found
+
+
+def composable(mechanism: Mechanism, positions: int) -> list[PureDraws] | None:
+    """Return the draws of a record if privacy losses compose them; None also where `spend` is not that of the event."""
+    event = mechanism.event(positions)
+    charged = mechanism.spend(positions) == spend(mechanism.guarantee, event, positions)
+    return range_bounded(event) if charged else None
 
 
 def _finite(amount: int) -> Micro:

@@ -23,7 +23,7 @@ from dptext_etl.runner.balances import is_infinite
 from dptext_etl.runner.claims import claims
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.outlook import Outlook, ledger_of, look
-from dptext_etl.runner.person import DELTA, INSTALL, installed, least_epsilon
+from dptext_etl.runner.person import DELTA, INSTALL, composable, installed, least_epsilon
 from dptext_etl.runner.preflight import (
     columns_of,
     left_out,
@@ -35,7 +35,7 @@ from dptext_etl.runner.preflight import (
 )
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import Attempt, refuse_too_few
-from dptext_etl.runner.shard.planting import canary_sets, plan_canaries
+from dptext_etl.runner.shard.canaries import canary_sets, plan_canaries
 from dptext_etl.runner.source.arranging import forms_of
 from dptext_etl.runner.source.examined import Examined, examine, present
 from dptext_etl.runner.source.roles import Table, open_table
@@ -319,7 +319,7 @@ def _notes(policy: Policy, held: int) -> list[str]:
     notes = []
     if held:
         notes.append(f"the release holds {held} of these records already: the same texts again cost nothing")
-    if not installed() and all(item.mechanism.draws(1) is not None for item in policy.column_policies()):
+    if not installed() and all(composable(item.mechanism, 1) is not None for item in policy.column_policies()):
         notes.append(INSTALL)
     if policy.cap is None:
         notes.append("the policy sets no cap: what a unit can lose over several releases is not bounded")

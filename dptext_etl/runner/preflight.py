@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from dptext_etl import files
 from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import InputError
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope
@@ -21,15 +22,14 @@ from dptext_etl.ledger.storage.store import require_writable
 from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import ColumnPolicy, Policy
-from dptext_etl.runner import durable
 from dptext_etl.runner.claims import register
 from dptext_etl.runner.outlook import Foreseen, Outlook, ledger_of, look
 from dptext_etl.runner.progress import Meter
-from dptext_etl.runner.publish.minimum_rows import require_enough
-from dptext_etl.runner.publish.showing import require_sink
+from dptext_etl.runner.publish.publication import require_enough
+from dptext_etl.runner.publish.versions import require_sink
 from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt, refuse_over_cap, refuse_too_few
 from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.keeping import require_bytes
+from dptext_etl.runner.shard.replay import require_earlier_texts
 from dptext_etl.runner.source.arranging import forms_of
 from dptext_etl.runner.source.examined import Examined
 
@@ -44,8 +44,8 @@ Keep = Callable[[list[Column], Ledger], object]
 def require_places(attempt: Attempt) -> None:
     """Refuse places that cannot be written to. Nothing is made."""
     layout = attempt.layout
-    if not layout.inside.remote:
-        durable.require_own(layout.inside.folder)
+    if not layout.staging.remote:
+        files.require_own(layout.staging.folder)
     require_sink(layout, making=False)
     require_writable(attempt.policy.ledger.url)
 
@@ -109,7 +109,7 @@ def refuse(  # noqa: PLR0917
     policy, layout = attempt.policy, attempt.layout
     refuse_changed(policy, found.changed + stale, found.unkept)
     if found.changed and policy.on_changed == "keep":
-        require_bytes(layout, policy)
+        require_earlier_texts(layout, policy)
     if attempt.refusing:
         refuse_over_cap(found.over_cap)
     for item in columns:
@@ -171,16 +171,16 @@ def refuse_changed(policy: Policy, changed: int, unkept: int) -> None:
 def require_space(attempt: Attempt, cells: int, words: int) -> None:
     """Refuse a run that writes more than there is room for; what it writes at least follows from counts and draws."""
     least, layout = cells * ROW_BYTES + words * DRAW_BYTES, attempt.layout
-    if layout.inside.remote:
+    if layout.staging.remote:
         return
     place = next(
-        path for path in (layout.inside.folder.absolute(), *layout.inside.folder.absolute().parents) if path.exists()
+        path for path in (layout.staging.folder.absolute(), *layout.staging.folder.absolute().parents) if path.exists()
     )
     if shutil.disk_usage(place).free < least:
-        msg = f"the run writes {least / 2**20:.1f} MiB at least, and there is less room in {layout.inside.where}"
+        msg = f"the run writes {least / 2**20:.1f} MiB at least, and there is less room in {layout.staging.url}"
         raise InputError(msg, "make room, or name another place as staging; nothing was charged")
 
 
 def require_idle(attempt: Attempt) -> None:
     """Refuse where another run of this release is under way; nothing is made or held."""
-    attempt.layout.shelf.require_idle(UNDER_WAY)
+    attempt.layout.staging.require_unlocked(UNDER_WAY)

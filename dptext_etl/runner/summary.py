@@ -136,14 +136,14 @@ def summarise(
         published=published.path,
         published_rows=published.rows,
         manifest=published.manifest,
-        staging=staged.layout.inside.where,
+        staging=staged.layout.staging.url,
         notes=[*_notes(staged, published), *filter(None, [given_back(spend)])],
         profile=staged.profile.as_list(),
     )
 
 
 def _notes(staged: StagedRun, published: Published) -> list[str]:
-    rows, notes, folder = staged.rows, [published.note], staged.layout.inside.where
+    rows, notes, folder = staged.rows, [published.note], staged.layout.staging.url
     if rows["quarantined"]:
         notes.append(
             f"{rows['quarantined']} records over the cap were left out; their ids are listed in {folder} alone"

@@ -131,12 +131,12 @@ def _cheapest(rows: int, delta: float, per_person: int, epsilon: float) -> tuple
 
     The local guarantee holds, too: a draw of `epsilon` itself is charged no more.
     """
-    told = Unlinked(rows=rows, delta=delta, per_subject=per_person)
+    unlinked = Unlinked(rows=rows, delta=delta, per_subject=per_person)
 
     def charge(draw: float) -> tuple[float, Fraction, Fraction] | None:
         law = Surrogate(epsilon=draw, corpus=CORPUS).law
-        central = told.epsilon(law)
-        return (draw, central, told.charged_delta(law)) if central <= exact(epsilon) else None
+        central = unlinked.epsilon(law)
+        return (draw, central, unlinked.charged_delta(law)) if central <= exact(epsilon) else None
 
     found, low, high = None, math.floor(epsilon / STEP), max(1, round(LARGEST_DRAW / STEP)) + 1
     while high - low > 1:

@@ -13,8 +13,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import own_ids
-from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.publish.reading import published_manifest
+from dptext_etl.runner.publish.manifest import Manifest, published_manifest
 from dptext_etl.runner.source.table import Files
 from dptext_etl.synthetic import no_rows
 from dptext_etl_eval.evidence import Evidence, Listener, evaluate
@@ -36,7 +35,9 @@ def columns_of(
     place = released or layout.sink
     refuse_published(out, place)
     subject = given.pop("subject", None) or (policy.subject if policy.unit == "subject" else None)
-    for column, beside in zip(policy.column_policies(), (item.intermediate for item in policy.columns), strict=True):
+    for column, intermediate in zip(
+        policy.column_policies(), (item.intermediate for item in policy.columns), strict=True
+    ):
         name = str(column.column)
         frame, cost = claimed(place, name, policy.storage_options)
         if policy.ids != "keep":
@@ -44,8 +45,8 @@ def columns_of(
         raw = Files.find(layout).scan()
         more = {**given, "subject": subject, "id": policy.id, "text": name}
         yield name, join(raw, frame, **more, mechanism=None if column.postprocess else column.mechanism), cost
-        if beside is not None:
-            yield beside, join(raw, frame, **more, released_text=beside, mechanism=column.mechanism), cost
+        if intermediate is not None:
+            yield intermediate, join(raw, frame, **more, released_text=intermediate, mechanism=column.mechanism), cost
 
 
 def evidence_of(
@@ -81,7 +82,7 @@ def evidence_of(
 def _with_own_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout) -> pl.LazyFrame:
     """Put the records' own ids, which staging holds, into a published table."""
     manifest = published_manifest(layout)
-    own = pl.concat(own_ids.of_parts(layout.shelf, (part.sha256 for part in manifest.parts)))
+    own = pl.concat(own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts)))
     return frame.collect().select(own.alias(policy.id), pl.exclude(policy.id)).lazy()
 
 
@@ -95,10 +96,10 @@ def claimed(place: str, column: str, options: dict[str, str] | None = None) -> t
     layout = Layout.of_sink(place, options or {})
     manifest = None if Path(place).is_file() else Manifest.read(layout)
     if manifest is None:
-        return table(place, layout.storage), {}
+        return table(place, layout.storage_options), {}
     if any("statistic" in item for item in manifest.columns):
         msg = "a synthetic table is published there, and no row of it belongs to a record"
         raise PolicyError(msg, "give its policy: `dptext evaluate POLICY`")
-    said = next((item for item in manifest.columns if item["name"] == column), {})
-    facts = {name.replace("_", " "): value for name, value in said.items() if name != "name"}
+    entry = next((item for item in manifest.columns if item["name"] == column), {})
+    facts = {name.replace("_", " "): value for name, value in entry.items() if name != "name"}
     return scan_published(place, options), facts

@@ -1,15 +1,18 @@
-"""Release one table in three forms at equal epsilon per person, and measure what each keeps, for `dptext demo`."""
+"""Prepare the folder of `dptext demo`, release one table in three forms, and measure what each form keeps."""
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dptext_etl.cli.demo import requests
-from dptext_etl.cli.demo.folder import DemoFolder
+from dptext_etl.errors import PolicyError, seam
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -17,18 +20,64 @@ if TYPE_CHECKING:
 
     from dptext_etl.corpora.corpus import Corpus
 
+_MARK = ".dptext-demo"
 FORMS = ("rows", "unlinked", "synthetic")
-DOMAINS = {
-    "hotels": ("hotels",),
-    "films": ("films", "cinema"),
-    "deliveries": ("deliveries", "online_shops"),
-    "health": ("doctor", "medicines", "side_effects"),
-    "food": ("restaurants",),
-    "phones": ("phones", "telephone"),
-    "money": ("cards", "payments", "transfers"),
-    "trains": ("transport",),
-}
-"""Topics of the requests, and the domains of `everyday-30k` that the corpus takes for each."""
+
+
+class DemoFolder:
+    """The folder of the demo and the paths of its files; the demo changes nothing outside it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.policy = path / "privacy.toml"
+        self.ledger = path / "ledger.db"
+        self.home = path / "dagster"  # the Dagster instance of the demo
+        self.faulty = path / "planted-bug" / "privacy.toml"  # the planted bug has a ledger and a sink of its own
+        self.forms = path / "three-forms"  # policies and tables of the three forms
+        self.corpus = self.forms / "corpus"
+
+    def prepare(self) -> None:
+        """Remove an earlier demo from this folder, and write the files of a new one."""
+        from dptext_etl import _kernel
+
+        mark = self.path / _MARK
+        if self.path.exists() and not mark.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise PolicyError(
+                f"{self.path} holds something that is not a demo", "name another folder: dptext demo FOLDER"
+            )
+        with seam(f"writing the demo into {self.path}", hint="name a folder that you can write to: dptext demo FOLDER"):
+            shutil.rmtree(self.path, ignore_errors=True)
+            self.faulty.parent.mkdir(parents=True)
+            mark.touch()
+            self.forms.mkdir()
+            requests.write(self.path / "raw")
+            _kernel.Secret().write(str(self.path / "noise.key"))
+            for form in FORMS:
+                shutil.copyfile(requests.DATA / f"{form}.toml", self.forms / f"{form}.toml")
+            policy = Template((requests.DATA / "words.toml").read_text("utf-8"))
+            self.policy.write_text(policy.substitute(dataset="demo-words", up=""), "utf-8")
+            self.faulty.write_text(policy.substitute(dataset="planted-bug", up="../"), "utf-8")
+
+    def requests(self) -> pl.DataFrame:
+        """Read the raw table of all requests, which the demo may do because they are public."""
+        import polars as pl
+
+        return pl.read_parquet(self.path / "raw" / "requests.parquet")
+
+    def published(self, form: str) -> pl.DataFrame:
+        """Read the table that was published in one of the three forms."""
+        from dptext_etl.runner import scan_published
+
+        return scan_published(str(self.forms / form)).collect()
+
+    def months(self) -> pl.DataFrame:
+        """Read the tables that were published word by word."""
+        import polars as pl
+
+        from dptext_etl.runner import scan_published
+
+        tables = [scan_published(str(self.path / "published" / month)).collect() for month in requests.MONTHS]
+        return pl.concat(tables)
 
 
 def release(place: DemoFolder) -> dict[str, Any]:
@@ -53,7 +102,7 @@ def _build_corpus(place: DemoFolder) -> dict[str, str]:
     from dptext_etl.corpora.cleaning import Source
     from dptext_etl.corpora.everyday import LICENCE, PROVENANCE, generate
 
-    topic_of = {domain: topic for topic, domains in DOMAINS.items() for domain in domains}
+    topic_of = {domain: topic for topic, domains in requests.PARTS["domains"].items() for domain in domains}
     topics = {made.text: topic_of[made.domain] for made in generate() if made.domain in topic_of}
     source = place.forms / "public-texts.parquet"
     pl.DataFrame({"text": list(topics)}).write_parquet(source)
@@ -115,10 +164,10 @@ def _figures(place: DemoFolder, topics: dict[str, str], policies: dict[str, Any]
 class _Comparison:
     """Macro-F1 of a classifier by nearest means of vectors, on further requests that are in no table."""
 
-    def __init__(self, corpus: Corpus, seen: set[str]) -> None:
-        found = {text: topic for topic, text in map(requests.labeled, requests.TEST_NUMBERS) if text not in seen}
+    def __init__(self, corpus: Corpus, training: set[str]) -> None:
+        tests = {text: topic for topic, text in map(requests.labeled, requests.TEST_NUMBERS) if text not in training}
         self._corpus = corpus
-        self.texts, self._topics = list(found), np.array(list(found.values()))
+        self.texts, self._topics = list(tests), np.array(list(tests.values()))
         self._vectors = self._units(self.texts)
 
     def of(self, texts: Sequence[str], topics: Sequence[str]) -> float:
@@ -134,7 +183,6 @@ class _Comparison:
         return self.of(table["request"].to_list(), table["topic"].to_list())
 
     def of_answers(self, answers: Sequence[str] | npt.NDArray[np.str_]) -> float:
-        """Return the F1 of answers, one per text."""
         given = np.array(answers)
         scores = []
         for topic in requests.TOPICS:

@@ -42,10 +42,10 @@ from dptext_etl.runner.outlook import Foreseen
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.shard.canaries import canary_sets
 from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.done import Done, Phase
-from dptext_etl.runner.shard.planting import canary_sets
 from dptext_etl.runner.shard.records import StagedShard
+from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import Table, wanted_columns
@@ -67,7 +67,7 @@ class SparkEngine(Engine["DataFrame"]):
     def open(self, policy: Policy, layout: Layout) -> Table[DataFrame]:
         """Check the columns of the frame, and that the executors can compute and can reach the ledger."""
         spark = self._frame.sparkSession
-        if layout.inside.remote and not layout.remote_sink:
+        if layout.staging.remote and not layout.remote_sink:
             msg = "staging is in an object store and the sink is not: executors may share nothing else with the driver"
             raise PolicyError(msg, 'write a sink of the same store: sink = "s3://…"; or a folder as staging')
         require_reach(spark, policy.ledger.url)
@@ -127,7 +127,7 @@ class SparkEngine(Engine["DataFrame"]):
         found = _records(work, "look", rows, meter, None)
         return Foreseen.together(Foreseen(**facts) for facts in found)
 
-    def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[Done]:
+    def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         """Let the executors take the shards through the phase."""
         return _compute(work, phase, meter, gpu_profile(self._frame.sparkSession, self._gpus))
 
@@ -137,17 +137,17 @@ class SparkEngine(Engine["DataFrame"]):
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
         """Let the executors write the parts."""
-        if writer.inside.remote:
+        if writer.staging.remote:
             write_to_store(self._frame.sparkSession, writer, shards, each)
         else:
             write(self._frame.sparkSession, writer, shards, each)
 
 
-def _compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) -> list[Done]:
+def _compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) -> list[ShardResult]:
     """Take all shards through a phase (see `Engine.compute`)."""
     found = _records(work, phase, work.source.rows, meter, None if phase == "reserve" else profile)
     remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
-    return [Done(**facts) for facts in found]
+    return [ShardResult(**facts) for facts in found]
 
 
 def _records(
@@ -158,7 +158,7 @@ def _records(
     shards = _shards(work)
     placed = planted(rows, work.plans, shards, work.attempt.policy)
     made = placed.mapInArrow(task(config), SCHEMA, **({} if profile is None else {"profile": profile}))
-    with watched(config.markers, meter.add), seam("computing on Spark", DPTextError, AGAIN):
+    with watched(config.messages, meter.add), seam("computing on Spark", DPTextError, AGAIN):
         found = [row[0] for row in made.collect()]
     return [read(record) for record in sorted(found, key=refused_first)]
 
@@ -179,7 +179,7 @@ def _task_config(work: Work[DataFrame], phase: Phase | Literal["look"]) -> TaskC
         names=wanted_columns(policy),
         refs=work.refs,
         job=attempt.job,
-        staging=attempt.layout.inside.absolute(),
+        staging=attempt.layout.staging.absolute(),
         memory=attempt.layout.memory.absolute(),
         step=shards,
         most=policy.shard_rows + planted_rows,

@@ -16,65 +16,44 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl import objects
 from dptext_etl.checks.sink import MANIFEST
 from dptext_etl.errors import InputError, PolicyError, bare
-from dptext_etl.id_forms import normalized
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.publish import forgetting
+from dptext_etl.runner.publish.forgetting import forget, forget_drafts, identified, listed, subject_ids
 from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.storage import Storage
 
 Outcome = Literal["removed", "withdrawn", "statistic stays", "not published", "not in it"]
 
 
 @dataclass(frozen=True)
-class Place:
-    """What happens to one published table.
-
-    Attributes:
-        policy: Path of the policy file.
-        dataset: Its dataset.
-        release: Its release.
-        partition: The partition, if the policy has partitions.
-        outcome: Rows are removed; an unlinked release is withdrawn as a whole; a synthetic table keeps its statistic;
-            the table is not published, so only staging changes; or it holds none of these people.
-        records: Published rows of these people; of a table without ids, their records in its release.
-        version: The version that readers see afterwards; None in a dry run.
-        deleted: Names of older versions whose files were deleted.
-        staged: Files in staging that were removed, or written without these people.
-    """
-
-    policy: str
-    dataset: str
-    release: str
-    partition: str | None
+class ErasedTable:
+    policy: str  # path of the policy file
+    dataset: str  # its dataset
+    release: str  # its release
+    partition: str | None  # the partition, if the policy has partitions
+    # rows are removed; an unlinked release is withdrawn as a whole; a synthetic table keeps its statistic; the table is
+    # not published, so only staging changes; or it holds none of these people
     outcome: Outcome
-    records: int
-    version: int | None = None
-    deleted: list[str] = field(default_factory=list)
-    staged: int = 0
+    records: int  # published rows of these people; of a table without ids, their records in its release
+    version: int | None = None  # the version that readers see afterwards; None in a dry run
+    deleted: list[str] = field(default_factory=list)  # names of older versions whose files were deleted
+    staged: int = 0  # files in staging that were removed, or written without these people
 
 
 @dataclass(frozen=True)
 class Erasure:
-    """The plan of an erasure, or its result.
+    """The plan of an erasure, or its result."""
 
-    Attributes:
-        dry_run: Whether nothing was changed.
-        people: Number of subjects and records that were named.
-        places: One entry per published table of the policies.
-        elsewhere: Publications that a ledger records under names that no policy here has: look for their files.
-        noted: Records that the ledgers newly note as forgotten.
-    """
-
-    dry_run: bool
-    people: int
-    places: list[Place]
+    dry_run: bool  # whether nothing was changed
+    people: int  # number of subjects and records that were named
+    places: list[ErasedTable]  # one entry per published table of the policies
+    # publications that a ledger records under names that no policy here has: look for their files
     elsewhere: list[dict[str, Any]]
-    noted: int = 0
+    noted: int = 0  # records that the ledgers newly note as forgotten
 
 
 class _Table(NamedTuple):
@@ -94,7 +73,7 @@ def erase(
     subjects: Sequence[str] = (),
     records: Sequence[str] = (),
     dry_run: bool = False,
-    progress: Callable[[Place], None] | None = None,
+    progress: Callable[[ErasedTable], None] | None = None,
 ) -> Erasure:
     """Take people out of every table that the policies at `where` publish.
 
@@ -113,35 +92,30 @@ def erase(
     if subjects and any(policy.unit == "record" for _, policy in policies):
         names = ", ".join(sorted(file.name for file, policy in policies if policy.unit == "record"))
         msg = f'{names}: unit is "record", so the ledger does not know whose records they are; nothing was changed'
-        raise PolicyError(
-            msg, "call `dptext forget POLICY --record ID` for these policies, and move them to another folder"
-        )
+        hint = "call `dptext forget POLICY --record ID` for these policies, and move them to another folder"
+        raise PolicyError(msg, hint)
     tables = _known(policies, list(subjects), list(records))
     _refuse_copies(tables)
-    places = [_look(table) for table in tables]
+    places = [_outcome(table) for table in tables]
     plan = Erasure(True, len({*subjects}) + len({*records}), places, _elsewhere(tables, policies))
     if dry_run:
         return plan
-    done, noted = [], 0
+    erased, noted = [], 0
     for table, place in zip(tables, places, strict=True):
-        done.append(place)
-        if table.subjects or table.records:
-            changed, more = _carry_out(table, place)
-            done[-1] = changed
-            noted += more
+        changed, more = _forget(table, place) if table.subjects or table.records else (place, 0)
+        erased.append(changed)
+        noted += more
         if progress is not None:
-            progress(done[-1])
-    return replace(plan, dry_run=False, places=done, noted=noted)
+            progress(changed)
+    return replace(plan, dry_run=False, places=erased, noted=noted)
 
 
-def _carry_out(table: _Table, place: Place) -> tuple[Place, int]:
-    """Forget the people in one table, and return what was done, and how many records the ledger newly notes."""
+def _forget(table: _Table, place: ErasedTable) -> tuple[ErasedTable, int]:
+    named: dict[str, Any] = {"partition": table.partition, "subjects": table.subjects, "records": table.records}
     if place.outcome == "not published":
-        noted, staged = forgetting.forget_drafts(
-            table.policy, partition=table.partition, subjects=table.subjects, records=table.records
-        )
+        noted, staged = forget_drafts(table.policy, **named)
         return replace(place, staged=staged), noted
-    found = forgetting.forget(table.policy, partition=table.partition, subjects=table.subjects, records=table.records)
+    found = forget(table.policy, **named)
     if place.outcome == "not in it" and found.removed:  # another table took their ids out of staging before
         place = replace(place, outcome="removed", records=found.removed)
     return replace(place, version=found.version, deleted=found.versions, staged=found.staged), found.noted
@@ -171,8 +145,7 @@ def _known(policies: list[tuple[Path, Policy]], subjects: list[str], records: li
         if not ledger_exists(policy.ledger.url):  # it never ran
             continue
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            named = normalized(pa.array(subjects, pa.large_string()), policy.normalize)
-            theirs = ledger.known_subjects(policy.dataset, named)
+            theirs = ledger.known_subjects(policy.dataset, subject_ids(policy, subjects))
             held = ledger.known_records(policy.dataset, pa.array(records, pa.large_string()))
         seen_subjects |= theirs
         seen_records |= held
@@ -204,7 +177,7 @@ def _partitions(policy: Policy) -> list[str | None]:
     head, _, tail = policy.sink.rstrip("/").partition(PARTITION)
     above, _, begins = head.rpartition("/")
     if is_remote(policy.sink):
-        names = objects.Objects(above, objects.resolved(policy.storage_options)).names("")
+        names = Storage.open(above, policy.storage_options).names()
         ends = rf"/{re.escape(MANIFEST)}"
     else:
         root = Path(above or ".")
@@ -214,8 +187,8 @@ def _partitions(policy: Policy) -> list[str | None]:
     pattern = re.compile(rf"{re.escape(begins)}(?P<name>[\w=+-][\w=+.-]*?){rest}{ends}", re.ASCII)
     found = {match["name"] for match in map(pattern.fullmatch, names) if match}
     if policy.staging is not None:
-        found |= {place.name for place in Layout.of(policy, "_").inside.above.above.below()}
-    return sorted(name for name in found if _manifest(policy, name) or Layout.of(policy, name).inside.folder.is_dir())
+        found |= {folder.name for folder in Layout.of(policy, "_").staging.parent.parent.subfolders()}
+    return sorted(name for name in found if _manifest(policy, name) or Layout.of(policy, name).staging.folder.is_dir())
 
 
 def _manifest(policy: Policy, partition: str | None) -> Manifest | None:
@@ -224,28 +197,27 @@ def _manifest(policy: Policy, partition: str | None) -> Manifest | None:
     return found if found and (found.dataset, found.release) == (policy.dataset, policy.release) else None
 
 
-def _look(table: _Table) -> Place:
-    """Say what happens to one table, and refuse records that its source still holds."""
+def _outcome(table: _Table) -> ErasedTable:
     policy = table.policy
     layout = Layout.of(policy, table.partition)
     manifest = _manifest(policy, table.partition)
     outcome: Outcome = "not in it"
     count = 0
     if table.subjects or table.records:
-        named = normalized(pa.array(table.subjects, pa.large_string()), policy.normalize)
+        named = subject_ids(policy, table.subjects)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            found = forgetting.listed(policy, layout, manifest, ledger, named, table.records, missing=False)
+            found = listed(policy, layout, manifest, ledger, named, table.records, missing=False)
             ids = pa.array(sorted(found.records), pa.large_string())
             held = ledger.publications_of(policy.dataset, ids, named)
         found.require_gone_from_source()
         if manifest is None:
             outcome = "not published"
-        elif not forgetting.identified(manifest):
+        elif not identified(manifest):
             count = max((entry["records"] for entry in held if entry["release"] == policy.release), default=0)
             outcome = ("statistic stays" if policy.synthetic is not None else "withdrawn") if count else outcome
         elif found.published:
             outcome, count = "removed", len(found.published)
-    return Place(str(table.file), policy.dataset, policy.release, table.partition, outcome, count)
+    return ErasedTable(str(table.file), policy.dataset, policy.release, table.partition, outcome, count)
 
 
 def _elsewhere(tables: list[_Table], policies: list[tuple[Path, Policy]]) -> list[dict[str, Any]]:
@@ -254,7 +226,7 @@ def _elsewhere(tables: list[_Table], policies: list[tuple[Path, Policy]]) -> lis
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for table in tables:
         policy = table.policy
-        named = normalized(pa.array(table.subjects, pa.large_string()), policy.normalize)
+        named = subject_ids(policy, table.subjects)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
             ids = pa.array(table.records, pa.large_string())
             for entry in ledger.publications_of(policy.dataset, ids, named):

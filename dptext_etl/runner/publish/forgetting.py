@@ -7,7 +7,8 @@ the texts were released. Copies of readers cannot be reached.
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -25,53 +26,34 @@ from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish import own_ids, versions
-from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.manifest import Manifest, published_manifest, require_whole, scan
 from dptext_etl.runner.publish.own_ids import Hidden
 from dptext_etl.runner.publish.parts import Writer
-from dptext_etl.runner.publish.publication import name_of
-from dptext_etl.runner.publish.reading import published_manifest, require_whole, scan
-from dptext_etl.runner.publish.showing import alone_at, show
+from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.arranging import in_pinned_order
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
-from dptext_etl.runner.staging_files import Shelf
+from dptext_etl.storage import Storage
 
 _WHOM = 'name them: subjects, records, or missing=True ("--missing": all that the source no longer holds)'
 
 
 @dataclass(frozen=True)
 class Forgotten:
-    """The result for a published table.
+    """The result for a published table."""
 
-    Attributes:
-        version: The version that readers see now.
-        removed: Number of published rows that were removed.
-        rows: Number of rows that stay published.
-        versions: Folders of older versions that were deleted.
-        staged: Number of files in staging that were removed, or written without these people.
-        noted: Number of records that the ledger did not know as forgotten before.
-        withdrawn: Whether the table was an unlinked release, which holds no ids: all of it is gone.
-        stays: Whether the table is a synthetic one: its statistic was charged, and stays as it is.
-    """
-
-    version: int
-    removed: int
-    rows: int
-    versions: list[str]
-    staged: int
-    noted: int
-    withdrawn: bool = False
-    stays: bool = False
+    version: int  # the version that readers see now
+    removed: int  # number of published rows that were removed
+    rows: int  # number of rows that stay published
+    versions: list[str]  # folders of older versions that were deleted
+    staged: int  # number of files in staging that were removed, or written without these people
+    noted: int  # number of records that the ledger did not know as forgotten before
+    withdrawn: bool = False  # whether the table was an unlinked release, which holds no ids: all of it is gone
+    stays: bool = False  # whether the table is a synthetic one: its statistic was charged, and stays as it is
 
 
 class Listed(NamedTuple):
-    """Canonical ids of records to forget.
-
-    Attributes:
-        records: All of them.
-        published: Those that the published table shows.
-        in_source: Those that the source still holds.
-    """
+    """Canonical ids of records to forget, those of them that are published, and those that the source still holds."""
 
     records: frozenset[str]
     published: frozenset[str]
@@ -80,9 +62,8 @@ class Listed(NamedTuple):
     def require_gone_from_source(self) -> None:
         """Refuse records that the next run would publish again."""
         if self.in_source:
-            msg = (
-                f"the source still holds {len(self.in_source)} of these records: the next run would publish them again"
-            )
+            count = len(self.in_source)
+            msg = f"the source still holds {count} of these records: the next run would publish them again"
             raise InputError(msg, "take them out of the source first")
 
 
@@ -114,33 +95,27 @@ def forget(
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
-    staging = Staging(layout.shelf)
-    staging.prepare()
-    with staging.shelf.alone("of this release is under way"), alone_at(layout) as hold:
+    storage = layout.staging
+    with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
         before = published_manifest(layout)
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
-            require_same_ledger(ledger, layout, policy)
-            refs = _refs(ledger, policy, before)
-            hidden = Hidden.of(policy)
-            named = normalized(pa.array(subjects, pa.large_string()), policy.normalize)
-            found = listed(policy, layout, before, ledger, named, records, missing=missing)
-            found.require_gone_from_source()
-            new = ledger.forget(policy.dataset, pa.array(sorted(found.records), pa.large_string()), named)
-            remember(ledger, layout.memory.shelf(), policy)
-            checkpoint("forgotten")
-            gone = partial(_gone, ledger, policy.dataset)
-            rows = identified(before) or any(ledger.count_forgotten(ref) for ref in refs)
-            holds = rows and policy.synthetic is None
-            now, lists = before, set[str]()
-            if holds:
-                now, lists = _without(gone, layout, before, staging, ledger, refs, checkpoint, hold, hidden)
-            remember(ledger, layout.memory.shelf(), policy)
-            checkpoint("shown")
-            older = versions.unlisted(layout, now)
-            versions.delete(layout, older)
-            own_ids.keep_only(staging.shelf, (part.sha256 for part in now.parts), lists)
-            left_out.carry(staging.shelf, before.digest, now.digest)
-            staged = _all_unstaged(layout, policy, gone)
+        refs = _refs(ledger, policy, before)
+        ids = subject_ids(policy, subjects)
+        found = listed(policy, layout, before, ledger, ids, records, missing=missing)
+        found.require_gone_from_source()
+        new = ledger.forget(policy.dataset, pa.array(sorted(found.records), pa.large_string()), ids)
+        remember(ledger, layout.memory, policy)
+        checkpoint("forgotten")
+        gone = partial(_gone, ledger, policy.dataset)
+        now, lists = before, set[str]()
+        if policy.synthetic is None and (identified(before) or any(ledger.count_forgotten(ref) for ref in refs)):
+            now, lists = _publish_without(gone, layout, policy, before, ledger, refs, checkpoint, renew_lock)
+        remember(ledger, layout.memory, policy)
+        checkpoint("shown")
+        older = versions.unlisted(layout, now)
+        versions.delete(layout, older)
+        own_ids.keep_only(storage, (part.sha256 for part in now.parts), lists)
+        left_out.carry(storage, before.digest, now.digest)
+        staged = _take_out_of_staging(layout, policy, gone)
     withdrawn = not identified(before) and before.rows > now.rows
     stays = policy.synthetic is not None
     return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
@@ -148,28 +123,36 @@ def forget(
 
 @bare
 def forget_drafts(
-    policy: PolicyLike, *, partition: str | None, subjects: Sequence[str], records: Sequence[str]
+    policy: Policy, *, partition: str | None, subjects: Sequence[str], records: Sequence[str]
 ) -> tuple[int, int]:
     """Take people out of the staging of a table that was never published.
 
     Returns:
         The number of records that the ledger newly notes as forgotten, and that of changed or removed files.
     """
-    policy = resolve(policy)
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=False)
-    staging = Staging(layout.shelf)
-    staging.prepare()  # a release that did not run yet has none
+    with _opened(layout, policy) as ledger:
+        ids = subject_ids(policy, subjects)
+        new = ledger.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), ids)
+        remember(ledger, layout.memory, policy)
+        return new, _take_out_of_staging(layout, policy, partial(_gone, ledger, policy.dataset))
+
+
+@contextmanager
+def _opened(layout: Layout, policy: Policy) -> Iterator[Ledger]:
+    """Lock the staging folder, which a release that did not run yet lacks, and open the ledger."""
+    layout.staging.prepare()
     with (
-        staging.shelf.alone("of this release is under way"),
+        layout.staging.lock("of this release is under way"),
         Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger,
     ):
         require_same_ledger(ledger, layout, policy)
-        named = normalized(pa.array(subjects, pa.large_string()), policy.normalize)
-        new = ledger.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), named)
-        remember(ledger, layout.memory.shelf(), policy)
-        staged = _all_unstaged(layout, policy, partial(_gone, ledger, policy.dataset))
-    return new, staged
+        yield ledger
+
+
+def subject_ids(policy: Policy, subjects: Sequence[str]) -> pa.Array:
+    return normalized(pa.array(subjects, pa.large_string()), policy.normalize)
 
 
 def _gone(ledger: Ledger, dataset: str, ids: pl.Series) -> pl.Series:
@@ -179,10 +162,9 @@ def _gone(ledger: Ledger, dataset: str, ids: pl.Series) -> pl.Series:
     return pl.Series(gone, dtype=pl.Boolean)
 
 
-def _all_unstaged(layout: Layout, policy: Policy, gone: Gone) -> int:
-    """Take the records out of the staging of all releases and partitions, and return the number of changed files."""
-    places = layout.inside.above.above.below()
-    return sum(_unstaged(place.shelf(), policy, gone) + own_ids.blank(place.shelf(), gone) for place in places)
+def _take_out_of_staging(layout: Layout, policy: Policy, gone: Gone) -> int:
+    folders = layout.staging.parent.parent.subfolders()
+    return sum(_take_out(folder, policy, gone) + own_ids.blank(folder, gone) for folder in folders)
 
 
 def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
@@ -222,7 +204,7 @@ def listed(  # noqa: PLR0917
         raise LedgerError(msg, "name the policy that published it, or run this one first")
     published = set[str]()
     if manifest is not None and manifest.ids != "keep":
-        parts = own_ids.of_parts(layout.shelf, (part.sha256 for part in manifest.parts))
+        parts = own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
         published.update(*(ids.drop_nulls() for ids in parts))
     elif manifest is not None and manifest.id is not None:
         published.update(_ids(scan(layout, manifest), manifest.id).to_pylist())
@@ -245,7 +227,6 @@ def identified(manifest: Manifest) -> bool:
 
 
 def _source(policy: Policy, layout: Layout) -> set[str] | None:
-    """Return the canonical ids of the source; None if it has no files any more."""
     if not is_remote(layout.source) and not glob.glob(layout.source, recursive=True):  # noqa: PTH207  (as `Files`)
         return None
     scanned = Files.find(layout).scan((policy.id,))
@@ -257,16 +238,15 @@ def _ids(frame: pl.LazyFrame, column: str) -> pa.Array:
         return canonical_ids(frame.select(column).collect(engine="streaming")[column].to_arrow())
 
 
-def _without(  # noqa: PLR0917
+def _publish_without(  # noqa: PLR0917
     gone: Gone,
     layout: Layout,
+    policy: Policy,
     before: Manifest,
-    staging: Staging,
     ledger: Ledger,
     refs: list[ReleaseRef],
     checkpoint: Checkpoint,
-    hold: Callable[[], None],
-    hidden: Hidden | None,
+    renew_lock: Callable[[], None],
 ) -> tuple[Manifest, set[str]]:
     """Publish a version without these records, or none if the current one holds none of them.
 
@@ -274,11 +254,14 @@ def _without(  # noqa: PLR0917
         The version that readers see, and the names of the lists of own ids that were just written.
     """
     require_whole(layout, before)
+    hidden = Hidden.of(policy)
     column = before.id if hidden is None else hidden.column
-    own = None if hidden is None else own_ids.of_parts(staging.shelf, (part.sha256 for part in before.parts))
-    with Writer(layout, staging, before.version + 1, hidden=hidden) as writer:
+    own = None if hidden is None else own_ids.of_parts(layout.staging, (part.sha256 for part in before.parts))
+    with Writer(layout, Staging(layout.staging), before.version + 1, hidden=hidden) as writer:
         for number, part in enumerate(before.parts):
-            rows = _rows(layout, before, part.path)
+            with seam("reading what is published", InputError, READ_HINT):
+                files = Files((layout.part(part.path),), before.file_format, layout.storage_options)
+                rows = files.scan(all_text=True).collect()
             if own is not None:
                 rows = rows.select(own[number].alias(str(column)), pl.exclude(str(column)))
             left = rows.clear() if column is None else rows.filter(~gone(rows[column]))
@@ -287,57 +270,49 @@ def _without(  # noqa: PLR0917
         if not writer.parts:  # a table of no rows has its columns still
             writer.add_rows(left)
         parts = writer.parts
-        if sum(part.rows for part in parts) == before.rows and not any(
-            before.digest in ledger.retired(ref) for ref in refs
-        ):
+        retired = any(before.digest in ledger.retired(ref) for ref in refs)
+        if sum(part.rows for part in parts) == before.rows and not retired:
             show(layout, before)
             return before, writer.lists
         now = replace(before, version=writer.version, parts=parts)
         place = "" if now.partition is None else f"{now.partition}/"
         checkpoint("parts written")
-        ledger.retire(refs, place, name_of(now), now.digest, now.rows)
+        ledger.retire(refs, place, now.name, now.digest, now.rows)
         checkpoint("recorded")
-        writer.finish(hold)
+        writer.finish(renew_lock)
     now.write(layout, before)
     checkpoint("manifest written")
     show(layout, now)
     return now, writer.lists
 
 
-def _rows(layout: Layout, manifest: Manifest, path: str) -> pl.DataFrame:
-    files = Files((layout.part(path),), manifest.file_format, layout.storage)
-    with seam("reading what is published", InputError, READ_HINT):
-        return files.scan(all_text=True).collect()
-
-
-def _unstaged(shelf: Shelf, policy: Policy, gone: Gone) -> int:
+def _take_out(storage: Storage, policy: Policy, gone: Gone) -> int:
     """Remove the records from lists and kept bytes of a release, and remove staged shards that hold them.
 
     Files of a release with another id column do not show whose rows they hold: they are removed.
     """
     changed, action = 0, "taking records out of staging"
     with seam(action, InputError, "call this again: it goes on from here"):
-        for path in shelf.found("*.parquet"):
-            frame = pl.read_parquet(shelf.here(path, fresh=True))
+        for name in storage.glob("*.parquet"):
+            frame, stem = pl.read_parquet(storage.local_path(name, fresh=True)), name.removesuffix(".parquet")
             known = policy.id in frame.columns
             theirs = gone(frame[policy.id]) if known else pl.Series([True] * frame.height, dtype=pl.Boolean)
             if not theirs.any():
                 continue
             changed += 1
-            draws, posts = path.with_suffix(".draws"), shelf.found(f"{path.stem}-*.post")
-            if path.name.startswith("shard-") or not known:
-                shelf.remove(path.with_suffix(".json"), path.with_suffix(".post"), *posts, draws, path)
+            draws, posts = f"{stem}.draws", storage.glob(f"{stem}-*.post")
+            if name.startswith("shard-") or not known:
+                storage.delete(f"{stem}.json", f"{stem}.post", *posts, draws, name)
                 continue
             for post in posts:  # row by row the same records
-                rows = _others(pl.read_parquet(shelf.here(post, fresh=True)), theirs)
-                shelf.write(post, rows.write_parquet, action=action)
-            if shelf.here(draws, fresh=True).exists():
-                counts = _others(pl.read_ipc(draws), theirs)
-                shelf.write(draws, counts.write_ipc, action=action)
-            shelf.write(path, _others(frame, theirs).write_parquet, action=action)
+                rows = _without(pl.read_parquet(storage.local_path(post, fresh=True)), theirs)
+                storage.write(post, rows.write_parquet, action=action)
+            if (path := storage.local_path(draws, fresh=True)).exists():
+                storage.write(draws, _without(pl.read_ipc(path), theirs).write_ipc, action=action)
+            storage.write(name, _without(frame, theirs).write_parquet, action=action)
     return changed
 
 
-def _others(rows: pl.DataFrame, theirs: pl.Series) -> pl.DataFrame:
+def _without(rows: pl.DataFrame, theirs: pl.Series) -> pl.DataFrame:
     """Take records out, unless a call that was killed half-way has taken them out of this file already."""
     return rows.filter(~theirs) if rows.height == len(theirs) else rows

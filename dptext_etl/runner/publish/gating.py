@@ -6,27 +6,32 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from pathlib import Path
 
-from dptext_etl import telemetry
+import polars as pl
+
+from dptext_etl import files, telemetry
 from dptext_etl.checks import Candidate, Verdict, evaluate
+from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.candidate import Lineage
 from dptext_etl.checks.reports import copies, rewritten
 from dptext_etl.checks.reports.copies import CopyCount
 from dptext_etl.device import threads
-from dptext_etl.errors import bare
+from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.ledger import Ledger
-from dptext_etl.runner import durable
+from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import draft
-from dptext_etl.runner.publish.stripping import strip
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import output_columns
 from dptext_etl.runner.staged import StagedRun
 
 log = logging.getLogger("dptext_etl.runner")
+
+NOTE = "fired.txt"
+"""Mark of a staging folder without texts; `dptext clean` removes the rest."""
+_AGAIN = "remove the staging folder by hand: it may hold raw text"
 
 Judge = Callable[[StagedRun, Candidate, Callable[[int], object]], tuple[Verdict, ...]]
 """Check the hashes of the staged files, give their rows to every gate, and report the number of rows."""
@@ -34,10 +39,10 @@ Judge = Callable[[StagedRun, Candidate, Callable[[int], object]], tuple[Verdict,
 
 def judge_here(staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
     """Judge a staged run in this process; the hashes of its files are compared meanwhile."""
-    staging = Staging(staged.layout.shelf)
+    staging = Staging(staged.layout.staging)
     with ThreadPoolExecutor(threads(), thread_name_prefix="dptext-hash") as beside:
         compared = [beside.submit(staging.require, shard) for shard in staged.shards]
-        if staging.shelf.remote:
+        if staging.storage.remote:
             wait(compared)  # the comparison fetches them
         try:
             verdicts = evaluate(candidate, seen)
@@ -66,7 +71,10 @@ def check(
 
 def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoint: Checkpoint) -> tuple[Verdict, ...]:
     policy = staged.policy
-    staging = Staging(staged.layout.shelf)
+    staging = Staging(staged.layout.staging)
+    manifest = staging.folder / "manifest.draft.json"  # the gates search it, too
+    content = draft(staged, (), (), 0, {}).text().encode()
+    files.write(manifest, content, action="staging the manifest")
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
         lineage = Lineage.declared(policy, (*output_columns(policy), *staged.dropped))
         rows = sum(shard.counts["rows"] for shard in staged.shards) + sum(len(plan.rows) for plan in staged.canaries)
@@ -81,7 +89,7 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
                 quarantined=staged.rows["quarantined"],
                 ledger=ledger,
                 refs=staged.refs,
-                texts=(_draft(staged, staging),),
+                texts=(manifest,),
                 lineage=lineage,
                 copies=copies_of(staged),
                 recomputed=_recomputed(staged),
@@ -93,7 +101,7 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
         if fired:
             log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
             ledger.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
-            remember(ledger, staged.layout.memory.shelf(), policy)  # a restored copy would not know of it
+            remember(ledger, staged.layout.memory, policy)  # a restored copy would not know of it
             strip(staging, policy)
         telemetry.judged(policy.dataset, policy.release, verdicts)
         checkpoint("gated")
@@ -101,7 +109,6 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
 
 
 def copies_of(staged: StagedRun) -> dict[str, CopyCount]:
-    """Add up the copy counts of all shards, by text column."""
     total: dict[str, CopyCount] = {}
     for shard in staged.shards:
         for column, facts in shard.copies.items():
@@ -130,13 +137,23 @@ def reports(staged: StagedRun) -> list[Mapping[str, object]]:
         return [*(item.verdict().as_dict() for item in made), *(item.as_dict() for item in (*failed, *again))]
 
 
-def _draft(staged: StagedRun, staging: Staging) -> Path:
-    """Write a draft of the manifest, so that the gates search it, too."""
-    path = staging.folder / "manifest.draft.json"
-    schema, computed = staging.schema(staged.shards[0]), staged.computed
-    drafted = draft(
-        staged.policy, staged.layout, schema, gates=[], parts=(), version=0, computed=computed, source=staged.origin
-    )
-    text = drafted.text().encode()
-    durable.write(path, lambda file: file.write(text), action="staging the manifest")
-    return path
+def strip(staging: Staging, policy: Policy) -> None:
+    """Remove the staged texts of all records except canary rows, and all bytes that were kept for replays.
+
+    A gate that failed has found a defect, so staged texts may be raw. Ids, kept columns, draw counts, records and the
+    texts of canary rows stay: they show the failure, and hold no one's text.
+    """
+    clear, texts = {policy.id, *policy.keep, CANARY}, {item.name for item in policy.columns}
+    storage = staging.storage
+    with seam("removing staged texts", InputError, _AGAIN):
+        storage.delete(*storage.glob("kept-*"))
+        for name in storage.glob("shard-*.parquet"):
+            frame = pl.read_parquet(storage.local_path(name, fresh=True))
+            chosen = [column for column in frame.columns if column in clear | texts]
+            frame = frame.select(chosen).with_columns(
+                pl.when(CANARY).then(pl.col(column)).alias(column) for column in chosen if column in texts
+            )
+            storage.write(name, frame.write_parquet, action="removing staged texts")
+        storage.delete(*storage.glob("shard-*.post"))  # made of texts that may be raw
+        note = b"A gate fired. Texts of records were removed; `dptext clean` removes the rest.\n"
+        storage.write(NOTE, note, action="removing staged texts")

@@ -8,7 +8,6 @@ judge both. Every step can be repeated. What an earlier attempt staged or record
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,51 +18,45 @@ import pyarrow.compute as pc
 
 from dptext_etl import _kernel, column
 from dptext_etl.errors import DPTextError, LedgerError, seam
-from dptext_etl.files import sha256
-from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import CommitOutcome, Postprocessed
 from dptext_etl.policy import Policy
-from dptext_etl.runner import durable
 from dptext_etl.runner.claims import said_of
-from dptext_etl.runner.shard import draw_counts
-from dptext_etl.runner.shard.charging import Column, texts_of
+from dptext_etl.runner.shard.charging import Column, Reserved, texts_of
 from dptext_etl.runner.shard.computing import copies_of
-from dptext_etl.runner.shard.records import StagedShard
-from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shard.records import StagedShard, read_draws
+from dptext_etl.runner.shard.replay import matches
 from dptext_etl.runner.source.roles import published_columns
 
 if TYPE_CHECKING:
-    from dptext_etl.runner.shard.shard import Reserved, Shards
+    from dptext_etl.runner.shard.shard import Shards
 
 _DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
 _OTHER = "the first result is the one that is published: bring back the kept files of its staging"
 
 
 def rewritten(shards: Shards, reserved: Reserved, staged: StagedShard, index: int, inputs: str) -> StagedShard:
-    """Post-process the columns of a committed shard that ask for it."""
     chains = {item.name: item.policy.chain for item in shards.columns if item.policy.chain is not None}
     if not chains:
         return staged
-    posted = shards.turns.take(None, index, partial(_posted, shards, reserved))
+    posted = shards.schedule.run(None, index, partial(_posted, shards, reserved))
     found = _served(shards, staged, chains, posted)
     if found is None:
         with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, _DEFECT):
             found = _made(shards, reserved, staged, index, chains, posted)
-        shards.turns.take(None, index, lambda: shards.checkpoint("rewriting staged"))
-    diverged = shards.turns.take(None, index, partial(_record, shards, reserved, found))
+        shards.schedule.run(None, index, lambda: shards.checkpoint("rewriting staged"))
+    diverged = shards.schedule.run(None, index, partial(_record, shards, reserved, found))
     if not diverged:
         return found
     for other in shards.staging.find(index, inputs):  # of an attempt at the same time, which was faster
-        posted = shards.turns.take(None, index, partial(_posted, shards, reserved))
+        posted = shards.schedule.run(None, index, partial(_posted, shards, reserved))
         first = _served(shards, other, chains, posted)
-        if first is not None and not shards.turns.take(None, index, partial(_record, shards, reserved, first)):
+        if first is not None and not shards.schedule.run(None, index, partial(_record, shards, reserved, first)):
             shards.staging.discard(index)
             return first
     raise LedgerError(f"{diverged} released texts, rewritten again, became others than were recorded", _OTHER)
 
 
 def _posted(shards: Shards, reserved: Reserved) -> dict[str, Postprocessed]:
-    """Look up what is recorded of the rows, by text column."""
     ids, canary = reserved.charged.ids, reserved.canary
     return {
         item.name: shards.ledger.postprocessed(item.ref, item.policy.chain, ids, canary=canary)
@@ -77,7 +70,7 @@ def _served(
 ) -> StagedShard | None:
     """Return a shard whose results are staged, whole and those that are recorded; None if they must be made."""
     staging = shards.staging
-    if not _whole(staging, staged, chains):
+    if staged.post.get("chains") != chains or not staging.holds_post(staged):
         return None
     with seam("reading what was staged", DPTextError, _DEFECT):
         frame = staging.outcome(staged)
@@ -90,11 +83,6 @@ def _served(
         return _stage(shards, staged, texts, counted)  # the policy keeps other columns now
 
 
-def _whole(staging: Staging, shard: StagedShard, chains: Mapping[str, str]) -> bool:
-    """Return whether what these post-processings made of a shard is staged and whole."""
-    return shard.post.get("chains") == chains and staging.holds_post(shard)
-
-
 def _made(  # noqa: PLR0917
     shards: Shards,
     reserved: Reserved,
@@ -103,7 +91,6 @@ def _made(  # noqa: PLR0917
     chains: Mapping[str, str],
     posted: Mapping[str, Postprocessed],
 ) -> StagedShard:
-    """Rewrite what is not kept, and stage the results."""
     frame, ids = shards.staging.read(staged), reserved.charged.ids
     draws = shards.staging.draws(staged)
     texts, failed, copies = {}, {}, {}
@@ -111,7 +98,7 @@ def _made(  # noqa: PLR0917
         if item.name in chains:
             texts[item.name], failed[item.name] = _column(shards, item, frame, ids, index, posted[item.name])
             made = pl.DataFrame([texts[item.name]])
-            drawn, _ = draw_counts.counts(draws[item.name])
+            drawn, _ = read_draws(draws[item.name])
             copies[item.name] = copies_of(reserved.frame, made, item, pa.array(drawn), shards.policy)
     shards.profile.count("postprocess", rows=frame.height)
     failed = {name: count for name, count in failed.items() if count}
@@ -122,7 +109,14 @@ def _column(  # noqa: PLR0917
     shards: Shards, item: Column, frame: pl.DataFrame, ids: pa.Array, index: int, posted: Postprocessed
 ) -> tuple[pl.Series, int]:
     """Return the results of a column, those that are recorded from what is kept, and how many texts failed."""
-    rows = _kept(shards.staging, index, shards.policy.id, item.name, ids, posted)
+    kept = (
+        (post[shards.policy.id], pl.DataFrame({"text": post[item.name]}), None)
+        for shard in shards.staging.kept(index)
+        for post in shard.posts
+        if item.name in post.columns
+    )
+    empty = pl.DataFrame(schema={"row": pl.Int64, "text": pl.String})
+    rows = pl.concat([empty, *(found.select("row", "text") for found, _ in matches(ids, posted, kept))])
     new = np.ones(frame.height, np.bool_)
     new[rows["row"].to_numpy()] = False
     failed = 0
@@ -137,36 +131,14 @@ def _column(  # noqa: PLR0917
     return rows.sort("row")["text"].alias(item.name), failed
 
 
-def _kept(  # noqa: PLR0917
-    staging: Staging, index: int, id_column: str, name: str, ids: pa.Array, posted: Postprocessed
-) -> pl.DataFrame:
-    """Find the bytes of recorded results in what was set aside: columns `row` and `text`."""
-    wanted = pl.DataFrame({"id": ids, "row": np.arange(len(ids)), "digest": _binary(posted.digests)})
-    wanted = wanted.filter(posted.mask)
-    found = [pl.DataFrame(schema={"row": wanted.schema["row"], "text": pl.String})]
-    for kept in staging.kept(index) if wanted.height else ():
-        for post in kept.posts:
-            if name not in post.columns or not wanted.height:
-                continue
-            written = pl.Series(canonical_ids(post[id_column].to_arrow()))
-            digests = _binary(pa.array(_kernel.digests(post[name])))
-            held = pl.DataFrame({"id": written, "digest": digests, "text": post[name]})
-            both = wanted.join(held, on=["id", "digest"], how="inner").unique("row")
-            found.append(both.select("row", "text"))
-            wanted = wanted.join(both, on="row", how="anti")
-    return pl.concat(found)
-
-
 def _stage(
     shards: Shards, staged: StagedShard, texts: Mapping[str, pl.Series], counted: Mapping[str, Mapping[str, Any]]
 ) -> StagedShard:
     """Write the results next to a shard as they are to be published, then say so in its record, with counts."""
     staging = shards.staging
     frame = _laid_out(staging.read(staged), texts, shards.policy)
-    path = staging.post(staged)
-    durable.write(path, frame.write_parquet, action="staging a shard")
     chains = {item.name: item.policy.chain for item in shards.columns if item.name in texts}
-    return staging.say(replace(staged, post={"sha256": sha256(path), "chains": chains, **counted}))
+    return staging.save_post(staged, frame, {"chains": chains, **counted})
 
 
 def _laid_out(frame: pl.DataFrame, texts: Mapping[str, pl.Series], policy: Policy) -> pl.DataFrame:
@@ -204,7 +176,3 @@ def _differ(texts: pl.Series, posted: Postprocessed) -> np.ndarray:
     digests = pa.array(_kernel.digests(texts.to_arrow()))
     differs = pc.fill_null(pc.not_equal(digests, posted.digests), fill_value=False)
     return np.asarray(differs.to_numpy(zero_copy_only=False), np.bool_)
-
-
-def _binary(digests: pa.Array) -> pl.Series:
-    return pl.Series(digests.cast(pa.large_binary()))

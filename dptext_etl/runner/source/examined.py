@@ -100,7 +100,7 @@ def examine(
         check=lambda: identity.check(table, policy, progress),
         with_persons=lambda rows: identity.with_persons(rows, policy),
         without=lambda rows, manifest: unpublished(rows, policy, layout, manifest),
-        at_most=lambda rows, most: per_subject.at_most(rows, policy, most, layout.staging),
+        at_most=lambda rows, most: per_subject.at_most(rows, policy, most, layout.staging.folder),
     )
 
 

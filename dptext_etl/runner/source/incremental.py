@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
@@ -11,10 +10,9 @@ from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import own_ids
-from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.manifest import Manifest, scan_parts
 from dptext_etl.runner.source.anti_join import others
 from dptext_etl.runner.source.roles import shown_columns
-from dptext_etl.runner.source.table import Files
 
 
 def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool:
@@ -51,9 +49,9 @@ def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: M
             published = scan_parts(manifest, layout, as_written=(policy.id,)).select(pl.col(policy.id).cast(dtype))
         else:
             require_plain(policy, dtype)
-            ids = own_ids.of_parts(layout.shelf, (part.sha256 for part in manifest.parts))
+            ids = own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
             published = pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
-    return others(frame, published, policy.id, layout.staging)
+    return others(frame, published, policy.id, layout.staging.folder)
 
 
 def require_plain(policy: Policy, dtype: pl.DataType) -> None:
@@ -77,12 +75,6 @@ def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:
         )
         hint = '`dptext forget POLICY --missing` takes them out; deletions = "keep" if the source holds new rows only'
         raise InputError(msg, hint)
-
-
-def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = ()) -> pl.LazyFrame:
-    """Scan the parts that a manifest lists, in order."""
-    paths = tuple(layout.part(part.path) for part in manifest.parts)
-    return Files(paths, manifest.file_format, layout.storage).scan(tuple(as_written))
 
 
 def _cfgs(policy: Policy) -> dict[str | None, str]:

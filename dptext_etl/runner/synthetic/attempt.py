@@ -21,7 +21,7 @@ from dptext_etl.ledger import Ledger, ReleaseRef, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.showing import require_sink
+from dptext_etl.runner.publish.versions import require_sink
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source import identity, per_subject
 from dptext_etl.synthetic import CLAIM, Synthetic, no_rows
@@ -72,10 +72,10 @@ class Attempt:
     @contextmanager
     def alone(self) -> Iterator[Staging]:
         """Make the folders of the run and lock them for this process."""
-        staging = Staging(self.layout.shelf)
-        staging.prepare()
+        staging = Staging(self.layout.staging)
+        staging.storage.prepare()
         require_sink(self.layout)
-        with staging.shelf.alone("of this release is under way"):
+        with staging.storage.lock("of this release is under way"):
             yield staging
 
     def pinned(self, ledger: Ledger, id_type: str) -> list[ReleaseRef]:
@@ -110,14 +110,14 @@ class Attempt:
 
     def remember(self, ledger: Ledger) -> None:
         """Store the head of the ledger, durably."""
-        remember(ledger, self.layout.memory.shelf(), self.policy)
+        remember(ledger, self.layout.memory, self.policy)
 
     def who_counts(self, rows: pl.LazyFrame, total: int, nameless: int) -> tuple[pl.LazyFrame, int]:
         """Leave out records without a person, and those of a person beyond the first; refuse more than delta is for."""
         wanted = total - nameless
         rows = identity.with_persons(rows, self.policy) if nameless else rows
         if self.policy.unit == "subject":
-            most, scratch = self.synthetic.per_subject, self.layout.staging
+            most, scratch = self.synthetic.per_subject, self.layout.staging.folder
             rows, wanted, _ = per_subject.at_most(rows, self.policy, most, scratch, partial(order, self.key))
         self.refuse_too_many(wanted)
         return rows, wanted

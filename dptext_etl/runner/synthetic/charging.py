@@ -30,13 +30,13 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.progress import Meter
-from dptext_etl.runner.publish.minimum_rows import require_enough
+from dptext_etl.runner.publish.publication import require_enough
 from dptext_etl.runner.shard.attempt import pin_whole_table, refuse_other_rows, refuse_over_cap
 from dptext_etl.runner.shard.charging import subjects_of, texts_of
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.arranging import forms_of
-from dptext_etl.runner.staging_files import Shelf
 from dptext_etl.runner.synthetic.attempt import Attempt
+from dptext_etl.storage import Storage
 from dptext_etl.synthetic import CLAIM
 
 log = logging.getLogger("dptext_etl.runner")
@@ -123,7 +123,7 @@ class Book:
     ref: ReleaseRef
     job: str
     staging: Staging
-    memory: Shelf
+    memory: Storage
     checkpoint: Checkpoint
 
     @property

@@ -14,7 +14,7 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
 from dptext_etl.runner.balances import Forecast
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.publish.minimum_rows import require_enough
+from dptext_etl.runner.publish.publication import require_enough
 from dptext_etl.runner.shard.attempt import refuse_over_cap
 from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.source import identity

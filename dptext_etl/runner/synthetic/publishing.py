@@ -14,10 +14,10 @@ from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.gating import NOTE
+from dptext_etl.runner.publish.manifest import Manifest, same_content
 from dptext_etl.runner.publish.parts import Writer
-from dptext_etl.runner.publish.publication import Published, finished, name_of, same_content
-from dptext_etl.runner.publish.stripping import NOTE
+from dptext_etl.runner.publish.publication import Published, finish
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.synthetic.attempt import Attempt
 from dptext_etl.runner.synthetic.staging import RECORD, Drawn
@@ -28,7 +28,7 @@ log = logging.getLogger("dptext_etl.runner")
 
 def judge(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, staging: Staging, drawn: Drawn) -> tuple[Verdict, ...]:
     """Evaluate the gates of a staged table; if one fires, revoke the release name, and remove the table."""
-    path = staging.shelf.here(drawn.path)
+    path = staging.storage.local_path(drawn.path.name)
     verdicts = evaluate(Candidate(attempt.policy, (path,), (), 0, None, {}, scratch=staging.folder))
     fired = [verdict.name for verdict in verdicts if not verdict.passed]
     if fired:
@@ -37,14 +37,14 @@ def judge(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, staging: Staging, d
         attempt.remember(ledger)
         clear(staging)
         note = b"A gate fired. The table was removed; `dptext clean` removes the rest.\n"
-        staging.shelf.write(staging.folder / NOTE, lambda file: file.write(note), action="removing a staged table")
+        staging.storage.write(NOTE, note, action="removing a staged table")
     return verdicts
 
 
 def clear(staging: Staging) -> None:
     """Remove a staged table and its statistic; lists of records over the cap stay."""
-    staging.shelf.hold()
-    staging.shelf.remove(staging.folder / RECORD, *staging.shelf.found("synthetic.*"))
+    staging.storage.renew_lock()
+    staging.storage.delete(RECORD, *staging.storage.glob("synthetic.*"))
 
 
 def claim(attempt: Attempt, drawn: Drawn) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def publish(  # noqa: PLR0917
         manifest = before if same and before is not None else manifest
         _record(attempt, ledger, ref, manifest)
         checkpoint("recorded")
-        return finished(writer, layout, before, manifest, lambda: clear(staging), hold, checkpoint, same=same)
+        return finish(writer, layout, before, manifest, lambda: clear(staging), hold, checkpoint, same=same)
 
 
 def _drafted(
@@ -130,7 +130,7 @@ def _record(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, manifest: Manifes
     if ledger.count_forgotten(ref) and manifest.digest not in ledger.published(ref).values():
         msg = "the table was summed over records that were forgotten since; nothing was published"
         raise LedgerError(msg, "publish a table without them under a new release name; all others are charged again")
-    ledger.record_publication(ref, name_of(manifest), manifest.digest, manifest.rows)
+    ledger.record_publication(ref, manifest.name, manifest.digest, manifest.rows)
     attempt.remember(ledger)
 
 

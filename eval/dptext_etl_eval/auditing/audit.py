@@ -72,8 +72,10 @@ def audit(
         raise no_rows(policy.dataset)
     for column in policy.columns:
         progress(f"column {column.name}")
-        told = audit_mechanism(column.mechanism, draws=draws, confidence=confidence, secrets=secrets, progress=progress)
-        found.append(replace(told, column=column.name))
+        audited = audit_mechanism(
+            column.mechanism, draws=draws, confidence=confidence, secrets=secrets, progress=progress
+        )
+        found.append(replace(audited, column=column.name))
     return tuple(found)
 
 

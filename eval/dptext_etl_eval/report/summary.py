@@ -57,16 +57,16 @@ def _table(found: Evidence) -> Iterator[str]:
             f"{score.blind:.2f}."
         )
         if free:
-            said = ", ".join(f"{name} {value:.2f}" for name, value in free.items())
+            text = ", ".join(f"{name} {value:.2f}" for name, value in free.items())
             best = max(free, key=lambda name: free[name])
             brought = max(score.value, values[MEAN]) > free[best]
             then = "" if brought else f" The table brought nothing for these labels: publish nothing, use {best}."
-            yield f"Without any private text: {said}.{then}"
+            yield f"Without any private text: {text}.{then}"
         cost = found.cost
         person = cost.get("epsilon of the whole table for a person")
-        said = "a person with k records has k times the loss" if person is None else f"a person at most {person}"
+        text = "a person with k records has k times the loss" if person is None else f"a person at most {person}"
         record = cost["epsilon of the whole table for one record"]
-        yield f"The whole table costs a record epsilon {record} and {said}, at delta {cost['delta']:g}."
+        yield f"The whole table costs a record epsilon {record} and {text}, at delta {cost['delta']:g}."
 
 
 def _secrets(attacks: Sequence[Measured]) -> Iterator[str]:

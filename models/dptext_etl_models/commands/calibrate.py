@@ -63,7 +63,7 @@ def calibrate(
         asked: dict[str, Any] = {"column": column, "out": out, "revision": revision, "texts": texts, "as_json": as_json}
         calibrate_latent(model, corpus, length=length, deviations=deviations or 0.5, **asked)
         return
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli import terminal
     from dptext_etl_models.inference import language_model
     from dptext_etl_models.inference.clipping import CLIP_FILE
     from dptext_etl_models.training import calibration
@@ -76,7 +76,7 @@ def calibrate(
     terminal.note("this command assumes that the corpus is public: never calibrate on texts that you privatize")
     every = max(1, texts // 10)
 
-    def told(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         if done % every == 0:
             terminal.note(f"{done:,} of {total:,} texts")
 
@@ -90,7 +90,7 @@ def calibrate(
         kind=kind,
         template=template,
         deviations=deviations or calibration.SPREAD,
-        progress=told,
+        progress=report,
     )
     low, high = found.clip
     facts = found.facts({})

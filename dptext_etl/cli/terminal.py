@@ -1,0 +1,135 @@
+"""Print for people and programs: tables on a terminal, plain lines in a pipe, one JSON object with `--json`."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+BEYOND_CHANCE, FAILED = "BEYOND CHANCE", "FAILED"
+RED = (BEYOND_CHANCE, FAILED)
+_PIPE_WIDTH = 4_000
+EMITTED = "dptext_etl.emitted"
+"""Entry of a context's `meta`: the command has printed its JSON object."""
+
+
+def emit(facts: Mapping[str, Any]) -> None:
+    """Print `facts` as one JSON object on stdout; infinite numbers become the string "inf"."""
+    click.echo(json.dumps(_finite(facts), ensure_ascii=False, indent=2, default=str))
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[EMITTED] = True
+
+
+def say(line: str = "") -> None:
+    """Print a line for people on stdout without changes."""
+    click.echo(line)
+
+
+def note(line: str) -> None:
+    """Print a line for people on stderr, so that it does not mix with piped output."""
+    click.echo(line, err=True)
+
+
+def warn(line: str) -> None:
+    """Print a warning for people on stdout, red on a terminal."""
+    click.secho(line, fg="red", bold=True)
+
+
+def heading(title: str) -> None:
+    """Print a heading: bold on a terminal, plain in a pipe."""
+    click.echo()
+    click.secho(title, bold=True)
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Print a table: ruled and wrapped on a terminal, aligned and never cut in a pipe.
+
+    Cells are plain text; a cell in `RED` is red on a terminal.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    screen = console()
+    grid = Table(box=box.SIMPLE_HEAD if screen.is_terminal else None, pad_edge=False, header_style="bold")
+    for name in columns:
+        grid.add_column(Text(name), overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(number(cell), style="bold red" if cell in RED else "") for cell in row))
+    _print(screen, grid)
+
+
+def pairs(facts: Mapping[str, Any]) -> None:
+    """Print facts one per line with aligned names; long values wrap on a terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts.items():
+        grid.add_row(Text(name, style="bold"), Text(number(value)))
+    _print(console(), grid)
+
+
+def console(*, err: bool = False) -> Console:
+    """Return a console on stdout (or stderr): no markup, no highlighting, and in a pipe no wrapping."""
+    from rich.console import Console
+
+    stream = sys.stderr if err else sys.stdout
+    width = None if stream.isatty() else _PIPE_WIDTH
+    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False, soft_wrap=False)
+
+
+def number(value: Any) -> str:
+    """Write the value of a cell, such as 12,345 or 0.1284 or yes or a, b or -."""
+    match value:
+        case None:
+            text = "-"
+        case bool():
+            text = "yes" if value else "no"
+        case float() if not value.is_integer() or abs(value) >= 1e15:
+            text = f"{value:,.6g}"
+        case int() | float():
+            text = f"{value:,.0f}"
+        case Mapping():
+            text = ", ".join(f"{name} {number(item)}" for name, item in value.items())
+        case Iterable() if not isinstance(value, str):
+            text = ", ".join(number(item) for item in value)
+        case _:
+            text = str(value)
+    return text or "-"
+
+
+def _print(screen: Console, grid: Table) -> None:
+    """Print a grid; in a pipe no line ends in blanks."""
+    if screen.is_terminal:
+        screen.print(grid)
+        return
+    with screen.capture() as written:
+        screen.print(grid)
+    for line in written.get().splitlines():
+        click.echo(line.rstrip())
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case Mapping():
+            return {str(name): _finite(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_finite(item) for item in value]
+        case set() | frozenset():
+            return sorted(_finite(item) for item in value)
+    return value
