@@ -14,7 +14,7 @@ from typing import Generic
 import polars as pl
 
 from dptext_etl.checks import Candidate, Verdict
-from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner.checkpoint import Checkpoint

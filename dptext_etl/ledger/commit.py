@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.batch import whole_numbers
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.id_key import IdKey, RecordIds
@@ -176,12 +177,12 @@ def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places
     db.releases.require_refundable(ref)
     for batch, group in places.groups():
         pinned, rows, used = db.scopes.of_batch(batch), places.row[group], spent[group]
-        columns = db.segments.read(batch, ["unit", "canary", "eps_pure"])
-        worst = columns["eps_pure"][rows]
+        columns = db.segments.read(batch, ["unit", "canary", PURE])
+        worst = columns[PURE][rows]
         if (used < 0).any() or (used > worst).any():
             raise LedgerError(f"{int((used > worst).sum())} records used more than was reserved; nothing was committed")
         if pinned.measure == REFUNDED_MEASURE:
-            settled = {"batch": np.full(len(rows), batch, np.int64), "row": rows, "eps_pure": used}
+            settled = {"batch": np.full(len(rows), batch, np.int64), "row": rows, PURE: used}
             db.segments.append(Event.SETTLE, settled, **names)
             of_people = columns["canary"][rows] == 0
             units = hashed_ids(columns["unit"][rows[of_people]])

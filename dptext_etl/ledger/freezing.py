@@ -15,7 +15,7 @@ from math import ceil
 from typing import NamedTuple
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.guarantee import Micro, exact, micro, millionths, steps
+from dptext_etl.guarantee import PURE, Micro, exact, micro, millionths, steps
 from dptext_etl.ledger.caps import Scopes
 from dptext_etl.ledger.releases import Releases
 from dptext_etl.ledger.storage.journal import Journal
@@ -142,7 +142,7 @@ def checked_losses(lost: Mapping[str, float]) -> dict[str, float]:
     """Return amounts that may have been lost, by component."""
     for amount in lost.values():
         if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 <= amount <= _LARGEST_LOSS:
-            raise LedgerError(f"a loss is a number from 0 to {_LARGEST_LOSS:,}", "for example {'eps_pure': 40.0}")
+            raise LedgerError(f"a loss is a number from 0 to {_LARGEST_LOSS:,}", f"for example {{'{PURE}': 40.0}}")
     return {name: float(amount) for name, amount in lost.items()}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from dptext_etl.artifacts import canon
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import DPTextError
-from dptext_etl.guarantee import GuaranteeClass
+from dptext_etl.guarantee import PURE, GuaranteeClass
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger.commit import PROVENANCES
 from dptext_etl.ledger.database import Database
@@ -203,7 +203,7 @@ class Replay:
         canary = columns["canary"] == 1
         if columns["unit"][canary].any() or (columns["canary"] > 1).any():
             self._problem(event, "a canary row has a subject")
-        tally, largest = self._tally(event), int(columns["eps_pure"].max())
+        tally, largest = self._tally(event), int(columns[PURE].max())
         tally["records"] += facts["rows"]
         tally["canaries"] += int(canary.sum())
         tally["infinite"] |= largest == INFINITE
@@ -239,9 +239,9 @@ class Replay:
         """Follow what committed rows gave back: each row once, and no more than was reserved."""
         self._require_usable(event, event.facts["release"])
         for at, batch, rows, group in self._groups(event):
-            spent = event.columns["eps_pure"][group]
+            spent = event.columns[PURE][group]
             before = [row for _, earlier, _ in self.settled.get(at, []) for row in earlier.tolist()]
-            worst = self._db.segments.read(at, ["eps_pure"])["eps_pure"][rows]
+            worst = self._db.segments.read(at, [PURE])[PURE][rows]
             committed = (batch.states[rows] == State.COMMITTED).all()
             if len({*before, *rows.tolist()}) < len(before) + len(rows) or not committed or (spent > worst).any():
                 self._problem(event, f"rows of batch {at} do not stand where they could be so settled")

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dptext_etl.column import INFINITE
 from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import BudgetError, DPTextError, LedgerError
+from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.batch import BatchIds, ColumnCharge, Preparation, seal_rows
 from dptext_etl.ledger.caps import Pinned, admit
 from dptext_etl.ledger.database import Database
@@ -281,7 +282,7 @@ def _count(request: Request, state: ColumnState, rows: Index) -> None:
     if not len(rows):
         return
     store, ref = request.db.store, state.column.ref
-    largest, canaries = int(state.column.spends["eps_pure"][rows].max()), int(request.batch.canary[rows].sum())
+    largest, canaries = int(state.column.spends[PURE][rows].max()), int(request.batch.canary[rows].sum())
     finite = None if largest == INFINITE else largest
     store.execute("insert or ignore into tally(release, nonce) values(?,?)", (ref.id, ref.nonce))
     store.execute(

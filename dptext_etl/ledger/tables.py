@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
-from dptext_etl.guarantee import ADDITIVE, steps
+from dptext_etl.guarantee import ADDITIVE, PURE, steps
 from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.storage.hashed_ids import Bytes
@@ -53,7 +53,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
     "record": _schema(
         f"batch int, batch_row int, reserved_at time, job str, {_RELEASE}, scope str, period str, record_hash str,"
         " unit_hash str, canary bool, state str, reserved_positions int, positions int, digest str,"
-        f" reserved_eps_pure float, {_SPENDS}"
+        f" reserved_{PURE} float, {_SPENDS}"
     ),
     "balance": _schema(
         "scope str, period str, unit str, unit_hash str, component str, used float, cap float, remaining float"
@@ -64,7 +64,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
     ),
     "release": _schema(
         f"{_RELEASE}, mechanism str, guarantee str, protects str, disclosures str, assumptions str, cfg str,"
-        f" publishable bool, revoked_by int, {', '.join(f'{name} int' for name in COUNTS)}, largest_eps_pure float"
+        f" publishable bool, revoked_by int, {', '.join(f'{name} int' for name in COUNTS)}, largest_{PURE} float"
     ),
     "publication": _schema(
         f"{_RELEASE}, version str, manifest str, rows int, retired bool, event int, published_at time"
@@ -123,10 +123,10 @@ def _records(db: Database) -> Rows:
         free = (states == State.ABORTED) | canary
         amounts = {name: np.where(free, 0, columns[name]) for name in ADDITIVE}
         for event in settled.get(seq, ()):
-            left = db.segments.read(event, ["batch", "row", "eps_pure"])
+            left = db.segments.read(event, ["batch", "row", PURE])
             mine = left["batch"] == seq
             where = left["row"][mine]
-            amounts["eps_pure"][where] = np.where(canary[where], 0, left["eps_pure"][mine])
+            amounts[PURE][where] = np.where(canary[where], 0, left[PURE][mine])
         same = {"batch": seq, "reserved_at": _time(facts), "job": job, **_named(names, release, nonce), **scopes[scope]}
         yield {
             **{name: pa.repeat(value, rows) for name, value in same.items()},
@@ -138,7 +138,7 @@ def _records(db: Database) -> Rows:
             "reserved_positions": columns["n_worst"],
             "positions": pa.array(positions, mask=~committed),
             "digest": _hex(digests, committed),
-            "reserved_eps_pure": in_units("eps_pure", columns["eps_pure"]),
+            f"reserved_{PURE}": in_units(PURE, columns[PURE]),
             **{name: in_units(name, amount) for name, amount in amounts.items()},
         }
 
@@ -228,7 +228,7 @@ def _releases(db: Database) -> Rows:
                 "publishable": bool(publishable),
                 "revoked_by": revoked,
                 **dict(zip(COUNTS, counts, strict=True)),
-                "largest_eps_pure": in_units("eps_pure", np.array([INFINITE if largest < 0 else largest])).item(),
+                f"largest_{PURE}": in_units(PURE, np.array([INFINITE if largest < 0 else largest])).item(),
             }
         )
     yield _columns("release", rows)

@@ -9,6 +9,7 @@ import numpy as np
 
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import LedgerError
+from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.caps import LARGEST, Pinned
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.identities import ACCEPTED_UNITS, FORGOTTEN, PINNED_FORMS
@@ -188,7 +189,7 @@ def charges(db: Database, replay: Replay, within: IdRange, batches: list[int], n
             taken = np.minimum(taken, LARGEST)
         changes = [(item.batch, item.rows, taken)]
         changes += [(event, rows, -taken) for event, rows in replay.aborted.get(item.batch, [])]
-        for event, rows, spent in replay.settled.get(item.batch, []) if names == ("eps_pure",) else []:
+        for event, rows, spent in replay.settled.get(item.batch, []) if names == (PURE,) else []:
             left = np.zeros(int(item.rows.max(initial=0)) + 1, np.int64)
             left[rows[rows < len(left)]] = spent[rows < len(left)]
             changes.append((event, rows, left[item.rows][None] - taken))

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dptext_etl.accounting import log10_odds
 from dptext_etl.column import INFINITE
-from dptext_etl.guarantee import Micro, millionths
+from dptext_etl.guarantee import PURE, Micro, millionths
 from dptext_etl.ledger.caps import LARGEST, Pinned
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.storage.hashed_ids import Bytes, Fold, HashedIds, Part, Values, concatenated, fold, hashed_ids
@@ -99,7 +99,7 @@ def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remainin
 
 def tracked_components(pinned: Pinned) -> tuple[str, ...]:
     """Return the components that a scope adds up: those of its cap, and pure epsilon where it has none."""
-    return pinned.components or ("eps_pure",)
+    return pinned.components or (PURE,)
 
 
 def used_by_unit(db: Database, pinned: Pinned) -> Iterator[Part]:
@@ -193,7 +193,7 @@ def releases(db: Database) -> list[dict[str, Any]]:
                 "expost": facts.get("expost", False),
                 **tally,
                 **{f"max_{name}": "inf" if amount == INFINITE else amount for name, amount in largest.items()},
-                "log10_odds": "inf" if largest["eps_pure"] == INFINITE else round(log10_odds(largest["eps_pure"]), 3),
+                "log10_odds": "inf" if largest[PURE] == INFINITE else round(log10_odds(largest[PURE]), 3),
                 "published": [{"version": version, "rows": rows} for version, rows in published],
                 **({"postprocess": list(posts[key].values())} if key in posts else {}),
             }
@@ -203,7 +203,7 @@ def releases(db: Database) -> list[dict[str, Any]]:
 
 def _largest_charges(db: Database, release: int, nonce: int) -> dict[str, int | float]:
     """Return the largest charges of a record under a release, in millionths; canary rows are no records."""
-    largest = dict.fromkeys(("eps_pure", "eps_approx", "delta"), 0)
+    largest = dict.fromkeys((PURE, "eps_approx", "delta"), 0)
     for (seq,) in db.store.rows("select seq from batch where release=? and nonce=? order by seq", (release, nonce)):
         columns = db.segments.read(seq, ["canary", *largest])
         own = columns["canary"] == 0

@@ -11,7 +11,7 @@ import numpy as np
 from dptext_etl import extras
 from dptext_etl.accounting import PureDraws, joint, least, range_bounded, spend
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.reports.copies import gate_delta
+from dptext_etl.checks.reports import gate_delta
 from dptext_etl.column import spends
 from dptext_etl.guarantee import ADDITIVE, MICRO, Micro, Spend
 from dptext_etl.mechanism import Mechanism

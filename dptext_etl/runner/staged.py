@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dptext_etl._kernel import Secret
-from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.errors import KeyReferenceError
 from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import polars as pl
 
 from dptext_etl import _kernel
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.corpora.cleaning import normalized
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.families.choice import ChoiceMechanism

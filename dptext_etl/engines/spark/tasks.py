@@ -22,7 +22,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import errors
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.engines.spark.shards import pieces
 from dptext_etl.engines.spark.task_messages import TaskMessages
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers

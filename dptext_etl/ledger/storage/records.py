@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl.arrays import distinct
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, Fold, HashedIds, Index, Part, hashed_ids
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.segments import Segments
@@ -191,13 +190,13 @@ class Records:
 
     def postprocessed(self, places: Places, chain: str) -> tuple[Mask, Bytes]:
         """Return which rows a chain of post-processing rewrote, and digests of the results, shape (rows, 32)."""
-        batches = distinct(places.batch).tolist()
+        batches = np.unique(places.batch).tolist()
         events = sorted({seq for batch in batches for seq in self._journal.listed(f"{POSTS}{batch}")})
         return self._recorded(places, [seq for seq in events if self._journal.facts(seq)["chain"] == chain], "digest")
 
     def note_postprocessed(self, places: Places, seq: int) -> None:
         """Remember which event holds the digests of post-processed rows."""
-        for batch in distinct(places.batch).tolist():
+        for batch in np.unique(places.batch).tolist():
             self._journal.add_to_list(f"{POSTS}{batch}", seq)
 
     def _recorded(self, places: Places, events: list[int], name: str) -> tuple[Mask, npt.NDArray[Any]]:
@@ -214,7 +213,7 @@ class Records:
         return known, values
 
     def _commits(self, places: Places) -> list[int]:
-        batches = distinct(places.batch).tolist()
+        batches = np.unique(places.batch).tolist()
         query = "select seq from commit_part where batch=?"
         return sorted({row[0] for batch in batches for row in self._store.rows(query, (batch,))})
 

@@ -18,7 +18,7 @@ from dptext_etl import _kernel
 from dptext_etl.accounting import MEASURES
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
-from dptext_etl.guarantee import ADDITIVE, FINE, MICRO
+from dptext_etl.guarantee import ADDITIVE, FINE, MICRO, PURE
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, HashedIds, Index, binaries, hashed_ids
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
@@ -45,7 +45,7 @@ LAYOUTS: Mapping[str, Layout] = {
     Event.RESERVE: CHARGES,
     Event.COMMIT: OUTPUTS,
     Event.DIVERGED: OUTPUTS,
-    Event.SETTLE: (*ROWS, ("eps_pure", 8)),  # what stays charged of the worst case
+    Event.SETTLE: (*ROWS, (PURE, 8)),  # what stays charged of the worst case
     Event.EXPIRE: ROWS,
     Event.ABORT: ROWS,
     Event.POST: (*ROWS, ("digest", WIDTH)),  # of what post-processing made of the released text

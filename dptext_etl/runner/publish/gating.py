@@ -11,10 +11,9 @@ import polars as pl
 
 from dptext_etl import files, telemetry
 from dptext_etl.checks import Candidate, Verdict, evaluate
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Lineage
-from dptext_etl.checks.reports import copies, rewritten
-from dptext_etl.checks.reports.copies import CopyCount
+from dptext_etl.checks.reports import CopyCount, copy_reports, model_failures, ngram_reports, rewriting_reports
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.ledger import Ledger
@@ -131,9 +130,9 @@ def reports(staged: StagedRun) -> list[Mapping[str, object]]:
     """
     with staged.profile.stage("reports"):
         counted = copies_of(staged)
-        made = (*copies.report(staged.policy, counted), *copies.ngram_report(staged.policy, counted))
-        failed = rewritten.model_failures(shard.failures for shard in staged.shards)
-        again = rewritten.report(staged.policy, (shard.post for shard in staged.shards))
+        made = (*copy_reports(staged.policy, counted), *ngram_reports(staged.policy, counted))
+        failed = model_failures(shard.failures for shard in staged.shards)
+        again = rewriting_reports(staged.policy, (shard.post for shard in staged.shards))
         return [*(item.verdict().as_dict() for item in made), *(item.as_dict() for item in (*failed, *again))]
 
 

@@ -14,7 +14,7 @@ from typing import IO, NamedTuple, Self
 import polars as pl
 
 from dptext_etl import files
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy

@@ -10,7 +10,7 @@ from fractions import Fraction
 import polars as pl
 
 from dptext_etl.checks import Verdict, require
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import BudgetError, LedgerError, PolicyError, bare
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger

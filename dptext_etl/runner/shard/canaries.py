@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from dptext_etl._kernel import Secret
-from dptext_etl.checks.canaries import rows as canaries
-from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.checks import canaries
+from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.errors import DPTextError
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.checks.reports.copies import gate_delta
+from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.reports import gate_delta
 from dptext_etl.column import worst_case
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids

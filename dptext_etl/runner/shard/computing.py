@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.checks.reports.copies import SAMPLE_ROWS, count_copies, counts_all, gate_delta, ngram_words, sample
+from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.reports import SAMPLE_ROWS, count_copies, counts_all, gate_delta, ngram_words, sample
 from dptext_etl.column import release
 from dptext_etl.families.by_word import by_word
 from dptext_etl.mechanism import Released

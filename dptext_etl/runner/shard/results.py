@@ -10,7 +10,7 @@ from typing import Any, Literal
 import polars as pl
 
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import InputError
 from dptext_etl.runner.shard.charging import MODULUS, Reserved
 from dptext_etl.runner.shard.records import StagedShard, WholeTable

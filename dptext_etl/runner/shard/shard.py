@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.column import output_digests, require_charged_draws, step_costs
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam

@@ -17,7 +17,7 @@ from typing import Any, Final
 import polars as pl
 
 from dptext_etl import files
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
 from dptext_etl.runner.shard.records import ColumnHardware, Facts, KeptShard, StagedShard

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from dptext_etl.checks.buckets import BYTES, Buckets, Cells, as_rows, short_digests
+from dptext_etl.checks.comparison import BYTES, Buckets, Cells, as_rows, short_digests
 from dptext_etl.keys import canonical_ids
 from dptext_etl.runner.source.table import batches
 

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.checks.buckets import short_digests
+from dptext_etl.checks.comparison import short_digests
 from dptext_etl.errors import InputError, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids

@@ -8,7 +8,7 @@ import pytest
 
 import dptext_etl.polars  # noqa: F401
 from dptext_etl import privatize, run
-from dptext_etl.checks.canaries.rows import policy_tokens
+from dptext_etl.checks.canaries import policy_tokens
 from dptext_etl.checks.published import check_published
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError

@@ -10,9 +10,10 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,42 +25,29 @@ from dptext_etl.artifacts import Artifact, canon, store
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.search import largest_squared_distance
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.division import Indices, release_divided
-from dptext_etl.families.parts import parts
+from dptext_etl.families.division import Indices, parts, release_divided
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
+from dptext_etl.scoring import Slots
 
 AT_ONCE = 2**23
 """Draws that are processed at once, 40 bytes each."""
 
 
-class Draws(NamedTuple):
-    """The draws of a batch: one per word that is not kept in clear.
+@dataclass(frozen=True)
+class Draws(Slots):
+    """The draws of a batch: one per word that is not kept in clear."""
 
-    Attributes:
-        words: Id of each word in the vocabulary, `UNKNOWN` outside it, shape (n,).
-        records: Index of each word's record in the batch, shape (n,).
-        positions: Position of each word in its record, uint64, shape (n,).
-        keys: Record keys of the batch, fixed-size binary of 32 bytes.
-    """
+    words: Indices  # id of each word in the vocabulary, `UNKNOWN` outside it, shape (n,)
 
-    words: Indices
-    records: Indices
-    positions: npt.NDArray[np.uint64]
-    keys: pa.Array
-
-    def take(self, some: npt.NDArray[Any] | slice) -> Draws:
+    def take(self, some: npt.NDArray[Any] | slice) -> Self:
         """Return some of the draws by a mask, by indices or by a slice."""
-        return Draws(self.words[some], self.records[some], self.positions[some], self.keys)
+        return replace(super().take(some), words=self.words[some])
 
     def by_word(self) -> npt.NDArray[np.int64]:
         """Return the indices of the draws ordered by word, unknown ones last, in linear time."""
         return to_numpy(pa.array(_kernel.by_word(to_arrow(self.words))))
-
-    def arrays(self) -> tuple[pa.Array, pa.Array, pa.Array]:
-        """Return keys, records and positions as Arrow arrays for the kernel."""
-        return self.keys, to_arrow(self.records), to_arrow(self.positions)
 
 
 class VectorMechanism(WordMechanism):
@@ -112,7 +100,6 @@ class VectorMechanism(WordMechanism):
         return float(np.sqrt(np.float64(max(read_fact(self.span), 1)))) * self.words.scale
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the vectors, and the inputs of scores that divide a budget, by role."""
         return {"vectors": self.words.artifact, **super().artifacts()}
 
     def input_words(self) -> tuple[str, ...]:
@@ -128,7 +115,6 @@ class VectorMechanism(WordMechanism):
         return pa.array(self._vocabulary.positions(texts, self._input_policy_json))
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
-        """Draw every word of every text, each at its own position of its record's stream."""
         if self.allocation is not None:
             return release_divided(self, self.allocation, texts, keys.of(texts))
         return self.release_with_keys(texts, keys.of(texts))
@@ -205,7 +191,7 @@ def _draws(words: Indices, offsets: npt.NDArray[np.uint64], keys: pa.Array, firs
     positions[begins[:1]] = 0
     np.cumsum(records, dtype=np.uint32, out=records)
     np.cumsum(positions, out=positions)
-    return Draws(words[offsets[first] : offsets[last]], records, positions.view(np.uint64), keys)
+    return Draws(keys, records, positions.view(np.uint64), words[offsets[first] : offsets[last]])
 
 
 @lru_cache(maxsize=4)

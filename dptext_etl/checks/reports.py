@@ -1,4 +1,4 @@
-"""Count the texts that came back as they were, over a whole run, and compare the counts with what chance makes.
+"""Count texts that came back as they were, and failures of models, over a whole run, for people inside the boundary.
 
 A count against raw texts must not decide about a publication, unless its false-alarm bound is part of the guarantee
 (docs/spec/privacy.md#copy-gate). Row r equals ANY one reference text with probability at most q_r = p_max ** n_r, where
@@ -11,14 +11,21 @@ here drops, redraws or marks a row.
 In addition to whole copies, rows are counted that share an n-gram with their originals: k words in a row, at any place.
 The two share beta. A row of n draws shares k words in a row with any one reference text of n words with probability at
 most n^2 * p^k: there are n^2 pairs of places, and k released words in a row are k given words with probability at most
-p^k (`common_prefixes.word_chance`). The configuration alone decides k.
+p^k (`chance.word_chance`). The configuration alone decides k.
+
+Copies are counted once more in what post-processing made of released texts. No distribution of them is known, so
+nothing says what chance makes, and gates and bounds stay with what the mechanism released
+(docs/spec/privacy.md#post-gates). The texts on which a model fails depend on private data, so their count may neither
+stop nor delay a run (docs/spec/privacy.md#fail-closed); probes with public texts show whether a model works
+(docs/spec/privacy.md#probe).
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self
@@ -28,12 +35,10 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import tally
-from dptext_etl.checks.common_prefixes import word_chance
+from dptext_etl.checks.chance import grouped_threshold, word_chance, word_columns
 from dptext_etl.checks.gate import Gate, Verdict
-from dptext_etl.checks.poisson_binomial import grouped_threshold
 from dptext_etl.errors import InputError, seam
-from dptext_etl.families.by_word import WordByWord, by_word
+from dptext_etl.families.by_word import WordByWord
 from dptext_etl.guarantee import fine
 from dptext_etl.policy import Policy
 
@@ -47,10 +52,22 @@ NGRAMS = "ngrams_within_chance"
 NGRAMS_CATCHES = (
     "Stretches of original text inside releases, more often than the mechanism can make them, in the whole run."
 )
+COPIES_PUBLISHED = "copies_published"
+COPIES_PUBLISHED_CATCHES = "A rewriter that brings originals back, in the texts that readers see."
+REWRITING_FAILURES = "rewriting_failures"
+REWRITING_FAILURES_CATCHES = "A rewriter that fails on some texts, which then stay as the mechanism released them."
+MODEL_FAILURES = "model_failures"
+MODEL_FAILURES_CATCHES = "A model that fails on some texts, whose releases are then random at the same spend."
 REPORT_BETA = 1e-9
 """False-alarm bound of a report, where the policy sets none."""
 SAMPLE_ROWS = 512
 """Rows of every shard that a report looks at, unless the policy asks for all (`reports = ["copies"]`)."""
+
+
+Failures = Mapping[str, Mapping[str, int]]
+"""Counts by text column: `texts` on which a model failed, and their uniform `draws`."""
+Post = Mapping[str, Mapping[str, Any]]
+"""What staging says of a shard after post-processing: `copies` and `failed` by text column."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +96,6 @@ class CopyCount:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The counts as JSON can hold them."""
         draws = {str(n): rows for n, rows in self.rows_by_draws.items()}
         return {
             "copies": self.copies,
@@ -90,10 +106,9 @@ class CopyCount:
         }
 
     @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> CopyCount:
-        """Read what `as_dict` wrote."""
-        draws = {int(n): int(rows) for n, rows in facts["rows_by_draws"].items()}
-        return cls(facts["copies"], draws, facts["words_kept"], facts["words_compared"], facts["runs"])
+    def from_dict(cls, counts: Mapping[str, Any]) -> CopyCount:
+        draws = {int(n): int(rows) for n, rows in counts["rows_by_draws"].items()}
+        return cls(counts["copies"], draws, counts["words_kept"], counts["words_compared"], counts["runs"])
 
 
 def counts_all(policy: Policy) -> bool:
@@ -120,7 +135,7 @@ def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series, ngram: i
         rows = pl.DataFrame({"raw": raw, "released": released, "draws": draws})
         if any(column.null_count() for column in rows) or not (rows["draws"].to_numpy() > 0).all():
             rows = rows.filter(pl.col("draws") > 0).drop_nulls()
-        by_draws = tally(rows["draws"].to_numpy())
+        by_draws = dict(rows["draws"].value_counts().sort("draws").iter_rows())
         before, after = (rows[name].to_arrow(compat_level=pl.CompatLevel.newest()) for name in ("raw", "released"))
         numbers = rows["draws"].cast(pl.UInt32).to_arrow()
         copies, kept, compared, shared = _kernel.count_copies(before, after, numbers, ngram)
@@ -129,31 +144,18 @@ def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series, ngram: i
 
 @dataclass(frozen=True)
 class CopyReport:
-    """Holds a whole-run count next to its bound.
+    """Holds a whole-run count next to its bound."""
 
-    Attributes:
-        name: What is counted: `COPIES`, texts that equal their originals; `NGRAMS`, that share an n-gram.
-        column: The text column.
-        rows: Rows with at least one draw.
-        copies: How many of them are copies, or share an n-gram.
-        expected: Upper bound of the expected number.
-        threshold: The number that a correct run exceeds with probability at most `beta`; None if there is none.
-        beta: That probability.
-        gating: Whether the policy lets the count decide about publication.
-        ngram: Words of an n-gram, for `NGRAMS`.
-        sampled: Whether the rows are a sample of every shard's.
-    """
-
-    name: str
+    name: str  # what is counted: `COPIES`, texts that equal their originals; `NGRAMS`, that share an n-gram
     column: str
-    rows: int
-    copies: int
-    expected: float
-    threshold: int | None
+    rows: int  # with at least one draw
+    copies: int  # how many rows are copies, or share an n-gram
+    expected: float  # upper bound of the expected number
+    threshold: int | None  # a correct run exceeds it with probability at most `beta`; None if there is none
     beta: float
-    gating: bool
-    ngram: int | None = None
-    sampled: bool = False
+    gating: bool  # whether the policy lets the count decide about publication
+    ngram: int | None = None  # words of an n-gram, for `NGRAMS`
+    sampled: bool = False  # whether the rows are a sample of every shard's
 
     @property
     def beyond_chance(self) -> bool:
@@ -168,20 +170,19 @@ class CopyReport:
     def verdict(self) -> Verdict:
         """Return the report with its counts, for people inside the boundary; a report decides nothing."""
         what = "equal their originals" if self.ngram is None else f"share {self.ngram} words in a row with them"
-        of = f" (a sample: at most {SAMPLE_ROWS} of every shard)" if self.sampled else ""
-        said = f"column {self.column!r}: {self.copies} of {self.rows} texts{of} {what}, {self._allowed}"
+        message = f"column {self.column!r}: {self.copies} of {self.rows} texts{_sampled(self.sampled)} {what}, "
+        message += self._allowed if self.gating else f"{self._allowed} (report only)"
         counts = {"rows": self.rows, "copies" if self.ngram is None else "runs": self.copies, "expected": self.expected}
         counts |= {"beta": self.beta} | ({} if self.threshold is None else {"threshold": self.threshold})
-        return Verdict(
-            self.name, not self.beyond_chance, counts, said if self.gating else f"{said} (report only)", self.catches
-        )
+        return Verdict(self.name, not self.beyond_chance, counts, message, self.catches)
 
     def gate(self) -> Verdict:
         """Return the decision alone: the count is an exact statistic of raw text and stays inside the boundary."""
         what = "copies" if self.ngram is None else "shared n-grams"
-        said = f"column {self.column!r}: {'more' if self.beyond_chance else 'no'} {what} beyond chance, {self._allowed}"
+        more = "more" if self.beyond_chance else "no"
+        message = f"column {self.column!r}: {more} {what} beyond chance, {self._allowed}"
         counts = {"rows": self.rows, "beyond_chance": int(self.beyond_chance), "beta": self.beta}
-        return Verdict(self.name, not self.beyond_chance, counts, said, self.catches)
+        return Verdict(self.name, not self.beyond_chance, counts, message, self.catches)
 
     @property
     def _allowed(self) -> str:
@@ -189,7 +190,7 @@ class CopyReport:
         return f"{limit} at beta {self.beta:g}"
 
 
-def report(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
+def copy_reports(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
     """Compare copy counts with their bounds, column by column; columns and kinds of counts share beta.
 
     A column whose mechanism does not replace words one by one has no bound and no report.
@@ -200,7 +201,7 @@ def report(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport,
     )
 
 
-def ngram_report(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
+def ngram_reports(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
     """Compare the counts of shared n-grams with their bounds; a column that has no bound has no report."""
     return tuple(
         _report(NGRAMS, spec, counted, ngram_chances(mechanism, _draws(counted)), policy, words)
@@ -231,8 +232,7 @@ def copy_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDA
 
 def _counted(policy: Policy, copies: Mapping[str, CopyCount]) -> list[tuple[str, WordByWord, CopyCount]]:
     """Return the columns that were counted and whose words are drawn one by one."""
-    found = ((column.column or "", by_word(column.mechanism)) for column in policy.column_policies())
-    return [(name, mechanism, copies[name]) for name, mechanism in found if name in copies and mechanism is not None]
+    return [(name, mechanism, copies[name]) for name, mechanism in word_columns(policy) if name in copies]
 
 
 def _draws(count: CopyCount) -> npt.NDArray[np.int64]:
@@ -252,9 +252,9 @@ def _report(  # noqa: PLR0917
     total = int(rows.sum())
     least = grouped_threshold(chances, rows, beta)
     allowed = least - 1 if least <= total else None
-    found, gating = count.copies if ngram is None else count.shared_ngrams, policy.copy_gate_false_alarm is not None
+    copies, gating = count.copies if ngram is None else count.shared_ngrams, policy.copy_gate_false_alarm is not None
     expected, sampled = float(np.dot(chances, rows)), not counts_all(policy)
-    return CopyReport(name, column, total, found, expected, allowed, beta, gating, ngram, sampled)
+    return CopyReport(name, column, total, copies, expected, allowed, beta, gating, ngram, sampled)
 
 
 TEXT = 200
@@ -286,9 +286,9 @@ class CopyGate(Gate):
 
     needs_markers = False
 
-    def __init__(self, policy: Policy, found: CopyReport) -> None:
+    def __init__(self, policy: Policy, report: CopyReport) -> None:
         super().__init__(policy)
-        self._report = found
+        self._report = report
 
     @classmethod
     def applies(cls, policy: Policy) -> bool:
@@ -297,8 +297,7 @@ class CopyGate(Gate):
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Make one gate per column that was counted."""
-        return tuple(cls(candidate.policy, found) for found in cls.reports(candidate.policy, candidate.copies))
+        return tuple(cls(candidate.policy, report) for report in cls.reports(candidate.policy, candidate.copies))
 
     @classmethod
     @abstractmethod
@@ -306,5 +305,57 @@ class CopyGate(Gate):
         """Return the counts next to their bounds, one per column."""
 
     def verdict(self) -> Verdict:
-        """Return the decision alone: the count itself is an exact statistic of raw text and stays inside."""
         return self._report.gate()
+
+
+def _sampled(sampled: bool) -> str:
+    return f" (a sample: at most {SAMPLE_ROWS} of every shard)" if sampled else ""
+
+
+def copies_of(posts: Iterable[Post]) -> dict[str, CopyCount]:
+    """Add up the copies among rewritten texts of all shards, by text column."""
+    total: dict[str, CopyCount] = {}
+    for post in posts:
+        for column, counts in post.get("copies", {}).items():
+            total[column] = total.get(column, CopyCount()) + CopyCount.from_dict(counts)
+    return total
+
+
+def rewriting_reports(policy: Policy, posts: Iterable[Post]) -> list[Verdict]:
+    """Return the copies of every rewritten column, and how many texts its models failed on, where they failed."""
+    posts, reports = list(posts), list[Verdict]()
+    for column, count in copies_of(posts).items():
+        rows = sum(count.rows_by_draws.values())
+        message = f"column {column!r}, as it is published: {count.copies} of {rows} rewritten texts"
+        message += (
+            f"{_sampled(not counts_all(policy))} equal their originals; nothing says what chance makes (report only)"
+        )
+        counts = {"rows": rows, "copies": count.copies}
+        reports.append(_only_reported(COPIES_PUBLISHED, counts, message, COPIES_PUBLISHED_CATCHES))
+    failures: Counter[str] = Counter()
+    for post in posts:
+        failures.update(post.get("failed", {}))
+    for column, texts in failures.items():
+        message = (
+            f"column {column!r}: a rewriter failed on {texts} texts, which stay as they were released (report only)"
+        )
+        reports.append(_only_reported(REWRITING_FAILURES, {"texts": texts}, message, REWRITING_FAILURES_CATCHES))
+    return reports
+
+
+def model_failures(shards: Iterable[Failures]) -> list[Verdict]:
+    """Add up the failures of all shards; return a report for each column with failures."""
+    total: dict[str, Counter[str]] = {}
+    for shard in shards:
+        for column, counts in shard.items():
+            total.setdefault(column, Counter()).update({name: counts[name] for name in ("texts", "draws")})
+    reports = []
+    for column, counts in total.items():
+        message = f"column {column!r}: the model failed on {counts['texts']} texts; {counts['draws']} of their draws "
+        message += "are uniform, at the same spend (report only)"
+        reports.append(_only_reported(MODEL_FAILURES, counts, message, MODEL_FAILURES_CATCHES))
+    return reports
+
+
+def _only_reported(name: str, counts: Mapping[str, int], message: str, catches: str) -> Verdict:
+    return Verdict(name, passed=True, counts=counts, message=message, catches=catches)

@@ -20,34 +20,33 @@ from typing import Any
 from dptext_etl.errors import GateError, PolicyError
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.policy.column_policy import ColumnPolicy
-from dptext_etl.policy.dataset_policy import Policy
-from dptext_etl.policy.resolving import PolicyLike, resolve
+from dptext_etl.policy.dataset_policy import Policy, PolicyLike, resolve
 
 _number = count()
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a column: those of one source, or of several sources that were concatenated.
+    """The rows of a column: those of one source, or of several sources that were concatenated."""
 
-    Attributes:
-        name: Number that distinguishes these rows from all others.
-        parts: For concatenated rows, the alternatives of each part.
-    """
-
-    name: int
-    parts: tuple[frozenset[Rows], ...] = ()
+    number: int  # distinguishes these rows from all others
+    parts: tuple[frozenset[Rows], ...] = ()  # for concatenated rows, the alternatives of each part
 
 
-def _common(these: frozenset[Rows], those: frozenset[Rows]) -> frozenset[Rows]:
+def _common(left: frozenset[Rows], right: frozenset[Rows]) -> frozenset[Rows]:
     """Return the rows that two columns share: the same rows in the same order."""
-    found = set()
-    for one in these:
-        for other in those:
-            if one.name == other.name:
-                parts = tuple(_common(*both) for both in zip(one.parts, other.parts, strict=True))
-                found |= {Rows(one.name, parts)} if all(parts) else set()
-    return frozenset(found)
+    common = set()
+    for one in left:
+        for other in right:
+            if one.number == other.number:
+                parts = tuple(_common(*pair) for pair in zip(one.parts, other.parts, strict=True))
+                common |= {Rows(one.number, parts)} if all(parts) else set()
+    return frozenset(common)
+
+
+def next_number() -> int:
+    """Return a new number for concatenated rows."""
+    return next(_number)
 
 
 def new_rows() -> frozenset[Rows]:
@@ -63,21 +62,14 @@ CHOOSE = "choose rows by ids and other columns, or make the text null inside the
 
 @dataclass(frozen=True)
 class Held:
-    """The content of a column of a plan.
+    """The content of a column of a plan."""
 
-    Attributes:
-        raw: Names of the raw columns that it holds or is made from.
-        form: Digest of the function of columns of its own row that it is; None if it mixes rows, or may.
-        source: Name of the source's column, if it is that column unchanged.
-        rows: The rows that it belongs to, several after a join on equal ids; None for a constant, which fits all rows.
-        fields: Contents of the fields of a struct, where they are known.
-    """
-
-    raw: frozenset[str] = frozenset()
-    form: str | None = None
-    source: str | None = None
+    raw: frozenset[str] = frozenset()  # names of the raw columns that it holds or is made from
+    form: str | None = None  # digest of the function of columns of its own row that it is; None if it may mix rows
+    source: str | None = None  # name of the source's column, if it is that column unchanged
+    # the rows that it belongs to, several after a join on equal ids; None for a constant, which fits all rows
     rows: frozenset[Rows] | None = frozenset()
-    fields: tuple[tuple[str, Held], ...] = ()
+    fields: tuple[tuple[str, Held], ...] = ()  # contents of the fields of a struct, where they are known
 
     @classmethod
     def column(
@@ -113,7 +105,7 @@ class Held:
         known = dict(self.fields).get(name)
         return Held.of_row(f"field {name}", [self]) if known is None else known
 
-    def beside(self, other: Held) -> Held:
+    def joined(self, other: Held) -> Held:
         """Return the column after a join in which it equals a column of other rows."""
         if self.form is None or self.form != other.form or self.rows is None or other.rows is None:
             return self
@@ -132,30 +124,21 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def below_each_other(name: int, parts: Sequence[Held]) -> Held:
+def concatenated(number: int, parts: Sequence[Held]) -> Held:
     """Return the content of a column whose rows come from several inputs."""
     first, mixed = parts[0], Held.made_from(parts)
     rows = [part.rows for part in parts if part.rows is not None]
     if first.form is None or len({part.form for part in parts}) != 1 or len(rows) != len(parts):
         return mixed
-    return Held(mixed.raw, first.form, first.source, frozenset({Rows(name, tuple(rows))}))
-
-
-def next_number() -> int:
-    """Return a new number for concatenated rows."""
-    return next(_number)
+    return Held(mixed.raw, first.form, first.source, frozenset({Rows(number, tuple(rows))}))
 
 
 class Releases:
-    """The releases that a plan may hold.
-
-    Attributes:
-        raw: Names of all raw columns.
-    """
+    """The releases that a plan may hold; `raw` has the names of all raw columns."""
 
     def __init__(self, policy: PolicyLike | None, id: str | None, raw: Sequence[str] | str) -> None:  # noqa: A002
         names = [raw] if isinstance(raw, str) else list(raw)
-        self._columns, self._id = _told(policy, id)
+        self._columns, self._id = _columns_and_id(policy, id)
         self.raw = frozenset(names) | self._columns.keys()
         self._named = frozenset(names)
         self._forms: dict[str, tuple[str, str]] = {}
@@ -167,7 +150,7 @@ class Releases:
         absent = self.raw - frozenset(seen)
         return absent & self._named if self.raw & frozenset(seen) else absent
 
-    def nulls_are_told(self, text: Held) -> bool:
+    def discloses_nulls(self, text: Held) -> bool:
         """Say whether the policy discloses which rows of a column are null, so that a plan may say so, too."""
         policy = None if text.source is None else self._policy_of(text.source)
         return policy is not None and Disclosure.NULLNESS in policy.mechanism.guarantee.disclosures
@@ -223,7 +206,7 @@ _ROW = (
 _TAKE = "make the release from the policy itself: privatize(policy, id=…), register(…, policy), register_view(…)"
 
 
-def _told(policy: PolicyLike | None, ids: str | None) -> tuple[dict[str, ColumnPolicy], str | None]:
+def _columns_and_id(policy: PolicyLike | None, ids: str | None) -> tuple[dict[str, ColumnPolicy], str | None]:
     """Return a policy's text columns by name, and its id column."""
     if policy is None:
         return {}, None

@@ -1,21 +1,95 @@
-"""Compute the truncated exponential mechanism (TEM) over the places of a list, and the exact loss of its integers.
-
-Paper: Carvalho et al. 2023, "TEM: High Utility Metric Differential Privacy on Text". As in 1-Diffractor, there is one
-integer weight per distance below a reach, and one for all places beyond (docs/spec/privacy.md#diffractor-tem).
-"""
+"""Compute the distributions of places on a list: geometric, and truncated exponential (TEM)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dptext_etl.allocation import Epsilons
+from dptext_etl.guarantee import MICRO
 from dptext_etl.sampling import integer_weights, stated
+
+GRID_BITS = 1_100
+"""Probabilities are rounded to multiples of 2**-1100, so that every float above 0 is right to its last bit."""
+
+
+@dataclass(frozen=True)
+class GeometricDistribution:
+    """The discrete Laplace distribution of a rational rate, added to the place and clamped to the list."""
+
+    rate: Fraction  # rate per place: a = exp(-rate), P[step = k] = (1 - a) / (1 + a) * a**|k|
+
+    def written(self) -> dict[str, Any]:
+        return {"geometric": {"rate": [self.rate.numerator, self.rate.denominator]}}
+
+    def realised(self, lists: Sequence[npt.NDArray[np.uint32]]) -> dict[str, Any]:
+        """Return the loss on lists of one vocabulary: rate * (N - 1), attained at the ends of a single list."""
+        worst = float(self.rate * (len(lists[0]) - 1))
+        return {"epsilon_table": repr(worst), "epsilon_table_is": "exact" if len(lists) == 1 else "bound"}
+
+    def chances(self, place: int, places: int) -> list[Fraction]:
+        """Return the probabilities of all places, multiples of 2**-GRID_BITS that sum to 1 exactly.
+
+        They are irrational, so each is rounded to the grid, and the place itself gets the rest of the sum. The error of
+        an entry is at most half a grid step; that of the place itself is as much per place of the list.
+        """
+        inner, end = _tails(self.rate, places)
+        steps = [inner[abs(other - place)] for other in range(places)]
+        steps[0], steps[-1] = end[place], end[places - 1 - place]
+        steps[place] += (1 << GRID_BITS) - sum(steps)
+        return [Fraction(step, 1 << GRID_BITS) for step in steps]
+
+    def stays(self, place: int, places: int) -> Fraction:
+        with localcontext() as context:
+            context.prec = 40
+            a = _ratio(self.rate)
+            edge = place in (0, places - 1)
+            chance = 1 / (1 + a) if edge else (1 - a) / (1 + a)
+            return min(Fraction(1), Fraction(math.ceil(chance * 2**64), 2**64))
+
+    def agrees(self, place: int, places: int) -> float:
+        a = math.exp(-float(self.rate))
+        chances = (1 - a) / (1 + a) * a ** np.abs(np.arange(places, dtype=np.float64) - place)
+        chances[0], chances[-1] = a**place / (1 + a), a ** (places - 1 - place) / (1 + a)
+        return min(1.0, float(np.dot(chances, chances)) * (1 + 1e-9))
+
+
+def rates_of(epsilons: Sequence[Epsilons], distance: Fraction) -> list[Fraction]:
+    """Return the rate per place of draws, exactly, by their epsilons over the largest distance of two places."""
+    parts = np.rint(np.concatenate([np.zeros(0), *epsilons]) * MICRO).astype(np.int64).tolist()
+    return [part / (MICRO * distance) for part in parts]
+
+
+def _ratio(rate: Fraction) -> Decimal:
+    """Return exp(-rate) in the precision of the context."""
+    return (-Decimal(rate.numerator) / Decimal(rate.denominator)).exp()
+
+
+@lru_cache(maxsize=4)
+def _tails(rate: Fraction, places: int) -> tuple[list[int], list[int]]:
+    """Return the probabilities of a place inside the list and of its ends, in grid steps, by distance."""
+    guard = GRID_BITS + 64 + places.bit_length()
+    with localcontext() as context:
+        context.prec = int((guard + 64) * math.log10(2)) + 1
+        a = _ratio(rate)
+        ratio, inside, end = (int(value * 2**guard) for value in (a, (1 - a) / (1 + a), 1 / (1 + a)))
+    inner, outer, power = [], [], 1 << guard
+    shift = 2 * guard - GRID_BITS
+    half = 1 << (shift - 1)
+    for _ in range(places):
+        inner.append((power * inside + half) >> shift)
+        outer.append((power * end + half) >> shift)
+        power = (power * ratio) >> guard
+    return inner, outer
+
 
 Order = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float64]
@@ -27,15 +101,10 @@ _CELLS = 2**20  # pairs in memory at once
 
 @dataclass(frozen=True)
 class TemDistribution:
-    """Integer weights by distance: `near[d]` at distance d below `reach`, `outside` at every other place.
+    """Integer weights by distance: `near[d]` at distance d below `reach`, `outside` at every other place."""
 
-    Attributes:
-        near: Weights of the distances 0, 1, ..., reach - 1, not increasing.
-        outside: Weight of all other distances.
-    """
-
-    near: tuple[int, ...]
-    outside: int
+    near: tuple[int, ...]  # weights of the distances 0, 1, ..., reach - 1, not increasing
+    outside: int  # weight of all other distances
 
     @classmethod
     def of(cls, epsilon: float, gamma: int, places: int) -> TemDistribution:
@@ -49,7 +118,6 @@ class TemDistribution:
         return cls(tuple(map(int, weights[:reach])), int(weights[reach]))
 
     def written(self) -> dict[str, Any]:
-        """Return the weights in the format of the kernel."""
         return {"tem": {"weights": list(self.near), "outside": self.outside}}
 
     @property
@@ -68,23 +136,19 @@ class TemDistribution:
         return running + running[::-1] - np.uint64(self.near[0])
 
     def chances(self, place: int, places: int) -> list[Fraction]:
-        """Return the exact probabilities of all places for one place."""
         weights = self.weights(place, places).tolist()
         total = sum(weights)
         chance = {weight: Fraction(weight, total) for weight in set(weights)}
         return [chance[weight] for weight in weights]
 
     def stays(self, place: int, places: int) -> Fraction:
-        """Return the probability of the place itself."""
         return Fraction(self.near[0], int(self.totals(places)[place]))
 
     def agrees(self, place: int, places: int) -> float:
-        """Return an upper bound of the probability that two draws from one place agree."""
         weights = self.weights(place, places).astype(np.float64)
         return min(1.0, float(np.dot(weights, weights) / weights.sum() ** 2) * (1 + 1e-9))
 
     def realised(self, lists: Sequence[Order]) -> dict[str, Any]:
-        """Return the loss of the integers on lists of one vocabulary, as plain data."""
         bound, steepest = self.loss(len(lists[0]))
         mixture = bound if len(lists) == 1 else self.mixture_loss(lists)
         return {

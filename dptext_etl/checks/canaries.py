@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
-from fractions import Fraction
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
 CANARY = "__dptext_canary"
 """The column that marks canary rows inside the boundary; it is never published."""
-"""The column that says which row of its shard a canary row is, where canary rows have a file of their own."""
 OUT_OF_VOCABULARY_ROWS = 2
 PAIRS = 3
 IN_VOCABULARY_ROWS = 2 * PAIRS
@@ -74,7 +72,7 @@ class CanaryPlan:
     """Holds the canary rows of one shard."""
 
     shard: int  # serial number of the shard
-    rows: tuple[CanaryRow, ...]  # the rows: first one row of every text, then, in the same order, a second one of each
+    rows: tuple[CanaryRow, ...]  # first one row of every text, then, in the same order, a second one of each
     tokens: frozenset[str] = field(repr=False)  # the pseudo-words of every text column
     id_dtype: pl.DataType
 
@@ -87,20 +85,20 @@ def plan(
     policy: Policy, secret: Secret, shard: int, id_dtype: pl.DataType, taken: Taken, *, partition: str | None = None
 ) -> CanaryPlan:
     """Plan the canary rows of a shard; the same arguments give the same plan in every process."""
-    grower = _Grower(policy, secret)
-    pairs = range(PAIRS) if any(grower.in_vocabulary.values()) else ()
+    planner = _Planner(policy, secret)
+    pairs = range(PAIRS) if any(planner.in_vocabulary.values()) else ()
     wanted: dict[int | None, int] = {**dict.fromkeys(pairs, 2), None: OUT_OF_VOCABULARY_ROWS}
     rows: dict[str, CanaryRow] = {}
     for batch in range(_BATCHES):
-        ids = ids_from(grower.seeds(partition, shard, batch), id_dtype)
-        free = ~_taken(ids, taken)
+        ids = ids_from(planner.seeds(partition, shard, batch), id_dtype)
+        free = ~(ids.is_in(taken.implode()) if isinstance(taken, pl.Series) else taken(ids))
         for value, canonical, is_free in zip(ids, canonical_ids(ids.to_arrow()).to_pylist(), free, strict=True):
-            pair = grower.pair(canonical)
+            pair = planner.pair(canonical)
             if is_free and wanted.get(pair) and canonical not in rows:
                 wanted[pair] -= 1
-                rows[canonical] = grower.row(value, canonical, pair)
+                rows[canonical] = planner.row(value, canonical, pair)
         if not any(wanted.values()):
-            return CanaryPlan(shard, _in_order(rows.values(), list(wanted)), grower.tokens, id_dtype)
+            return CanaryPlan(shard, _in_order(rows.values(), list(wanted)), planner.tokens, id_dtype)
     msg = f"no free record ids of type {id_dtype} are left for canary rows"
     raise InputError(msg, "cast the id column to a wider type")
 
@@ -137,11 +135,8 @@ def _in_order(rows: Iterable[CanaryRow], pairs: list[int | None]) -> tuple[Canar
     return tuple(by_pair[pair][half] for half in range(2) for pair in pairs)
 
 
-class _Grower:
-    """Makes canary rows from ids, under one policy and secret.
-
-    The labels that it derives seeds under ("kind", "words", "twin") are part of the stream and never change.
-    """
+class _Planner:
+    """Makes canary rows from ids; the labels of its seeds ("kind", "words", "twin") are part of the stream."""
 
     def __init__(self, policy: Policy, secret: Secret) -> None:
         self._policy = policy
@@ -152,50 +147,39 @@ class _Grower:
         self._whole = {item.name for item in policy.columns if isinstance(item.mechanism, ChoiceMechanism)}
 
     def draw(self, *what: Any) -> bytes:
-        """Derive 32 bytes for a use: its label, then what it is about."""
+        """Derive 32 bytes from a label and what the bytes are for."""
         return self._secret.derive("canary", canon([what[0], self._policy.dataset, self._policy.release, *what[1:]]))
 
     def seeds(self, partition: str | None, shard: int, batch: int) -> list[bytes]:
-        """Return the seeds of one batch of ids, 32 bytes each."""
         return [self.draw("id", partition, shard, batch * _BATCH + place) for place in range(_BATCH)]
 
     def pair(self, canonical: str) -> int | None:
-        """Return the number of the text that a row of this id holds; None for an out-of-vocabulary row.
-
-        An id always gets the same.
-        """
+        """Return the number of the text that a row of this id always holds; None for an out-of-vocabulary row."""
         drawn = int.from_bytes(self.draw("kind", canonical)[:8], "little")
         drawn %= OUT_OF_VOCABULARY_ROWS + IN_VOCABULARY_ROWS
         return None if drawn < OUT_OF_VOCABULARY_ROWS else (drawn - OUT_OF_VOCABULARY_ROWS) % PAIRS
 
     def row(self, value: Any, canonical: str, pair: int | None) -> CanaryRow:
-        """Make the row of an id."""
         words = {}
         for column, pseudo in self.pseudo.items():
-            palette = pseudo if pair is None else self.in_vocabulary[column] or pseudo
+            choices = pseudo if pair is None else self.in_vocabulary[column] or pseudo
             seed = self.draw("words", column, canonical) if pair is None else self.draw("twin", column, pair)
             number = int.from_bytes(seed, "little")
             places = range(1 if pair is not None and column in self._whole and self.in_vocabulary[column] else WORDS)
-            words[column] = tuple(palette[number // len(palette) ** place % len(palette)] for place in places)
+            words[column] = tuple(choices[number // len(choices) ** place % len(choices)] for place in places)
         texts = {column: " ".join(chosen) for column, chosen in words.items()}
         if pair is None:
             texts = {column: f"{text.capitalize()}." for column, text in texts.items()}
         return CanaryRow(value, "out_of_vocabulary" if pair is None else "in_vocabulary", texts, words, pair)
 
 
-def _taken(ids: pl.Series, taken: Taken) -> pl.Series:
-    if isinstance(taken, pl.Series):
-        return ids.is_in(taken.implode())
-    return taken(ids)
-
-
 def _rows(rows: tuple[CanaryRow, ...], planned: CanaryPlan, policy: Policy, frame: pl.DataFrame) -> pl.DataFrame:
     """Make rows that hold ids and texts alone."""
-    held = {policy.id: pl.Series([row.id for row in rows], dtype=planned.id_dtype)}
-    held |= {item.name: pl.Series([row.texts[item.name] for row in rows], dtype=pl.String) for item in policy.columns}
+    cells = {policy.id: pl.Series([row.id for row in rows], dtype=planned.id_dtype)}
+    cells |= {item.name: pl.Series([row.texts[item.name] for row in rows], dtype=pl.String) for item in policy.columns}
     return pl.DataFrame(
         [
-            held[name].cast(dtype).alias(name) if name in held else pl.Series(name, [None] * len(rows), dtype=dtype)
+            cells[name].cast(dtype).alias(name) if name in cells else pl.Series(name, [None] * len(rows), dtype=dtype)
             for name, dtype in frame.schema.items()
         ]
     )
@@ -221,8 +205,9 @@ def ids_from(seeds: Sequence[bytes], dtype: pl.DataType) -> pl.Series:
             )
         id_type(pl.Series([], dtype=dtype).to_arrow().type)
         if isinstance(dtype, pl.Datetime):
-            instants = [_instant(int.from_bytes(seed, "little") % _MICROSECONDS, dtype.time_unit) for seed in seeds]
-            return pl.Series(instants, dtype=pl.Int64).cast(dtype)
+            instants = pl.Series([int.from_bytes(seed, "little") % _MICROSECONDS for seed in seeds], dtype=pl.Int64)
+            per_unit = {"ms": instants // 1_000, "us": instants, "ns": instants * 1_000}
+            return per_unit[dtype.time_unit].cast(dtype)
         return pl.Series([_id_value(seed, dtype) for seed in seeds], dtype=dtype)
 
 
@@ -240,10 +225,6 @@ def _id_value(seed: bytes, dtype: pl.DataType) -> Any:
         return {field.name: _field_id(seed, field) for field in dtype.fields}
     low, high = pl.select(low=dtype.min(), high=dtype.max()).row(0)  # type: ignore[attr-defined]
     return low + number % (high - low + 1)
-
-
-def _instant(microseconds: int, unit: str) -> int:
-    return {"ms": microseconds // 1_000, "us": microseconds, "ns": microseconds * 1_000}[unit]
 
 
 def _field_id(seed: bytes, field: pl.Field) -> Any:
@@ -274,7 +255,7 @@ def policy_tokens(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
 def in_vocabulary_words(
     mechanism: Mechanism, secret: Secret, dataset: str, release: str, column: str
 ) -> tuple[str, ...]:
-    """Choose words of the mechanism's vocabulary that it can change."""
+    """Choose words of the mechanism's vocabulary that it can change, or public texts of its corpus."""
     replacing = by_word(mechanism)
     inputs = () if replacing is None else replacing.input_words()
     if isinstance(mechanism, ChoiceMechanism):
@@ -283,45 +264,25 @@ def in_vocabulary_words(
     tokens = pseudo_words(secret, dataset, release, column)
     if any(token in word for word in long for token in tokens):
         raise PolicyError(f"column {column!r}: a canary word is one of the mechanism's", "release under another name")
-    if isinstance(mechanism, ChoiceMechanism):
-        return _public_texts(mechanism, secret, dataset, release, column) if mechanism.most_positions == 1 else ()
-    if replacing is None:
+    if isinstance(mechanism, ChoiceMechanism) and mechanism.most_positions > 1:
         return ()
-    words = sorted(word for word in inputs if word.isalpha() and word == word.lower())
+    tries, choices = VOCABULARY_WORDS, list(inputs)
+    if replacing is not None:
+        tries, choices = 4 * tries, sorted(word for word in inputs if word.isalpha() and word == word.lower())
     chosen: dict[str, None] = {}
-    for place in range(4 * VOCABULARY_WORDS if words else 0):
+    for place in range(tries if choices else 0):
         seed = secret.derive("canary", canon(["native", dataset, release, column, place]))
-        word = words[int.from_bytes(seed, "little") % len(words)]
-        if word not in chosen and _can_change(replacing, word):
+        word = choices[int.from_bytes(seed, "little") % len(choices)]
+        if word not in chosen and (replacing is None or _can_change(replacing, word)):
             chosen[word] = None
         if len(chosen) == VOCABULARY_WORDS:
             break
     return tuple(chosen)
 
 
-def _public_texts(
-    mechanism: ChoiceMechanism, secret: Secret, dataset: str, release: str, column: str
-) -> tuple[str, ...]:
-    """Choose texts of the corpus, as many as there are words otherwise."""
-    texts = mechanism.opened.texts
-    chosen: dict[str, None] = {}
-    for place in range(VOCABULARY_WORDS):
-        seed = secret.derive("canary", canon(["native", dataset, release, column, place]))
-        chosen[texts[int.from_bytes(seed, "little") % len(texts)]] = None
-    return tuple(chosen)
-
-
-def survival(mechanism: Mechanism, word: str) -> Fraction:
-    """Return the probability that `word` comes back as itself, or an upper bound of it."""
-    replacing = by_word(mechanism)
-    if replacing is None:
-        raise PolicyError(f"{mechanism.name} replaces no single words, so that none of them survives by chance")
-    return replacing.survival(word)
-
-
 def _can_change(mechanism: WordByWord, word: str) -> bool:
     try:
-        return survival(mechanism, word) < 1
+        return mechanism.survival(word) < 1
     except PolicyError:
         return False
 

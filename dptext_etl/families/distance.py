@@ -1,8 +1,4 @@
-"""Draw words by the distances of their vectors with the exponential mechanism, and state the guarantee.
-
-P(y | x) is proportional to exp(-epsilon d(x, y) / 2), d the Euclidean distance in the vectors' own units. What is drawn
-from are integers (`families.vector.distance`); unknown words are drawn uniformly.
-"""
+"""Draw words by the distances of their vectors with the exponential mechanism."""
 
 from __future__ import annotations
 
@@ -21,12 +17,10 @@ from dptext_etl.accounting import MetricClaim
 from dptext_etl.arrays import to_numpy
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
-from dptext_etl.families import extremes
-from dptext_etl.families.certificate import Certificate
+from dptext_etl.families.certificate import Certificate, largest_range_bounded, of_distances
 from dptext_etl.families.division import UNKNOWN, Indices
-from dptext_etl.families.vector.certificate import of_distances
-from dptext_etl.families.vector.distance import PairWeights
-from dptext_etl.families.vector.vector import Draws, VectorMechanism, far_words, read_fact, stored_fact
+from dptext_etl.families.pair_weights import PairWeights
+from dptext_etl.families.vector import Draws, VectorMechanism, far_words, read_fact, stored_fact
 from dptext_etl.guarantee import Disclosure, Guarantee
 from dptext_etl.mechanism import PAD
 from dptext_etl.scoring import TOKEN
@@ -41,7 +35,6 @@ class DistanceMechanism(VectorMechanism):
 
     @property
     def reproducible(self) -> bool:  # type: ignore[override]
-        """Return True unless the law of a word depends on its text, which tools score in floats."""
         return self.allocation is None
 
     def input_policy(self) -> dict[str, Any]:
@@ -49,7 +42,6 @@ class DistanceMechanism(VectorMechanism):
         return {**super().input_policy(), "numbers": "uniform", "oov": "uniform"}
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the vectors and their diameter, by role."""
         return {**super().artifacts(), "span": self.span}
 
     @property
@@ -102,7 +94,6 @@ class DistanceMechanism(VectorMechanism):
         return chosen
 
     def _known(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
-        """Draw an output for words of the vocabulary, in their order, and write it into the place of its draw."""
         self.pair_weights.draw(draws, order, chosen)
         if not self._ids_are_indices:
             chosen[order] = self._output_ids[chosen[order]]
@@ -173,17 +164,14 @@ class DistanceMechanism(VectorMechanism):
         return read_fact(stored_fact(description, found))
 
     def certificate(self) -> Certificate:
-        """Compute what one draw realizes at worst from the integer weights of every word, made anew."""
         return of_distances(self.pair_weights, far_words(self.words))
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the guarantee of word mechanisms, without disclosures of unknown words, since these never stay."""
         stated = super().guarantee
         return replace(stated, disclosures=stated.disclosures - {Disclosure.OOV, Disclosure.NUMBERS})
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        """Return the factors of n draws between the two farthest words, or of one budget."""
         return super().cost_factors(positions) | ({"D": self.diameter} if self.allocation is None else {})
 
     def output_words(self) -> frozenset[str] | None:
@@ -207,7 +195,6 @@ class DistanceMechanism(VectorMechanism):
         return [*outputs, self.words.words[number]], [*((1 - shown) * chance for chance in chances), shown]
 
     def survival(self, word: str) -> Fraction:
-        """Return the exact probability that `word` comes back as itself."""
         if self.allocation is not None:
             return super().survival(word)
         number = self._number_of(word)
@@ -220,7 +207,6 @@ class DistanceMechanism(VectorMechanism):
         return Fraction(int(weights[at[0]]), int(weights.sum()))
 
     def collision(self, word: str) -> float:
-        """Return the probability that two independent draws of `word` agree, rounded up."""
         number = self._number_of(word)
         if number == UNKNOWN or self._shows_words or self.allocation is not None:
             return super().collision(word)
@@ -228,5 +214,4 @@ class DistanceMechanism(VectorMechanism):
         return min(1.0, float(np.dot(weights, weights) / weights.sum() ** 2) * (1 + 1e-9))
 
     def largest_probability(self) -> float:
-        """Return an upper bound of the probability of any single output word."""
-        return 1.0 if self._shows_words else extremes.range_bounded(self.pair_weights.exponent, len(self._output_ids))
+        return 1.0 if self._shows_words else largest_range_bounded(self.pair_weights.exponent, len(self._output_ids))

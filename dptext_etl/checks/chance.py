@@ -1,13 +1,8 @@
-"""Bound how many successes chance allows in independent Bernoulli trials, and how likely canary words come back.
+"""Bound how many successes chance allows in independent Bernoulli trials, such as words that come back.
 
 Tails of Poisson-binomial distributions are rigorous in floating point. Probabilities are rounded up first (a larger
 probability can only raise the tail), every later operation works on non-negative terms, and the result is widened by
 all rounding there can be.
-
-Bounds of chances are exact where the output distribution of a mechanism is known, and estimated where it is not. Where
-a text keeps its length, word i of the release comes from word i of the text, and the chance that matters is `survival`.
-Where the length is hidden, padding vanishes and words have no places. Then a released word counts if it is any word of
-the row, and the chance is that of a draw which gives one of them, for every position, padding included (`within`).
 """
 
 from __future__ import annotations
@@ -16,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +18,13 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
-from dptext_etl.errors import PolicyError
-from dptext_etl.families.by_word import Simulated, WordByWord
-from dptext_etl.families.words import WordMechanism, sample_many
-from dptext_etl.mechanism import PAD
+from dptext_etl.families.by_word import WordByWord, by_word
+from dptext_etl.guarantee import Disclosure
+from dptext_etl.policy import Policy
 
+FALSE_ALARM = 1e-9
+"""Bound of the probability that a correct run fails a gate, over all its columns."""
+ROUNDING = 1 + 1e-12
 EXACT_LIMIT = 8_192
 """Trials up to which the tail is computed exactly; beyond, Chernoff's bound is used (valid, a little wider)."""
 _FEW = 64
@@ -81,7 +77,7 @@ def grouped_threshold(
     chances, repeats = np.asarray(probabilities, dtype=np.float64), np.asarray(counts, dtype=np.int64)
     if repeats.sum() <= EXACT_LIMIT:
         return threshold(np.repeat(chances, repeats), alarm)
-    return _grouped_chernoff(chances.tobytes(), repeats.tobytes(), alarm)
+    return _chernoff_threshold(chances, repeats, alarm)
 
 
 def least_suspicious(trials: Trials, alarm: float) -> int:
@@ -91,12 +87,6 @@ def least_suspicious(trials: Trials, alarm: float) -> int:
     10
     """
     return grouped_threshold(list(trials), list(trials.values()), alarm)
-
-
-@lru_cache(maxsize=64)
-def _grouped_chernoff(chances: bytes, repeats: bytes, alarm: float) -> int:
-    """Remember thresholds: a gate and the report next to it ask for the same."""
-    return _chernoff_threshold(np.frombuffer(chances), np.frombuffer(repeats, dtype=np.int64), alarm)
 
 
 def _chernoff_threshold(chances: Floats, repeats: npt.NDArray[np.int64], alarm: float) -> int:
@@ -117,83 +107,6 @@ def _chernoff_threshold(chances: Floats, repeats: npt.NDArray[np.int64], alarm: 
     return max(1, min(int(repeats.sum()), *(math.floor(bound(s)) for s in around)) + 1)
 
 
-SAMPLES = 256
-PAD_SAMPLES = 2_048
-"""Draws behind an estimated chance: for a word, and for the padding, which stands at most positions."""
-TRIALS = 2_048
-"""Draws behind the simulated survival of a word."""
-
-_ROUNDING = 1 + 1e-12
-
-
-class Chances:
-    """Computes upper bounds of the chances of one column's canary words, each of them once."""
-
-    def __init__(self, mechanism: WordByWord, words: Iterable[str]) -> None:
-        self._mechanism = mechanism
-        self._words = frozenset(words)
-        self._survival: dict[str, float] = {}
-        self._survivors: dict[str, int | None] = {}
-        self._distributions: dict[str, dict[str, float]] = {}
-        self._samples: dict[str, Counter[str]] = {}
-        self._contextual = not isinstance(mechanism, WordMechanism) or mechanism.allocation is not None
-        self.exact = self._is_exact()  # whether no chance has to be estimated
-
-    def survival(self, word: str, alarm: float) -> float:
-        """Bound the probability that `word` comes back; a simulated bound is wrong with probability `alarm`."""
-        if word not in self._survival:
-            self._survival[word] = round_up(self._mechanism.survival(word))
-            self._survivors[word] = None
-            if not self.exact and isinstance(self._mechanism, Simulated):
-                self._survivors[word] = self._mechanism.simulated_survivals(word, TRIALS)
-        survivors = self._survivors[word]
-        simulated = 1.0 if survivors is None else upper_bound(survivors, TRIALS, alarm)
-        return min(self._survival[word], simulated)
-
-    def within(self, word: str, targets: frozenset[str], alarm: float) -> float:
-        """Bound the probability that one draw for `word`, or for `PAD`, gives one of `targets`.
-
-        Where no fractions express the output distribution, the mechanism draws samples under a key that is thrown away.
-        They bound the chance of the other targets, at a confidence of 1 - `alarm`. The chance that `word` itself comes
-        back is never estimated from the code that is under suspicion: it has a bound, or a simulation of its own.
-        """
-        if self._contextual:
-            return min(1.0, len(targets) * self._mechanism.largest_probability() * _ROUNDING)
-        if self.exact:
-            distribution = self._distribution(word)
-            return min(1.0, sum(distribution.get(target, 0.0) for target in targets) * _ROUNDING)
-        samples = self._sampled(word)
-        hits = sum(samples[target] for target in targets - {word})
-        itself = self.survival(word, alarm / 2) if word in targets else 0.0
-        return min(1.0, itself + upper_bound(hits, samples.total(), alarm / 2))
-
-    def _is_exact(self) -> bool:
-        if self._contextual:
-            return True
-        try:
-            for word in sorted(self._words)[:1]:
-                self._distribution(word)
-        except PolicyError:
-            return False
-        return True
-
-    def _distribution(self, word: str) -> dict[str, float]:
-        if word not in self._distributions:
-            distribution = zip(*self._mechanism.transition(word), strict=True)
-            self._distributions[word] = {
-                output: round_up(chance) for output, chance in distribution if output in self._words
-            }
-        return self._distributions[word]
-
-    def _sampled(self, word: str) -> Counter[str]:
-        if word not in self._samples:
-            count = PAD_SAMPLES if word == PAD else SAMPLES
-            known = self._mechanism
-            drawn = sample_many(known, word, count) if isinstance(known, WordMechanism) else ()
-            self._samples[word] = Counter(drawn)
-        return self._samples[word]
-
-
 def upper_bound(hits: int, trials: int, alarm: float) -> float:
     """Return a chance p such that under any larger one `hits` or fewer successes come with probability at most `alarm`.
 
@@ -210,7 +123,33 @@ def upper_bound(hits: int, trials: int, alarm: float) -> float:
             low = middle
         else:
             high = middle
-    return min(1.0, high * _ROUNDING)
+    return min(1.0, high * ROUNDING)
+
+
+def word_columns(policy: Policy) -> list[tuple[str, WordByWord]]:
+    """Return the names and mechanisms of the text columns whose words are drawn one by one."""
+    columns = ((column.column or "", by_word(column.mechanism)) for column in policy.column_policies())
+    return [(name, mechanism) for name, mechanism in columns if mechanism is not None]
+
+
+def word_chance(mechanism: WordByWord) -> float:
+    """Return p such that k released words in a row are k given words with probability at most p^k.
+
+    It is 1 where the mechanism releases words in clear. Where padding vanishes, the k-th word that shows is the m-th
+    draw for some m >= k, in one of C(m - 1, k - 1) ways; the sum of p^m over all of them is (p / (1 - p))^k.
+    """
+    if mechanism.mode == "faithful" or not set(mechanism.word_disclosures) <= {Disclosure.CLUSTER}:
+        return 1.0
+    largest = mechanism.largest_probability()
+    if not mechanism.hides_length:
+        return largest
+    return min(1.0, largest / (1 - largest)) if largest < 1 else 1.0
+
+
+def powerless(columns: Iterable[str]) -> str:
+    """Return what a message adds about columns in which the mechanism itself allows every count."""
+    names = ", ".join(map(repr, columns))
+    return f"; no count would be suspicious in {names}" if names else ""
 
 
 def _divergence(share: float, chance: float) -> float:

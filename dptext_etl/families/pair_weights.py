@@ -1,8 +1,4 @@
-"""Compute the exponential mechanism over distances as integers: P(y | x) proportional to exp(-epsilon d(x, y) / 2).
-
-Draws use the same weights (`_kernel.NearLaw`, bit for bit `sampling.integer_weights`). Facts about them are computed in
-blocks of rows; the time is quadratic in the size of the vocabulary, the memory linear.
-"""
+"""Compute the exponential mechanism over distances as integers: P(y | x) proportional to exp(-epsilon d(x, y) / 2)."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.device import threads
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.families.division import Indices
-from dptext_etl.families.vector.vector import Draws
+from dptext_etl.families.vector import Draws
 from dptext_etl.sampling import epsilon_implemented, smallest_weight, weight_bits
 from dptext_etl.side_by_side import products_in_one_thread
 
@@ -47,19 +43,12 @@ _LOGGED = 2**30  # cells above which progress is logged
 
 @dataclass(frozen=True, eq=False)
 class PairWeights:
-    """Integer weights of all pairs of an input and an output.
+    """Integer weights of all pairs of an input and an output."""
 
-    Attributes:
-        inputs: Words of texts.
-        outputs: Words that can be drawn.
-        epsilon: Epsilon per unit of distance.
-        diameter: Upper bound of all distances, in the vectors' own units.
-    """
-
-    inputs: WordVectors
-    outputs: WordVectors
-    epsilon: float
-    diameter: float
+    inputs: WordVectors  # words of texts
+    outputs: WordVectors  # words that can be drawn
+    epsilon: float  # epsilon per unit of distance
+    diameter: float  # upper bound of all distances, in the vectors' own units
 
     @property
     def exponent(self) -> float:

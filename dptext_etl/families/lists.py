@@ -1,9 +1,4 @@
-"""Draw words by their places on public lists.
-
-Every draw chooses one of the lists independently of the word, and then a place of that list. A subclass provides the
-lists and a `PlaceDistribution`. This module writes both into the file that the kernel maps, and reads the exact
-distributions of words from it.
-"""
+"""Draw words by their places on public lists, in which neighbors stand in parallel."""
 
 from __future__ import annotations
 
@@ -23,9 +18,8 @@ from dptext_etl import _kernel
 from dptext_etl.artifacts import save_tensors
 from dptext_etl.embeddings import NeighbourLists
 from dptext_etl.embeddings.grid import written
-from dptext_etl.families.certificate import Certificate, stored_words
-from dptext_etl.families.lists.certificate import of_lists
-from dptext_etl.families.table.mapped import MappedMechanism
+from dptext_etl.families.certificate import Certificate, of_lists, stored_words
+from dptext_etl.families.table import MappedMechanism
 from dptext_etl.mechanism import PAD
 from dptext_etl.scoring import Slots, WordSampler
 
@@ -145,7 +139,6 @@ class ListMechanism(MappedMechanism):
         return [(number, int(at[0])) for number, at in found if len(at)]
 
     def certificate(self) -> Certificate:
-        """Compute the largest loss of one draw from the stored lists and weights."""
         return of_lists(self.table.path)
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
@@ -170,7 +163,6 @@ class ListMechanism(MappedMechanism):
         return outputs, [chance / len(at) for chance in chances]
 
     def survival(self, word: str) -> Fraction:
-        """Return (an upper bound of) the probability that `word` comes back as itself, in closed form."""
         at = self._at(word)
         if not at or self.allocation is not None:
             return super().survival(word)
@@ -186,7 +178,6 @@ class ListMechanism(MappedMechanism):
         return sum(self._stored_distribution.agrees(place, len(self._orders[number])) for number, place in at) / len(at)
 
     def largest_probability(self) -> float:
-        """Return an upper bound of any probability, which is that of staying at the end of a list."""
         if self.mode == "faithful":
             return 1.0
         return max(float(self._stored_distribution.stays(0, len(order))) for order in self._orders) * (1 + 1e-12)
