@@ -81,8 +81,6 @@ class StoredAnchor(NamedTuple):
 
 
 class AnchorFiles:
-    """The anchors that are stored of one ledger."""
-
     def __init__(self, ledger: Ledger, named: str | Path | None) -> None:
         self._ledger = ledger
         places = (ledger.ledger_id, ledger.place)
@@ -105,7 +103,6 @@ class AnchorFiles:
                 memory.refuse(self._ledger, dataset, scope, freezing=freezing)
 
     def store(self, scope: Scope, release: str | None = None) -> None:
-        """Store the anchor of the ledger, durably."""
         for folder in self._folders:
             write(self._ledger, folder / f"{_file_name(scope.dataset)}.json", scope, release)
 
@@ -156,7 +153,6 @@ def is_named(named: str | Path | None) -> bool:
 
 
 def read(path: Path) -> StoredAnchor | None:
-    """Read a file that `write` wrote; None if there is none."""
     try:
         facts = json.loads(path.read_bytes())
         names = tuple(facts["releases"]), tuple(facts.get("groups", ()))
@@ -200,7 +196,6 @@ def write(ledger: Ledger, path: Path, scope: Scope, release: str | None, others:
 
 
 def _content(ledger: Ledger, before: Sequence[StoredAnchor], scope: Scope, release: str | None) -> dict[str, object]:
-    """Return what a file holds now: journals only grow, so the last anchor counts, and all names add up."""
     since = losses = 0
     if before:
         newest = max(before, key=lambda stored: (ledger.holds(stored.anchor), stored.anchor.seq))

@@ -62,8 +62,6 @@ class ColumnCharge(NamedTuple):
 
 @dataclass(frozen=True)
 class PreparedBatch:
-    """A batch that is ready to be judged: what it was made of, its hashed ids, and what it takes per charge."""
-
     unit: Unit
     ids: pa.Array = field(repr=False)
     subjects: pa.Array | None = field(repr=False)
@@ -100,7 +98,6 @@ def hash_batch(
 
 
 def read_charge(charge: Charge, size: int) -> ColumnCharge:
-    """Read and check a charge of so many records."""
     idem_keys = matrix(charge.idem_keys, "idem keys")
     if len(idem_keys) != size:
         raise InputError(f"{size} records and {len(idem_keys)} idem keys: one per record")
@@ -112,7 +109,6 @@ def read_charge(charge: Charge, size: int) -> ColumnCharge:
 
 
 def whole_numbers(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64:
-    """Read amounts as int64, shape (size,). Infinity becomes `column.INFINITE`."""
     array: npt.NDArray[Any] = np.asarray(to_numpy(values) if isinstance(values, pa.Array) else values)
     if array.dtype.kind == "f":
         finite = np.where(np.isposinf(array), 0, array)
@@ -179,7 +175,6 @@ class Preparation:
             memo.catch_up()
 
     def stage(self, segments: Segments, balances: SortedRuns | None) -> None:
-        """Store what is ready, within the transaction."""
         self._staged = {column: segments.stage(sealed.blobs) for column, sealed in self.sealed.items()}
         if self.charge is not None and balances is not None:
             self._run = balances.stage(self.charge[2])
@@ -202,7 +197,6 @@ class Preparation:
         return sealed, self._staged.pop(column)
 
     def discard(self, segments: Segments) -> None:
-        """Remove what was staged and not taken."""
         for staged in self._staged.values():
             segments.discard(staged)
         self._staged.clear()

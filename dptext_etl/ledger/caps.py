@@ -58,8 +58,6 @@ def limits(cap: Cap) -> tuple[int, ...]:
 
 
 class Scopes:
-    """The scopes of one ledger."""
-
     def __init__(self, store: Store, journal: Journal, segments: Segments, records: Records, cache: PartCache) -> None:
         self._store = store
         self._journal = journal
@@ -85,7 +83,6 @@ class Scopes:
         return Pinned(row[0], row[1], row[2], read_limits(row[2], row[3]))
 
     def of_batch(self, batch: int) -> Pinned:
-        """Return the scope that a batch was charged in."""
         return self.by_id(self._store.rows("select scope from batch where seq=?", (batch,))[0][0])
 
     def lock_name(self, pinned: Pinned) -> str:
@@ -199,7 +196,6 @@ class Scopes:
                 raise LedgerError(msg, f"lower the cap by what may have been lost, and set it on purpose: {_SET_CAP}")
 
     def uncounted(self, scope: Scope) -> list[str]:
-        """Return the scopes whose charges a first cap of this scope would not count, in words."""
         return self._uncounted(scope, self.find(scope))
 
     def _uncounted(self, scope: Scope, pinned: Pinned) -> list[str]:
@@ -316,7 +312,6 @@ def _admit_one_by_one(fits: Mask, rows: Index, amounts: Values, used: Values, li
 
 
 def cap_change(scope: Scope, pinned: Pinned, cap: Cap | None) -> CapChange | None:
-    """Return what a policy would change, or None if it asks for the pinned cap, for the first cap, or for none."""
     if pinned.measure is None or cap is None:
         return None
     wanted = pinned._replace(measure=cap.measure, limits=limits(cap))

@@ -82,7 +82,6 @@ def read_results(  # noqa: PLR0917
     canary: Mask | None,
     spent: npt.ArrayLike | None,
 ) -> Results:
-    """Read and check the results of a batch (see `Ledger.commit`)."""
     records = id_key.records(ids, canary)
     size, _ = records.ids.size, records.distinct_order
     identities, staged = hashed_ids(matrix(idem_keys, "idem keys")), matrix(digests, "digests")
@@ -225,8 +224,6 @@ def record_postprocessing(  # noqa: PLR0917
 
 
 class Reserved(NamedTuple):
-    """A reserved batch in the ledger."""
-
     seq: int
     release: int
     nonce: int
@@ -240,12 +237,10 @@ class Reserved(NamedTuple):
 
 
 def expire(db: Database, job: str, reason: str | None) -> int:
-    """Turn the open reservations of a job into permanent charges, and return their number of records."""
     return sum(_end(db, job, batch, Event.EXPIRE, reason) for batch in _batches(db, job))
 
 
 def abort(db: Database, job: str, reason: str | None) -> int:
-    """Give back the open reservations of a job that never computed, and return their number of records."""
     batches, pins, moved = _batches(db, job), db.releases.pins(), 0
     if any((batch.states == State.COMMITTED).any() for batch in batches):
         raise LedgerError("the job has committed records: its computation has started", "expire it: charges stay")
@@ -272,7 +267,6 @@ def _batches(db: Database, job: str) -> list[Reserved]:
 
 
 def _end(db: Database, job: str, batch: Reserved, kind: Event, reason: str | None) -> int:
-    """End the open rows of a batch, and return how many there are."""
     state, column = _ENDS[kind]
     rows = np.flatnonzero(batch.open)
     if len(rows):

@@ -17,8 +17,6 @@ from dptext_etl.ledger.storage.store import MissingLedgerError, Store
 
 
 class Database:
-    """The parts of an open ledger."""
-
     def __init__(self, store: Store, id_key: str | None) -> None:
         ledger_id = store.meta("ledger_id")
         if ledger_id is None:

@@ -40,8 +40,6 @@ class Loss(NamedTuple):
 
 
 class Freezes:
-    """The frozen datasets of one ledger."""
-
     def __init__(self, store: Store, journal: Journal, releases: Releases, scopes: Scopes) -> None:
         self._store = store
         self._journal = journal
@@ -87,7 +85,6 @@ class Freezes:
         return {dataset: set(json.loads(body).get("groups", ())) for dataset, body in rows}
 
     def missed(self, dataset: str, since: int = 0) -> list[str]:
-        """Return the anchors that were missed in a dataset, in order, as the events after a number say."""
         rows = self._store.rows("select body from event where seq>? and kind=? order by seq", (since, Event.FREEZE))
         events = [json.loads(body) for (body,) in rows]
         return [facts["missing"] for facts in events if facts["dataset"] == dataset and "missing" in facts]
@@ -139,7 +136,6 @@ class Freezes:
 
 
 def checked_losses(lost: Mapping[str, float]) -> dict[str, float]:
-    """Return amounts that may have been lost, by component."""
     for amount in lost.values():
         if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 <= amount <= _LARGEST_LOSS:
             raise LedgerError(f"a loss is a number from 0 to {_LARGEST_LOSS:,}", f"for example {{'{PURE}': 40.0}}")

@@ -29,8 +29,6 @@ LOSS = "without this key no balance can go on: restore it from a copy, or revoke
 
 
 class RecordIds:
-    """Hashed record ids of a batch: as bytes, and as the index has them."""
-
     def __init__(self, ids: pa.Array, canary: Mask, hashes: Bytes) -> None:
         self._source, self._canary = ids, canary
         self.hashes = hashes
@@ -128,7 +126,6 @@ class IdKey:
 
 
 def canary_mask(canary: Mask | None, size: int) -> Mask:
-    """Return which of so many records are canary rows, shape (size,)."""
     if canary is None:
         return np.zeros(size, np.bool_)
     marked = np.asarray(canary, np.bool_)
@@ -160,7 +157,6 @@ def ensure_key_file(path: Path) -> None:
 
 
 def check_value(secret: _kernel.Secret, ledger_id: str) -> str:
-    """Return the check value of an id key, 64 hex digits."""
     probe = to_arrow([f"dptext/ledger/check/{ledger_id}"])
     return matrix(pa.array(_kernel.hash_ids(secret, "canary", probe)), "check values").tobytes().hex()
 

@@ -42,7 +42,6 @@ _HINT = "bring the column into the pinned form: another one would give everybody
 
 
 def pinned_forms(db: Database, scope: Scope, columns: Sequence[str]) -> dict[str, IdForm]:
-    """Return the pinned forms of the ids of a table: "record" and "subject", as far as known."""
     forms: dict[str, IdForm] = {}
     for place in _form_places(scope, columns):
         form = _pinned_form(db, place)
@@ -165,7 +164,6 @@ def _in_other_releases(  # noqa: PLR0917
 
 
 def accept_units(db: Database, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:
-    """Let the records that a dataset holds arrive under other units, and its columns of ids be named anew."""
     refuse_frozen(db.store, dataset)
     names = "select distinct scope.name from scope join member on member.scope = scope.id where dataset=?"
     scopes = sorted(name for (name,) in db.store.rows(names, (dataset,)))

@@ -25,7 +25,6 @@ _PLACE = re.compile(r"Line: \d+, Column: \d+")
 
 
 def named(sql: str) -> list[str]:
-    """Return the tables that a query may read: those whose names occur in it."""
     return [name for name in SCHEMAS if name in sql.lower()]
 
 
@@ -60,7 +59,6 @@ def answer(sql: str, folder: Path, hashes: Sequence[str] = ()) -> pl.DataFrame:
 
 
 def hashes(db: Database, ids: Sequence[str]) -> list[str]:
-    """Return the hashes of ids in the tables (see `Ledger.hashes`)."""
     if not ids:
         return []
     texts = pa.array(ids, pa.large_string())

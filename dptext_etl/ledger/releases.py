@@ -68,8 +68,6 @@ def weakened(pinned: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 class Releases:
-    """The releases of one ledger."""
-
     def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
         self._journal = journal
@@ -124,7 +122,6 @@ class Releases:
         self._refuse_revoked(ref.dataset, ref.release)
 
     def require_refundable(self, ref: ReleaseRef) -> None:
-        """Refuse to charge what was used where the release is not refundable."""
         if not self._facts(ref).get("expost", False):
             hint = "leave `spent` out; the worst case stays charged, because the number of steps may tell of a text"
             raise LedgerError(f"{ref} is not refundable: it was pinned without refundable=True", hint)
@@ -158,7 +155,6 @@ class Releases:
             raise LedgerError(msg, f"this attempt drew nothing; publish this table under another name: {_NEW_NAME}")
 
     def pinned_table(self, ref: ReleaseRef) -> str | None:
-        """Return the digest that is pinned of the records and texts of a release, or None."""
         seq = self.pins().get((ref.id, ref.nonce))
         return None if seq is None else str(self._journal.facts(seq)["digest"])
 
@@ -168,7 +164,6 @@ class Releases:
         return {(facts["release"], facts["nonce"]): seq for seq, facts in events}
 
     def revoke(self, dataset: str, release: str, reason: str) -> None:
-        """Revoke a release name, whether or not this ledger knows it."""
         if not self._is_revoked(dataset, release):
             seq = self._journal.append(Event.BURN, dataset=dataset, release=release, reason=reason)
             self._store.execute("insert into burnt values(?,?,?)", (dataset, release, seq))

@@ -36,8 +36,6 @@ _MALFORMED = (DPTextError, KeyError, ValueError, TypeError, IndexError, Attribut
 
 @dataclass
 class SealedBatch:
-    """A reserved batch, as the journal states it."""
-
     release: int
     nonce: int
     scope: int
@@ -51,8 +49,6 @@ class SealedBatch:
 
 
 class SealedEvent(NamedTuple):
-    """One event and its sealed columns."""
-
     seq: int
     kind: Event
     facts: dict[str, Any]
@@ -102,7 +98,6 @@ class Replay:
             self.problems.append(problem)
 
     def name(self, release: int) -> str:
-        """Name a release in words."""
         facts = self.releases.get(release)
         if facts is None:
             return f"release {release}"
@@ -140,7 +135,6 @@ class Replay:
         return self.tallies.setdefault((event.facts["release"], event.facts["nonce"]), Counter())
 
     def _list(self, name: str, seq: int) -> None:
-        """Add a number to a list in the table `meta`."""
         self.meta[name] = f"{self.meta[name]} {seq}" if name in self.meta else str(seq)
 
     def _groups(self, event: SealedEvent) -> Iterator[tuple[int, SealedBatch, I64, Index]]:

@@ -144,7 +144,6 @@ def _records(db: Database) -> Rows:
 
 
 def _settlements(db: Database) -> dict[int, list[int]]:
-    """Return the events that gave back what rows of a batch did not use, by batch."""
     events: dict[int, list[int]] = {}
     for entry in db.journal.entries(Event.SETTLE):
         batches = db.segments.read(entry.seq, ["batch"], entry.facts)["batch"]
@@ -197,7 +196,6 @@ def _events(db: Database) -> Rows:
 
 
 def _about(facts: Mapping[str, Any], names: Mapping[int, tuple[str, ...]]) -> tuple[str | None, str | None]:
-    """Return the dataset and the release name that an event is about, as far as it names one."""
     named = facts.get("release")
     if isinstance(named, str):
         return facts.get("dataset"), named
@@ -294,6 +292,5 @@ def _columns(table: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _hex(rows: Bytes, valid: Mask | None = None) -> pa.Array:
-    """Write bytes as hex digits, one text per row; null where they are not valid."""
     digits = np.frombuffer(np.ascontiguousarray(rows).tobytes().hex().encode(), f"S{2 * rows.shape[1]}")
     return pa.array(digits.astype(str), pa.string(), mask=None if valid is None else ~valid)

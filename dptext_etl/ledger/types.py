@@ -230,19 +230,15 @@ class IdForms:
 
 @dataclass(frozen=True)
 class ReserveResult:
-    """The answer of the ledger to a batch.
-
-    Attributes:
-        outcome: An `Outcome` per record, uint8, shape (records,).
-    """
+    """The answer of the ledger to a batch: an `Outcome` per record, uint8, shape (records,)."""
 
     outcome: U8
 
     @property
     def counts(self) -> dict[str, int]:
         """The number of records per outcome, by name."""
-        found = np.bincount(self.outcome, minlength=len(Outcome))
-        return {item.name: int(found[item]) for item in Outcome}
+        counts = np.bincount(self.outcome, minlength=len(Outcome))
+        return {item.name: int(counts[item]) for item in Outcome}
 
 
 @dataclass(frozen=True)
@@ -262,12 +258,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class Postprocessed:
-    """What became of released texts of some records by post-processing, under one chain of it.
-
-    Attributes:
-        mask: Whether the record was post-processed, shape (records,).
-        digests: Digest of what it became, fixed-size binary (32), null where it was not.
-    """
+    """Which records a chain of post-processings rewrote, shape (records,), and digests of the results, else null."""
 
     mask: Mask
     digests: pa.Array

@@ -57,7 +57,6 @@ class Remaining:
 
 
 def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remaining:
-    """Sum up the balances of a scope (see `Ledger.remaining`)."""
     pinned = db.scopes.find(scope)
     names = tracked_components(pinned)
     limits = dict(zip(names, pinned.limits, strict=False))
@@ -123,7 +122,6 @@ def _spent(db: Database, item: ScannedRows, names: tuple[str, ...]) -> Part:
 
 
 def used(db: Database, scope: Scope, units: pa.Array) -> dict[str, I64]:
-    """Return what some units have used, by component (see `Ledger.used`)."""
     pinned = db.scopes.find(scope)
     names = tracked_components(pinned)
     hashes = db.id_key.subjects(units) if pinned.unit == "subject" else db.id_key.records(units).hashes
@@ -202,7 +200,6 @@ def releases(db: Database) -> list[dict[str, Any]]:
 
 
 def _largest_charges(db: Database, release: int, nonce: int) -> dict[str, int | float]:
-    """Return the largest charges of a record under a release, in millionths; canary rows are no records."""
     largest = dict.fromkeys((PURE, "eps_approx", "delta"), 0)
     for (seq,) in db.store.rows("select seq from batch where release=? and nonce=? order by seq", (release, nonce)):
         columns = db.segments.read(seq, ["canary", *largest])
@@ -253,7 +250,6 @@ def retired(db: Database, ref: ReleaseRef) -> set[str]:
 
 
 def publications_of(db: Database, dataset: str, records: Bytes) -> list[dict[str, Any]]:
-    """List the releases with publications that hold any of these records (`LedgerReader.publications_of`)."""
     wanted, shown = hashed_ids(np.unique(records, axis=0)), []
     for ref in db.releases.of_dataset(dataset):
         versions = sorted(published(db, ref))
@@ -286,7 +282,6 @@ def export(db: Database) -> dict[str, Any]:
 
 
 def _units(db: Database, dataset: str) -> dict[str, int]:
-    """Count the units of a dataset, by kind of unit."""
     counts: dict[str, int] = {}
     for unit in ("subject", "record"):
         rows = db.store.rows(

@@ -33,8 +33,6 @@ _GENESIS = b"dptext/ledger/genesis/v1\0"
 
 
 class Entry(NamedTuple):
-    """One event of the journal."""
-
     seq: int
     kind: str
     body: str
@@ -42,20 +40,16 @@ class Entry(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The body of the event, as data."""
         facts: dict[str, Any] = json.loads(self.body)
         return facts
 
 
 class Head(NamedTuple):
-    """The last event of a chain."""
-
     seq: int
     hash: bytes
 
 
 def genesis(ledger_id: str) -> bytes:
-    """Return the hash that stands before the first event of a ledger."""
     return hashlib.sha256(_GENESIS + ledger_id.encode()).digest()
 
 
@@ -79,8 +73,6 @@ def _head_name(chain: int) -> str:
 
 
 class Journal:
-    """Append events to one store, within its transactions, and read them."""
-
     def __init__(self, store: Store, ledger_id: str, writer: str) -> None:
         self._store = store
         self._ledger_id = ledger_id
@@ -88,7 +80,6 @@ class Journal:
         self._writer = writer
 
     def heads(self) -> dict[int, Head]:
-        """Return the last event of every chain that has any, by chain in ascending order."""
         heads = {}
         for name, value in stored_heads(self._store).items():
             seq, _, digest = value.partition(":")
@@ -102,7 +93,6 @@ class Journal:
         return Anchor(self._ledger_id, heads[-1].seq, heads_hash([head.hash for head in heads]).hex(), others)
 
     def holds(self, anchor: Anchor) -> bool:
-        """Return whether the journal holds all heads of an anchor."""
         hashes = []
         for seq in (*anchor.others, anchor.seq):
             row = self._store.row("select hash from event where seq=?", (seq,))

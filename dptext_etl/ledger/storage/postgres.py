@@ -249,7 +249,6 @@ class PostgresStore(Store):
 
 
 def ledger_exists(url: str) -> bool:
-    """Return whether a ledger exists at a URL. Makes none."""
     try:
         PostgresStore(url, create=False, read_only=True).close()
     except MissingLedgerError:

@@ -93,7 +93,6 @@ def public_name(conninfo: str, schema: str) -> str:
 
 
 def database(conninfo: str) -> str:
-    """Return the database that a connection string names."""
     name = unquote(urlsplit(conninfo).path.strip("/"))
     if not name:
         raise LedgerError("the URL of the ledger names no database", "write postgresql://user@host/database")
@@ -122,7 +121,6 @@ def tables() -> Iterator[str]:
 
 
 def options(timeout: float) -> dict[str, Any]:
-    """Return the options of a connection."""
     return {
         "client_encoding": "UTF8",  # also of a database without an encoding, which initdb makes in the locale C
         "connect_timeout": max(2, int(timeout)),
@@ -181,7 +179,6 @@ def pause(attempt: int) -> None:
 
 
 def limits(rows: int) -> tuple[str, str]:
-    """Return the values of `SET_LIMITS`."""
     return milliseconds(HOLD + HOLD_PER_MILLION * rows / 1_000_000), milliseconds(STATEMENT)
 
 
@@ -196,7 +193,6 @@ def lock_key(schema: str, name: str) -> tuple[int, int]:
 
 
 def milliseconds(seconds: float) -> str:
-    """Write a time as a setting of the server has it."""
     return f"{max(1, int(seconds * 1000))}ms"
 
 

@@ -37,11 +37,9 @@ class Places(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: I64) -> Places:
-        """Read places from single numbers, as the index has them."""
         return cls(packed >> 32, packed & 0xFFFFFFFF)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the places as columns of an event."""
         return {"batch": self.batch, "row": self.row}
 
     def packed(self) -> I64:
@@ -81,13 +79,10 @@ class Holdings(NamedTuple):
         return committed
 
     def same_text(self, idem_keys: HashedIds) -> Mask:
-        """Return where the release holds this very text."""
         return self.known & self.idem_keys.equal(idem_keys)
 
 
 class Records:
-    """The record index of a ledger, the states of reserved rows, and their digests."""
-
     def __init__(self, store: Store, journal: Journal, segments: Segments, cache: PartCache) -> None:
         self._store = store
         self._journal = journal
@@ -135,7 +130,6 @@ class Records:
         return recent[1]
 
     def reserve(self, ref: ReleaseRef, batch: int, records: HashedIds, order: Index, idem_keys: HashedIds) -> None:
-        """Add the rows of a new batch to the index."""
         place = (np.int64(batch) << np.int64(32)) | order.astype(np.int64)
         identity = idem_keys.take(order)
         values = np.stack([identity.hi.view(np.int64), identity.lo.view(np.int64), place])
@@ -159,14 +153,12 @@ class Records:
         return np.frombuffer(b"" if row is None else row[0], np.uint8)
 
     def states_of(self, places: Places) -> U8:
-        """Return the states of reserved rows, shape (rows,)."""
         states = np.zeros(len(places.batch), np.uint8)
         for batch, group in places.groups():
             states[group] = self.states(batch)[places.row[group]]
         return states
 
     def move(self, places: Places, state: State) -> None:
-        """Give reserved rows another state."""
         for batch, group in places.groups():
             states = self.states(batch).copy()
             states[places.row[group]] = state
@@ -181,11 +173,9 @@ class Records:
         return values
 
     def digests(self, places: Places) -> Bytes:
-        """Return the digests of committed rows, shape (rows, 32)."""
         return self._recorded(places, self._commits(places), "digest")[1]
 
     def positions(self, places: Places) -> I64:
-        """Return the positions of committed rows, shape (rows,)."""
         return self._recorded(places, self._commits(places), "positions")[1].astype(np.int64)
 
     def postprocessed(self, places: Places, chain: str) -> tuple[Mask, Bytes]:
@@ -195,7 +185,6 @@ class Records:
         return self._recorded(places, [seq for seq in events if self._journal.facts(seq)["chain"] == chain], "digest")
 
     def note_postprocessed(self, places: Places, seq: int) -> None:
-        """Remember which event holds the digests of post-processed rows."""
         for batch in np.unique(places.batch).tolist():
             self._journal.add_to_list(f"{POSTS}{batch}", seq)
 

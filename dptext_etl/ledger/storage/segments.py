@@ -99,7 +99,6 @@ def _factor(values: I64, other: Column) -> int | None:
 
 
 def decode(rule: Rule, data: bytes | None, rows: int, known: Mapping[str, Column]) -> Column:
-    """Return the column that `encode` wrote."""
     if "same" in rule:
         return known[rule["same"]]
     if "bytes" in rule or "raw" in rule:
@@ -141,7 +140,6 @@ def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], di
 
 
 def root(kind: Event, columns: Mapping[str, Column]) -> bytes:
-    """Return the Merkle root over the rows of an event."""
     layout = LAYOUTS[kind]
     rows = len(columns[layout[0][0]])
     packed = np.empty(rows, [(name, _FORMATS[width]) for name, width in layout])
@@ -178,18 +176,14 @@ def id_ranges(rows: int) -> Iterator[IdRange]:
 
 
 class Segments:
-    """Write and read the sealed batches of one store."""
-
     def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
         self._journal = journal
 
     def append(self, kind: Event, columns: Mapping[str, Column], **facts: Any) -> int:
-        """Append an event with sealed rows to the journal, and return its number."""
         return self.append_sealed(kind, *seal(kind, columns), **facts)
 
     def append_sealed(self, kind: Event, sealed: Mapping[str, Any], blobs: Mapping[str, bytes], **facts: Any) -> int:
-        """Append an event with rows that were sealed before, and return its number."""
         seq = self._journal.append(kind, **facts, **sealed)
         self._write(seq, blobs)
         return seq
@@ -205,7 +199,6 @@ class Segments:
         self._store.execute("update segment set seq=? where seq=?", (seq, staged))
 
     def discard(self, staged: int) -> None:
-        """Remove staged blobs."""
         self._store.execute("delete from segment where seq=?", (staged,))
 
     def _write(self, seq: int, blobs: Mapping[str, bytes]) -> None:
@@ -259,7 +252,6 @@ _FINER = FINE // MICRO
 
 
 def limits_of(facts: Mapping[str, Any]) -> list[int]:
-    """Return the limits that an event pins, in the steps of today."""
     return list(facts["limits"]) if "units" in facts else _finer(facts["measure"], facts["limits"])
 
 
@@ -270,7 +262,6 @@ def write_limits(measure: str | None, limits: Sequence[int]) -> str:
 
 
 def read_limits(measure: str | None, written: str | None) -> tuple[int, ...]:
-    """Read limits from the row of a scope, in the steps of today."""
     limits = json.loads(written or "[]")
     if isinstance(limits, dict):
         return tuple(limits[name] for name in MEASURES[measure or ""])

@@ -89,7 +89,6 @@ class SortedRun(NamedTuple):
 
     @property
     def size_class(self) -> int:
-        """The size class; runs of one class are merged."""
         exponent = 0
         while FANOUT ** (exponent + 1) <= self.size:
             exponent += 1
@@ -118,7 +117,6 @@ class LookupMemo:
         return self._sieve
 
     def is_of(self, wanted: HashedIds) -> bool:
-        """Return whether these ids were looked up."""
         return self._asked is not None and all(map(np.array_equal, wanted, self._asked[1]))
 
     def catch_up(self) -> None:
@@ -129,8 +127,6 @@ class LookupMemo:
 
 
 class SortedRuns:
-    """The map of one space, such as the balances of a scope."""
-
     def __init__(  # noqa: PLR0917
         self,
         store: Store,
@@ -174,7 +170,6 @@ class SortedRuns:
                 self.replace(mergeable[0], self.merged(mergeable[0]))
 
     def discard(self, run: SortedRun) -> None:
-        """Remove a run that is not in the map, or no longer."""
         self._store.execute("delete from run_part where run=?", (run.id,))
         self._cache.drop(run.id)
 
@@ -192,7 +187,6 @@ class SortedRuns:
         return self._write((self._folded(runs, bits, at, loaded) for at in range(1 << bits)), bits)
 
     def replace(self, runs: list[SortedRun], by: SortedRun) -> None:
-        """Put a merged run into the place of those that it was made of."""
         self._store.execute("insert into run values(?,?,?,?)", (by.id, self.space, by.bits, by.size))
         for run in runs:
             self._store.execute("delete from run where id=?", (run.id,))
@@ -272,7 +266,6 @@ class SortedRuns:
             yield begin + places[same], stored[:, rows[same]]
 
     def part(self, bits: int, prefix: int) -> Part:
-        """Return all entries whose id begins with the bits `prefix`."""
         return self._folded(self.runs(), bits, prefix, {})
 
     def folded(self) -> Iterator[Part]:

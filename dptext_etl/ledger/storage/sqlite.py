@@ -74,7 +74,6 @@ class SqliteStore(Store):
         raise AssertionError
 
     def _prepare(self) -> None:
-        """Check that the file is a ledger of a known schema, or make it one."""
         run = self._connection.execute
         run(f"pragma page_size={PAGE_BYTES}")
         empty = not run("select count(*) from sqlite_schema").fetchone()[0]  # first: another process may be making it
@@ -147,7 +146,6 @@ class SqliteStore(Store):
             self._run("pragma wal_checkpoint(passive)", ()).fetchall()
 
     def close(self) -> None:
-        """Close the file; the last process to do so folds the log into it."""
         with self._thread_lock:
             if self._owner == os.getpid():
                 self._connection.close()

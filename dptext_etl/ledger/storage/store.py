@@ -201,18 +201,15 @@ class Store(ABC):
             return iter(cursor) if cursor.description else iter(())
 
     def rows(self, sql: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one query and return all its rows."""
         with self._thread_lock, self._translate_errors():
             rows: list[tuple[Any, ...]] = self._run(sql, tuple(values)).fetchall()
             return rows
 
     def row(self, sql: str, values: Iterable[Any] = ()) -> tuple[Any, ...] | None:
-        """Run one query and return its first row."""
         rows = self.rows(sql, values)
         return rows[0] if rows else None
 
     def meta(self, name: str) -> str | None:
-        """Return a value of the table `meta`."""
         row = self.row("select value from meta where name=?", (name,))
         return None if row is None else row[0]
 
@@ -224,7 +221,6 @@ class Store(ABC):
         self.execute("insert or replace into meta values(?,?)", (name, value))
 
     def columns(self) -> dict[str, list[str]]:
-        """Return the columns of every table of the ledger, in their order."""
         columns: dict[str, list[str]] = {}
         for table, column in self._table_columns():
             columns.setdefault(table, []).append(column)
@@ -253,8 +249,7 @@ class Store(ABC):
         """End a transaction, if there is one, and drop what it wrote."""
 
     @abstractmethod
-    def _run(self, sql: str, values: tuple[Any, ...]) -> Any:
-        """Run one statement and return the cursor of the database."""
+    def _run(self, sql: str, values: tuple[Any, ...]) -> Any: ...
 
     @abstractmethod
     def _table_columns(self) -> list[tuple[Any, ...]]:
@@ -275,7 +270,6 @@ class Store(ABC):
 def open_store(
     url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
 ) -> Store:
-    """Open the database that a ledger URL names."""
     url = resolve_url(url)
     if url.startswith(POSTGRES):
         from dptext_etl.ledger.storage.postgres import PostgresStore
@@ -304,7 +298,6 @@ def newest_version(url: str) -> int:
 
 
 def ledger_exists(url: str) -> bool:
-    """Return whether a ledger exists at a URL. Makes none."""
     url = resolve_url(url)
     if url.startswith(POSTGRES):
         from dptext_etl.ledger.storage import postgres
@@ -328,7 +321,6 @@ def require_writable(url: str) -> None:
 
 
 def sqlite_path(url: str) -> Path:
-    """Return the file that a ledger URL names."""
     if url.startswith(PREFIX):
         url = url.removeprefix(PREFIX)
     elif "://" in url or not url:
