@@ -87,8 +87,8 @@ class Reserved:
     outcome: npt.NDArray[np.uint8]  # an `Outcome` per row, shape (rows,)
     answers: Mapping[str, int]  # records by outcome, without canary rows, before any row was left out
 
-    def without(self, gone: Collection[Outcome]) -> Reserved:
-        chosen = ~np.isin(self.outcome, list(gone))
+    def without(self, outcomes: Collection[Outcome]) -> Reserved:
+        chosen = ~np.isin(self.outcome, list(outcomes))
         if chosen.all():
             return self
         return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)

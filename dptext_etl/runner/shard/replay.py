@@ -91,11 +91,7 @@ def find_replay(  # noqa: PLR0917
 def matches(
     ids: pa.Array, wanted: Committed | Postprocessed, kept: Iterable[tuple[pl.Series, pl.DataFrame, Extra]]
 ) -> Iterator[tuple[pl.DataFrame, Extra]]:
-    """Find the bytes of wanted rows in kept frames with a column `text`, until all are found.
-
-    Yields:
-        For each frame, those of its rows whose id and digest are wanted, with `row`, their place in `ids`.
-    """
+    """Yield the rows of each kept frame whose id and digest of `text` are wanted, with `row`, their place in `ids`."""
     left = pl.DataFrame({"id": ids, "row": np.arange(len(ids)), "digest": _binary(wanted.digests)}).filter(wanted.mask)
     for kept_ids, frame, extra in kept:
         if not left.height:
@@ -108,11 +104,7 @@ def matches(
 
 
 def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np.uint8]) -> Charged:
-    """Put the identities and draws of the earlier texts in the place of those of changed texts.
-
-    Raises:
-        InputError: The release holds no committed text of a changed record.
-    """
+    """Put the identities and draws of the earlier texts in the place of those of changed texts."""
     changed = outcome == Outcome.CHANGED
     if not changed.any():
         return charged

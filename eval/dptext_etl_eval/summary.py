@@ -1,4 +1,4 @@
-"""Say in a few sentences what a report found."""
+"""Summarize a report in a few sentences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _use(metrics: Sequence[Measured]) -> Iterator[str]:
         return
     says = (
         f"A classifier that learns from the release reaches macro-F1 {score.value:.2f} on raw texts. It reaches "
-        f"{score.raw:.2f} if it learns from raw texts, and someone who does not look gets {score.blind:.2f}."
+        f"{score.raw:.2f} if it learns from raw texts, and a blind guess gets {score.blind:.2f}."
     )
     names = next(
         (one.value for item in _named(metrics, "downstream") for one in item.scores if NAMES in one.what), None
@@ -36,9 +36,9 @@ def _use(metrics: Sequence[Measured]) -> Iterator[str]:
         says += f" Label names alone, without any release, reach {names:.2f}."
     low = score.interval[0] if score.interval else score.value
     if low <= score.blind:
-        says += " The release brought nothing for these labels."
+        says += " The release adds nothing for these labels."
     elif names is not None and score.value <= names:
-        says += " The release brought nothing for these labels: publish nothing, use their names."
+        says += " The release adds nothing for these labels: publish nothing, and use their names."
     yield says
 
 
@@ -53,14 +53,14 @@ def _table(found: Evidence) -> Iterator[str]:
         free = {name: values[name] for name in (NAMES, PUBLIC, GIVEN) if name in values}
         yield (
             f"A classifier that learns from the synthetic table reaches macro-F1 {score.value:.2f} on raw texts, and "
-            f"the {MEAN} {values[MEAN]:.2f}. From raw texts it reaches {score.raw:.2f}; someone who does not look gets "
+            f"the {MEAN} {values[MEAN]:.2f}. From raw texts it reaches {score.raw:.2f}; a blind guess gets "
             f"{score.blind:.2f}."
         )
         if free:
             text = ", ".join(f"{name} {value:.2f}" for name, value in free.items())
             best = max(free, key=lambda name: free[name])
             brought = max(score.value, values[MEAN]) > free[best]
-            then = "" if brought else f" The table brought nothing for these labels: publish nothing, use {best}."
+            then = "" if brought else f" The table adds nothing for these labels: publish nothing, and use {best}."
             yield f"Without any private text: {text}.{then}"
         cost = found.cost
         person = cost.get("epsilon of the whole table for a person")
@@ -75,7 +75,7 @@ def _secrets(attacks: Sequence[Measured]) -> Iterator[str]:
         return
     yield (
         f"An attacker who learns from releases guesses the attribute with macro-F1 {score.value:.2f}: {score.raw:.2f} "
-        f"from raw texts, {score.blind:.2f} without looking."
+        f"from raw texts, {score.blind:.2f} by a blind guess."
     )
 
 
@@ -93,8 +93,8 @@ def _found_again(attacks: Sequence[Measured]) -> Iterator[str]:
     score = _first(attacks, "nearest_neighbour")
     if score is not None and score.value is not None and score.blind is not None:
         yield (
-            f"Who holds all raw texts finds the one behind a release at the first try in {score.value:.1%} of the rows "
-            f"({score.blind:.1%} by chance)."
+            f"An attacker with all raw texts finds the one behind a release at the first try in {score.value:.1%} of "
+            f"the rows ({score.blind:.1%} by chance)."
         )
 
 
@@ -103,8 +103,8 @@ def _read(attacks: Sequence[Measured]) -> Iterator[str]:
         recovered = measured.scores[0]
         if recovered.value is not None and len(measured.scores) > 1:
             yield (
-                f"Who knows the mechanism and no key reads {recovered.value:.0%} of the words by weighing its odds "
-                f"with a small language model; {measured.scores[1].value:.0%} are right as they stand."
+                f"An attacker who knows the mechanism but not the key reads {recovered.value:.0%} of the words by "
+                f"weighing its odds with a small language model; {measured.scores[1].value:.0%} are correct as is."
             )
 
 

@@ -1,16 +1,22 @@
-"""Make the page of a report: one HTML file that loads nothing."""
+"""Write what was measured as a page for people and as JSON, in a folder that its owner alone can read."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
 
+from dptext_etl.cli.terminal import finite
+from dptext_etl.errors import InputError, seam
 from dptext_etl.html_page import document
 from dptext_etl_eval.evidence import INSIDE, Evidence, Measured
 from dptext_etl_eval.measure import WAYS, Attack, Score
-from dptext_etl_eval.report.bars import LEGEND, bar
-from dptext_etl_eval.report.summary import in_short
+from dptext_etl_eval.summary import in_short
 
+PAGE, FACTS = "evidence.html", "evidence.json"
+WRITABLE = "give a folder that can be written: --out FOLDER"
 STYLE = """
 p.says { color: var(--soft); margin: .2rem 0 .5rem; max-width: 48rem }
 td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap } td.what { min-width: 14rem }
@@ -20,6 +26,36 @@ svg .raw { stroke: var(--raw) }
 @media (max-width: 40rem) { svg { width: 5rem } td.what { min-width: 8rem }
   .figures td:nth-child(3), .figures th:nth-child(3) { display: none } }
 """
+WIDTH = 200
+LEGEND = (
+    '<p class="says">Bars go from 0 to 1. The bar is the release, the thin line its 95 % interval, the dashed mark the '
+    "blind figure, the solid mark the raw texts.</p>"
+)
+
+
+def write(found: Sequence[Evidence], folder: Path) -> tuple[Path, Path]:
+    """Write the page and the JSON file of some columns."""
+    facts = json.dumps({"columns": [finite(item.as_dict()) for item in found]}, indent=1, ensure_ascii=False)
+    with seam("writing the report", InputError, WRITABLE):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, text in ((PAGE, page(found)), (FACTS, facts + "\n")):
+            draft = folder / f".{name}.draft"
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+                file.write(text)
+            draft.replace(folder / name)
+    return folder / PAGE, folder / FACTS
+
+
+def refuse_published(folder: Path, sink: str) -> None:
+    """Refuse a report in the folder of a published table: figures of raw texts stay inside the boundary.
+
+    A path that is a file, or below one, is refused too, before anything is measured.
+    """
+    if not next(path for path in (folder, *folder.absolute().parents) if path.exists()).is_dir():
+        raise InputError("the report's folder is a file, or lies below one", WRITABLE)
+    published = {Path(f"{sink.rstrip('/')}{suffix}").resolve() for suffix in ("", ".versions")}
+    if published & {folder.resolve(), *folder.resolve().parents}:
+        raise InputError("the report would lie in the published table", "give another folder: --out FOLDER")
 
 
 def page(found: Sequence[Evidence]) -> str:
@@ -86,3 +122,27 @@ def _pairs(facts: Iterable[tuple[str, object]]) -> str:
 
 def _plain(value: object) -> str:
     return ", ".join(map(str, value)) or "none" if isinstance(value, (list, tuple)) else str(value)
+
+
+def bar(score: Score) -> str:
+    """Return the drawing as SVG; nothing for figures that are no shares."""
+    if score.unit != "share" or score.value is None:
+        return ""
+    parts = [
+        f'<line class="axis" x1="0" y1="19.5" x2="{WIDTH}" y2="19.5"/>',
+        f'<rect class="bar" x="0" y="5" width="{_x(score.value):.1f}" height="10"/>',
+    ]
+    if score.interval is not None:
+        low, high = map(_x, score.interval)
+        parts.append(f'<line class="whisker" x1="{low:.1f}" y1="10" x2="{high:.1f}" y2="10"/>')
+    for kind, value in (("blind", score.blind), ("raw", score.raw)):
+        if value is not None:
+            at = _x(value)
+            parts.append(f'<line class="{kind}" x1="{at:.1f}" y1="1" x2="{at:.1f}" y2="19" stroke-width="2"/>')
+    title = escape(f"{score.what}: {score.value:.3f}")
+    drawn = "".join(parts)
+    return f'<svg viewBox="0 0 {WIDTH} 20" preserveAspectRatio="none" role="img"><title>{title}</title>{drawn}</svg>'
+
+
+def _x(value: float) -> float:
+    return WIDTH * min(1.0, max(0.0, value))
