@@ -11,7 +11,7 @@ from dptext_etl.accounting import MEASURES
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import PURE
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.operations.scopes import limits
+from dptext_etl.ledger.caps import limits
 from dptext_etl.policy import Policy
 
 Amounts = npt.NDArray[np.int64]

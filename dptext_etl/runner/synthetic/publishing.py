@@ -127,7 +127,7 @@ def _drafted(
 def _record(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, manifest: Manifest) -> None:
     """Record the publication before readers can see it; what holds forgotten people is not published."""
     require_same_ledger(ledger, attempt.layout, attempt.policy)
-    if ledger.holds_forgotten(ref) and manifest.digest not in ledger.published(ref).values():
+    if ledger.count_forgotten(ref) and manifest.digest not in ledger.published(ref).values():
         msg = "the table was summed over records that were forgotten since; nothing was published"
         raise LedgerError(msg, "publish a table without them under a new release name; all others are charged again")
     ledger.record_publication(ref, manifest.name, manifest.digest, manifest.rows)
