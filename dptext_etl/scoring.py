@@ -116,7 +116,7 @@ def choose(
 ) -> Choices:
     """Draw one id per row of scores, shape (n, m), from the exponential mechanism over all columns.
 
-    NaN counts as `low`; other scores are clipped to `[low, high]`. Each draw may have an epsilon of its own. The weights
+    NaN counts as `low`; other scores are clipped to `[low, high]`. Each draw may have its own epsilon. The weights
     of a tensor may differ in their last unit between devices, as scores do; the bounds do not.
     """
     n, m = scores.shape
