@@ -33,4 +33,4 @@ def test_a_file_that_is_gone_is_noticed(counter):
     named = {"dptext_etl/mechanisms/", "CONTRIBUTING.md"}
     assert counter.files("one in `dptext_etl/mechanisms/`, `CONTRIBUTING.md`") == named
     with pytest.raises(FileNotFoundError):
-        counter.files("`dptext_etl/gone.py`")
+        counter.files("`gone/away.py`")
