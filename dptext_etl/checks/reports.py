@@ -35,7 +35,6 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import tally
 from dptext_etl.checks.candidate import word_columns
 from dptext_etl.checks.chance import grouped_threshold, word_chance
 from dptext_etl.checks.gate import Gate, Verdict
