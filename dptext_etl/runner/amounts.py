@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from decimal import ROUND_CEILING, Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -103,3 +104,18 @@ def shown(spends_total: Mapping[str, int | float]) -> dict[str, dict[str, float 
     largest = spends_total.get("max_eps_approx", 0)
     facts["largest_record"]["log10_odds"] = "inf" if largest == ENDLESS else round(log10_odds(largest), 3)
     return facts
+
+
+VACUOUS = 30
+"""From this epsilon on, the bound says nothing in practice (docs/spec/privacy.md#odds)."""
+
+
+def at_most(amount: float | str, digits: int = 6) -> str:
+    """Write an amount to so many digits, rounded up: what is printed as a bound is one."""
+    if isinstance(amount, str):
+        return "unbounded"
+    exact = Decimal(repr(float(amount)))
+    if not exact:
+        return "0"
+    up = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), ROUND_CEILING).normalize()
+    return f"{up:,f}" if up >= Decimal("0.001") else f"{up.normalize():g}".replace("E", "e")

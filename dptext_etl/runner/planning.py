@@ -18,6 +18,7 @@ from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
+from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.balances import is_infinite
 from dptext_etl.runner.claims import claims
@@ -39,7 +40,6 @@ from dptext_etl.runner.shard.planting import canary_sets, plan_canaries
 from dptext_etl.runner.source.arranging import forms_of
 from dptext_etl.runner.source.examined import Examined, examine, present
 from dptext_etl.runner.source.roles import Table, open_table
-from dptext_etl.runner.statement.sections import at_most
 from dptext_etl.runner.synthetic.planning import forecast as forecast_synthetic
 
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}

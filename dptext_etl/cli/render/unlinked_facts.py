@@ -37,7 +37,7 @@ def of(mechanisms: Iterable[Mechanism], rows: int) -> list[dict[str, Any]]:
 def show(found: Sequence[dict[str, Any]]) -> None:
     """Print the central epsilons, a line per epsilon of a draw."""
     from dptext_etl.cli.render import terminal
-    from dptext_etl.runner.statement.sections import at_most
+    from dptext_etl.runner.amounts import at_most
 
     counts = sorted({item["rows"] for item in found})
     rows = []

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from dptext_etl.errors import bare
 from dptext_etl.policy.terms import PLAIN_CSV
+from dptext_etl.runner.amounts import VACUOUS, at_most
 from dptext_etl.runner.layout import is_remote
 from dptext_etl.runner.source.guessing import Guess, guess
-from dptext_etl.runner.statement.sections import VACUOUS, at_most
 
 EPSILON = 4.0
 """Of one text, whatever its length."""

@@ -12,6 +12,7 @@ from dptext_etl.guarantee import MICRO, Spend
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
+from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.balances import Forecast
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.minimum_rows import require_enough
@@ -20,7 +21,6 @@ from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.source import identity
 from dptext_etl.runner.source.roles import Table
 from dptext_etl.runner.source.table import batches
-from dptext_etl.runner.statement.sections import at_most
 from dptext_etl.runner.synthetic.attempt import Attempt
 from dptext_etl.runner.synthetic.publishing import claim_of
 from dptext_etl.synthetic import CLAIM

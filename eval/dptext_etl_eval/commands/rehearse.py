@@ -108,7 +108,7 @@ def _said(facts: dict[str, Any]) -> list[str]:
 
 
 def _cells(facts: dict[str, Any]) -> list[tuple[str, ...]]:
-    from dptext_etl.runner.statement.sections import at_most
+    from dptext_etl.runner.amounts import at_most
 
     made = [
         (
