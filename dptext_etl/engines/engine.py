@@ -28,7 +28,7 @@ from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.examined import Examined
+from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.staged import StagedRun

@@ -16,7 +16,7 @@ from dptext_etl.ledger.storage.store import there_is
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.source.arranging import form_of
+from dptext_etl.runner.source.roles import form_of
 
 
 class OtherIdsWarning(UserWarning):

@@ -37,9 +37,8 @@ from dptext_etl.runner.preflight import (
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import Attempt, refuse_too_few
 from dptext_etl.runner.shard.planting import canary_sets, plan_canaries
-from dptext_etl.runner.source.arranging import forms_of
-from dptext_etl.runner.source.examined import Examined, examine, present
-from dptext_etl.runner.source.roles import Table, open_table
+from dptext_etl.runner.source.examine import Examined, examine, present
+from dptext_etl.runner.source.roles import Table, forms_of, open_table
 from dptext_etl.runner.synthetic.planning import forecast as forecast_synthetic
 
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}

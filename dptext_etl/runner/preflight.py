@@ -30,8 +30,8 @@ from dptext_etl.runner.publish.showing import require_sink
 from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt, refuse_over_cap, refuse_too_few
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.keeping import require_bytes
-from dptext_etl.runner.source.arranging import forms_of
-from dptext_etl.runner.source.examined import Examined
+from dptext_etl.runner.source.examine import Examined
+from dptext_etl.runner.source.roles import forms_of
 
 ROW_BYTES, DRAW_BYTES = 256, 4
 """The least that a run writes for a record in a column, in ledger and staging together, and for a draw."""

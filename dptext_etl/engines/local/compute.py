@@ -18,7 +18,6 @@ from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.replaying import replays
 from dptext_etl.runner.shard.shard import Shards
-from dptext_etl.runner.source.delta_limit import require_room
 from dptext_etl.side_by_side import sharing
 
 MOST = 4
@@ -47,7 +46,6 @@ def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
             work.checkpoint,
             attempt.profile,
         )
-        require_room(ledger, work.refs, attempt.policy, work.source.rows, work.source.wanted)
         ledger.read_key()
         every = numbers(work.source, attempt.policy)
         width = min(lanes(attempt.policy), len(every))

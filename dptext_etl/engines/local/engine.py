@@ -24,7 +24,7 @@ from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.planting import canary_sets
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source import cutting
-from dptext_etl.runner.source.examined import Examined, examine, present
+from dptext_etl.runner.source.examine import Examined, examine, present
 from dptext_etl.runner.source.roles import Table, open_table
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt

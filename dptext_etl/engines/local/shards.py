@@ -14,7 +14,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.attempt import refuse_other_rows
 from dptext_etl.runner.shard.planting import by_shard
 from dptext_etl.runner.source import cutting
-from dptext_etl.runner.source.examined import Examined
+from dptext_etl.runner.source.examine import Examined
 
 
 def numbers(source: Examined[pl.LazyFrame], policy: Policy) -> range:

@@ -14,8 +14,8 @@ import pyarrow as pa
 from dptext_etl.errors import InputError, seam
 from dptext_etl.families.aggregate import Partial
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.source import identity
 from dptext_etl.runner.source.cutting import pieces
+from dptext_etl.runner.source.examine import check_ids
 from dptext_etl.runner.source.roles import Table
 from dptext_etl.runner.synthetic.attempt import Attempt
 from dptext_etl.runner.synthetic.charging import Book, Charged, refuse_crowded
@@ -28,7 +28,7 @@ class LocalRecords:
 
     def __init__(self, attempt: Attempt, table: Table[pl.LazyFrame], progress: Listener | None) -> None:
         self._attempt = attempt
-        self.total, self.nameless = identity.check(table, attempt.policy, progress)
+        self.total, self.nameless = check_ids(table, attempt.policy, progress)
         self._rows, self.wanted = attempt.who_counts(table.frame, self.total, self.nameless)
         self._counted = Counted(attempt.layout.staging)
 

@@ -47,7 +47,7 @@ from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.planting import canary_sets
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.examined import Examined
+from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.staged import StagedRun
 from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt

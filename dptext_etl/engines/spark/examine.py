@@ -24,12 +24,9 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.source.arranging import composites, form_of, pinned_orders
-from dptext_etl.runner.source.examined import Examined
-from dptext_etl.runner.source.identity import refuse_gaps, refuse_repeated
-from dptext_etl.runner.source.incremental import require_plain
-from dptext_etl.runner.source.per_subject import PAIRS, Order, by_digest, sum_of_pairs
-from dptext_etl.runner.source.roles import Roles, Table, wanted_columns
+from dptext_etl.runner.source.examine import Examined, refuse_gaps, refuse_repeated
+from dptext_etl.runner.source.roles import Table, check_roles, pinned_orders, wanted_columns
+from dptext_etl.runner.source.selection import PAIRS, Order, by_digest, require_plain, sum_of_pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -42,9 +39,9 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
     """Project a frame to the columns of a policy and check their roles."""
     require_free_names(frame, policy)
     schema = polars_schema(frame, wanted_columns(policy))
-    roles = Roles.of(policy, schema, layout)
+    dropped, kind = check_roles(policy, schema, layout)
     rows = _in_pinned_order(frame, schema, policy)
-    return Table(rows, polars_schema(rows), roles.dropped, roles.id_type)
+    return Table(rows, polars_schema(rows), dropped, kind)
 
 
 def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined[DataFrame]:
@@ -133,7 +130,7 @@ def _count_new(rows: DataFrame) -> int:
 
 def _in_pinned_order(frame: DataFrame, schema: pl.Schema, policy: Policy) -> DataFrame:
     """Return the wanted columns of a frame, the fields of composite ids in the pinned order."""
-    orders = pinned_orders({name: form_of(schema[name]) for name in composites(schema, policy)}, policy)
+    orders = pinned_orders(schema, policy)
     columns = ((name, named(name)) for name in wanted_columns(policy))
     return frame.select(
         *(_ordered(item, orders[name]).alias(name) if name in orders else item for name, item in columns)

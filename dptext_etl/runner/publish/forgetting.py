@@ -32,7 +32,7 @@ from dptext_etl.runner.publish.publication import name_of
 from dptext_etl.runner.publish.reading import published_manifest, require_whole, scan
 from dptext_etl.runner.publish.showing import alone_at, show
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.arranging import in_pinned_order
+from dptext_etl.runner.source.roles import in_pinned_order
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 from dptext_etl.runner.staging_files import Shelf
 

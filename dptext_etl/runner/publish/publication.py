@@ -29,7 +29,7 @@ from dptext_etl.runner.publish.showing import alone_at, show
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.replaying import replays
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.incremental import continues
+from dptext_etl.runner.source.selection import continues
 from dptext_etl.runner.staged import StagedRun
 
 log = logging.getLogger("dptext_etl.runner")

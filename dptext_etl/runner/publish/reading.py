@@ -11,7 +11,7 @@ from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.source.incremental import scan_parts
+from dptext_etl.runner.source.selection import scan_parts
 
 
 def published_manifest(layout: Layout) -> Manifest:

@@ -25,7 +25,7 @@ from dptext_etl.runner.shard.records import StagedShard, WholeTable
 from dptext_etl.runner.shard.replaying import replays
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.examined import Examined
+from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.staging_files import Shelf
 
 UNDER_WAY = "of this release is under way"

@@ -26,7 +26,7 @@ from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.charging import Charged, Column
 from dptext_etl.runner.shard.replaying import Kept
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.incremental import scan_parts
+from dptext_etl.runner.source.selection import scan_parts
 
 _HINT = "are the published parts all there? What is charged is not charged twice"
 

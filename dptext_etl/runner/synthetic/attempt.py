@@ -23,7 +23,8 @@ from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.showing import require_sink
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source import identity, per_subject
+from dptext_etl.runner.source.examine import with_persons
+from dptext_etl.runner.source.selection import at_most
 from dptext_etl.synthetic import CLAIM, Synthetic, no_rows
 
 
@@ -115,10 +116,10 @@ class Attempt:
     def who_counts(self, rows: pl.LazyFrame, total: int, nameless: int) -> tuple[pl.LazyFrame, int]:
         """Leave out records without a person, and those of a person beyond the first; refuse more than delta is for."""
         wanted = total - nameless
-        rows = identity.with_persons(rows, self.policy) if nameless else rows
+        rows = with_persons(rows, self.policy) if nameless else rows
         if self.policy.unit == "subject":
             most, scratch = self.synthetic.per_subject, self.layout.staging
-            rows, wanted, _ = per_subject.at_most(rows, self.policy, most, scratch, partial(order, self.key))
+            rows, wanted, _ = at_most(rows, self.policy, most, scratch, partial(order, self.key))
         self.refuse_too_many(wanted)
         return rows, wanted
 

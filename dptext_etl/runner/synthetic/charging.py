@@ -34,7 +34,7 @@ from dptext_etl.runner.publish.minimum_rows import require_enough
 from dptext_etl.runner.shard.attempt import pin_whole_table, refuse_other_rows, refuse_over_cap
 from dptext_etl.runner.shard.charging import subjects_of, texts_of
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.arranging import forms_of
+from dptext_etl.runner.source.roles import forms_of
 from dptext_etl.runner.staging_files import Shelf
 from dptext_etl.runner.synthetic.attempt import Attempt
 from dptext_etl.synthetic import CLAIM

@@ -18,7 +18,7 @@ from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.minimum_rows import require_enough
 from dptext_etl.runner.shard.attempt import refuse_over_cap
 from dptext_etl.runner.shard.charging import subjects_of
-from dptext_etl.runner.source import identity
+from dptext_etl.runner.source.examine import check_ids
 from dptext_etl.runner.source.roles import Table
 from dptext_etl.runner.source.table import batches
 from dptext_etl.runner.synthetic.attempt import Attempt
@@ -55,7 +55,7 @@ class Found(NamedTuple):
 def forecast(policy: Policy, table: Table[pl.LazyFrame], ledger: Ledger | None, progress: Listener | None) -> Found:
     """Add up what a run would charge per record and per person."""
     attempt = Attempt.of(policy, None)
-    total, nameless = identity.check(table, policy)
+    total, nameless = check_ids(table, policy)
     rows, wanted = attempt.who_counts(table.frame, total, nameless)
     spend, held = attempt.statistic.charge(CLAIM), 0
     ref = None if ledger is None else ledger.find_all(policy).get(attempt.synthetic.column)
