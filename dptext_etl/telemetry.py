@@ -2,13 +2,12 @@
 
 `DPTEXT_TELEMETRY` names what to report to: "opentelemetry", "openlineage", or both with a comma. Without it nothing is
 imported and nothing is reported. The program configures where metrics and traces go, by OpenTelemetry's SDK; this
-module uses its API alone. `runner.observing` reports runs, and `runner.lineage` writes OpenLineage's events.
+module uses its API alone. `runner.observing` reports runs.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -141,8 +140,3 @@ def waiting(reason: str) -> Iterator[None]:
         yield
     finally:
         count("dptext.ledger.wait.duration", time.monotonic() - began, reason=reason)
-
-
-def amount(shown: float | str) -> float:
-    """Return an amount of a summary as a number; "inf" is infinite."""
-    return math.inf if isinstance(shown, str) else float(shown)

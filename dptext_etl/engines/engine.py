@@ -17,10 +17,9 @@ from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.checks.canaries.rows import CanaryPlan
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy
-from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.outlook import Foreseen
-from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.preflight import Expected
+from dptext_etl.runner.progress import Checkpoint, Listener, Meter
 from dptext_etl.runner.publish.gating import judge_here
 from dptext_etl.runner.publish.parts import Writer, write_here
 from dptext_etl.runner.shard.attempt import Attempt
@@ -95,7 +94,7 @@ class Engine(ABC, Generic[Rows]):
         columns: list[Column],
         ledger: Ledger | None,
         rows: Rows,
-    ) -> Foreseen:
+    ) -> Expected:
         """Count what a run will find in some rows of the source (`runner.outlook`); list the ids of changed records."""
 
     @abstractmethod

@@ -12,13 +12,12 @@ from dptext_etl.engines.staging import staged
 from dptext_etl.engines.synthetic import run_synthetic
 from dptext_etl.errors import bare
 from dptext_etl.policy import Policy, PolicyLike, resolve
-from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.observing import observed
-from dptext_etl.runner.progress import Course, Listener
+from dptext_etl.runner.progress import Checkpoint, Listener, WholeRun, nothing
 from dptext_etl.runner.publish.gating import check, reports
 from dptext_etl.runner.publish.publication import publish
 from dptext_etl.runner.shard.attempt import Attempt
-from dptext_etl.runner.summary import RunSummary, remaining, summarise
+from dptext_etl.runner.summary import RunSummary, remaining, summarize
 from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
 from dptext_etl.runner.unchanged import Input
 from dptext_etl.side_by_side import both
@@ -81,7 +80,7 @@ def _run(
     def every_step() -> RunSummary:
         if isinstance(attempt, SyntheticAttempt):
             return run_synthetic(attempt, engine, progress=progress, checkpoint=checkpoint)
-        course = None if progress is None else Course(progress)
+        course = None if progress is None else WholeRun(progress)
         with staged(attempt, engine, course, checkpoint) as (found, ledger):
             verdicts, _ = both(
                 lambda: check(found, judge=engine.judge, progress=course, checkpoint=checkpoint),
@@ -93,7 +92,7 @@ def _run(
                 lambda: (reports(found), remaining(policy)),
                 threads(),
             )
-        return summarise(found, verdicts, published, time.monotonic() - began, reported=reported, left=left)
+        return summarize(found, verdicts, published, time.monotonic() - began, reported=reported, left=left)
 
     files = engine.files(attempt.layout) if policy.publish else None
     if files is None:

@@ -17,9 +17,8 @@ from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.ledger.storage.store import MissingLedgerError, there_is
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.anchoring import require_same_ledger
-from dptext_etl.runner.checkpoint import Checkpoint, nothing
-from dptext_etl.runner.preflight import foresee, require_places
-from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.preflight import preflight, require_places
+from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.shard.attempt import (
     Attempt,
     pin_table,
@@ -59,7 +58,7 @@ def staged(
                 staging.no_changes()
                 _require_head(attempt)
                 look = partial(engine.look, attempt, source, plans, staging, Meter("look", source.wanted, None))
-                stale = foresee(attempt, source, look, partial(set_published_aside, staging, attempt.layout, policy))
+                stale = preflight(attempt, source, look, partial(set_published_aside, staging, attempt.layout, policy))
                 checkpoint("foreseen")
                 ledger = beside.submit(_open, policy, opened)
             profile.count("examine", rows=source.total)

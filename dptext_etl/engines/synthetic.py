@@ -17,9 +17,9 @@ from dptext_etl.engines.engine import Engine
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.runner import left_out
-from dptext_etl.runner.amounts import SHOWN, shown
-from dptext_etl.runner.checkpoint import Checkpoint, nothing
-from dptext_etl.runner.progress import Course, Listener, Meter
+from dptext_etl.runner.amounts import equal_spends, spend_facts
+from dptext_etl.runner.claims import policy_notes
+from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.publication import Published
 from dptext_etl.runner.publish.reading import whole
 from dptext_etl.runner.publish.showing import alone_at
@@ -44,7 +44,7 @@ def run_synthetic(
     attempt: Attempt, engine: Engine[Any], *, progress: Listener | None, checkpoint: Checkpoint
 ) -> RunSummary:
     """Publish a synthetic table (see `dptext_etl.engines.run`)."""
-    began, course = time.monotonic(), None if progress is None else Course(progress)
+    began, course = time.monotonic(), None if progress is None else WholeRun(progress)
     with staged_table(attempt, engine, course, checkpoint) as step:
         verdicts = judged(step, checkpoint)
         published = shown_to_readers(step, verdicts, checkpoint)
@@ -156,7 +156,7 @@ def summarised(staged: StagedTable, verdicts: Sequence[Verdict], published: Publ
         draws=0,
         seconds=round(seconds, 3),
         draws_per_second=0.0,
-        spend=_spend(attempt, staged.rows["released"]),
+        spend=spend_facts(equal_spends(attempt.statistic.charge(CLAIM).as_dict(), staged.rows["released"])),
         remaining=remaining(policy),
         gates=[verdict.as_dict() for verdict in verdicts],
         reports=[],
@@ -168,17 +168,8 @@ def summarised(staged: StagedTable, verdicts: Sequence[Verdict], published: Publ
     )
 
 
-def _spend(attempt: Attempt, rows: int) -> dict[str, dict[str, float | str]]:
-    """Return what the records were charged: each of them the same."""
-    cost = attempt.statistic.charge(CLAIM).as_dict()
-    amounts = {name: cost.get(name, "inf") for name in SHOWN}
-    each = {name: -1 if amount == "inf" else amount for name, amount in amounts.items()}
-    sums = {f"sum_{name}": amount if amount == -1 else amount * rows for name, amount in each.items()}
-    return shown({**sums, **{f"max_{name}": amount for name, amount in each.items()}})
-
-
 def _notes(attempt: Attempt, rows: Mapping[str, int], dropped: tuple[str, ...]) -> list[str]:
-    policy, notes = attempt.policy, list[str]()
+    notes = list[str]()
     if rows["quarantined"]:
         folder = attempt.layout.inside.where
         notes.append(f"{rows['quarantined']} records over the cap do not count; their ids are listed in {folder} alone")
@@ -191,8 +182,4 @@ def _notes(attempt: Attempt, rows: Mapping[str, int], dropped: tuple[str, ...]) 
         notes.append(f"columns that the policy does not name were dropped unread: {', '.join(dropped)}")
     if not rows["new"]:
         notes.append(NOTHING_SPENT)
-    if policy.cap is None:
-        notes.append("the policy sets no cap: what a unit can lose over several releases is not bounded")
-    if policy.unit == "record":
-        notes.append('unit = "record": a person with k records has k times the loss')
-    return notes
+    return notes + policy_notes(attempt.policy)

@@ -25,13 +25,13 @@ from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, N
 from dptext_etl.orchestration.resources import Settings, after_gates, deployed, needed
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.observing import Seen, observed
+from dptext_etl.runner.observing import Observed, observed
 from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.source.table import Files
-from dptext_etl.runner.summary import remaining, summarise
+from dptext_etl.runner.summary import remaining, summarize
 
 Result = dg.MaterializeResult[Any]
-Step = Callable[[Policy, str | None, Seen, dg.AssetKey], facts.Metadata]
+Step = Callable[[Policy, str | None, Observed, dg.AssetKey], facts.Metadata]
 
 
 def raw_asset(policy: Policy, settings: Settings) -> dg.AssetSpec:
@@ -122,7 +122,7 @@ def _each_partition(
     return dg.MaterializeResult()
 
 
-def _stage(policy: Policy, partition: str | None, seen: Seen, raw: dg.AssetKey) -> facts.Metadata:
+def _stage(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetKey) -> facts.Metadata:
     if policy.synthetic is not None:
         return synthetic.stage(policy, seen.progress, raw)
     run = engines.stage(policy, partition=partition, progress=seen.progress)
@@ -130,7 +130,7 @@ def _stage(policy: Policy, partition: str | None, seen: Seen, raw: dg.AssetKey) 
     return facts.of_staged(run, raw)
 
 
-def _publish(policy: Policy, partition: str | None, seen: Seen, raw: dg.AssetKey) -> facts.Metadata:
+def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetKey) -> facts.Metadata:
     if policy.synthetic is not None:
         return synthetic.publish(policy, seen, raw)
     began = time.monotonic()
@@ -138,7 +138,7 @@ def _publish(policy: Policy, partition: str | None, seen: Seen, raw: dg.AssetKey
     verdicts = handover.load_verdicts(staged)
     done = runner.publish(staged, verdicts, progress=seen.progress)
     seconds = staged.seconds + time.monotonic() - began
-    summary = summarise(staged, verdicts, done, seconds, reported=reports(staged), left=remaining(policy))
+    summary = summarize(staged, verdicts, done, seconds, reported=reports(staged), left=remaining(policy))
     seen.done(summary)
     handover.clear(staged)
     return facts.of_published(staged, summary, raw)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import dagster as dg
 
 from dptext_etl.errors import DPTextError, UnavailableLedgerError
-from dptext_etl.runner.progress import Listener, Progress, seldom
+from dptext_etl.runner.progress import Listener, Progress, throttled
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -63,4 +63,4 @@ def progress_logger(log: logging.Logger, partition: str | None) -> Listener:
         took = f" in {seen.seconds:.1f} s" if seen.ended else ""
         log.info(f"{where}{seen.phase}: {seen}{took}")
 
-    return seldom(tell)
+    return throttled(tell)

@@ -16,7 +16,7 @@ from dptext_etl.engines.synthetic import judged, shown_to_readers, staged_before
 from dptext_etl.orchestration import handover
 from dptext_etl.orchestration.facts import Metadata, budget, pictures_of_remaining, row_counts
 from dptext_etl.policy import Policy
-from dptext_etl.runner.observing import Seen
+from dptext_etl.runner.observing import Observed
 from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.synthetic.attempt import Attempt
 from dptext_etl.runner.synthetic.staging import StagedTable
@@ -46,7 +46,7 @@ def judge(policy: Policy) -> tuple[StagedTable, tuple[Verdict, ...]]:
     return staged, verdicts
 
 
-def publish(policy: Policy, seen: Seen, raw: dg.AssetKey) -> Metadata:
+def publish(policy: Policy, seen: Observed, raw: dg.AssetKey) -> Metadata:
     """Publish the staged table, if its gates passed."""
     began, staged = time.monotonic(), handover.load_table(policy)
     verdicts = handover.load_verdicts(staged)

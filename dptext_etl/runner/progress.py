@@ -1,4 +1,4 @@
-"""Report how far a run is: counts, rate and the time that is left; never texts or ids."""
+"""Report how far a run is: finished steps, counts, rate, and the time that is left; never texts or ids."""
 
 from __future__ import annotations
 
@@ -15,8 +15,14 @@ PHASES: Final = {"ids": 1, "reserve": 8, "release": 60, "gates": 25, "publish": 
 
 A model's release costs more; then what comes after it is small in comparison, in any unit.
 """
-SELDOM = 30.0
+LOG_SECONDS = 30.0
 """Seconds between two lines in a log."""
+Checkpoint = Callable[[str], None]
+"""Called with the name of every finished step; tests stop the process there."""
+
+
+def nothing(_: str) -> None:
+    """Do nothing: the checkpoint of real runs."""
 
 
 @dataclass(frozen=True)
@@ -56,20 +62,23 @@ class Progress:
         """Return a phrase for people, such as: 12,000 of 20,000 rows, 3,400 per second, 2 s left."""
         total = "" if self.rows_total is None else f" of {self.rows_total:,}"
         left = self.eta if self.left is None else self.left
-        said = "" if left is None else f", {left:,.0f} s left"
-        return f"{self.rows_done:,}{total} rows, {self.rows_per_second:,.0f} per second{said}"
+        remaining = "" if left is None else f", {left:,.0f} s left"
+        return f"{self.rows_done:,}{total} rows, {self.rows_per_second:,.0f} per second{remaining}"
 
 
 Listener = Callable[[Progress], None]
 
 
 class Meter:
-    """Turn the counts of one phase into reports."""
+    """Turns the counts of one phase into reports."""
 
     def __init__(self, phase: str, total: int | None, listener: Listener | None) -> None:
         self._phase = phase
         self._total = total
-        self._listeners = [seldom(_log), *([] if listener is None else [listener])]
+        self._listeners = [
+            throttled(lambda report: log.info("%s: %s", report.phase, report)),
+            *([] if listener is None else [listener]),
+        ]
         self._began = time.monotonic()
         self._done = 0
         self._report()
@@ -95,8 +104,8 @@ class Meter:
             listener(report)
 
 
-class Course:
-    """Turn the reports of all phases of a run into one course: what share of it is done, and how long it will go on.
+class WholeRun:
+    """Adds to the reports of single phases what share of the whole run is done, and how long it will go on.
 
     What is left of a phase follows from its own rate. A phase to come is taken to cost what `PHASES` says, in the unit
     of the cheapest phase so far: a model makes the release slow, not what comes after it.
@@ -109,41 +118,33 @@ class Course:
         self._rows = 0
         self._share = 0.0
 
-    def __call__(self, seen: Progress) -> None:
+    def __call__(self, report: Progress) -> None:
         """Take the report of a phase."""
-        if seen.phase not in PHASES:
-            self._listener(seen)
+        if report.phase not in PHASES:
+            self._listener(report)
             return
-        if seen.rows_done and seen.seconds > 0:
-            self._units[seen.phase] = seen.seconds / seen.rows_done / PHASES[seen.phase]
-        self._rows = seen.rows_total or self._rows
+        if report.rows_done and report.seconds > 0:
+            self._units[report.phase] = report.seconds / report.rows_done / PHASES[report.phase]
+        self._rows = report.rows_total or self._rows
         names = list(PHASES)
-        later = names[names.index(seen.phase) + 1 :]
-        left = self._left(seen, [name for name in later if name != "reserve"])
-        if left is not None:
+        later = [name for name in names[names.index(report.phase) + 1 :] if name != "reserve"]
+        left = None
+        if report.eta is not None and "release" not in later:
+            unit = min(self._units.values())
+            left = report.eta + sum(PHASES[name] * unit * self._rows for name in later)
             spent = time.monotonic() - self._began
             self._share = max(self._share, spent / (spent + left) if spent + left else 0.0)
-        self._listener(replace(seen, share=self._share, left=left))
-
-    def _left(self, seen: Progress, later: list[str]) -> float | None:
-        if seen.eta is None or "release" in later:
-            return None
-        unit = min(self._units.values())
-        return seen.eta + sum(PHASES[name] * unit * self._rows for name in later)
+        self._listener(replace(report, share=self._share, left=left))
 
 
-def seldom(tell: Listener, seconds: float = SELDOM) -> Listener:
+def throttled(listener: Listener, seconds: float = LOG_SECONDS) -> Listener:
     """Return a listener that passes on the end of a phase, and of other reports one in so many seconds."""
-    told = time.monotonic()
+    last = time.monotonic()
 
-    def listen(seen: Progress) -> None:
-        nonlocal told
-        if seen.ended or time.monotonic() - told >= seconds:
-            told = time.monotonic()
-            tell(seen)
+    def listen(report: Progress) -> None:
+        nonlocal last
+        if report.ended or time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            listener(report)
 
     return listen
-
-
-def _log(seen: Progress) -> None:
-    log.info("%s: %s", seen.phase, seen)

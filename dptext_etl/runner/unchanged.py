@@ -29,9 +29,9 @@ from dptext_etl.checks.gate import judges
 from dptext_etl.errors import InputError, seam
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope
 from dptext_etl.policy import Policy
-from dptext_etl.runner.amounts import combined, shown
+from dptext_etl.runner.amounts import spend_facts, total_spends
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.outlook import ledger_of
+from dptext_etl.runner.preflight import ledger_of
 from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.reading import whole
@@ -217,7 +217,7 @@ def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
     ]
     if incremental:
         rows = {**dict.fromkeys(found.rows, 0), "read": found.rows["read"], "already_published": found.rows["read"]}
-        found = replace(found, draws=0, spend=shown(combined(())), gates=[], reports=[])
+        found = replace(found, draws=0, spend=spend_facts(total_spends(())), gates=[], reports=[])
     else:
         asked = sum(found.rows.get(name, 0) for name in ("new", "resumed", "replayed", "changed_released"))
         rows = {name: count for name, count in found.rows.items() if name != "changed_released"}

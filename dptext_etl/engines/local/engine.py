@@ -16,7 +16,7 @@ from dptext_etl.engines.local.synthetic import LocalRecords
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.outlook import Foreseen, Outlook, look
+from dptext_etl.runner.preflight import Expected, Preview, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.charging import Column
@@ -77,9 +77,9 @@ class LocalEngine(Engine[pl.LazyFrame]):
         columns: list[Column],
         ledger: Ledger | None,
         rows: pl.LazyFrame,
-    ) -> Foreseen:
+    ) -> Expected:
         """Take the rows one frame after the other."""
-        return look(Outlook(attempt.policy, columns, ledger, staging.changed), rows, meter)
+        return preview_rows(Preview(attempt.policy, columns, ledger, staging.changed), rows, meter)
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
         """Take the shards through the phase, side by side where mechanisms allow it."""

@@ -36,10 +36,9 @@ from dptext_etl.engines.spark.writing import write, write_to_store
 from dptext_etl.errors import DPTextError, PolicyError, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
-from dptext_etl.runner.checkpoint import nothing
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.outlook import Foreseen
-from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.preflight import Expected
+from dptext_etl.runner.progress import Listener, Meter, nothing
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.charging import Column
@@ -118,14 +117,14 @@ class SparkEngine(Engine["DataFrame"]):
         columns: list[Column],
         ledger: Ledger | None,  # noqa: ARG002  (tasks open it themselves)
         rows: DataFrame,
-    ) -> Foreseen:
+    ) -> Expected:
         """Let the executors look at the rows, those of a shard in the order in which it will charge them."""
         if not plans and rows is source.rows:  # there are no new rows, and published ones may have changed
-            return Foreseen()
+            return Expected()
         refs = {item.name: item.ref for item in columns}
         work = Work(replace(attempt, job=f"{attempt.job}-look"), source, plans, refs, staging, nothing)
         found = _records(work, "look", rows, meter, None)
-        return Foreseen.together(Foreseen(**facts) for facts in found)
+        return Expected.total(Expected(**facts) for facts in found)
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[Done]:
         """Let the executors take the shards through the phase."""

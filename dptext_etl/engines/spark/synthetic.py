@@ -32,9 +32,8 @@ from dptext_etl.families.aggregate import Partial, added
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.retrying import patient
 from dptext_etl.policy import Policy
-from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.place import Place
-from dptext_etl.runner.progress import Meter
+from dptext_etl.runner.progress import Checkpoint, Meter
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.staging_files import Shelf

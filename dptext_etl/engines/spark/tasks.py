@@ -31,10 +31,10 @@ from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.retrying import patient
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import take_in
-from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.outlook import Foreseen, Outlook, ledger_of
 from dptext_etl.runner.place import Place
+from dptext_etl.runner.preflight import Expected, Preview, ledger_of
+from dptext_etl.runner.progress import Checkpoint
 from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.done import Done, Phase
@@ -161,29 +161,29 @@ def _work(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Don
             yield done
 
 
-def _look(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Foreseen]:
+def _look(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Expected]:
     """Look at the rows of a task before anything is charged; those of a person are all in one task under a cap."""
-    outlook: Outlook | None = None
+    preview: Preview | None = None
     with ExitStack() as held:
         for number, planted in pieces(batches, config.names, config.most, config.step):
-            if outlook is None:
+            if preview is None:
                 config.markers.require()
-                outlook = patient(partial(_outlook, config, held), lambda: config.markers.stopped)
+                preview = patient(partial(_preview, config, held), lambda: config.markers.stopped)
             if config.markers.stopped:
                 return
             own = planted.filter(~pl.col(CANARY)).drop(CANARY)
-            patient(partial(outlook.add, own), lambda: config.markers.stopped)
+            patient(partial(preview.add, own), lambda: config.markers.stopped)
             config.markers.done(number, planted.height)
-        if outlook is not None:
-            yield outlook.found()
+        if preview is not None:
+            yield preview.expected()
 
 
-def _outlook(config: TaskConfig, held: ExitStack) -> Outlook:
+def _preview(config: TaskConfig, held: ExitStack) -> Preview:
     policy, columns = policies(config.policy, config.columns)
     staging = Staging(held.enter_context(config.staging.opened()), tag=secrets.token_hex(8))
     ledger = held.enter_context(ledger_of(policy))
     made = [Column(item, config.refs[item.column or ""], item.release_key()) for item in columns]
-    return Outlook(policy, made, ledger, staging.changed)
+    return Preview(policy, made, ledger, staging.changed)
 
 
 def _shards(config: TaskConfig, shelf: Shelf, memory: Shelf) -> Shards:

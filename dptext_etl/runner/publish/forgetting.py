@@ -22,8 +22,8 @@ from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner import left_out
 from dptext_etl.runner.anchoring import remember, require_same_ledger
-from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.layout import Layout, is_remote
+from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish import own_ids, versions
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.own_ids import Hidden

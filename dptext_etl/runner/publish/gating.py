@@ -18,8 +18,7 @@ from dptext_etl.errors import bare
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import durable
 from dptext_etl.runner.anchoring import remember
-from dptext_etl.runner.checkpoint import Checkpoint, nothing
-from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish.manifest import draft
 from dptext_etl.runner.publish.stripping import strip
 from dptext_etl.runner.shard.staging import Staging

@@ -15,10 +15,9 @@ from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import left_out
 from dptext_etl.runner.anchoring import remember, require_same_ledger
-from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.computed import Places, together
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish import own_ids, unlinking
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft
 from dptext_etl.runner.publish.minimum_rows import require_enough

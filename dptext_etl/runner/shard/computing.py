@@ -18,7 +18,7 @@ from dptext_etl.column import release
 from dptext_etl.families.by_word import by_word
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
-from dptext_etl.runner.amounts import settles, spent
+from dptext_etl.runner.amounts import settles, shard_spends
 from dptext_etl.runner.computed import Place, place, together
 from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.shard import draw_counts
@@ -61,7 +61,7 @@ def compute(  # noqa: PLR0917
             released[column.name] = held.completed(texts_of(planted, column.name), ids, column.policy)
     texts = {name: pl.Series(name, item.text, dtype=pl.String) for name, item in released.items()}
     frame = pl.DataFrame([texts.get(name, planted[name]) for name in (*output_columns(policy), CANARY)])
-    counts, spends = spent(columns, released, canary_marks(planted), gate_delta(policy), settled=settles(policy))
+    counts, spends = shard_spends(columns, released, canary_marks(planted), gate_delta(policy), settled=settles(policy))
     with profile.stage("reports"):
         copies = {
             column.name: copies_of(planted, frame, column, released[column.name].positions, policy)

@@ -25,7 +25,7 @@ from dptext_etl.ledger import CommitOutcome
 from dptext_etl.ledger.terms import Posted
 from dptext_etl.policy import Policy
 from dptext_etl.runner import durable
-from dptext_etl.runner.claims import said_of
+from dptext_etl.runner.claims import postprocessing_facts
 from dptext_etl.runner.shard import draw_counts
 from dptext_etl.runner.shard.charging import Column, texts_of
 from dptext_etl.runner.shard.computing import copies_of
@@ -190,7 +190,7 @@ def _record(shards: Shards, reserved: Reserved, staged: StagedShard) -> int:
                 shards.job,
                 item.ref,
                 item.policy.chain,
-                said_of(item.policy),
+                postprocessing_facts(item.policy),
                 reserved.charged.ids,
                 digests,
                 canary=reserved.canary,

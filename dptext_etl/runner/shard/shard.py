@@ -30,8 +30,8 @@ from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, Ready, ReserveResu
 from dptext_etl.ledger.terms import LEFT_OUT
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
-from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.profile import Profile
+from dptext_etl.runner.progress import Checkpoint
 from dptext_etl.runner.shard import draw_counts, keeping, probing
 from dptext_etl.runner.shard.charging import Charged, Column, charge
 from dptext_etl.runner.shard.computing import Computed, canary_marks, compute

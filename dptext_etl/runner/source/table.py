@@ -171,7 +171,7 @@ def _column_at(name: str, place: str, schema: pl.Schema) -> str:
     return f"{place} of type {schema[name]}" if name in schema else f"no such column ({place} of the other)"
 
 
-def _in_utf8(path: Path, encoding: str) -> io.BytesIO:
+def _in_utf8(path: Path, encoding: str) -> IO[bytes]:
     try:
         return io.BytesIO(path.read_bytes().decode(encoding).encode())
     except UnicodeError:

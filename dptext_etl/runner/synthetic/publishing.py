@@ -12,8 +12,8 @@ from dptext_etl.families.aggregate.reading import said_of
 from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.runner.anchoring import require_same_ledger
-from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.progress import Checkpoint
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import Published, finished, name_of, same_content
