@@ -1,10 +1,39 @@
-"""Hash files, and make them durable, so that they survive a crash."""
+"""Write, link, and lock local files so that they survive a crash, and make folders that only their owner can read.
+
+A file is written as a draft next to it, flushed to disk, and renamed: it is there whole or not at all.
+"""
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
+from functools import cache
 from pathlib import Path
+from typing import IO
+
+from dptext_etl.errors import BusyError, InputError, seam
+
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+PUBLIC_FILE = 0o644
+PREFIX = "dptext-staged-"
+"""Begins the names of temporary folders."""
+
+_SPACE_HINT = (
+    "is there space and write access? What is spent is kept: run the same policy again and it goes on from here"
+)
+_UNLOCKED_SECONDS = 60.0
+"""How long a new temporary folder may not be locked yet."""
+
+Content = bytes | Callable[[IO[bytes]], object]
+"""The bytes of a file, or a function that writes them."""
 
 
 def sha256(path: Path) -> str:
@@ -20,3 +49,160 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write(
+    path: Path, content: Content, *, mode: int = PRIVATE_FILE, action: str = "writing", flush_folder: bool = True
+) -> None:
+    """Write a file durably, whole or not at all; without `flush_folder`, a later flush must make its name durable."""
+    draft = path.with_name(f".{path.name}.draft")
+    with seam(action, InputError, _SPACE_HINT):
+        try:
+            descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, mode)
+                if isinstance(content, bytes):
+                    file.write(content)
+                else:
+                    content(file)
+                file.flush()
+                os.fsync(descriptor)
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        if flush_folder:
+            flush(path.parent)
+
+
+def link(path: Path, new: Path, *, mode: int = PRIVATE_FILE, flush_folder: bool = True) -> None:
+    """Give a file a second name, durably. Nothing happens if the file is gone or the name is taken."""
+    if new.exists():
+        return
+    action = "keeping what was staged"
+    with seam(action, InputError, _SPACE_HINT):
+        if not path.exists():
+            return
+        try:
+            new.hardlink_to(path)
+        except FileExistsError:
+            return
+        except OSError:  # a file system without links
+            write(new, path.read_bytes(), mode=mode, action=action)
+    if flush_folder:
+        flush(new.parent)
+
+
+def make_private(path: Path) -> None:
+    """Make a folder and its missing parents, readable by its owner alone, who is this process's user."""
+    require_own(path)
+    with seam(f"making the staging folder {path}", InputError, "the folder must be writable by you"):
+        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        path.chmod(PRIVATE_FOLDER)
+
+
+def require_own(path: Path) -> None:
+    """Refuse a staging folder that cannot be made, or that belongs to someone else. Nothing is made."""
+    _require_possible(path, f"the staging folder {path} cannot be made", "the folder must be writable by you")
+    if not path.exists():
+        return
+    owner, user = path.stat().st_uid, os.geteuid()
+    if owner == user:
+        return
+    msg = f"the staging folder {path} belongs to user {owner}, not to user {user}: its owner could read raw texts"
+    raise InputError(msg, "remove it, or name a folder of your own as staging; nothing was spent")
+
+
+def require_writable(folder: Path, *, making: bool = True) -> None:
+    """Check, before anything is spent, that a folder can be written to. Make the folder if need be."""
+    hint = "the folder must be writable; nothing was spent"
+    _require_possible(folder, f"writing to {folder} is not possible", hint)
+    if not making:
+        return
+    probe = folder / f".dptext-{os.getpid()}"
+    with seam(f"writing to {folder}", InputError, hint):
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+
+
+def _require_possible(folder: Path, problem: str, hint: str) -> None:
+    with seam(f"looking at {folder}", InputError, hint):
+        there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        fits = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    if not fits:
+        raise InputError(problem, hint)
+
+
+@contextmanager
+def lock(folder: Path, what: str) -> Iterator[None]:
+    """Lock a folder for this process. The operating system unlocks it if the process dies."""
+    with seam(f"locking {folder}", InputError, _SPACE_HINT):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            flock(descriptor, LOCK_EX | LOCK_NB)
+        except OSError:
+            busy = True
+        else:
+            busy = False
+        if busy:
+            raise BusyError(f"another run {what}", "wait for it, or stop it; then run again")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def process_folder() -> Path:
+    """Return a temporary folder of this process, which only its owner can read; it goes when the process ends."""
+    return _process_folder(os.getpid())
+
+
+@cache
+def _process_folder(process: int) -> Path:
+    folder, _ = _locked_folder()
+
+    def remove() -> None:
+        if os.getpid() == process:  # not in a process that was forked from this one
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Yield a folder that goes with the block."""
+    folder, lock = _locked_folder()
+    try:
+        inside = folder / "files"  # a lock of that one does not wait for the lock of this process
+        inside.mkdir(mode=PRIVATE_FOLDER)
+        yield inside
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked_folder() -> tuple[Path, int]:
+    """Make a folder, and lock it for as long as this process lives."""
+    with seam("making a folder for staged rows", InputError, "name one with room: TMPDIR"):
+        _remove_stale(Path(tempfile.gettempdir()))
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        flock(lock, LOCK_EX | LOCK_NB)
+    return folder, lock
+
+
+def _remove_stale(temporary: Path) -> None:
+    """Remove the folders of processes that were killed: no one holds their locks."""
+    for folder in temporary.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            status = folder.lstat()
+            if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _UNLOCKED_SECONDS:
+                continue
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                flock(lock, LOCK_EX | LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)

@@ -270,5 +270,7 @@ class Spend:
         return facts
 
 
-ADDITIVE = ("eps_pure", "eps_tight", "eps_approx", "delta", "rho", "mu2", "eps_metric")
+PURE = "eps_pure"
+"""The component of declared pure epsilon, as ledgers and tables store it."""
+ADDITIVE = (PURE, "eps_tight", "eps_approx", "delta", "rho", "mu2", "eps_metric")
 """The components of a spend that add up under composition."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
 
 from dptext_etl import _kernel, delta_policy, html_tables
-from dptext_etl.accounting import Draws
+from dptext_etl.accounting import Event, Unbounded, spend
 from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.artifacts import Artifact, canon, written
 from dptext_etl.device import Computing
@@ -228,9 +228,16 @@ class Mechanism(BaseModel, ABC):
     def guarantee(self) -> Guarantee:
         """Return the claim: class, disclosures, neighbors, unit."""
 
-    @abstractmethod
+    def event(self, positions: int) -> Event:  # noqa: ARG002
+        """Return what releasing one record with that many draws does, as data that the accountant converts.
+
+        The default has no finite cost.
+        """
+        return Unbounded()
+
     def spend(self, positions: int) -> Spend:
-        """Return the cost of releasing one record with that many draws."""
+        """Return the cost of releasing one record with that many draws: by default, that of its event."""
+        return spend(self.guarantee, self.event(positions), positions)
 
     @property
     def refundable(self) -> bool:
@@ -245,13 +252,6 @@ class Mechanism(BaseModel, ABC):
     def most_positions(self) -> int:
         """Return the draws of the longest text; every record reserves them if the length is not disclosed."""
         return self.n_max
-
-    def draws(self, positions: int) -> Draws | None:  # noqa: ARG002  (mechanisms of such draws need it)
-        """Return the range-bounded draws of a record with that many positions, or None if it has other draws as well.
-
-        Only records of such draws alone compose by privacy loss distributions (docs/spec/privacy.md#br-pld).
-        """
-        return None
 
     @abstractmethod
     def positions(self, texts: pa.Array) -> pa.Array:

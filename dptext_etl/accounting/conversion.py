@@ -11,31 +11,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
 from dptext_etl import extras
+from dptext_etl.accounting.events import PureDraws
 from dptext_etl.errors import PolicyError
+from dptext_etl.guarantee import exact
 
 _ROUNDING = 1e-9  # relative; above the rounding of everything here
 _BIN = 1e-3  # of the privacy loss
 _BINS = 2_000_000  # of a composed distribution, at most
 _FINE = 48  # halvings
-
-
-@dataclass(frozen=True)
-class Draws:
-    """Several draws of range-bounded exponential mechanisms at one parameter.
-
-    Attributes:
-        epsilon: The parameter of one draw, above 0.
-        count: The number of draws, 0 or more.
-    """
-
-    epsilon: float
-    count: int
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -56,13 +45,13 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return max(0.0, _least(at, -20.0, 20.0)) * (1 + _ROUNDING)
 
 
-def bounded_range_epsilon(draws: Iterable[Draws], delta: float) -> float:
+def bounded_range_epsilon(draws: Iterable[PureDraws], delta: float) -> float:
     """Compose the privacy loss distributions of draws and return their epsilon at `delta`.
 
     The composed distribution dominates that of every range-bounded mechanism (Zhu, Dong and Wang 2022).
     """
     require_delta(delta)
-    wanted = [item for item in draws if item.count]
+    wanted = [(float(item.epsilon), item.count) for item in draws if item.count]
     if not wanted:
         return 0.0
     try:
@@ -70,15 +59,15 @@ def bounded_range_epsilon(draws: Iterable[Draws], delta: float) -> float:
     except ImportError:
         message = "privacy loss distributions need the library dp-accounting"
         raise PolicyError(message, extras.install("accounting")) from None
-    pure = sum(item.epsilon * item.count for item in wanted)
+    pure = sum(epsilon * count for epsilon, count in wanted)
     width = max(_BIN, 2 * pure / _BINS)
     composed = None
-    for item in wanted:
-        bins = math.ceil(item.epsilon / width)  # the last bin lies at epsilon or above it
+    for epsilon, count in wanted:
+        bins = math.ceil(epsilon / width)  # the last bin lies at epsilon or above it
         j = np.arange(-bins, bins + 1)
         losses = width * j.astype(np.float64)
-        pmf = pld_pmf.create_pmf_pessimistic_connect_dots(width, j, _profile(item.epsilon, losses))
-        several = privacy_loss_distribution.PrivacyLossDistribution(pmf).self_compose(item.count)
+        pmf = pld_pmf.create_pmf_pessimistic_connect_dots(width, j, _profile(epsilon, losses))
+        several = privacy_loss_distribution.PrivacyLossDistribution(pmf).self_compose(count)
         composed = several if composed is None else composed.compose(several)
     found = float(composed.get_epsilon_for_delta(delta)) if composed else 0.0
     return min(pure, found) * (1 + _ROUNDING)
@@ -102,3 +91,43 @@ def require_delta(delta: float) -> None:
     """Refuse a delta that states nothing."""
     if not 0 < delta < 1:
         raise PolicyError(f"delta is {delta}; allowed: above 0 and below 1", "1e-6 is usual")
+
+
+def allocated_epsilon(total: float, draws: int, outputs: int, bits: int) -> float:
+    """Return the pure parameter that integer weights realize, over all divisions of a budget among draws.
+
+    All draws are range-bounded, over output sets of at most `outputs` members. With f(e) = ln(m pmax(e)) and g(e) =
+    -ln(m pmin(e)), two texts that divide E as they like are at most n f(E/n) + g(E) apart, which is at most E. Integer
+    weights stop growing at e_s = 2 B ln 2, so there g becomes G (docs/spec/privacy.md#theorem-a-integers).
+
+    Args:
+        total: The budget of all draws together, above 0.
+        draws: Number of draws, at least 1.
+        outputs: Size of the largest output set, at least 2.
+        bits: Bits B of the largest weight.
+
+    >>> round(allocated_epsilon(6.0, 2, 4, 46), 6)
+    4.476449
+    """
+    saturated, most = 2 * bits * math.log(2), math.log(1 + (outputs - 1) * 2**bits) - math.log(outputs)
+    whole = math.floor(total / saturated)
+    if whole >= draws:
+        concentrated = draws * most
+    else:
+        concentrated = whole * most + min(most, _below_even(total - whole * saturated, outputs))
+    return min(total, draws * _above_even(total / draws, outputs) + concentrated)
+
+
+def allocated_rho(total: float, largest: Fraction) -> Fraction:
+    """Return rho of zCDP, over all divisions of a budget in which no draw takes more than `largest`."""
+    return min(largest, exact(total)) * exact(total) / 8
+
+
+def _above_even(epsilon: float, m: int) -> float:
+    """Return f(epsilon): how far above 1/m a probability can lie, as a logarithm."""
+    return math.log(m) - math.log1p((m - 1) * math.exp(-epsilon / 2))
+
+
+def _below_even(epsilon: float, m: int) -> float:
+    """Return g(epsilon): how far below 1/m a probability can lie, as a logarithm."""
+    return epsilon / 2 + math.log(m - 1 + math.exp(-epsilon / 2)) - math.log(m)

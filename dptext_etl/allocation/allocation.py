@@ -13,12 +13,15 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from dptext_etl import sampling
+from dptext_etl.accounting import Composed, DividedDraws, Event, MetricClaim, PureDraws, computed
 from dptext_etl.allocation import score
 from dptext_etl.allocation.score import Tools
 from dptext_etl.artifacts import Artifact
@@ -199,6 +202,25 @@ class Allocation(Tools):
         if low < 1 or (self.first is not None and self.even(draws) < 1):
             return f"a millionth is the least epsilon of a draw, and a text may take {draws} draws: raise the budget"
         return None
+
+    def event(self, draws: int, outputs: int | None, metric: MetricClaim | None = None) -> Event:
+        """Return draws that divide the budget, and the choice of a template, if there is one."""
+        division = replace(self.division(draws, outputs), metric=metric)
+        if self.choosing is None:
+            return division
+        tight = computed(sampling.epsilon_implemented(self.choosing, len(self.templates)))
+        return Composed((division, PureDraws(self.choosing, min(draws, 1), tight)))
+
+    def division(self, draws: int, outputs: int | None) -> DividedDraws:
+        """Return draws that divide the budget over output sets of up to `outputs` members; None for noise."""
+        return DividedDraws(
+            total=self.total,
+            count=draws,
+            largest=Fraction(self.bounds(max(1, draws))[1], MICRO),
+            outputs=outputs,
+            first=self.first or 0.0,
+            each=Fraction(self.even(max(1, draws)), MICRO),
+        )
 
     def over(
         self, tokens: Sequence[str], places: Sequence[Place] | None = None, *, draws: int | None = None

@@ -24,8 +24,8 @@ from dptext_etl.checks.sink import HINT, LocalSink, PublishedManifest, fetched
 from dptext_etl.checks.table_metadata import published_types, shown, without_published
 from dptext_etl.errors import GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger
-from dptext_etl.objects import Objects
 from dptext_etl.policy import Policy, PolicyLike, resolve
+from dptext_etl.storage import Storage
 
 Table = str | Path | pl.DataFrame
 
@@ -59,7 +59,7 @@ def check_published(
         manifest: PublishedManifest | None
         if isinstance(released, str):
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="dptext-check-")))
-            manifest = fetched(Objects.of(released.rstrip("/"), policy.storage_options), folder)
+            manifest = fetched(Storage.open(released, policy.storage_options), folder)
         else:
             manifest = PublishedManifest.read(released) if _is_sink(released) else None
         tables: list[Table] = [released] if manifest is None else [*manifest.present()]

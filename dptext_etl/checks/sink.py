@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from dptext_etl.errors import InputError, seam
-from dptext_etl.objects import Objects
+from dptext_etl.storage import Storage
 
 MANIFEST = "manifest.json"
 VERSIONS = ".versions"
@@ -146,7 +146,7 @@ class PublishedManifest:
         return [self.sink.path / name for name in names]
 
 
-def fetched(store: Objects, folder: Path) -> PublishedManifest:
+def fetched(store: Storage, folder: Path) -> PublishedManifest:
     """Copy a table that is published in an object store, what no one listed in its versions included, and read it."""
     sink = LocalSink.at(folder / "sink")
     if not store.download(MANIFEST, sink.manifest):

@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 
 from dptext_etl.checks.sink import MANIFEST, PublishedManifest
 from dptext_etl.errors import DPTextError
-from dptext_etl.objects import Objects
 from dptext_etl.policy import Policy
+from dptext_etl.storage import Storage
 
 CATEGORIES = " (categories without a row)"
 """What the name of a column ends with that holds the categories of another one that no row has."""
@@ -157,8 +157,8 @@ def published_types(policy: Policy, manifest: PublishedManifest | None = None) -
         return _types(manifest.facts)
     with suppress(DPTextError, ValueError):
         if "://" in policy.sink:
-            found = Objects.of(policy.sink, policy.storage_options).get(MANIFEST)
-            return {} if found is None else _types(json.loads(found.content))
+            found = Storage.open(policy.sink, policy.storage_options).read(MANIFEST)
+            return {} if found is None else _types(json.loads(found))
     sink = Path(policy.sink).absolute()
     pattern = escape(str(sink.relative_to(sink.anchor))).replace("{partition}", "*")
     for place in sorted(Path(sink.anchor).glob(pattern)):

@@ -9,26 +9,20 @@ import typer
 
 from dptext_etl import extensions
 from dptext_etl.cli import failures
-from dptext_etl.cli.command import Command, epilog
 from dptext_etl.cli.commands import (
-    check,
-    clean,
     corpus,
     demo,
     explain,
-    forget,
-    gx_suite,
     init,
-    key,
-    ledger_caps,
-    mechanisms,
+    ledger,
+    ledger_admin,  # noqa: F401  (adds commands to `dptext ledger`)
     plan,
     preview,
+    published,
     run,
-    run_table,
     schema,
-    statement,
 )
+from dptext_etl.cli.options import Command, epilog
 from dptext_etl.errors import EXIT_CODES, PolicyError
 
 
@@ -36,7 +30,6 @@ class Commands(failures.Boundary):
     """The commands of this package, then those that installed packages bring (`dptext_etl.commands`)."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, in the order of the help."""
         return list(dict.fromkeys([*super().list_commands(ctx), *extensions.names("commands")]))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -44,27 +37,22 @@ class Commands(failures.Boundary):
         own = super().get_command(ctx, cmd_name)
         if own is not None or not (extensions.known("commands", cmd_name) or cmd_name in extensions.ELSEWHERE):
             return own
+        single = typer.Typer(add_completion=False)
         try:
             module = extensions.module("commands", cmd_name)
-        except PolicyError as failed:
-            return _failing(cmd_name, failed)
+        except PolicyError as exc:  # a command that says why it cannot run, so that the help of all others works
+            refusal = exc
+
+            def fail() -> None:
+                raise refusal
+
+            anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+            single.command(cmd_name, help=f"Unavailable: {refusal.message}.", context_settings=anything)(fail)
+            return typer.main.get_command(single)
         if hasattr(module, "app"):
             return typer.main.get_command(module.app)
-        made = typer.Typer(add_completion=False)
-        made.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, cmd_name))
-        return typer.main.get_command(made)
-
-
-def _failing(name: str, failed: PolicyError) -> click.Command:
-    """Return a command that says why it cannot run, so that the help of all others still works."""
-
-    def fail() -> None:
-        raise failed
-
-    made = typer.Typer(add_completion=False)
-    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-    made.command(name, help=f"Unavailable: {failed.message}.", context_settings=anything)(fail)
-    return typer.main.get_command(made)
+        single.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, cmd_name))
+        return typer.main.get_command(single)
 
 
 app = typer.Typer(
@@ -75,7 +63,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: " + ", ".join(f"{code} {said.partition(':')[0]}" for code, said in EXIT_CODES.items()) + ".",
+    epilog="Exit codes: " + ", ".join(f"{code} {text.partition(':')[0]}" for code, text in EXIT_CODES.items()) + ".",
 )
 
 
@@ -97,26 +85,10 @@ def dptext(
     """Rewrite text columns under differential privacy, with a ledger and publication gates."""
 
 
-for module in (
-    init,
-    plan,
-    run,
-    run_table,
-    check,
-    gx_suite,
-    clean,
-    forget,
-    statement,
-    mechanisms,
-    explain,
-    preview,
-    schema,
-    demo,
-):
-    name = module.__name__.rpartition(".")[2]
-    app.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, name))
-app.add_typer(ledger_caps.commands, name="ledger")
-app.add_typer(key.app, name="key")
+for module in (init, plan, run, published, explain, preview, schema, demo):
+    app.registered_commands += module.app.registered_commands
+app.add_typer(ledger.app, name="ledger")
+app.add_typer(init.keys, name="key")
 app.add_typer(corpus.app, name="corpus")
 
 

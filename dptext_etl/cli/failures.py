@@ -19,10 +19,10 @@ import click
 from typer.core import TyperGroup
 
 from dptext_etl import errors
-from dptext_etl.cli.render import terminal
+from dptext_etl.cli import terminal
 from dptext_etl.errors import INTERRUPTED, ROOM, UNEXPECTED, DiskError, DPTextError, UsageError, is_full
 
-_CLICKS_OWN = (click.ClickException, click.exceptions.Exit, SystemExit, BrokenPipeError)
+_HANDLED_BY_CLICK = (click.ClickException, click.exceptions.Exit, SystemExit, BrokenPipeError)
 FULL = "no space is left on the disk"
 STOPPED = "stopped before its end; the same call goes on from there"
 WHERE = "DPTEXT_TRACEBACK"
@@ -33,14 +33,10 @@ class Boundary(TyperGroup):
     """Group all commands, and turn every exception into a sentence and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; turn its exceptions into a sentence on stderr and an exit code.
-
-        With `--json`, stdout holds one object in any case: that of the command, or else that of the failure.
-        """
-        as_json = "--json" in ctx.args
+        as_json = "--json" in ctx.args  # stdout then holds one object: that of the command, or that of the failure
         try:
             return super().invoke(ctx)
-        except _CLICKS_OWN as error:
+        except _HANDLED_BY_CLICK as error:
             if as_json and isinstance(error, click.UsageError):
                 usage = UsageError(error.format_message(), "--help says what the command takes")
                 terminal.emit({"error": described(usage)})

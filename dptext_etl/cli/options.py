@@ -1,13 +1,26 @@
-"""Define the options that several commands share."""
+"""Define what commands share: options, the format of their help, confirmation, and `-p name=value`."""
 
 from __future__ import annotations
 
+import inspect
+import json
+import tomllib
+from collections.abc import Sequence
+from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+import click
 import typer
+from typer.core import TyperArgument, TyperCommand
+from typer.models import ArgumentInfo
 
+from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 AcceptLowerCap = Annotated[
     bool, typer.Option("--accept-lower-cap", help="Lower the pinned cap to the policy's; it stays low.")
@@ -77,3 +90,140 @@ FirstRelease = Annotated[
         "--first", help="With scores in --allocation: epsilon of a first release, whose words are scored instead."
     ),
 ]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; for scripts.")]
+
+
+def epilog(example: str, keys: Sequence[str] = ()) -> str:
+    """Return the end of a command's help: an example, and the keys of its JSON object."""
+    return f"Example: {example}" + (f"\n\nKeys with --json: {', '.join(keys)}." if keys else "")
+
+
+class Command(TyperCommand):
+    """Show the docstring of a command as flowing paragraphs, and the help of its arguments.
+
+    Typer keeps the line breaks of all paragraphs but the first. Below typer 0.26, click 8.5 deletes the help of
+    arguments. The sections "Args:" and "Raises:" of a docstring are left out: they are for readers of the code.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        paragraphs = (" ".join(paragraph.split()) for paragraph in inspect.cleandoc(self.help or "").split("\n\n"))
+        self.help = "\n\n".join(text for text in paragraphs if not text.startswith(("Args: ", "Raises: ")))
+        hints = get_type_hints(inspect.unwrap(self.callback), include_extras=True) if self.callback else {}
+        for parameter in self.params:
+            if isinstance(parameter, TyperArgument) and not parameter.help:
+                stated = getattr(hints.get(parameter.name or ""), "__metadata__", ())
+                parameter.help = next((item.help for item in stated if isinstance(item, ArgumentInfo)), None)
+
+
+class LedgerCommand(Command):
+    """Take the ledger of a policy, POLICY, in place of --ledger and --id-key.
+
+    POLICY is the last argument, or the first if the command's own argument is optional. If --ledger is given as well,
+    the text is that own argument.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        own = [place for place, item in enumerate(self.params) if isinstance(item, TyperArgument)]
+        optional = [place for place in own if not self.params[place].required]
+        policy = TyperArgument(
+            param_decls=["policy"],
+            type=click.Path(path_type=Path),
+            required=False,
+            metavar="POLICY",
+            help="A policy file, whose ledger it is; or give --ledger.",
+        )
+        self.params.insert(optional[0] if optional else len(own), policy)
+        self._optional = [self.params[place + 1].name for place in optional]
+        ledger = next(item for item in self.params if item.name == "ledger")
+        self._needs_ledger, ledger.required = ledger.required, False
+
+    def invoke(self, ctx: click.Context) -> Any:
+        values = ctx.params
+        policy: Path | None = values.pop("policy")
+        if policy is not None and values["ledger"] is not None:
+            free = [name for name in self._optional if name is not None and values[name] is None]
+            if not free:
+                raise click.UsageError("give POLICY or --ledger, not both")
+            values[free[0]], policy = policy, None
+        if policy is not None:
+            from dptext_etl.policy import Policy
+
+            spec = Policy.load(policy).ledger
+            values["ledger"] = spec.url
+            if "id_key" in values:
+                values["id_key"] = values["id_key"] or spec.id_key
+        if self._needs_ledger and values["ledger"] is None:
+            raise click.UsageError("give POLICY or --ledger")
+        return super().invoke(ctx)
+
+
+def require_confirmation(question: str, *, yes: bool) -> None:
+    """Ask a question on stderr and go on if the answer is yes."""
+    if yes:
+        return
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:  # the input ended
+        agreed = False
+    if not agreed:
+        raise PolicyError("this was not confirmed; nothing was changed", "answer y, or give --yes in a script")
+
+
+def parse_parameters(kind: type[BaseModel], name: str, assignments: Sequence[str] | None) -> dict[str, Any]:
+    """Read options `-p name=value` by the types of a mechanism's fields, as plain data; a list is written `a,b,c`."""
+    texts = name_values(assignments)
+    for parameter in texts:
+        if parameter not in kind.model_fields:
+            close = get_close_matches(parameter, kind.model_fields, n=1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            raise PolicyError(f"{name} has no parameter {parameter!r}", f"{meant}{_allowed(kind, name)}")
+    return {parameter: _typed(kind, name, parameter, text) for parameter, text in texts.items()}
+
+
+def name_values(assignments: Sequence[str] | None) -> dict[str, str]:
+    """Split texts "name=value"."""
+    values: dict[str, str] = {}
+    for assignment in assignments or ():
+        name, equals, text = assignment.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise PolicyError("a parameter is written NAME=VALUE", "for example -p epsilon=2")
+        if name in values:
+            raise PolicyError(f"the parameter {name} is given twice", "give it once")
+        values[name] = text
+    return values
+
+
+def _allowed(kind: type[BaseModel], name: str) -> str:
+    from dptext_etl.cli.mechanism_facts import type_name
+
+    return f"parameters of {name}: " + ", ".join(
+        f"{parameter} ({type_name(field.annotation)})" for parameter, field in kind.model_fields.items()
+    )
+
+
+def _typed(kind: type[BaseModel], name: str, parameter: str, text: str) -> Any:
+    from pydantic import TypeAdapter, ValidationError
+
+    lists = (list, tuple, set, frozenset)
+    annotation: Any = kind.model_fields[parameter].annotation
+    if text.startswith("{"):  # a table as a policy writes it, or as JSON; the mechanism checks what it holds
+        for read in (json.loads, lambda entry: tomllib.loads(f"entry = {entry}")["entry"]):
+            with suppress(ValueError):
+                return read(text)
+        hint = "write it as in a policy: {first = 1, second = [2, 3]}"
+        raise PolicyError(f"{name}: {parameter}: cannot be read", hint)
+    for inner in get_args(annotation) if "," in text else ():
+        if get_origin(inner) in lists:  # a range or the path of one, for instance
+            with suppress(ValidationError):
+                return TypeAdapter[Any](inner).validate_python(text.split(","))
+    try:
+        adapter = TypeAdapter[Any](annotation)
+        if get_origin(annotation) in lists:
+            return adapter.validate_python(text.split(",") if text else [])
+        return adapter.validate_strings(text)
+    except ValidationError as exc:
+        problem = exc.errors(include_input=False, include_url=False)[0]["msg"]
+    raise PolicyError(f"{name}: {parameter}: {problem}", _allowed(kind, name))

@@ -30,7 +30,7 @@ from dptext_etl import extensions
 from dptext_etl.artifacts import Artifact, canon, save_tensors, store
 from dptext_etl.corpora.encoder import MOST_DIMENSIONS, Int8s, WordEncoder, quantised
 from dptext_etl.errors import ArtifactError, InputError, seam
-from dptext_etl.objects import Objects
+from dptext_etl.storage import Storage
 
 FORMAT = "dptext-corpus/1"
 CARD = "card.json"
@@ -243,13 +243,13 @@ def fetched(url: str, options: Mapping[str, str] | None = None) -> Path:
 
 
 def _copied(where: str, name: str, options: Mapping[str, str]) -> Path:
-    objects = Objects.of(where, options)
-    tag = objects.tag(name)
+    storage = Storage.open(where, options)
+    tag = storage.etag(name)
     if tag is None:
         raise ArtifactError(f"there is no corpus at {where}/{name}", "copy a corpus' folder there, or name another one")
 
     def download(out: Path) -> None:
-        if not objects.download(name, out):
+        if not storage.download(name, out):
             raise InputError(f"{name} was deleted while it was read", "name a corpus that stays where it is")
 
     return store({"format": "object 1", "url": f"{where}/{name}", "tag": tag}, download, suffix=".safetensors").path

@@ -95,7 +95,7 @@ class Engine(ABC, Generic[Rows]):
         ledger: Ledger | None,
         rows: Rows,
     ) -> Expected:
-        """Count what a run will find in some rows of the source (`runner.outlook`); list the ids of changed records."""
+        """Count what a run will find in some rows of the source (`runner.preflight`); list the ids of changed records."""
 
     @abstractmethod
     def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[Done]:

@@ -66,9 +66,9 @@ def staged_table(
         ledger = opened.enter_context(Ledger.open(spec.url, spec.id_key))
         ref = attempt.register(ledger, table.id_type)
         checkpoint("registered")
-        memory = layout.memory.shelf()
+        memory = layout.memory
         book = Book(attempt.policy, attempt.key, ledger, ref, attempt.job, staging, memory, checkpoint)
-        staging.shelf.remove(*staging.shelf.found("quarantine-*"))  # of other batches
+        staging.storage.delete(*staging.storage.glob("quarantine-*"))  # of other batches
         charged = charge(attempt, book, records, Meter("reserve", records.wanted, progress))
         drawn = draw(attempt, staging, charged.partial)
         checkpoint("staged")
@@ -91,9 +91,9 @@ def staged_table(
 @contextmanager
 def staged_before(staged: StagedTable) -> Iterator[Step]:
     """Lock the release of a staged table, and open its ledger, for a later step in a process of its own."""
-    staging, spec = Staging(staged.attempt.layout.shelf), staged.attempt.policy.ledger
+    staging, spec = Staging(staged.attempt.layout.staging), staged.attempt.policy.ledger
     with (
-        staging.shelf.alone("of this release is under way"),
+        staging.storage.lock("of this release is under way"),
         Ledger.open(spec.url, spec.id_key, create=False) as ledger,
     ):
         yield Step(staged, ledger, staging)
@@ -117,12 +117,12 @@ def shown_to_readers(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkp
         return seen_before(layout)
     require(verdicts)
     if not staged.attempt.policy.publish:
-        note = f"not published (publish = false): the table stays staged in {layout.inside.where}"
+        note = f"not published (publish = false): the table stays staged in {layout.staging.url}"
         return Published(None, None, None, 0, changed=False, note=note)
     with alone_at(layout) as hold:
         facts = (step.staging, staged.drawn, verdicts, staged.origin, checkpoint, hold)
         published = publish(staged.attempt, step.ledger, staged.ref, *facts)
-        left_out.note(step.staging.shelf, published.manifest, staged.rows, verdicts)
+        left_out.note(step.staging.storage, published.manifest, staged.rows, verdicts)
         return published
 
 
@@ -163,7 +163,7 @@ def summarised(staged: StagedTable, verdicts: Sequence[Verdict], published: Publ
         published=published.path,
         published_rows=published.rows,
         manifest=published.manifest,
-        staging=attempt.layout.inside.where,
+        staging=attempt.layout.staging.url,
         notes=[published.note, *_notes(attempt, staged.rows, staged.dropped)],
     )
 
@@ -171,7 +171,7 @@ def summarised(staged: StagedTable, verdicts: Sequence[Verdict], published: Publ
 def _notes(attempt: Attempt, rows: Mapping[str, int], dropped: tuple[str, ...]) -> list[str]:
     notes = list[str]()
     if rows["quarantined"]:
-        folder = attempt.layout.inside.where
+        folder = attempt.layout.staging.url
         notes.append(f"{rows['quarantined']} records over the cap do not count; their ids are listed in {folder} alone")
     if rows.get("over_contribution"):
         most = attempt.synthetic.per_subject

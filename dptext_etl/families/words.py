@@ -6,45 +6,29 @@ if it has exact fractions.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import pyarrow as pa
 from pydantic import PositiveInt
 
 from dptext_etl import _kernel
-from dptext_etl.accounting import Draws
+from dptext_etl.accounting import Composed, Event, MetricClaim, PureDraws, computed
 from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
 from dptext_etl.families.by_word import WordByWord
 from dptext_etl.families.certificate import Certificate, of_distributions
 from dptext_etl.families.division import NOISE, Division, units_of_known_words
-from dptext_etl.families.spends import spend_of_allocation, spend_of_division, spend_of_draws
-from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, Spend, exact, micro
+from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, exact
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD
 
 Exact = float | Fraction
 Kind = TypeVar("Kind", bound="WordMechanism")
-
-
-class MetricClaim(NamedTuple):
-    """A guarantee that grows with the distance of two words (class METRIC, docs/spec/privacy.md#classes).
-
-    Attributes:
-        epsilon: Epsilon per unit of distance.
-        metric: Name of the distance.
-        diameter: Largest distance of two words.
-    """
-
-    epsilon: Exact
-    metric: str
-    diameter: Exact
 
 
 class WordMechanism(WordByWord):
@@ -144,44 +128,34 @@ class WordMechanism(WordByWord):
         """Return the claim per distance of a draw of epsilon 1 between the farthest words; None without one."""
         return None
 
-    def spend(self, positions: int) -> Spend:
-        """Return the spend of n draws, or of one budget for all, and, for a noisy length, of the draw of the length.
+    def event(self, positions: int) -> Event:
+        """Return n draws, or draws that divide one budget, and, for a noisy length, the draw of the length.
 
         Specification: docs/spec/privacy.md#epsilon-star, docs/spec/privacy.md#length-noisy.
         """
         if self.allocation is not None:
-            return self._divided_spend(self.allocation, positions)
-        tight, metric = self.epsilon_tight, self.metric_claim if positions else None
-        cost = spend_of_draws(
-            self.guarantee,
-            positions,
-            exact(self.epsilon_per_word),
-            None if tight is None else exact(tight),
-            positions=positions,
-            beside=self._length_cost if positions else Fraction(0),
-            bounded_range=self._bounded_range,
-        )
-        return cost if metric is None else _with_metric(cost, metric, exact(metric.epsilon))
+            words: Event = self._divided_event(self.allocation, positions)
+        else:
+            tight = self.epsilon_tight
+            words = PureDraws(
+                epsilon=self.epsilon_per_word,
+                count=positions,
+                tight=None if tight is None else computed(tight),
+                range_bounded=self._bounded_range,
+                metric=self.metric_claim if positions else None,
+            )
+        if self.length != "noisy":
+            return words
+        return Composed((words, PureDraws(self._length_cost, min(positions, 1), range_bounded=False)))
 
-    def _divided_spend(self, allocation: Allocation, positions: int) -> Spend:
-        beside = self._length_cost if positions else Fraction(0)
+    def _divided_event(self, allocation: Allocation, positions: int) -> Event:
         if self._bounded_range:
-            whole = self.guarantee, allocation, positions, self.division.largest_set
-            return spend_of_allocation(*whole, positions=positions, beside=beside)
-        cost = spend_of_division(self.guarantee, allocation, positions, beside=beside)
+            return allocation.event(positions, self.division.largest_set)
         claim = self._metric_of(allocation) if positions and self.length != "noisy" else None
-        if claim is None:
-            return cost
-        most = Fraction(allocation.bounds(positions)[1] + allocation.even(positions), MICRO)
-        return _with_metric(cost, claim, most * exact(claim.epsilon))
-
-    def draws(self, positions: int) -> Draws | None:
-        """Return one draw per position if all are range-bounded, finite and alike and no length is drawn, or None."""
-        if self.allocation is not None or not self._bounded_range or self.length == "noisy":
-            return None
-        if not math.isfinite(self.spend(1).eps_pure):
-            return None
-        return Draws(float(self.epsilon_per_word), positions)
+        if claim is not None:
+            most = Fraction(allocation.bounds(positions)[1] + allocation.even(positions), MICRO)
+            claim = claim._replace(epsilon=most * exact(claim.epsilon))
+        return allocation.event(positions, None, claim)
 
     def units(self, text: str) -> tuple[list[str], Marked]:
         """Return the words of a public text; those that vanish before words are counted take no share."""
@@ -253,7 +227,3 @@ def sample_many(mechanism: WordMechanism, word: str, n: int, *, secret: _kernel.
     if len(outputs) != n:
         raise PolicyError("the word is not in the vocabulary, and is not drawn", "take one of input_words()")
     return outputs
-
-
-def _with_metric(cost: Spend, claim: MetricClaim, epsilon: Fraction) -> Spend:
-    return replace(cost, metric_id=claim.metric, eps_metric=micro(epsilon), diameter=micro(exact(claim.diameter)))

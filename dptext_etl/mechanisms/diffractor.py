@@ -31,6 +31,7 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from dptext_etl import _kernel
+from dptext_etl.accounting import Event, MetricClaim, Unbounded
 from dptext_etl.allocation import Allocation, Epsilons
 from dptext_etl.embeddings import DEFAULT_VECTORS, Metric, NeighbourLists, stopwords
 from dptext_etl.errors import PolicyError
@@ -38,9 +39,7 @@ from dptext_etl.families.division import Division, Indices, Scored, ScoredDraw
 from dptext_etl.families.lists.geometric import GeometricDistribution, rates_of
 from dptext_etl.families.lists.listed import ListMechanism, PlaceDistribution
 from dptext_etl.families.lists.tem import TemDistribution
-from dptext_etl.families.spends import unbounded
-from dptext_etl.families.words import MetricClaim
-from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact
+from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.scoring import TOKEN, Slots, WordSampler, choose_uniform
 
 LIST = 2
@@ -74,7 +73,7 @@ class Diffractor(ListMechanism):
     Example:
         >>> mechanism = Diffractor.example()
         >>> words, probabilities = mechanism.transition("good")
-        >>> sum(probabilities) == 1, mechanism.spend(10).eps_pure / 1e6
+        >>> sum(probabilities) == 1, mechanism.spend(10).epsilon
         (True, 100.0)
     """
 
@@ -176,9 +175,9 @@ class Diffractor(ListMechanism):
             return None
         return MetricClaim(self._rate, f"min(listidx-max,{self.gamma})", Fraction(min(self.gamma, reach)))
 
-    def spend(self, positions: int) -> Spend:
-        """Return the spend of word mechanisms; it is unbounded if the lists hold different words."""
-        return super().spend(positions) if self._even else unbounded(self.guarantee, positions)
+    def event(self, positions: int) -> Event:
+        """Return the draws of word mechanisms; they are unbounded if the lists hold different words."""
+        return super().event(positions) if self._even or not positions else Unbounded()
 
     @cached_property
     def _loss_range(self) -> Fraction:

@@ -32,6 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.accounting import MetricClaim
 from dptext_etl.allocation import Allocation, Epsilons
 from dptext_etl.arrays import to_numpy
 from dptext_etl.artifacts import Artifact
@@ -43,7 +44,6 @@ from dptext_etl.families.division import Division, Indices
 from dptext_etl.families.vector import Draws, VectorMechanism
 from dptext_etl.families.vector.radial import least_tail, longest_noise
 from dptext_etl.families.vector.simulated import radial_collisions, radial_survivals
-from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass
 from dptext_etl.mechanism import PAD
 from dptext_etl.scoring import TOKEN, Slots, WordSampler

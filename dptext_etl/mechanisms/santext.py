@@ -29,14 +29,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from dptext_etl.accounting import Event, Unbounded
 from dptext_etl.allocation import Allocation
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
 from dptext_etl.families.division import Division, Indices, Scored, ScoredDraw
-from dptext_etl.families.spends import unbounded
 from dptext_etl.families.vector import Draws
 from dptext_etl.families.vector.distance_words import DistanceMechanism
-from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact
+from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.scoring import Slots, bernoulli
 
 PLAN = 3
@@ -192,12 +192,9 @@ class SanText(DistanceMechanism):
         """Return the factors of n draws between the two farthest words; infinite if words are shown."""
         return {"∞": math.inf} if self._shows_words else super().cost_factors(positions)
 
-    def spend(self, positions: int) -> Spend:
-        """Return the spend of n draws; every component is infinite if words are shown.
-
-        Specification: docs/spec/privacy.md#santext-plus, docs/spec/privacy.md#infinite-components.
-        """
-        return unbounded(self.guarantee, positions) if self._shows_words else super().spend(positions)
+    def event(self, positions: int) -> Event:
+        """Return n draws; they are unbounded if words are shown (docs/spec/privacy.md#santext-plus)."""
+        return Unbounded() if self._shows_words and positions else super().event(positions)
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Return the bits that kept words disclose about a uniform vocabulary word; nothing if every word is drawn."""

@@ -27,7 +27,7 @@ class Surrogate(ChoiceMechanism):
     Example:
         >>> mechanism = Surrogate.example()
         >>> texts, probabilities = mechanism.transition("a cheap room in a hotel")
-        >>> sum(probabilities) == 1, mechanism.spend(1).eps_pure / 1e6
+        >>> sum(probabilities) == 1, mechanism.spend(1).epsilon
         (True, 2.0)
     """
 

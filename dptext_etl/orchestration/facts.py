@@ -65,7 +65,7 @@ def code_version(policy: Policy) -> str:
 def of_staged(staged: StagedRun, raw: dg.AssetKey) -> Metadata:
     """Return the facts of a staged run."""
     draws = sum(shard.counts["words"] for shard in staged.shards)
-    schema = Staging(staged.layout.shelf).schema(staged.shards[0]) if staged.shards else {}
+    schema = Staging(staged.layout.staging).schema(staged.shards[0]) if staged.shards else {}
     return {
         "dagster/row_count": staged.rows["released"],
         **row_counts(staged.rows),
@@ -74,7 +74,7 @@ def of_staged(staged: StagedRun, raw: dg.AssetKey) -> Metadata:
         "draws per second": round(draws / staged.seconds) if staged.seconds else 0,
         **pictures_of_spends(staged),
         "columns dropped unread": ", ".join(staged.dropped) or "none",
-        "quarantine": dg.MetadataValue.path(staged.layout.inside.where),
+        "quarantine": dg.MetadataValue.path(staged.layout.staging.url),
         **_columns(staged.policy, {name: str(dtype) for name, dtype in schema.items()}, raw),
     }
 

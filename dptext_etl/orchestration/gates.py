@@ -114,7 +114,7 @@ def _verdicts(policy: Policy, partition: str | None) -> tuple[Verdict, ...]:
     if not _published(policy, partition):
         raise InputError(*_NOTHING_PUBLISHED)
     layout = Layout.of(policy, partition)
-    return published.check_published(layout.sink, policy, own_ids=finder(layout.shelf))
+    return published.check_published(layout.sink, policy, own_ids=finder(layout.staging))
 
 
 def _require(found: CheckResults) -> None:

@@ -21,9 +21,9 @@ from dptext_etl.runner import StagedRun
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.reload import from_json, key_mark, to_json
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.staging_files import Shelf
 from dptext_etl.runner.synthetic.attempt import Attempt
 from dptext_etl.runner.synthetic.staging import StagedTable, taken_up
+from dptext_etl.storage import Storage
 
 _RUN = "run.handover"
 _VERDICTS = "verdicts.handover"
@@ -34,19 +34,19 @@ NOTHING = ("nothing is staged that could be checked or published", "materialize 
 
 def save_run(staged: StagedRun) -> None:
     """Store a staged run for the gates; verdicts over an earlier run no longer count."""
-    shelf = staged.layout.shelf
-    shelf.remove(shelf.folder / _VERDICTS)
-    _write(shelf, _RUN, {"policy": _stamp(staged.policy), "run": to_json(staged)})
+    storage = staged.layout.staging
+    storage.delete(_VERDICTS)
+    _write(storage, _RUN, {"policy": _stamp(staged.policy), "run": to_json(staged)})
 
 
 def is_staged(policy: Policy, partition: str | None) -> bool:
     """Say whether a staged run of a partition exists."""
-    return bool(Layout.of(policy, partition).shelf.found(_RUN))
+    return bool(Layout.of(policy, partition).staging.glob(_RUN))
 
 
 def load_run(policy: Policy, partition: str | None) -> StagedRun:
     """Return the staged run."""
-    found = _read(Layout.of(policy, partition).shelf, _RUN)
+    found = _read(Layout.of(policy, partition).staging, _RUN)
     if found is None:
         raise InputError(*NOTHING)
     if found["policy"] != _stamp(policy):
@@ -57,19 +57,18 @@ def load_run(policy: Policy, partition: str | None) -> StagedRun:
 
 def save_table(staged: StagedTable) -> None:
     """Store a staged synthetic table for the gates; its file holds the rows."""
-    shelf = staged.attempt.layout.shelf
-    shelf.remove(shelf.folder / _VERDICTS)
+    storage = staged.attempt.layout.staging
+    storage.delete(_VERDICTS)
     said = ("records", "rows", "dropped", "origin", "seconds", "other")
     run = {"key": key_mark(staged.attempt.secret), "ref": asdict(staged.ref)}
     run |= {name: getattr(staged, name) for name in said}
-    _write(shelf, _RUN, {"policy": _stamp(staged.policy), "run": run})
+    _write(storage, _RUN, {"policy": _stamp(staged.policy), "run": run})
 
 
 def load_table(policy: Policy) -> StagedTable:
     """Return the staged synthetic table."""
     attempt = Attempt.of(policy, None)
-    shelf = attempt.layout.shelf
-    found = _read(shelf, _RUN)
+    found = _read(attempt.layout.staging, _RUN)
     if found is None:
         raise InputError(*NOTHING)
     if found["policy"] != _stamp(policy):
@@ -78,7 +77,7 @@ def load_table(policy: Policy) -> StagedTable:
     if run.pop("key") != key_mark(attempt.secret):
         msg = "the noise key is not the key that the table was staged under"
         raise KeyReferenceError(msg, "give the key of the staging step, or stage again")
-    drawn = taken_up(attempt, Staging(shelf), run["records"])
+    drawn = taken_up(attempt, Staging(attempt.layout.staging), run["records"])
     if drawn is None:
         raise InputError("the staged table is gone, or has changed since it was staged", _AGAIN)
     ref, dropped = ReleaseRef(**run.pop("ref")), tuple(run.pop("dropped"))
@@ -88,12 +87,12 @@ def load_table(policy: Policy) -> StagedTable:
 def save_verdicts(staged: StagedRun | StagedTable, verdicts: tuple[Verdict, ...]) -> None:
     """Store the verdicts over a staged run for its publication."""
     facts = {"judged": _judged(staged), "verdicts": [verdict.as_dict() for verdict in verdicts]}
-    _write(_shelf(staged), _VERDICTS, facts)
+    _write(_storage(staged), _VERDICTS, facts)
 
 
 def load_verdicts(staged: StagedRun | StagedTable) -> tuple[Verdict, ...]:
     """Return the verdicts over exactly these staged files."""
-    found = _read(_shelf(staged), _VERDICTS)
+    found = _read(_storage(staged), _VERDICTS)
     if found is None or found["judged"] != _judged(staged):
         raise GateError(
             "the staged rows were not judged, so nothing is published", "run the gates on the staged asset first"
@@ -104,8 +103,7 @@ def load_verdicts(staged: StagedRun | StagedTable) -> tuple[Verdict, ...]:
 
 def clear(staged: StagedRun | StagedTable) -> None:
     """Remove the stored run and verdicts after the publication."""
-    shelf = _shelf(staged)
-    shelf.remove(*(shelf.folder / name for name in (_RUN, _VERDICTS)))
+    _storage(staged).delete(_RUN, _VERDICTS)
 
 
 def _stamp(policy: Policy) -> str:
@@ -124,21 +122,17 @@ def _judged(staged: StagedRun | StagedTable) -> list[str]:
     return [shard.sha256 for shard in staged.shards]
 
 
-def _shelf(staged: StagedRun | StagedTable) -> Shelf:
-    return staged.attempt.layout.shelf if isinstance(staged, StagedTable) else staged.layout.shelf
+def _storage(staged: StagedRun | StagedTable) -> Storage:
+    return (staged.attempt if isinstance(staged, StagedTable) else staged).layout.staging
 
 
-def _write(shelf: Shelf, name: str, facts: dict[str, Any]) -> None:
-    content = json.dumps(facts).encode()
-    shelf.write(shelf.folder / name, lambda file: file.write(content), action="storing facts for the next step")
+def _write(storage: Storage, name: str, facts: dict[str, Any]) -> None:
+    storage.write(name, json.dumps(facts).encode(), action="storing facts for the next step")
 
 
-def _read(shelf: Shelf, name: str) -> dict[str, Any] | None:
+def _read(storage: Storage, name: str) -> dict[str, Any] | None:
     with seam("reading what the step before left", InputError, _AGAIN):
-        path = shelf.here(shelf.folder / name, fresh=True)
-        if not path.exists():
-            return None
-        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        facts: dict[str, Any] | None = json.loads(storage.read(name) or b"null")
         return facts
 
 

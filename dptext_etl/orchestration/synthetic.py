@@ -32,7 +32,7 @@ def stage(policy: Policy, listener: Listener | None, raw: dg.AssetKey) -> Metada
         **row_counts(staged.rows),
         "seconds": round(staged.seconds, 3),
         "columns dropped unread": ", ".join(staged.dropped) or "none",
-        "quarantine": dg.MetadataValue.path(staged.attempt.layout.inside.where),
+        "quarantine": dg.MetadataValue.path(staged.attempt.layout.staging.url),
         **_columns(staged, raw),
     }
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import secrets
 from threading import Lock
 
+from dptext_etl import files
 from dptext_etl.ledger import Ledger, Scope, head_files
 from dptext_etl.ledger.head_files import Heads, Memory, folder_of, keep, read
 from dptext_etl.policy import Policy
-from dptext_etl.runner import durable
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.staging_files import Shelf
+from dptext_etl.storage import Storage
 
 FILE = "ledger.json"
 """One file for all releases and partitions of a dataset: the next partition must miss a lost ledger, too."""
@@ -29,7 +29,7 @@ def require_same_ledger(ledger: Ledger | None, layout: Layout, policy: Policy, *
 
     None stands for a ledger that a run would make: it holds no head at all.
     """
-    for seen in _memories(layout.memory.shelf()):
+    for seen in _memories(layout.memory):
         if ledger is None or seen.missing(ledger, policy.dataset):
             seen.refuse(ledger, policy.dataset, Scope.of(policy), freezing=freezing)
     if ledger is not None:
@@ -38,10 +38,10 @@ def require_same_ledger(ledger: Ledger | None, layout: Layout, policy: Policy, *
         heads.require(Scope.of(policy), replaced=False, freezing=freezing)
 
 
-def remember(ledger: Ledger, memory: Shelf, policy: Policy, job: str = "run") -> None:
+def remember(ledger: Ledger, memory: Storage, policy: Policy, job: str = "run") -> None:
     """Store the head of the ledger and the release name, durably: after every charge, before a text is scored."""
     scope, named = Scope.of(policy), policy.ledger.anchors
-    durable.private_folder(memory.folder)
+    files.make_private(memory.folder)
     if memory.remote:
         _remember_apart(ledger, memory, scope, policy.release, job)
     else:
@@ -49,31 +49,32 @@ def remember(ledger: Ledger, memory: Shelf, policy: Policy, job: str = "run") ->
     head_files.remember(ledger, scope, policy.release, named)
 
 
-def take_in(ledger: Ledger, memory: Shelf, policy: Policy, job: str) -> None:
+def take_in(ledger: Ledger, memory: Storage, policy: Policy, job: str) -> None:
     """Put one head in the place of all that the tasks of an attempt wrote into a store; it is newer than theirs."""
-    theirs = memory.found(f"ledger-{job}-*.json")
+    theirs = memory.glob(f"ledger-{job}-*.json")
     remember(ledger, memory, policy)
-    memory.remove(*theirs)
+    memory.delete(*theirs)
 
 
-def _memories(memory: Shelf) -> list[Memory]:
+def _memories(memory: Storage) -> list[Memory]:
     """Read what earlier runs left; where it lies in a store, it is fetched to the folder of this process."""
     found: list[Memory | None] = [None]
     if not memory.remote:
         found = [read(memory.folder / FILE)]
     while memory.remote and None in found:  # others have put one object in the place of several since
-        paths = memory.found(_FILES)
-        found = [read(memory.here(path)) for path in paths]
-        for path in {*memory.folder.glob(_FILES)} - {*paths}:
-            path.unlink(missing_ok=True)
+        names = memory.glob(_FILES)
+        found = [read(memory.local_path(name)) for name in names]
+        for path in memory.folder.glob(_FILES):
+            if path.name not in names:
+                path.unlink(missing_ok=True)
     return [seen for seen in found if seen is not None]
 
 
-def _remember_apart(ledger: Ledger, memory: Shelf, scope: Scope, release: str, job: str) -> None:
+def _remember_apart(ledger: Ledger, memory: Storage, scope: Scope, release: str, job: str) -> None:
     """Write the head into a store, then remove what it takes in: no two processes ever write one object."""
     with _ONE:
         before = sorted(memory.folder.glob(_FILES))
         path = memory.folder / f"ledger-{job}-{secrets.token_hex(8)}.json"
         keep(ledger, path, scope, release, before)
-        memory.put(path)
-        memory.remove(*before)
+        memory.put(path.name, path)
+        memory.delete(*(old.name for old in before))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -12,13 +11,14 @@ from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.place import Place
 from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.showing import alone_at
 from dptext_etl.runner.publish.stripping import NOTE
+from dptext_etl.storage import Storage
 
 _DAY = 86_400.0
+_REMOVING = ("removing what is no longer kept", InputError, "the files must be yours")
 
 
 @dataclass
@@ -57,8 +57,14 @@ def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = F
     layout = Layout.of(policy, partition)
     found = Cleaned()
     revoked = _revoked(policy)
-    for place in layout.inside.above.above.below(layout.inside.name):
-        _alone(place, found, partial(_staging, place, policy, revoked, found, dry_run=dry_run))
+    for storage in layout.staging.parent.parent.subfolders(layout.staging.name):
+        try:
+            with storage.lock("of this release is under way"):
+                _clean_staging(storage, policy, revoked, found, dry_run=dry_run)
+        except PolicyError as problem:
+            if isinstance(problem, InputError):
+                raise
+            found.busy.append(_location(storage))
     with alone_at(layout):
         found.versions += versions.unlisted(layout, Manifest.read(layout), newest=policy.retention.versions)
         if not dry_run:
@@ -71,23 +77,14 @@ def _revoked(policy: Policy) -> set[str]:
         return {row["release"] for row in ledger.show() if row["burnt"] and row["dataset"] == policy.dataset}
 
 
-def _alone(place: Place, found: Cleaned, act: Callable[[], None]) -> None:
-    try:
-        with place.shelf().alone("of this release is under way"):
-            act()
-    except PolicyError as problem:
-        if isinstance(problem, InputError):
-            raise
-        found.busy.append(_shown(place))
-
-
-def _staging(place: Place, policy: Policy, revoked: set[str], found: Cleaned, *, dry_run: bool) -> None:
+def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], found: Cleaned, *, dry_run: bool) -> None:
     """Clean the staging folder of one release."""
-    retention, shelf = policy.retention, place.shelf()
-    if shelf.found(NOTE) or unquote(place.above.name) in revoked:
-        found.stopped.append(_shown(place))
+    retention, now = policy.retention, time.time()
+    if storage.glob(NOTE) or unquote(storage.parent.name) in revoked:
+        found.stopped.append(_location(storage))
         if not dry_run:
-            _remove(shelf.clear)
+            with seam(*_REMOVING):
+                storage.clear()
         return
     for days, pattern, removed in (
         (retention.staging_days, "shard-*", found.staged),
@@ -97,16 +94,12 @@ def _staging(place: Place, policy: Policy, revoked: set[str], found: Cleaned, *,
         (retention.kept_days, "kept-*", found.kept),
     ):
         if days is not None:
-            old = [path for path, age in shelf.ages(pattern).items() if age > days * _DAY]
-            removed.extend(map(shelf.shown, old))
+            old = [name for name, written in storage.modified(pattern).items() if now - written > days * _DAY]
+            removed.extend(map(storage.location, old))
             if not dry_run:
-                _remove(partial(shelf.remove, *old))
+                with seam(*_REMOVING):
+                    storage.delete(*old)
 
 
-def _shown(place: Place) -> Path | str:
-    return place.where if place.remote else place.folder
-
-
-def _remove(act: Callable[[], None]) -> None:
-    with seam("removing what is no longer kept", InputError, "the files must be yours"):
-        act()
+def _location(storage: Storage) -> Path | str:
+    return storage.url if storage.remote else storage.folder

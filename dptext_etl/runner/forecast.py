@@ -12,13 +12,14 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import extras
-from dptext_etl.accounting import MEASURES, Draws, joint, least
+from dptext_etl.accounting import MEASURES, PureDraws, joint, least, range_bounded, spend
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import ADDITIVE, MICRO, Spend
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.operations.scopes import limits
+from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.claims import guarantee_of, with_gate
 
@@ -135,7 +136,7 @@ def accounting_installed() -> bool:
 
 def extra_notes(policy: Policy) -> list[str]:
     """Name the extra with which `least_epsilon` could be smaller."""
-    composes = all(item.mechanism.draws(1) is not None for item in policy.column_policies())
+    composes = all(_composable(item.mechanism, 1) is not None for item in policy.column_policies())
     return [INSTALL] if composes and not accounting_installed() else []
 
 
@@ -147,12 +148,22 @@ def _largest(forecast: Forecast, column: ColumnPolicy, at: int, gate: int) -> Sp
     return Spend(guarantee_of(column.mechanism, gate).guarantee_class, **finite)
 
 
-def _draws(forecast: Forecast, columns: list[ColumnPolicy]) -> list[Draws] | None:
+def _draws(forecast: Forecast, columns: list[ColumnPolicy]) -> list[PureDraws] | None:
     """Return the most draws of any unit in each column, or None if a column holds anything but range-bounded draws."""
-    most = (forecast.largest_total(forecast.charged(at).astype(np.int64)) for at in range(len(columns)))
-    draws = [column.mechanism.draws(count) for column, count in zip(columns, most, strict=True)]
-    known = [item for item in draws if item is not None]
-    return known if len(known) == len(columns) else None
+    found: list[PureDraws] = []
+    for at, column in enumerate(columns):
+        draws = _composable(column.mechanism, forecast.largest_total(forecast.charged(at).astype(np.int64)))
+        if draws is None:
+            return None
+        found += draws
+    return found
+
+
+def _composable(mechanism: Mechanism, positions: int) -> list[PureDraws] | None:
+    """Return the draws of a record if privacy losses compose them; None also where `spend` is not that of the event."""
+    event = mechanism.event(positions)
+    charged = mechanism.spend(positions) == spend(mechanism.guarantee, event, positions)
+    return range_bounded(event) if charged else None
 
 
 def _summed(amounts: Amounts, where: npt.NDArray[np.intp], units: int) -> Amounts:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from dptext_etl import objects
+from dptext_etl import object_stores
 from dptext_etl.checks.sink import MANIFEST, LocalSink
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
-from dptext_etl.runner.place import Place
-from dptext_etl.runner.staging_files import Shelf
+from dptext_etl.storage import Storage
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson"}
 """The format of a file, by its suffix."""
 
-_HERE = Place(".")
+_NONE = Storage("")
 _PARTITION_NAME = re.compile(r"[\w=+-][\w=+.-]*", re.ASCII)
 
 
@@ -30,22 +30,21 @@ class Layout:
     Attributes:
         source: File, folder, glob or object-store URL of the raw table.
         sink: Folder or object-store URL of the published table.
-        staging: Folder inside the boundary for what this release and partition have not published yet; a scratch folder
-            of this process where that lies in an object store.
+        staging: What this release and partition have not published yet, inside the boundary.
+        memory: The storage inside the boundary that all releases and partitions share.
         partition: Name of the partition, or None.
-        storage: Options for object stores, environment references resolved; never printed.
-        inside: Place of that folder: the same, or its URL.
-        memory: Place inside the boundary that all releases and partitions share.
+        options: Options for object stores, as a policy writes them.
+        storage_options: The same, with environment references resolved; never printed.
         csv: How CSV files of the source are written.
     """
 
     source: str
     sink: str
-    staging: Path
-    partition: str | None
-    storage: dict[str, Any] = field(repr=False)
-    inside: Place = _HERE
-    memory: Place = _HERE
+    staging: Storage = _NONE
+    memory: Storage = _NONE
+    partition: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
     csv: CsvSpec = PLAIN_CSV
 
     @classmethod
@@ -54,25 +53,22 @@ class Layout:
         check_partition(policy, partition)
         source = _local(policy.source.replace(PARTITION, partition or ""))
         sink = _local(policy.sink.replace(PARTITION, partition or "")).rstrip("/")
-        inside, storage = _inside(policy, sink, partition), objects.resolved(policy.storage_options)
+        resolved = object_stores.resolved(policy.storage_options)
+        release, part = folder_name(policy.release), folder_name("_" if partition is None else partition)
+        staging = _root(policy, sink).child(release).child(part)
         memory = _root(policy, _local(policy.sink.replace(PARTITION, "_")))
-        return cls(source, sink, inside.folder, partition, storage, inside, memory, policy.csv)
+        return cls(source, sink, staging, memory, partition, policy.storage_options, resolved, policy.csv)
 
     @classmethod
     def of_source(cls, source: str, csv: CsvSpec) -> Layout:
         """Return the place of a raw table alone."""
-        return cls(_local(source), "", Path(), None, {}, csv=csv)
+        return cls(_local(source), "", csv=csv)
 
     @classmethod
     def of_sink(cls, sink: str, storage_options: dict[str, str]) -> Layout:
         """Return the places of a published table alone."""
-        where = _local(sink).rstrip("/")
-        return cls("", where, Path(), None, objects.resolved(storage_options))
-
-    @property
-    def shelf(self) -> Shelf:
-        """The files of the staging folder."""
-        return self.inside.shelf()
+        resolved = object_stores.resolved(storage_options)
+        return cls("", _local(sink).rstrip("/"), options=storage_options, storage_options=resolved)
 
     @property
     def sink_format(self) -> str:
@@ -95,13 +91,13 @@ class Layout:
         return f"{self.sink}/{MANIFEST}" if self.remote_sink else str(self.local.manifest)
 
     @property
-    def objects(self) -> objects.Objects:
-        """The objects of a sink in an object store."""
-        return objects.Objects(self.sink, self.storage)
+    def published(self) -> Storage:
+        """The published files."""
+        return Storage.open(self.sink if self.remote_sink else str(self.local.parts), self.options)
 
     def part(self, path: str) -> str:
         """Return the full path or URL of a file that a manifest names."""
-        return f"{self.sink if self.remote_sink else self.local.parts}/{path}"
+        return str(self.published.location(path))
 
 
 def is_remote(path: str) -> bool:
@@ -146,15 +142,11 @@ def check_partition(policy: Policy, partition: str | None) -> None:
         )
 
 
-def _inside(policy: Policy, sink: str, partition: str | None) -> Place:
-    release, part = folder_name(policy.release), folder_name(partition if partition is not None else "_")
-    return _root(policy, sink).joined(release).joined(part)
-
-
-def _root(policy: Policy, sink: str) -> Place:
+def _root(policy: Policy, sink: str) -> Storage:
     if policy.staging is not None:
-        return Place.of(_local(policy.staging), policy.storage_options).joined(folder_name(policy.dataset))
+        root = Storage.open(_local(policy.staging), policy.storage_options, grouped=True)
+        return root.child(folder_name(policy.dataset))
     if is_remote(sink):
         msg = "the sink is an object store, so the policy must name a place for what is not published yet"
         raise PolicyError(msg, 'write: staging = "staging" (inside the boundary, readable by you alone)')
-    return Place(sink.rstrip("/") + ".staging")
+    return Storage(sink.rstrip("/") + ".staging")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dptext_etl.checks import Verdict
-from dptext_etl.runner.staging_files import Shelf
+from dptext_etl.storage import Storage
 
 FILE = "left-out.json"
 NOT_APPLICABLE = "not applicable"
@@ -32,24 +32,24 @@ class LeftOut:
     idle: tuple[str, ...]
 
 
-def note(shelf: Shelf, manifest: str | None, rows: Mapping[str, int], verdicts: Iterable[Verdict]) -> None:
+def note(staging: Storage, manifest: str | None, rows: Mapping[str, int], verdicts: Iterable[Verdict]) -> None:
     """Write the counts next to the digest of the manifest that they belong to."""
     if manifest is not None:
         idle = [verdict.name for verdict in verdicts if _idle(verdict)]
         counts = {name: count for name, count in rows.items() if name not in _WAYS}
-        _write(shelf, {"manifest": manifest, "rows": counts, "idle": idle})
+        _write(staging, {"manifest": manifest, "rows": counts, "idle": idle})
 
 
-def carry(shelf: Shelf, before: str, now: str) -> None:
+def carry(staging: Storage, before: str, now: str) -> None:
     """Take the counts over to a version that lacks forgotten people in addition."""
-    found = _read(shelf)
+    found = _read(staging)
     if found is not None and found["manifest"] == before:
-        _write(shelf, {**found, "manifest": now})
+        _write(staging, {**found, "manifest": now})
 
 
-def read(shelf: Shelf, manifest: str) -> LeftOut | None:
+def read(staging: Storage, manifest: str) -> LeftOut | None:
     """Return what was noted of a version; None where this folder holds nothing of it."""
-    found = _read(shelf)
+    found = _read(staging)
     if found is None or found["manifest"] != manifest:
         return None
     return LeftOut(found["rows"], tuple(found["idle"]))
@@ -60,14 +60,13 @@ def _idle(verdict: Verdict) -> bool:
     return nothing or verdict.message.startswith(NOT_APPLICABLE)
 
 
-def _write(shelf: Shelf, facts: Mapping[str, object]) -> None:
-    text = json.dumps(facts).encode()
-    shelf.write(shelf.folder / FILE, lambda file: file.write(text), action="noting which rows were left out")
+def _write(staging: Storage, facts: Mapping[str, object]) -> None:
+    staging.write(FILE, json.dumps(facts).encode(), action="noting which rows were left out")
 
 
-def _read(shelf: Shelf) -> dict[str, Any] | None:
+def _read(staging: Storage) -> dict[str, Any] | None:
     try:
-        facts = json.loads(shelf.here(shelf.folder / FILE, fresh=True).read_text(encoding="ascii"))
-    except (OSError, ValueError):
+        facts = json.loads(staging.read(FILE) or b"null")
+    except ValueError:
         return None
     return facts if isinstance(facts, dict) and {"manifest", "rows", "idle"} <= facts.keys() else None

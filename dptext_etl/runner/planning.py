@@ -136,7 +136,7 @@ def plan(
     attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
     table = open_table(policy, attempt.layout)
     require_places(attempt)
-    attempt.layout.shelf.require_idle(UNDER_WAY)
+    attempt.layout.staging.require_unlocked(UNDER_WAY)
     source = examine(table, policy, attempt.layout, progress)
     refuse_too_few(policy, source.wanted)
     sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from dptext_etl import files
 from dptext_etl.arrays import to_numpy
 from dptext_etl.column import INFINITE
 from dptext_etl.delta_policy import refuse_more_records
@@ -30,7 +31,6 @@ from dptext_etl.ledger.storage.store import MissingLedgerError, require_writable
 from dptext_etl.ledger.terms import NEW
 from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import Policy
-from dptext_etl.runner import durable
 from dptext_etl.runner.claims import register
 from dptext_etl.runner.forecast import Forecast
 from dptext_etl.runner.progress import Meter
@@ -195,8 +195,8 @@ def _plus(total: npt.NDArray[np.int64], amounts: npt.NDArray[np.int64]) -> npt.N
 def require_places(attempt: Attempt) -> None:
     """Refuse places that cannot be written to. Nothing is made."""
     layout = attempt.layout
-    if not layout.inside.remote:
-        durable.require_own(layout.inside.folder)
+    if not layout.staging.remote:
+        files.require_own(layout.staging.folder)
     require_sink(layout, making=False)
     require_writable(attempt.policy.ledger.url)
 
@@ -306,11 +306,11 @@ def _refuse_changed(policy: Policy, changed: int, unkept: int) -> None:
 
 def _require_space(attempt: Attempt, least: int) -> None:
     """Refuse a run that writes more bytes than there is room for."""
-    inside = attempt.layout.inside
-    if inside.remote:
+    staging = attempt.layout.staging
+    if staging.remote:
         return
-    folder = inside.folder.absolute()
+    folder = staging.folder.absolute()
     place = next(path for path in (folder, *folder.parents) if path.exists())
     if shutil.disk_usage(place).free < least:
-        msg = f"the run writes {least / 2**20:.1f} MiB at least, and there is less room in {inside.where}"
+        msg = f"the run writes {least / 2**20:.1f} MiB at least, and there is less room in {staging.url}"
         raise InputError(msg, "make room, or name another place as staging; nothing was charged")

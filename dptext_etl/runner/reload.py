@@ -96,7 +96,7 @@ def _plans(
 ) -> tuple[CanaryPlan, ...]:
     if not planted:
         return ()
-    dtype = Staging(Layout.of(policy, partition).shelf).schema(shards[0])[policy.id]
+    dtype = Staging(Layout.of(policy, partition).staging).schema(shards[0])[policy.id]
     return plans_of(planted, policy, partition, dtype)
 
 

@@ -61,11 +61,11 @@ class StagedRun:
     @property
     def parts(self) -> tuple[Path, ...]:
         """The staged files, canary rows included."""
-        staging = Staging(self.layout.shelf)
+        staging = Staging(self.layout.staging)
         return tuple(staging.path(shard) for shard in self.shards)
 
     @property
     def rewritten(self) -> tuple[Path, ...]:
         """The files of what post-processing made of them, canary rows included; none where there is none."""
-        staging = Staging(self.layout.shelf)
+        staging = Staging(self.layout.staging)
         return tuple(staging.post(shard) for shard in self.shards if shard.post)

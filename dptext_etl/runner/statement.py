@@ -107,7 +107,7 @@ def facts(
 
 def _add_left_out(found: dict[str, Any], layout: Layout, ledger: Ledger, policy: Policy) -> None:
     """Add how many rows of the source the table lacks, by reason, and which gates had nothing to judge."""
-    noted = left_out.read(layout.shelf, found["manifest_sha256"])
+    noted = left_out.read(layout.staging, found["manifest_sha256"])
     if noted is None:
         found["lacks"].append("which rows were left out: the staging folder of the run holds these counts")
         return

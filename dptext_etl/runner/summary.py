@@ -162,7 +162,7 @@ def summary_of(
         published=published.path,
         published_rows=published.rows,
         manifest=published.manifest,
-        staging=layout.inside.where,
+        staging=layout.staging.url,
         notes=[published.note, *notes],
         profile=list(profile),
     )
@@ -174,7 +174,7 @@ def dropped_note(dropped: Sequence[str]) -> list[str]:
 
 
 def _notes(staged: StagedRun) -> list[str]:
-    rows, folder = staged.rows, staged.layout.inside.where
+    rows, folder = staged.rows, staged.layout.staging.url
     listed = f"their ids are listed in {folder} alone"
     most = 0 if staged.policy.unlinked is None else staged.policy.unlinked.per_subject
     reasons = {

@@ -132,8 +132,7 @@ class Input:
 
     def recognised(self, id_type: Callable[[], str]) -> RunSummary | None:
         """Return the summary of a run that has nothing to do, or None where all steps must be gone through."""
-        shelf = self.attempt.layout.shelf
-        noted = _noted(shelf.here(self._path, fresh=True))
+        noted = _noted(self.attempt.layout.staging.read(FILE))
         if noted is None or noted["seal"] != self.seal:
             return None
         layout, policy = self.attempt.layout, self.attempt.policy
@@ -188,9 +187,9 @@ class Input:
 
     def _keep(self, summary: RunSummary, since: int, *, read: bool) -> None:
         """Note what was published from this input; where records were left out, also after which event that was."""
-        shelf = self.attempt.layout.shelf
+        staging = self.attempt.layout.staging
         if summary.manifest is None or not read:
-            shelf.remove(self._path)
+            staging.delete(FILE)
             return
         said, left_out = (
             replace(summary, profile=[]).as_dict(),
@@ -198,12 +197,7 @@ class Input:
         )
         facts = {"version": _VERSION, "seal": self.seal, "manifest": summary.manifest, "summary": said}
         facts["since"] = since if left_out else None
-        text = json.dumps(facts).encode()  # in one line: C code alone writes it
-        shelf.write(self._path, lambda file: file.write(text), action="noting what was published")
-
-    @property
-    def _path(self) -> Path:
-        return self.attempt.layout.staging / FILE
+        staging.write(FILE, json.dumps(facts).encode(), action="noting what was published")
 
 
 def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
@@ -232,12 +226,12 @@ def _marks(files: Files) -> tuple[tuple[int, ...], ...]:
     return tuple((item.st_size, item.st_mtime_ns, item.st_ctime_ns, item.st_ino) for item in found)
 
 
-def _noted(path: Path) -> dict[str, Any] | None:
+def _noted(content: bytes | None) -> dict[str, Any] | None:
     """Read what `Input.keep` wrote; None where it wrote nothing, or is damaged: then all steps are gone through."""
     try:
-        facts = json.loads(path.read_text(encoding="ascii"))
+        facts = json.loads(content or b"null")
         _again(facts["summary"], incremental=False)
         facts.setdefault("since", None)  # older versions noted no run that left records out
         return dict(facts) if facts["version"] == _VERSION and isinstance(facts["seal"], str) else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None

@@ -81,7 +81,7 @@ def evidence_of(
 def _with_own_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout) -> pl.LazyFrame:
     """Put the records' own ids, which staging holds, into a published table."""
     manifest = published_manifest(layout)
-    own = pl.concat(own_ids.of_parts(layout.shelf, (part.sha256 for part in manifest.parts)))
+    own = pl.concat(own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts)))
     return frame.collect().select(own.alias(policy.id), pl.exclude(policy.id)).lazy()
 
 
@@ -95,7 +95,7 @@ def claimed(place: str, column: str, options: dict[str, str] | None = None) -> t
     layout = Layout.of_sink(place, options or {})
     manifest = None if Path(place).is_file() else Manifest.read(layout)
     if manifest is None:
-        return table(place, layout.storage), {}
+        return table(place, layout.storage_options), {}
     if any("statistic" in item for item in manifest.columns):
         msg = "a synthetic table is published there, and no row of it belongs to a record"
         raise PolicyError(msg, "give its policy: `dptext evaluate POLICY`")

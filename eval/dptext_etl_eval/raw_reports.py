@@ -110,7 +110,7 @@ def _raw(staged: StagedRun) -> pl.LazyFrame:
 def _released(staged: StagedRun, shard: StagedShard) -> pl.DataFrame:
     """Return the rows of a shard as they are to be published: after post-processing, where a column has any."""
     with seam("reading what was staged", InputError, "report before the run is published"):
-        return Staging(staged.layout.shelf).outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
+        return Staging(staged.layout.staging).outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
 
 
 def _published(policy: Policy) -> dict[str, str]:
@@ -132,7 +132,7 @@ def _log(staged: StagedRun, what: str) -> None:
         )
     asked = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "query": what}
     asked |= {"dataset": staged.policy.dataset, "release": staged.policy.release}
-    shelf = staged.layout.shelf
+    storage = staged.layout.staging
     with seam("logging a report", InputError):
-        shelf.append(shelf.folder / QUERIES, json.dumps(asked))
+        storage.write(QUERIES, (storage.read(QUERIES) or b"") + json.dumps(asked).encode() + b"\n")
     log.warning("a report inside the boundary was asked for: %s", what)

@@ -45,6 +45,6 @@ def run(tmp_path, small_vectors):
 def test_texts_of_the_corpus_in_the_raw_table_are_counted_and_logged(run):
     size = len(Corpus.open("example"))
     assert in_corpus(run) == {"text": {"corpus": size, "standing": 2, "rows": 3}}
-    asked = (run.layout.staging / QUERIES).read_text()
+    asked = (run.layout.staging.folder / QUERIES).read_text()
     assert [json.loads(line)["query"] for line in asked.splitlines()] == ["corpus"]
     assert "patient" not in asked

@@ -157,7 +157,7 @@ def test_reports_over_a_staged_run_are_counts_and_are_logged(run):
     assert found["rows"] == 50
     assert found["texts"] == found["with_runs"] == 0
     assert found["sealed"] > 49
-    asked = [json.loads(line) for line in (run.layout.staging / QUERIES).read_text().splitlines()]
+    asked = [json.loads(line) for line in (run.layout.staging.folder / QUERIES).read_text().splitlines()]
     assert [item["query"] for item in asked] == ["survivors", "survivors", "seal"]
     assert "jane" not in json.dumps(asked)
 

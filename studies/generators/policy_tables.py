@@ -11,7 +11,7 @@ from generators.markdown import table
 def policy_entries() -> str:
     """Return the reference of the policy file: types from its JSON schema, meanings from the docstrings."""
     from dptext_etl import policy
-    from dptext_etl.cli.render import mechanism_facts
+    from dptext_etl.cli import mechanism_facts
     from dptext_etl.synthetic import Labels, MaxEnt, Synthetic
     from dptext_etl.unlinked import Unlinked
 

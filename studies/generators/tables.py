@@ -30,7 +30,7 @@ def mechanisms() -> str:
 def costs() -> str:
     """Return what one text costs under each mechanism and variant, as the mechanisms themselves say."""
     from dptext_etl import available, load
-    from dptext_etl.cli.render import mechanism_facts
+    from dptext_etl.cli import mechanism_facts
     from dptext_etl.families.words import WordMechanism
 
     rows = []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dptext_etl.accounting import (
     Bound,
-    Draws,
+    PureDraws,
     bounded_range_epsilon,
     compose,
     joint,
@@ -34,7 +34,7 @@ KNOWN = [  # epsilon, k: PLD, zCDP at delta 1e-6 (docs/spec/privacy.md#known-com
 
 @pytest.mark.parametrize(("epsilon", "count", "pld", "zcdp"), KNOWN)
 def test_known_answers(epsilon, count, pld, zcdp):
-    draws = Draws(epsilon, count)
+    draws = PureDraws(epsilon, count)
     assert bounded_range_epsilon([draws], 1e-6) == pytest.approx(pld, abs=0.006)
     assert zcdp_epsilon(count * epsilon**2 / 8, 1e-6) == pytest.approx(zcdp, abs=0.006)
 
@@ -54,7 +54,7 @@ def exact_delta(epsilon, t, count, total):
 @pytest.mark.parametrize("delta", [1e-2, 1e-4])
 def test_no_pair_of_range_bounded_laws_does_worse(epsilon, count, delta):
     """Every pair of laws on two outcomes with this range, composed exactly, keeps each converted statement."""
-    draws = Draws(epsilon, count)
+    draws = PureDraws(epsilon, count)
     claims = {
         "pld": bounded_range_epsilon([draws], delta),
         "zcdp": zcdp_epsilon(count * epsilon**2 / 8, delta),
@@ -67,18 +67,18 @@ def test_no_pair_of_range_bounded_laws_does_worse(epsilon, count, delta):
 @examples(30)
 @given(st.floats(0.05, 6), st.integers(1, 60), st.sampled_from([1e-3, 1e-6, 1e-9]))
 def test_conversions_are_ordered_and_grow(epsilon, count, delta):
-    draws = Draws(epsilon, count)
+    draws = PureDraws(epsilon, count)
     pld = bounded_range_epsilon([draws], delta)
     assert pld <= epsilon * count * (1 + 1e-5)
-    assert pld <= bounded_range_epsilon([Draws(epsilon, count + 1)], delta) * (1 + 1e-6)
+    assert pld <= bounded_range_epsilon([PureDraws(epsilon, count + 1)], delta) * (1 + 1e-6)
     assert pld >= bounded_range_epsilon([draws], delta * 10) * (1 - 1e-6)
 
 
 @examples(20)
 @given(st.floats(0.1, 3), st.integers(1, 20), st.integers(1, 20))
 def test_draws_in_parts_compose_to_the_whole(epsilon, a, b):
-    whole = bounded_range_epsilon([Draws(epsilon, a + b)], 1e-6)
-    assert bounded_range_epsilon([Draws(epsilon, a), Draws(epsilon, b)], 1e-6) == pytest.approx(whole, rel=1e-6)
+    whole = bounded_range_epsilon([PureDraws(epsilon, a + b)], 1e-6)
+    assert bounded_range_epsilon([PureDraws(epsilon, a), PureDraws(epsilon, b)], 1e-6) == pytest.approx(whole, rel=1e-6)
     assert bounded_range_epsilon([], 1e-6) == 0
 
 
@@ -119,12 +119,12 @@ def by_rule(found):
 
 
 def test_pure_releases_of_one_subject():
-    found = by_rule(joint([words(10)] * 2, 1e-6, draws=[Draws(2.0, 20)]))
+    found = by_rule(joint([words(10)] * 2, 1e-6, draws=[PureDraws(2.0, 20)]))
     assert set(found) == {"pure", "tight", "approx", "zcdp", "pld"}
     assert found["pld"].epsilon == pytest.approx(30.53e6, rel=1e-3)
     assert least(found.values()) == found["pld"]
     assert least(found.values()).delta == 1
-    few = joint([words(1)], 1e-6, draws=[Draws(2.0, 1)])
+    few = joint([words(1)], 1e-6, draws=[PureDraws(2.0, 1)])
     assert least(few).rule == "tight"
 
 

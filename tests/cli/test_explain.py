@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 from dptext_etl import catalog
+from dptext_etl.cli import word_facts
 from dptext_etl.cli.commands import explain
-from dptext_etl.cli.render import word_facts
 from dptext_etl.device import Computing
 from dptext_etl.mechanisms.custext import CusText
 

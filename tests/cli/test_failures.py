@@ -11,9 +11,8 @@ import typer
 from typer.testing import CliRunner
 
 from dptext_etl import errors
-from dptext_etl.cli import failures
+from dptext_etl.cli import failures, terminal
 from dptext_etl.cli.options import Json
-from dptext_etl.cli.render import terminal
 
 SENTINEL = "zzqsentinelqzz"
 

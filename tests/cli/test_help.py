@@ -10,8 +10,8 @@ import typer
 from typer.testing import CliRunner
 
 from dptext_etl import __version__
-from dptext_etl.cli import command
 from dptext_etl.cli.app import app
+from dptext_etl.cli.options import Command
 
 HEAVY = {"numpy", "polars", "pyarrow", "pydantic", "dagster", "torch", "rich.progress", "dptext_etl._kernel"}
 
@@ -181,7 +181,7 @@ def test_paragraphs_flow():
         """
 
     sample = typer.Typer()
-    sample.command(cls=command.Command)(work)
+    sample.command(cls=Command)(work)
     assert typer.main.get_command(sample).help == "Do it.\n\nA line that goes on."
 
 

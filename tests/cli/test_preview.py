@@ -5,7 +5,6 @@ import json
 import pytest
 
 from dptext_etl import available, load
-from dptext_etl.cli import samples
 from dptext_etl.cli.commands import preview
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
@@ -19,7 +18,7 @@ def test_preview_draws_on_public_sentences_at_several_epsilons(small_vectors):
     found = facts("preview", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5")
     assert tuple(found) == preview.KEYS
     assert found["ledgered"] is False
-    assert [row["before"] for row in found["sentences"]] == list(samples.PUBLIC)
+    assert [row["before"] for row in found["sentences"]] == list(preview.SENTENCES)
     assert all([item["epsilon"] for item in row["after"]] == list(CusText.shown_epsilons) for row in found["sentences"])
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dptext_etl.checks.reports.copies import COPIES, CopyReport
-from dptext_etl.cli import running
+from dptext_etl.cli.commands import run
 from dptext_etl.runner.summary import RunSummary
 
 
@@ -31,7 +31,7 @@ def summary(*reports):
 @pytest.mark.parametrize(("copies", "outcome"), [(6, "within chance"), (11, "BEYOND CHANCE")])
 def test_a_report_says_where_it_stands_to_its_bound(capsys, copies, outcome, gating):
     found = summary(CopyReport(COPIES, "review", 512, copies, 1.5, 6, 1e-9, gating=gating))
-    running.show(found.as_dict())
+    run.show(found.as_dict())
     shown = capsys.readouterr().out
     line = next(line for line in shown.splitlines() if line.startswith(COPIES))
     assert outcome in line
@@ -42,5 +42,5 @@ def test_a_report_says_where_it_stands_to_its_bound(capsys, copies, outcome, gat
 
 
 def test_a_count_without_a_bound_is_no_verdict(capsys):
-    running.show(summary(CopyReport(COPIES, "review", 512, 400, 500.0, None, 1e-9, gating=False)).as_dict())
+    run.show(summary(CopyReport(COPIES, "review", 512, 400, 500.0, None, 1e-9, gating=False)).as_dict())
     assert "counted" in capsys.readouterr().out

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from dptext_etl.cli.render import terminal
+from dptext_etl.cli import terminal
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import ColumnPolicy, load
-from dptext_etl.cli.render import mechanism_facts
+from dptext_etl.cli import mechanism_facts
 from dptext_etl.column import INFINITE, worst_case
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import FINE, MICRO

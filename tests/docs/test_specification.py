@@ -166,8 +166,8 @@ def test_no_help_cites_a_rule():
     import typer
 
     from dptext_etl import available, load, policy
+    from dptext_etl.cli import mechanism_facts
     from dptext_etl.cli.app import app
-    from dptext_etl.cli.render import mechanism_facts
     from dptext_etl.guarantee import Disclosure, GuaranteeClass
 
     def helps(command):

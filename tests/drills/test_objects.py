@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from dptext_etl.checks.published import check_published
-from dptext_etl.objects import Objects
 from dptext_etl.runner import scan_published
+from dptext_etl.storage import Storage
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
 moto = pytest.importorskip("moto.server", reason="moto's server is not installed")
@@ -70,15 +70,15 @@ def test_a_crowd_at_one_sink(job, bucket, warm, drill):
     assert all(child.returncode == 0 for child in children), [error for _, error in said]
     versions = sorted(int(printed) for printed, _ in said)
     assert versions == list(range(1, writers + 1))
-    store = Objects.of(SINK, bucket)
-    manifest = json.loads(store.get("manifest.json").content)
+    store = Storage.open(SINK, bucket)
+    manifest = json.loads(store.read("manifest.json"))
     assert manifest["version"] == writers
     assert scan_published(SINK, bucket).collect().height == 240
     (last,) = (policy for policy in policies if policy.release == manifest["release"])
     assert all(verdict.passed for verdict in check_published(SINK, last))
-    folders = {name.partition("/")[0] for name in store.names("") if "/part-" in name}
+    folders = {name.partition("/")[0] for name in store.names() if "/part-" in name}
     assert len(folders) == writers, "every version has names of its own"
-    assert store.get("lease.json") is None
+    assert store.read("lease.json") is None
     with job.ledger() as ledger:
         assert ledger.verify().ok
     drill.tell(
@@ -91,10 +91,10 @@ def test_a_crowd_at_one_sink(job, bucket, warm, drill):
 
 def test_the_store_lets_one_writer_through(bucket):
     """The condition is the store's own: two writers that know the same state do not overwrite each other."""
-    one, two = (Objects.of("s3://bucket/other", bucket) for _ in range(2))
-    first = one.swap("manifest.json", b"one", None)
+    one, two = (Storage.open("s3://bucket/other", bucket) for _ in range(2))
+    first = one.replace_object("manifest.json", b"one", None)
     assert first is not None
-    assert two.swap("manifest.json", b"two", None) is None
-    assert two.swap("manifest.json", b"two", first) is not None
-    assert one.swap("manifest.json", b"three", first) is None
-    assert one.get("manifest.json").content == b"two"
+    assert two.replace_object("manifest.json", b"two", None) is None
+    assert two.replace_object("manifest.json", b"two", first) is not None
+    assert one.replace_object("manifest.json", b"three", first) is None
+    assert one.read("manifest.json") == b"two"

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from scipy import stats
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.aggregate import Noisy, describe, nearest_mean, noisy, partial_sum, table
-from dptext_etl.families.aggregate.table import _drawn, _floored, _shares
+from dptext_etl.families.aggregate.table import _drawn, _flattened, _floored, _shares
 
 from ..examples import examples
 
@@ -128,3 +129,33 @@ def test_rows_are_positions_of_one_stream():
     assert whole[40:60].tolist() == _drawn(bytes(32), logs, 40, 20).tolist()
     bound = Fraction(1000 * 2**40)
     assert whole[7] == _kernel.below(bytes(32), 10, 7, int(bound), 1) // 2**40
+
+
+def entropy(logs):
+    shares = np.exp(logs - logs.max())
+    shares /= shares.sum()
+    return float(-(shares[shares > 0] * np.log(shares[shares > 0])).sum())
+
+
+@given(st.integers(1, 3000), st.floats(0, 1e4), st.integers(0, 2**32))
+def test_a_label_s_rows_are_spread_over_enough_texts(count, steepness, seed):
+    logs = steepness * np.random.default_rng(seed).normal(size=count)
+    least, flat = np.log(min(500, max(1, count / 4))), _flattened(logs)
+    if entropy(logs) >= least:
+        assert np.array_equal(flat, logs)
+    else:
+        assert least - 1e-9 <= entropy(flat) <= least + 1e-3
+        assert np.array_equal(np.argsort(flat, kind="stable"), np.argsort(logs, kind="stable"))
+
+
+def test_texts_far_from_the_corpus_still_draw_many_texts():
+    """The mean of one repeated text is no mean of corpus texts: its slope grows without bound as the noise shrinks."""
+    place = describe("example", epsilon=8.0, delta=1e-6, labels=("a", "b"))
+    column = pa.array(["music music music"] * 4000 + ["money money money"] * 4000, pa.large_string())
+    labels = pa.array(["a"] * 4000 + ["b"] * 4000, pa.large_string())
+    ids = pa.array([str(row) for row in range(8000)])
+    made = table(noisy(place, key(place), partial_sum(place, key(place), ids, column, labels)), 10_000)
+    for label in "ab":
+        shares = Counter(made.filter(pa.compute.equal(made["label"], label))["text"].to_pylist())
+        assert entropy(np.log(list(shares.values()))) > np.log(len(shares) / 4)
+        assert max(shares.values()) < 5000 / 4

@@ -14,9 +14,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from dptext_etl.cli import running
 from dptext_etl.cli.app import app
-from dptext_etl.cli.commands import check, init, plan, run
+from dptext_etl.cli.commands import init, plan, published, run
 from dptext_etl.runner import Progress, scan_published
 
 SENTINEL = "zzqsentinelqzz"
@@ -182,7 +181,7 @@ def test_check_judges_without_the_raw_table(inited):
     released = facts("run", "privacy.toml")["published"]
     (inited / "reviews.parquet").unlink()
     found = facts("check", "privacy.toml", "--released", released)
-    assert tuple(found) == check.KEYS
+    assert tuple(found) == published.CHECK_KEYS
     assert found["passed"] is True
     part = next((inited / "published").rglob("*.parquet"))
     pl.read_parquet(part).with_columns(review=pl.lit(SENTINEL)).write_parquet(part)
@@ -250,14 +249,14 @@ def test_real_processes_give_the_same_bytes(inited):
 
 
 def test_progress_is_drawn_on_a_terminal_only(monkeypatch):
-    with running.progress_bar() as draw:
+    with run.progress_bar() as draw:
         assert draw is None
     assert str(Progress("release", 1200, 6000, 2.0, 8.0)) == "1,200 of 6,000 rows, 600 per second, 8 s left"
     assert str(Progress("release", 1200, 6000, 2.0, 8.0, left=9.0)).endswith("9 s left")
     assert str(Progress("release", 0, None, 0.0, None)) == "0 rows, 0 per second"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    with running.progress_bar() as draw:
+    with run.progress_bar() as draw:
         draw(Progress("release", 1200, 6000, 2.0, 8.0))
         draw(Progress("publish", 10, None, 1.0, None))
 

@@ -69,7 +69,7 @@ def test_canary_words_stay_beside_the_staged_rows(job, materialized):
     words = {word for plan in staged.canaries for word in plan.tokens}
     assert words
     assert sum(find(words, kept(job.folder / "home")).values()) == 0
-    for path in staged.layout.staging.glob("*.handover"):
+    for path in staged.layout.staging.folder.glob("*.handover"):
         assert path.stat().st_mode & 0o077 == 0
 
 

@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from dptext_etl.accounting import Draws, bounded_range_epsilon, zcdp_epsilon
+from dptext_etl.accounting import PureDraws, bounded_range_epsilon, zcdp_epsilon
 from dptext_etl.engines import stage
 from dptext_etl.errors import BudgetError, PolicyError
 from dptext_etl.guarantee import micro
@@ -139,7 +139,7 @@ def test_a_plan_states_the_least_epsilon_of_a_person_at_a_delta(job, reviews, un
     most = reviews().group_by(key).agg(words.sum()).select(pl.col("review", "note").max()).row(0)
     changes = {} if unit == "subject" else {"subject": None, "unit": "record"}
     forecast = plan(job.policy(**changes), delta=1e-6)
-    pld = micro(bounded_range_epsilon([Draws(2.0, count) for count in most], 1e-6))
+    pld = micro(bounded_range_epsilon([PureDraws(2.0, count) for count in most], 1e-6))
     zcdp = micro(zcdp_epsilon(sum(most) / 2, 1e-6))
     rule = {"subject": "zcdp", "record": "pld"}[unit]
     assert forecast.together == {"unit": unit, "epsilon": min(pld, zcdp) / 1e6, "delta": 1e-6, "rule": rule}

@@ -23,7 +23,7 @@ from dptext_etl.policy import Cap
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.staging_files import Shelf
+from dptext_etl.storage import Storage
 
 
 class StopError(Exception):
@@ -158,16 +158,16 @@ def test_what_was_set_aside_loses_the_records_however_often_it_is_killed(job, re
     ):
         write(path)
     save(rows.filter(~pl.col("id").is_in(THEIRS)), job.folder / "raw.parquet")
-    done, write = [], Shelf.write
+    done, write = [], Storage.write
 
-    def dying(self, path, *given, **options):
-        if path in files and len(done) == written:
+    def dying(self, name, *given, **options):
+        if self.folder / name in files and len(done) == written:
             raise StopError
-        done.append(path)
-        write(self, path, *given, **options)
+        done.append(name)
+        write(self, name, *given, **options)
 
     with monkeypatch.context() as patch, contextlib.suppress(InputError, StopError):
-        patch.setattr(Shelf, "write", dying)
+        patch.setattr(Storage, "write", dying)
         forget(job.policy(), records=THEIRS)
     forget(job.policy(), records=THEIRS)
     left = [pl.read_ipc(files[0]), *map(pl.read_parquet, files[1:])]

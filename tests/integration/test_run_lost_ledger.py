@@ -115,7 +115,7 @@ def test_heads_are_remembered_by_runs_side_by_side(make_job):
     job = make_job()
     with Ledger.open(str(job.folder / "other.db")) as ledger, ThreadPoolExecutor(8) as pool:
         layout = Layout.of(job.policy(), None)
-        list(pool.map(lambda at: remember(ledger, layout.memory.shelf(), job.policy(release=f"r{at}")), range(200)))
+        list(pool.map(lambda at: remember(ledger, layout.memory, job.policy(release=f"r{at}")), range(200)))
     assert [path.name for path in layout.memory.folder.iterdir()] == [FILE]
     assert json.loads((layout.memory.folder / FILE).read_text())["releases"]
 

@@ -7,14 +7,13 @@ import re
 import polars as pl
 import pytest
 
-from dptext_etl import run
+from dptext_etl import lease, run
 from dptext_etl.checks.published import check_published
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish import lease
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.manifest import Manifest
 
@@ -229,11 +228,11 @@ def test_dagster_looks_at_a_store_a_second_time(make_job, store):
 
 
 def test_without_the_extra_a_store_is_refused_before_anything_is_charged(make_job, store, monkeypatch):
-    from dptext_etl import objects
+    from dptext_etl import object_stores
 
     job = make_job()
     upload(job, store)
-    monkeypatch.setattr(objects, "find_spec", lambda name: None)
+    monkeypatch.setattr(object_stores, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="needs obstore"):
         job.run(**remote(job, store))
     assert not (job.folder / "ledger.db").exists()

@@ -9,9 +9,10 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from dptext_etl import files
 from dptext_etl.cli.app import app
 from dptext_etl.errors import BudgetError, DPTextError, InputError, KeyReferenceError, LedgerError, PolicyError
-from dptext_etl.runner import durable, plan
+from dptext_etl.runner import plan
 
 LOW = {"measure": "pure", "epsilon": 60.0, "period": "2026"}
 Usage = namedtuple("Usage", "total used free")
@@ -235,7 +236,7 @@ def test_another_run_under_way(job):
 
     @contextmanager
     def busy():
-        with durable.alone(staging, "of this release is under way"):
+        with files.lock(staging, "of this release is under way"):
             yield
 
     same_refusal(job, {}, PolicyError, busy)

@@ -206,7 +206,7 @@ def test_nothing_raw_is_left_in_any_artefact(spark, job, sentinel, capfd, caplog
     tokens = [word for words in policy_tokens(policy, resolve(policy.key)).values() for word in words]
     for name, content in everything.items():
         assert not sum(find([sentinel, *tokens], content).values()), name
-    assert not list((job.folder / "published.staging").rglob("board-*"))
+    assert not list((job.folder / "published.staging").rglob("messages"))
 
 
 def test_a_kept_column_and_a_column_with_dots(spark, job):

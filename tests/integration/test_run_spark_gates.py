@@ -134,12 +134,12 @@ def test_two_attempts_at_a_part_do_not_meet(job):
     staged = stage(job.policy())
     folder = job.folder / "drafts"
     folder.mkdir()
-    markers = type("Markers", (), {"stopped": False, "done": lambda *_: None})()
-    order = PartTaskConfig(staged.layout.inside, folder, "parquet", None, markers)
+    messages = type("Messages", (), {"stopped": False, "done": lambda *_: None})()
+    order = PartTaskConfig(staged.layout.staging, folder, "parquet", None, messages)
     packs = [pack for _ in range(2) for pack in draft(order, 0, staged.shards[0])]
     assert len({pack.name for pack in packs}) == 2
     assert [json.loads(pack.cells)[1] for pack in packs] == [sha256(folder / pack.name) for pack in packs]
-    markers.stopped = True
+    messages.stopped = True
     assert list(draft(order, 0, staged.shards[0])) == []
 
 

@@ -9,14 +9,14 @@ import tempfile
 import pytest
 from polars.testing import assert_frame_equal
 
-from dptext_etl import _kernel
+from dptext_etl import _kernel, files
 from dptext_etl.engines import stage
 from dptext_etl.engines.spark.engine import SparkEngine
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.runner import check, publish, scan_published, temporary_folders
-from dptext_etl.runner.staging_files import StoreShelf
+from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.spark import run_frame
+from dptext_etl.storage import Storage
 
 from .object_store import remote
 from .spark_runs import frame_of
@@ -37,9 +37,9 @@ def place(store, tmp_path, monkeypatch):
 
     (tmp_path / "driver").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "driver"))
-    temporary_folders._of.cache_clear()
+    files._process_folder.cache_clear()
     yield placed
-    temporary_folders._of.cache_clear()
+    files._process_folder.cache_clear()
 
 
 def used(job):
@@ -90,10 +90,8 @@ def test_what_is_published_and_charged_is_what_a_run_over_folders_does(spark, ma
 
     engine = SparkEngine(frame_of(spark, job))
     with monkeypatch.context() as driver:
-        real = StoreShelf.here
-        driver.setattr(
-            StoreShelf, "here", lambda self, path, **how: fetched.append(path.name) or real(self, path, **how)
-        )
+        real = Storage.local_path
+        driver.setattr(Storage, "local_path", lambda self, name, **how: fetched.append(name) or real(self, name, **how))
         staged = stage(job.policy(), engine=engine, checkpoint=checkpoint)
         verdicts = check(staged, judge=engine.judge)
         assert staged_names(store)
@@ -108,7 +106,7 @@ def test_what_is_published_and_charged_is_what_a_run_over_folders_does(spark, ma
     assert folders
     assert not any(path.startswith(tempfile.gettempdir()) for path in folders)
     assert not staged_names(store)
-    assert not [path for path in temporary_folders.of_process().rglob("*") if "shard-" in path.name]
+    assert not [path for path in files.process_folder().rglob("*") if "shard-" in path.name]
 
 
 def test_a_format_that_is_not_staged_as_it_is_published_and_nothing_changed(spark, make_job, place, store):

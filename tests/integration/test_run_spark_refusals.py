@@ -6,7 +6,7 @@ import pytest
 
 from dptext_etl import ColumnPolicy, Ledger
 from dptext_etl.engines.spark import engine, worker_policy
-from dptext_etl.engines.spark.task_messages import FolderMarkers
+from dptext_etl.engines.spark.task_messages import TaskMessages
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Mechanism
@@ -65,7 +65,7 @@ def test_changed_texts(spark, make_job, reviews, save):
     assert kind is InputError
     assert said.partition("records changed")[2] == refusal(other.run)[1].partition("records changed")[2]
     assert job.charged() == before
-    assert not list((job.folder / "published.staging").rglob("board-*"))
+    assert not list((job.folder / "published.staging").rglob("messages"))
 
 
 def capped(epsilon, **more):
@@ -170,7 +170,7 @@ def test_gpus_come_from_a_cluster(spark, job, monkeypatch):
 
 def test_an_executor_that_does_not_see_the_staging_folder(spark, job):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FolderMarkers, "create", lambda self: None)
+        patch.setattr(TaskMessages, "create", lambda self: None)
         with pytest.raises(InputError, match="cannot use the staging folder") as caught:
             run_frame(frame_of(spark, job), job.policy())
     assert "share" in caught.value.hint

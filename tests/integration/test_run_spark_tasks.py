@@ -25,7 +25,7 @@ class Bench:
     def __init__(self, job):
         self.policy = job.policy(shard_rows=1000)
         attempt = Attempt.of(self.policy, None)
-        attempt.layout.shelf.prepare()
+        attempt.layout.staging.prepare()
         with Ledger.open(self.policy.ledger.url) as ledger:
             refs = attempt.register(ledger, "string")
         columns = tuple(WorkerPolicy.of(item, {}).written() for item in attempt.columns)
@@ -39,20 +39,20 @@ class Bench:
             names,
             refs,
             attempt.job,
-            attempt.layout.inside,
+            attempt.layout.staging,
             attempt.layout.memory,
             1,
             1000,
             "release",
             lambda _: None,
         )
-        self.order.markers.create()
+        self.order.messages.create()
 
     def attempt(self):
         return records(self.order, iter(self.batches))
 
     def staged(self):
-        return {path.name for path in self.order.staging.shelf().found("shard-*.parquet")}
+        return {*self.order.staging.glob("shard-*.parquet")}
 
 
 @pytest.fixture(params=["folder", "store"])
@@ -134,10 +134,9 @@ def test_an_attempt_that_died_between_two_columns_is_finished_by_the_next(job, d
 def test_what_was_staged_and_then_changed_is_not_taken_up(job, drifting):
     bench = Bench(job)
     done(next(bench.attempt()))
-    shelf = bench.order.staging.shelf()
-    (path,) = shelf.found("shard-*.parquet")
-    shelf.here(path).write_bytes(path.read_bytes()[:-1])
-    shelf.put(path)
+    storage = bench.order.staging
+    (name,) = storage.glob("shard-*.parquet")
+    storage.put(name, storage.local_path(name).read_bytes()[:-1])
     with pytest.raises(LedgerError, match="gave other bytes"):
         done(next(bench.attempt()))
 
@@ -145,11 +144,11 @@ def test_what_was_staged_and_then_changed_is_not_taken_up(job, drifting):
 def test_a_task_that_outlived_its_run_stops(job, drifting):
     bench = Bench(job)
     tasks = bench.attempt()
-    bench.order.markers.create()
-    bench.order.markers.stop()
+    bench.order.messages.create()
+    bench.order.messages.stop()
     assert list(tasks) == []
     assert not drifting
-    bench.order.markers.remove()
+    bench.order.messages.remove()
     with pytest.raises(Exception, match="cannot use the staging folder"):
         done(next(bench.attempt()))
 
@@ -171,7 +170,7 @@ def test_only_names_and_references_travel(job, sentinel):
 def test_a_look_waits_for_a_ledger_that_is_busy(job, monkeypatch, step):
     bench = Bench(job)
     looking = replace(bench.order, phase="look")
-    looking.markers.create()
+    looking.messages.create()
     expected = read(next(records(looking, iter(bench.batches))))
     tried, real = [], getattr(Ledger, step)
 

@@ -10,20 +10,20 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from dptext_etl import files, lease
 from dptext_etl.checks import CANARY
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.families.table.table import TableMechanism
 from dptext_etl.ledger import Ledger
 from dptext_etl.mechanism import Released
-from dptext_etl.runner import check, publish, scan_published, temporary_folders
+from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.cleaning import clean
-from dptext_etl.runner.place import Place
-from dptext_etl.runner.publish import lease
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.reload import from_json, to_json
 from dptext_etl.runner.shard.records import Facts
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.storage import Storage
 
 from ..toy_mechanisms import again, toys  # noqa: F401  (fixtures)
 from .object_store import remote, upload
@@ -41,13 +41,13 @@ def machine(tmp_path, monkeypatch):
         made.append(tmp_path / f"machine-{len(made)}")
         made[-1].mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(made[-1]))
-        temporary_folders._of.cache_clear()
+        files._process_folder.cache_clear()
 
     another()
     yield another
     for folder in made:
         assert {oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} <= {"0o700"}
-    temporary_folders._of.cache_clear()
+    files._process_folder.cache_clear()
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_the_bytes_and_the_charge_are_those_of_a_folder(place, make_job, store, 
     assert job.charged() == local.charged()
     assert summary.staging == "s3://bucket/inside/reviews/2026-11/_"
     assert not staged_names(store)
-    assert not [path for path in temporary_folders.of_process().rglob("*") if "shard" in path.name]
+    assert not [path for path in files.process_folder().rglob("*") if "shard" in path.name]
     before = dict(store.objects)
     machine()
     second = job.run()
@@ -127,7 +127,7 @@ def test_steps_may_run_on_machines_of_their_own(place, make_job, store, machine)
     verdicts = check(staged)
     machine()
     assert publish(from_json(written, policy), verdicts).rows == 240
-    assert "not-to-be-printed" not in written + repr(staged.layout) + repr(staged.layout.inside)
+    assert "not-to-be-printed" not in written + repr(staged.layout) + repr(staged.layout.staging)
 
 
 def test_dagster_hands_over_through_the_store(place, make_job, machine):
@@ -298,12 +298,12 @@ def test_lists_of_records_over_the_cap_and_their_retention(place, make_job, stor
 
 def test_a_folder_of_a_killed_process_goes_with_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with temporary_folders.for_block() as living:
-        killed = tmp_path / f"{temporary_folders.PREFIX}killed"
+    with files.temporary_folder() as living:
+        killed = tmp_path / f"{files.PREFIX}killed"
         killed.mkdir()
         for folder in (living.parent, killed):
             os.utime(folder, (1, 1))
-        with temporary_folders.for_block() as folder:
+        with files.temporary_folder() as folder:
             assert set(tmp_path.iterdir()) == {living.parent, folder.parent}
     assert not list(tmp_path.iterdir())
 
@@ -312,18 +312,18 @@ def test_names_that_a_url_would_change_stay(place, make_job, store, machine):
     job = place(make_job(release="a/b c"))
     stage(job.policy())
     assert staged_names(store)[0].startswith("inside/reviews/a%2Fb c/_/shard/00000/")
-    (found,) = Place.of(f"{STAGING}/reviews", store.options).below()
-    assert (found.above.name, found.name) == ("a%2Fb c", "_")
-    assert found.shelf().found("shard-*.json")
+    (found,) = Storage.open(f"{STAGING}/reviews", store.options, grouped=True).subfolders()
+    assert (found.parent.name, found.name) == ("a%2Fb c", "_")
+    assert found.glob("shard-*.json")
 
 
 def test_the_columns_of_a_staged_shard_are_read_from_its_end(place, make_job, store, monkeypatch):
-    from dptext_etl.runner import staging_files
+    from dptext_etl.runner.shard import staging as staging_module
 
     staged = stage(place(make_job()).policy())
-    staging, shard = Staging(staged.layout.shelf), staged.shards[0]
-    for tail in (staging_files._TAIL, 16):
-        monkeypatch.setattr(staging_files, "_TAIL", tail)
+    staging, shard = Staging(staged.layout.staging), staged.shards[0]
+    for tail in (staging_module._TAIL, 16):
+        monkeypatch.setattr(staging_module, "_TAIL", tail)
         found = staging.columns(shard)
     staging.require(shard)
     assert found == pl.read_parquet_schema(staging.path(shard))
@@ -334,8 +334,8 @@ def test_the_columns_of_a_staged_shard_are_read_from_its_end(place, make_job, st
 def test_what_was_fetched_before_others_wrote_it_is_fetched_again(store, machine):
     rows = pl.DataFrame({"id": ["a", "b"], "text": ["one", "two"], "__dptext_canary": [False, True]})
     facts = Facts({"rows": 1, "words": 2}, {}, {}, {}, {}, {})
-    place = Place.of(f"{STAGING}/reviews/2026-11/_", store.options)
-    with place.opened() as here, place.opened() as there:
+    storage = Storage.open(f"{STAGING}/reviews/2026-11/_", store.options, grouped=True)
+    with storage.with_own_copies() as here, storage.with_own_copies() as there:
         one, two = Staging(here), Staging(there)
         one.save(0, rows, pl.DataFrame({"text": [1, 1]}), "inputs", facts)
         (seen,) = two.find(0, "inputs")

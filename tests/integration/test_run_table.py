@@ -132,7 +132,7 @@ def test_nothing_raw_is_left_in_any_artefact(job, sentinel, caplog, capfd):
 
 def test_staging_is_for_its_owner_alone(job):
     staged = stage(job.policy())
-    folder = staged.layout.staging
+    folder = staged.layout.staging.folder
     assert {oct(path.stat().st_mode & 0o777) for path in (folder, folder.parent, folder.parent.parent)} == {"0o700"}
     assert {oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} == {"0o600"}
 

@@ -50,7 +50,7 @@ def published(job):
 def drawn(job, **changes):
     """The multiset of what a run of this policy drew, from its staged rows."""
     staged = stage(job.policy(publish=False, **changes))
-    staging = Staging(staged.layout.shelf)
+    staging = Staging(staged.layout.staging)
     rows = pl.concat([staging.read(shard) for shard in staged.shards]).filter(~pl.col("__dptext_canary"))
     return rows["review"].drop_nulls().sort()
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from dptext_etl.cli.amounts import public_view
 from dptext_etl.cli.app import app
-from dptext_etl.cli.render.amounts import public_view
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE, steps

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dptext_etl import files
 from dptext_etl.errors import ROOM, InputError, PolicyError
-from dptext_etl.runner import durable
 from dptext_etl.runner.layout import folder_name, format_of, is_remote
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.source import examine
@@ -85,7 +85,7 @@ def test_equal_hashes_of_different_ids_are_no_repetition(monkeypatch):
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path):
     path = tmp_path / "file"
-    durable.write(path, lambda file: file.write(b"one"))
+    files.write(path, lambda file: file.write(b"one"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
     def failing(file):
@@ -93,7 +93,7 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path):
         raise OSError(28, "no space")
 
     with pytest.raises(InputError) as caught:
-        durable.write(path, failing, action="staging a shard")
+        files.write(path, failing, action="staging a shard")
     assert caught.value.hint == ROOM
     assert path.read_bytes() == b"one"
     assert [item.name for item in tmp_path.iterdir()] == ["file"]
@@ -101,9 +101,9 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path):
 
 def test_a_folder_is_held_by_one(tmp_path):
     refused = pytest.raises(PolicyError, match="another run is under way")
-    with durable.alone(tmp_path, "is under way"), refused, durable.alone(tmp_path, "is under way"):
+    with files.lock(tmp_path, "is under way"), refused, files.lock(tmp_path, "is under way"):
         pass
-    with durable.alone(tmp_path, "is under way"):
+    with files.lock(tmp_path, "is under way"):
         pass
     assert not list(tmp_path.iterdir())
 

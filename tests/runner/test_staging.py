@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from dptext_etl import files
 from dptext_etl.errors import InputError
-from dptext_etl.runner import durable
 from dptext_etl.runner.formats import writer
 from dptext_etl.runner.publish import parts
 from dptext_etl.runner.publish.parts import write_part
@@ -23,15 +23,15 @@ FACTS = Facts({"rows": 1, "words": 2}, {"sum_eps_pure": 3}, {"text": {"rows_by_d
 @pytest.fixture
 def staging(tmp_path):
     staging = Staging(tmp_path / "release" / "part" / "staging")
-    staging.prepare()
+    staging.storage.prepare()
     return staging
 
 
 def test_all_names_of_a_shard_are_durable_when_it_is_staged(staging, monkeypatch):
     listed = []
-    flush = durable.flush
+    flush = files.flush
     monkeypatch.setattr(
-        durable, "flush", lambda folder: (listed.append({p.name for p in folder.iterdir()}), flush(folder))
+        files, "flush", lambda folder: (listed.append({p.name for p in folder.iterdir()}), flush(folder))
     )
     staging.save(3, ROWS, DRAWS, "inputs", FACTS)
     there = {path.name for path in staging.folder.iterdir()}

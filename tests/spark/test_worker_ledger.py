@@ -15,9 +15,9 @@ from dptext_etl.policy import Cap, LedgerSpec
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
 from dptext_etl.engines.spark import tasks  # noqa: E402
-from dptext_etl.runner.place import Place  # noqa: E402
 from dptext_etl.runner.shard.done import Done  # noqa: E402
 from dptext_etl.spark import worker  # noqa: E402
+from dptext_etl.storage import Storage  # noqa: E402
 
 from .films import EVERYBODY, ROWS, charged, counts, expected, ids, register_only, texts  # noqa: E402
 
@@ -256,7 +256,7 @@ def test_a_batch_waits_for_a_lock(policy, url, monkeypatch, step):
 
 
 class Notices:
-    """A board on which the tasks of a run write."""
+    """The messages of the tasks of a run."""
 
     def __init__(self):
         self.stopped, self.rows = False, []
@@ -273,7 +273,7 @@ class Notices:
 
 @pytest.mark.parametrize("error", [LockedLedgerError("locked"), LedgerError("revoked")])
 def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, tmp_path, error):
-    markers, tried, folder = Notices(), [], Place(str(tmp_path))
+    messages, tried, folder = Notices(), [], Storage(str(tmp_path))
 
     def done(*_):
         tried.append(1)
@@ -285,12 +285,14 @@ def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, tm
     monkeypatch.setattr(tasks, "pieces", lambda *_: iter([(0, None)]))
     monkeypatch.setattr(tasks, "_shards", lambda *_: SimpleNamespace(ledger=SimpleNamespace(close=lambda: None)))
     monkeypatch.setattr(Done, "of", done)
-    config = SimpleNamespace(markers=markers, names=(), most=1, step=1, phase="release", staging=folder, memory=folder)
+    config = SimpleNamespace(
+        messages=messages, names=(), most=1, step=1, phase="release", staging=folder, memory=folder
+    )
     (said,) = tasks.records(config, iter(()))
     if isinstance(error, LockedLedgerError):
-        assert (tasks.read(said)["rows"], markers.rows, markers.stopped) == (7, [7], False)
+        assert (tasks.read(said)["rows"], messages.rows, messages.stopped) == (7, [7], False)
     else:
-        assert (json.loads(said)["refused"][:2], len(tried), markers.stopped) == (["LedgerError", "revoked"], 1, True)
+        assert (json.loads(said)["refused"][:2], len(tried), messages.stopped) == (["LedgerError", "revoked"], 1, True)
 
 
 def restore(folder):

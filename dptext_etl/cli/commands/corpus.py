@@ -7,17 +7,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dptext_etl.cli.command import Command, epilog
-from dptext_etl.cli.options import Json
+from dptext_etl.cli import terminal
+from dptext_etl.cli.options import Command, Json, epilog
+from dptext_etl.errors import PolicyError
 
 app = typer.Typer(
     no_args_is_help=True, help="Build, calibrate and show corpora: the public texts that surrogate releases."
 )
 
-BUILD = 'dptext corpus build turns.parquet --out corpus --licence "CC BY-SA 4.0" --provenance "dialogue turns of …"'
-SHOW = "dptext corpus show corpus"
-CALIBRATE = "dptext corpus calibrate corpus public.parquet"
-CALIBRATED = ("out", "sha256", "replaces", "hits")
 KEYS = ("name", "texts", "sha256", "licence", "provenance", "encoder", "hits", "build")
 
 
@@ -26,7 +23,13 @@ def corpus() -> None:
     """Build, calibrate and show corpora: the public texts that surrogate releases."""
 
 
-@app.command(cls=Command, epilog=epilog(BUILD, KEYS))
+@app.command(
+    cls=Command,
+    epilog=epilog(
+        'dptext corpus build turns.parquet --out corpus --licence "CC BY-SA 4.0" --provenance "dialogue turns of …"',
+        KEYS,
+    ),
+)
 def build(
     sources: Annotated[
         list[Path], typer.Argument(metavar="SOURCE...", help="PUBLIC texts: .parquet, .csv, or .txt with one a line.")
@@ -59,17 +62,18 @@ def build(
     Texts with e-mail addresses, telephone numbers, URLs or long runs of digits are left out, and each text stays once.
     A corpus is published text by definition: never build one from texts that you privatize.
     """
-    from dptext_etl.cli.render import terminal
     from dptext_etl.corpora import building
     from dptext_etl.corpora.cleaning import Cleaning, Source
 
-    fewest, most = _range(words)
+    fewest, _, most = words.partition(":")
+    if not fewest.isdecimal() or not most.isdecimal():
+        raise PolicyError(f"--words {words!r} is no range; allowed: A:B with whole numbers, such as 4:40")
     terminal.note("this command assumes that the sources are public: their texts are published as they are")
     options = building.Options(
         name=name or out.name,
         licence=licence,
         provenance=provenance,
-        cleaning=Cleaning(fewest, most, sentences),
+        cleaning=Cleaning(int(fewest), int(most), sentences),
         texts=texts,
         encoder=encoder,
         vectors=vectors,
@@ -78,12 +82,12 @@ def build(
         share=share,
     )
     built = building.build([Source(path, column) for path in sources], out, options, terminal.note)
-    _tell(building.card_facts(built), as_json=as_json)
+    _show_facts(building.card_facts(built), as_json=as_json)
     if not as_json:
         terminal.say(f'\nin a policy: mechanism = {{ name = "surrogate", corpus = "{out}" }}')
 
 
-@app.command(cls=Command, epilog=epilog(SHOW, KEYS))
+@app.command(cls=Command, epilog=epilog("dptext corpus show corpus", KEYS))
 def show(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A folder, or a name that comes with the library.")],
     *,
@@ -92,10 +96,13 @@ def show(
     """Show what a corpus is: its size, hash, license, provenance, encoder, and the hit rates that were calibrated."""
     from dptext_etl.corpora import Corpus, building
 
-    _tell(building.card_facts(Corpus.open(corpus)), as_json=as_json)
+    _show_facts(building.card_facts(Corpus.open(corpus)), as_json=as_json)
 
 
-@app.command(cls=Command, epilog=epilog(CALIBRATE, CALIBRATED))
+@app.command(
+    cls=Command,
+    epilog=epilog("dptext corpus calibrate corpus public.parquet", ("out", "sha256", "replaces", "hits")),
+)
 def calibrate(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A folder, or a name that comes with the library.")],
     public: Annotated[
@@ -113,43 +120,24 @@ def calibrate(
 
     The corpus's hash changes.
     """
-    from dptext_etl.cli.render import terminal
     from dptext_etl.corpora import Corpus, building
     from dptext_etl.corpora.cleaning import Source
 
     terminal.note("this command assumes that the texts are public: never calibrate on texts that you privatize")
     before = Corpus.open(corpus)
     sources = [Source(path, column, label) for path in public]
-    found = building.recalibrate(before, sources)
-    after = building.write_recalibrated(before, found, sources, out)
-    shown: dict[str, Any] = {"out": str(after.path.parent), "sha256": after.sha256, "replaces": before.sha256}
-    shown["hits"] = {f"{hit.epsilon:g}": round(hit.hit, 4) for hit in found}
+    hits = building.recalibrate(before, sources)
+    after = building.write_recalibrated(before, hits, sources, out)
+    facts = {"out": str(after.path.parent), "sha256": after.sha256, "replaces": before.sha256}
     if as_json:
-        terminal.emit(shown)
+        terminal.emit({**facts, "hits": {f"{hit.epsilon:g}": round(hit.hit, 4) for hit in hits}})
         return
-    terminal.pairs({name: shown[name] for name in ("out", "sha256", "replaces")})
-    rows = [(f"{hit.epsilon:g}", f"{hit.hit:.2f}", hit.near, f"{100 * hit.kept:.0f} %") for hit in found]
+    terminal.pairs(facts)
+    rows = [(f"{hit.epsilon:g}", f"{hit.hit:.2f}", hit.near, f"{100 * hit.kept:.0f} %") for hit in hits]
     terminal.table(("epsilon", "hit rate", "near texts", "kept, of the nearest text's likeness"), rows)
 
 
-def _range(words: str) -> tuple[int, int]:
-    """Read "A:B".
-
-    Raises:
-        PolicyError: It is no range of whole numbers.
-    """
-    from dptext_etl.errors import PolicyError
-
-    fewest, _, most = words.partition(":")
-    if not fewest.isdecimal() or not most.isdecimal():
-        raise PolicyError(f"--words {words!r} is no range; allowed: A:B with whole numbers, such as 4:40")
-    return int(fewest), int(most)
-
-
-def _tell(facts: dict[str, Any], *, as_json: bool) -> None:
-    """Print the facts of a corpus."""
-    from dptext_etl.cli.render import terminal
-
+def _show_facts(facts: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         terminal.emit(facts)
     else:

@@ -1,7 +1,8 @@
-"""Define `dptext demo`, which runs the whole job on invented reviews, then a planted bug that the gates stop."""
+"""Define `dptext demo`, which releases invented requests, plants a bug that the gates stop, and prints a report."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,18 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import Json
+from dptext_etl.cli import amounts, terminal
+from dptext_etl.cli.options import Command, Json, epilog
+from dptext_etl.errors import DPTextError
 
 if TYPE_CHECKING:
-    from dptext_etl.cli.demo.folder import DemoFolder
-    from dptext_etl.policy import ColumnPolicy
+    from dptext_etl.cli.demo.forms import DemoFolder
+    from dptext_etl.policy import Policy
 
-_FOLDER = Path("demo-output")
-_SHOWN = 4
-_PERSONAL = "@|555|name is"
-
-
-EXAMPLE = "dptext demo demo-output"
+app = typer.Typer()
 KEYS = (
     "engine",
     "synthetic",
@@ -36,10 +34,11 @@ KEYS = (
 )
 
 
+@app.command(cls=Command, epilog=epilog("dptext demo demo-output", KEYS))
 def demo(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A new folder, or the folder of an earlier demo.")
-    ] = _FOLDER,
+    ] = Path("demo-output"),
     *,
     dagster: Annotated[
         bool, typer.Option("--dagster/--no-dagster", help="Run the Dagster job if Dagster is installed.")
@@ -53,20 +52,15 @@ def demo(
 
     All texts are invented by us and public. Only for this reason may the demo show them next to the released texts.
     """
-    from dptext_etl.cli.demo import fault
-    from dptext_etl.cli.demo.folder import DemoFolder
+    from dptext_etl.cli.demo import fault, forms
 
-    place = DemoFolder(folder)
+    place = forms.DemoFolder(folder)
     if planted_bug:
         fault.run(place)
         return
-    from dptext_etl.cli.render import terminal
-
     terminal.note(f"writing {place.path}: invented requests, a key, policies")
     place.prepare()
     terminal.note("releasing 10,000 requests in three forms: row by row, unlinked, as a synthetic table")
-    from dptext_etl.cli.demo import forms
-
     three_forms = forms.release(place)
     engine = "dagster" if dagster and find_spec("dagster") else "run"
     terminal.note(
@@ -75,47 +69,49 @@ def demo(
     facts = _release(place, engine, three_forms)
     terminal.note("releasing one month again, with a planted bug")
     facts["planted_bug"] = fault.stopped(place)
-    facts["files"] = _files(place)
+    files = {
+        "raw": place.path / "raw",
+        "three forms": place.forms,
+        "policy": place.policy,
+        "published": place.path / "published",
+        "ledger": place.ledger,
+        "dagster": place.home,
+    }
+    facts["files"] = {name: str(path) for name, path in files.items() if path.exists()}
     if as_json:
         terminal.emit(facts)
     else:
-        from dptext_etl.cli.demo.story import show
-
-        show(facts)
+        _show(facts)
 
 
 def _release(place: DemoFolder, engine: str, three_forms: Mapping[str, Any]) -> dict[str, Any]:
     """Run both months, and collect facts from the ledger, the gates and the published tables."""
     from dptext_etl.cli.demo.requests import MONTH_ROWS, MONTHS
-    from dptext_etl.cli.render import amounts
     from dptext_etl.ledger import Ledger, Scope
     from dptext_etl.policy import Policy
 
     policy = Policy.load(place.policy)
-    gates = _with_dagster(place) if engine == "dagster" else _with_run(policy)
+    gates = _gates_with_dagster(place) if engine == "dagster" else _gates_of_runs(policy)
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        released, balance, report = (
-            amounts.releases(item for item in ledger.show() if item["dataset"] == policy.dataset),
-            amounts.balance(ledger.remaining(Scope.of(policy)).as_dict()),
-            ledger.verify().as_dict(),
-        )
+        releases = amounts.releases(item for item in ledger.show() if item["dataset"] == policy.dataset)
+        remaining = amounts.balance(ledger.remaining(Scope.of(policy)).as_dict())
+        verified = ledger.verify().as_dict()
     return {
         "engine": engine,
         "synthetic": True,
         "three_forms": three_forms,
-        "rows": _some_rows(place, policy.column_policies()[0]),
+        "rows": _some_rows(place, policy),
         "gates": gates,
-        "releases": released,
-        "remaining": balance,
-        "left_out": len(MONTHS) * MONTH_ROWS - sum(item["committed"] - item["canaries"] for item in released),
-        "verify": report,
+        "releases": releases,
+        "remaining": remaining,
+        "left_out": len(MONTHS) * MONTH_ROWS - sum(item["committed"] - item["canaries"] for item in releases),
+        "verify": verified,
     }
 
 
-def _with_dagster(place: DemoFolder) -> list[dict[str, Any]]:
+def _gates_with_dagster(place: DemoFolder) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
-    from dptext_etl.errors import DPTextError
     from dptext_etl.orchestration import materialize
 
     done = materialize(place.policy, home=place.home)
@@ -127,46 +123,143 @@ def _with_dagster(place: DemoFolder) -> list[dict[str, Any]]:
     return [asdict(check) for check in done.gates]
 
 
-def _with_run(policy: Any) -> list[dict[str, Any]]:
+def _gates_of_runs(policy: Policy) -> list[dict[str, Any]]:
     from dptext_etl import engines
     from dptext_etl.cli.demo.requests import MONTHS
 
-    found = []
-    for partition in MONTHS:
-        summary = engines.run(policy, partition=partition).as_dict()
-        found += [{"partition": partition, **gate} for gate in summary["gates"]]
-    return found
+    summaries = {month: engines.run(policy, partition=month).as_dict() for month in MONTHS}
+    return [{"partition": month, **gate} for month, summary in summaries.items() for gate in summary["gates"]]
 
 
-def _some_rows(place: DemoFolder, words: ColumnPolicy) -> list[dict[str, Any]]:
-    """Return some raw texts next to two releases of them; this is only allowed because the demo's rows are public.
-
-    Args:
-        place: The folder of the demo.
-        words: The policy of the release word by word; it says what a text costs there.
-    """
+def _some_rows(place: DemoFolder, policy: Policy) -> list[dict[str, Any]]:
+    """Return some raw texts next to two releases of them; this is only allowed because the demo's rows are public."""
     import polars as pl
     import pyarrow as pa
 
+    mechanism = policy.column_policies()[0].mechanism
     raw = place.requests().select("id", "topic", raw="request")
     by_words = place.months().select("id", custext="request")
     row_wise = place.published("rows").select("id", surrogate="request")
     both = raw.join(by_words, on="id", how="inner").join(row_wise, on="id", how="inner")
-    personal = both.filter(pl.col("raw").str.contains(_PERSONAL) & (pl.col("custext") != "")).sort("id")
-    shown = personal.unique("topic", keep="first", maintain_order=True).drop("topic").head(_SHOWN)
-    draws = words.mechanism.positions(pa.array(shown["raw"].to_list(), pa.large_string())).to_pylist()
+    personal = both.filter(pl.col("raw").str.contains("@|555|name is") & (pl.col("custext") != "")).sort("id")
+    shown = personal.unique("topic", keep="first", maintain_order=True).drop("topic").head(4)
+    draws = mechanism.positions(pa.array(shown["raw"].to_list(), pa.large_string())).to_pylist()
     return shown.with_columns(
-        epsilon_by_words=pl.Series([words.mechanism.spend(count).epsilon for count in draws], dtype=pl.Float64)
+        epsilon_by_words=pl.Series([mechanism.spend(count).epsilon for count in draws], dtype=pl.Float64)
     ).to_dicts()
 
 
-def _files(place: DemoFolder) -> dict[str, str]:
-    found = {
-        "raw": place.path / "raw",
-        "three forms": place.forms,
-        "policy": place.policy,
-        "published": place.path / "published",
-        "ledger": place.ledger,
-        "dagster": place.home,
-    }
-    return {name: str(path) for name, path in found.items() if path.exists()}
+def _show(facts: Mapping[str, Any]) -> None:
+    forms = facts["three_forms"]
+    terminal.say(
+        f"{forms['rows']:,} requests to a help desk, each of another user, invented by us and public.\n"
+        "With real data, no line below would show a raw text."
+    )
+    _show_forms(forms)
+    _show_topics(forms["topics"])
+    _show_rows(facts["rows"], forms["forms"]["rows"])
+    _show_spend(facts)
+    terminal.heading("Gates")
+    rows = [
+        (gate["partition"], gate["name"], "passed" if gate["passed"] else terminal.FAILED, gate["message"])
+        for gate in facts["gates"]
+    ]
+    terminal.table(("partition", "gate", "", "what it saw"), rows)
+    _show_bug(facts["planted_bug"])
+    terminal.heading("Files")
+    terminal.pairs(facts["files"])
+    policy, ledger = facts["files"]["policy"], facts["files"]["ledger"]
+    terminal.say(
+        f"\nGo on with:\n  dptext plan {policy} --partition 2026-09"
+        f"\n  dptext run {policy} --partition 2026-09      (costs nothing: these rows were released before)"
+        f"\n  dptext ledger remaining --ledger {ledger}"
+    )
+    if "dagster" in facts["files"]:
+        terminal.say(
+            f"  DAGSTER_HOME=$PWD/{facts['files']['dagster']} dagster-webserver --empty-workspace"
+            "      (the runs, in a browser)"
+        )
+
+
+def _show_forms(facts: Mapping[str, Any]) -> None:
+    terminal.heading("One table, three forms, epsilon 1 or less per person")
+    rows, unlinked, synthetic = (facts["forms"][form] for form in ("rows", "unlinked", "synthetic"))
+    terminal.table(
+        ("form", "epsilon", "delta", "published", "F1 of a classifier"),
+        [
+            ("row by row", f"{rows['epsilon']:g}", "0", ", ".join(rows["columns"]), f"{rows['f1']:.2f}"),
+            _central("unlinked", unlinked, "none: it has no labels"),
+            _central("synthetic", synthetic, f"{synthetic['f1']:.2f}, nearest mean {synthetic['f1_nearest_mean']:.2f}"),
+            ("label names alone", "0", "0", "nothing", f"{facts['f1_label_names']:.2f}"),
+            ("raw requests", "", "", "", f"{facts['f1_raw']:.2f}"),
+        ],
+    )
+    terminal.say(
+        "\nRow by row, each text is protected on its own; ids, dates, and topics stay in clear. The other two protect\n"
+        "a record among all others, from readers of the published table; the synthetic table protects topics, too.\n"
+        "Row by row at epsilon 1 is worth about as much as the names of the topics: publish a synthetic table instead."
+    )
+
+
+def _central(form: str, facts: Mapping[str, Any], score: str) -> tuple[str, ...]:
+    """Return the row of a form whose epsilon holds among all records, rounded up."""
+    epsilon = math.ceil(facts["epsilon"] * 100) / 100
+    return form, f"{epsilon:g}", f"{facts['delta']:g}", ", ".join(facts["columns"]), score
+
+
+def _show_topics(topics: list[dict[str, Any]]) -> None:
+    terminal.heading("Requests per topic")
+    rows = [
+        (item["topic"], f"{item['raw']:,}", f"{item['synthetic']:,.0f}", f"{item['near_share']:,.0f}")
+        for item in topics
+    ]
+    terminal.table(("topic", "raw", "synthetic, noisy count", "unlinked, near share"), rows)
+    terminal.say(
+        "A near share counts public texts near the requests. It is not the number of requests with the topic, because\n"
+        "texts near a request may have other topics."
+    )
+
+
+def _show_rows(rows: list[dict[str, Any]], row_wise: Mapping[str, Any]) -> None:
+    terminal.heading("Some requests, raw, released row by row, and released word by word")
+    for row in rows:
+        terminal.say(f"  {row['id']}  raw                    {row['raw']}")
+        terminal.say(f"          surrogate  ε {row_wise['epsilon']:>5g}    {row['surrogate']}")
+        terminal.say(f"          CusText    ε {row['epsilon_by_words']:>5g}    {row['custext']}")
+    terminal.say("\nCusText draws every word at ε 2: the cost grows with the text, and from ε 30 on it bounds little.")
+
+
+def _show_spend(facts: Mapping[str, Any]) -> None:
+    release, left = facts["releases"][0], facts["remaining"]
+    by = "the Dagster job (raw, staged, gates, published)" if facts["engine"] == "dagster" else "dptext run"
+    terminal.heading("Spend of the release by CusText")
+    terminal.pairs(
+        {
+            "released by": by,
+            "mechanism": f"{release['mechanism']}, {release['class']}, discloses {', '.join(release['disclosures'])}",
+            "records": f"{release['committed']:,} committed, {release['canaries']:,} of them planted, never published",
+            "most per record": f"epsilon {terminal.number(release['max_eps_pure'])} (odds 10^{release['log10_odds']})",
+            "cap": f"{_amounts(left['limits'])} per {left['unit']}, {left['scope']}",
+            "left": "; ".join(f"{name} " + _amounts(at) for name, at in left["left"].items()),
+            "left out": f'{facts["left_out"]:,} records over the cap: on_cap = "quarantine"',
+            "at the cap": f"{left['exhausted']:,} of {left['units']:,} {left['unit']}s",
+            "ledger": "whole" if facts["verify"]["ok"] else "NOT whole: " + "; ".join(facts["verify"]["problems"]),
+        }
+    )
+
+
+def _show_bug(stopped: Mapping[str, Any]) -> None:
+    terminal.heading("A planted bug")
+    terminal.say(
+        "One changed word (cli/demo/fault.py) releases words outside the vocabulary in clear: names, addresses.\n"
+        "The mechanism still claims to be CusText, and goes through the same run and gates. Every run holds planted\n"
+        "rows of words that no vocabulary has. These words came out in clear, so nothing was published:\n"
+    )
+    terminal.say(f"  $ {stopped['command']}")
+    for line in stopped["message"].splitlines():
+        terminal.say(f"  {line}")
+    terminal.say(f"  $ echo $?\n  {stopped['exit_code']}")
+
+
+def _amounts(amounts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {terminal.number(amount)}" for name, amount in amounts.items())

@@ -1,23 +1,33 @@
-"""Define `dptext explain`, which states exactly what a mechanism guarantees, before anything is spent."""
+"""Define `dptext mechanisms` and `dptext explain`, which state what mechanisms guarantee, before anything is spent."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import AllocationScores, FirstRelease, Json, MechanismName, Parameters, UnlinkedRows
+from dptext_etl.cli import budgets, mechanism_facts, terminal, word_facts
+from dptext_etl.cli.options import (
+    AllocationScores,
+    Command,
+    FirstRelease,
+    Json,
+    MechanismName,
+    Parameters,
+    UnlinkedRows,
+    epilog,
+    parse_parameters,
+)
+from dptext_etl.errors import DPTextError, PolicyError
 
 if TYPE_CHECKING:
     from dptext_etl.mechanism import Mechanism
 
+app = typer.Typer()
 WORD = "good"
 TEXT = "My daughter Anna met Doctor Miller in Boston, and he changed her medicine again."
-_SHOWN = 8
 _VACUOUS = 13
-
-
-EXAMPLE = "dptext explain custext -p epsilon=1 -p k=10"
 KEYS = (
     "name",
     "summary",
@@ -41,6 +51,59 @@ KEYS = (
 )
 
 
+@app.command(cls=Command, epilog=epilog("dptext mechanisms --json", ("mechanisms",)))
+def mechanisms(*, as_json: Json = False) -> None:
+    """List the mechanisms with their variants, guarantee classes, units of epsilon, and disclosures.
+
+    Also say which of them run on this machine as it is, with which model, and what the others lack.
+    """
+    from dptext_etl import catalog
+
+    found: list[dict[str, Any]] = []
+    for name in catalog.available():
+        kind = catalog.load(name)
+        variants = [_claim(variant, example) for variant, example in mechanism_facts.examples(kind).items()]
+        summary = mechanism_facts.summary(kind)
+        found.append({"name": name, "summary": summary, "variants": variants, "here": _availability(kind)})
+    if as_json:
+        terminal.emit({"mechanisms": found})
+        return
+    rows = [(item["name"], *variant.values()) for item in found for variant in item["variants"]]
+    terminal.table(("name", "variant", "class", "epsilon per", "discloses"), rows)
+    for item in found:
+        terminal.say(f"{item['name']}: {item['summary']}")
+    terminal.say("\nOn this machine:")
+    rows = [
+        (item["name"], "yes", ", ".join(f"{name} {value}" for name, value in item["here"]["with"].items()))
+        if item["here"]["runs"]
+        else (item["name"], "no", f"{item['here']['lacks']}: {item['here']['hint']}")
+        for item in found
+    ]
+    terminal.table(("name", "runs", "with, or what it lacks"), rows)
+    terminal.say("\n`dptext explain NAME` says what these words mean.")
+
+
+def _claim(variant: str | None, mechanism: Mechanism) -> dict[str, Any]:
+    claim = mechanism.guarantee
+    return {
+        "variant": variant,
+        "class": claim.guarantee_class.value,
+        "epsilon_per": claim.unit,
+        "disclosures": sorted(item.value for item in claim.disclosures),
+    }
+
+
+def _availability(kind: type[Mechanism]) -> dict[str, Any]:
+    """Return whether a mechanism runs on this machine without a download, with which model or corpus, or the lack."""
+    try:
+        taken = kind.first_look({})
+    except PolicyError as exc:
+        return {"runs": False, "with": None, "lacks": exc.message, "hint": exc.hint}
+    chosen = {name: taken[name] for name in ("model", "corpus") if name in taken}
+    return {"runs": True, "with": chosen, "lacks": None, "hint": None}
+
+
+@app.command(cls=Command, epilog=epilog("dptext explain custext -p epsilon=1 -p k=10", KEYS))
 def explain(
     name: MechanismName,
     parameter: Parameters = None,
@@ -65,23 +128,19 @@ def explain(
     (`dptext explain rewrite_again`) is explained, too.
     """
     from dptext_etl import catalog, extensions
-    from dptext_etl.cli import lean, parameters
-    from dptext_etl.cli.render import divided, mechanism_facts, terminal, unlinked_facts, word_facts
     from dptext_etl.families.words import WordMechanism
 
     found: dict[str, Any]
-    lean.without_pandas()
     if extensions.known("postprocesses", name):
         step = catalog.load_postprocess(name)
-        found = dict.fromkeys(KEYS) | mechanism_facts.postprocess_facts(
-            name, step, parameters.parse(step, name, parameter)
-        )
+        values = parse_parameters(step, name, parameter)
+        found = dict.fromkeys(KEYS) | mechanism_facts.postprocess_facts(name, step, values)
         terminal.emit(found) if as_json else mechanism_facts.show_postprocess(found)
         return
     kind = catalog.load(name)
-    given = parameters.parse(kind, name, parameter)
+    given = parse_parameters(kind, name, parameter)
     if allocation is not None:
-        given["allocation"] = divided.asked(allocation, total, first)
+        given["allocation"] = budgets.allocation_of(allocation, total, first)
     if unlinked is not None:  # the bound depends on the size of the corpus
         given = kind.first_look(given) | given
     mechanism, note = _explained(kind, name, given)
@@ -105,10 +164,10 @@ def explain(
         found["law"] = word_facts.distribution(mechanism)
         found["example"] = word_facts.worked(mechanism, word_facts.known(mechanism, word) if word == WORD else word)
     if mechanism.allocation is not None:
-        found["allocation"] = divided.facts(mechanism, text)
+        found["allocation"] = budgets.division(mechanism, text)
     found |= {**mechanism_facts.model_facts(mechanism, words), "note": note}
     if unlinked is not None:
-        found["unlinked"] = unlinked_facts.of([mechanism], unlinked)
+        found["unlinked"] = budgets.unlinked_costs([mechanism], unlinked)
     if mechanism.computing is not None:
         found["computing"] = mechanism.computing.as_dict()
     found = {key: found.get(key) for key in KEYS}
@@ -121,15 +180,20 @@ def explain(
 def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple[Mechanism, str | None]:
     """Make the mechanism with the given parameters, and take missing ones from its example; return a note on these."""
     from dptext_etl import catalog
-    from dptext_etl.errors import DPTextError
 
     example = kind.example()
-    left = {"epsilon"} if "allocation" in given else set()  # its own parts say what a text costs
-    needed = [key for key, field in kind.model_fields.items() if field.is_required() and key not in left]
-    required = {key: getattr(example, key) for key in needed}
-    chosen = {key: getattr(example, key) for key in example.model_fields_set - left}
+    divided = {"epsilon"} if "allocation" in given else set()  # the shares of the allocation say what a text costs
+    required = {
+        key: getattr(example, key)
+        for key, field in kind.model_fields.items()
+        if field.is_required() and key not in divided
+    }
+    chosen = {key: getattr(example, key) for key in example.model_fields_set - divided}
+    local: dict[str, Any] = {}  # what a preview would take on this machine
+    with suppress(PolicyError):
+        local = kind.first_look(given)
     error: DPTextError | None = None
-    for more in ({}, _at_hand(kind, given), chosen):
+    for more in ({}, local, chosen):
         if error is not None and not more.keys() - given.keys() - required.keys():
             continue
         taken = {**required, **more}.keys() - given.keys() - {"epsilon"}
@@ -144,27 +208,19 @@ def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple
     raise error or DPTextError(f"{name} cannot be explained")
 
 
-def _at_hand(kind: type[Mechanism], given: dict[str, Any]) -> dict[str, Any]:
-    """Return what a preview would take: the usual model or a small one of this machine, or nothing."""
-    from dptext_etl.errors import PolicyError
-
-    try:
-        return kind.first_look(given)
-    except PolicyError:
-        return {}
-
-
 def _show(found: dict[str, Any]) -> None:
-    from dptext_etl.cli.render import divided, mechanism_facts, terminal, unlinked_facts
     from dptext_etl.device import Computing
 
     claim, cost = found["guarantee"], found["spend"]
+    times = found["law"]["times_epsilon"] if found["law"] else 1.0
+    of_distance = f", and unit of distance: between any two words a draw costs {times:.6g} times it"
+    odds = f"{cost['epsilon']:,.6g}: the odds between two texts can move by 10^{cost['log10_odds']:.1f}"
     terminal.say(found["summary"])
     terminal.heading("Guarantee")
     terminal.pairs(
         {
             "class": f"{claim['class']}: {claim['meaning']}",
-            "epsilon is per": claim["unit"] + _times(found),
+            "epsilon is per": claim["unit"] + (of_distance if times != 1.0 else ""),
             "neighbours": claim["neighbours"],
             "assumptions": claim["assumptions"],
             "without a ledger": claim["assumptions_without_a_ledger"],
@@ -174,11 +230,11 @@ def _show(found: dict[str, Any]) -> None:
     terminal.heading("Released exactly, in clear (the guarantee holds between texts that agree on these)")
     terminal.pairs(claim["disclosures"])
     mechanism_facts.show_parameters(found["parameters"])
-    whole = found["guarantee"]["unit"] == "word"
-    terminal.heading(f"A text of {cost['words']} words costs" if whole else "A text costs, whatever its length")
+    by_word = claim["unit"] == "word"
+    terminal.heading(f"A text of {cost['words']} words costs" if by_word else "A text costs, whatever its length")
     terminal.pairs(
         {
-            "epsilon": _with_odds(cost["epsilon"], cost["log10_odds"]),
+            "epsilon": odds if cost["log10_odds"] < _VACUOUS else f"{odds}; this bound is useless in practice",
             "delta": cost["delta"],
             "epsilon, tight": cost["epsilon_tight"],
             "rho (zCDP)": cost["rho"],
@@ -196,81 +252,12 @@ def _show(found: dict[str, Any]) -> None:
         terminal.heading("All of it for one person, at a fixed delta (the least that is known)")
         terminal.table(("records", "delta", "epsilon", "rule"), [item.values() for item in found["conversions"]])
     if found["unlinked"]:
-        unlinked_facts.show(found["unlinked"])
+        budgets.show_unlinked(found["unlinked"])
     if found["note"]:
         terminal.say(f"\n{found['note']}.")
     if found["allocation"]:
-        divided.show(found["allocation"])
+        budgets.show_division(found["allocation"])
     if found["law"]:
-        _show_lengths(found["lengths"])
-        _show_distribution(found["law"])
-        _show_example(found["example"])
-
-
-def _show_lengths(lengths: list[dict[str, Any]]) -> None:
-    from dptext_etl.cli.render import terminal
-
-    terminal.heading("The number of words")
-    terminal.pairs(
-        {
-            item["length"]: f"refused: {item['refused']}"
-            if item["class"] is None
-            else f"{item['class']}; discloses {', '.join(item['disclosures'])}"
-            for item in lengths
-        }
-    )
-
-
-def _show_distribution(law: dict[str, Any]) -> None:
-    from dptext_etl.cli.render import terminal
-
-    terminal.heading("One draw" + (", from the integers that are drawn from" if law["is_exact"] else ""))
-    worst = f"{law['epsilon_worst']:.6f}: a factor of {terminal.number(law['worst_ratio'])}"
-    metric = law["metric"]
-    terminal.pairs(
-        {
-            "declared": f"{terminal.number(law['epsilon_word'])} between any two words"
-            f" ({terminal.number(law['times_epsilon'])} times the parameter epsilon)",
-            "worst ratio": f"{worst} ({'exact' if law['is_exact'] else 'an upper bound'})",
-            "by distance": "no metric claim"
-            if metric is None
-            else f"{metric['epsilon']:.6g} per unit of {metric['name']}, which is {metric['diameter']:.6g} at most",
-            "disclosed": f"{law['disclosed_bits_per_token']:.2f} bits per word, next to the draw",
-            "unknown words": law["unknown_words"],
-            "output words": law["output_words"],
-            "artifacts": law["artifacts"],
-        }
-    )
-
-
-def _show_example(example: dict[str, Any]) -> None:
-    from dptext_etl.cli.render import terminal
-
-    by = "" if example["samples"] is None else f" (frequencies of {example['samples']:,} draws)"
-    terminal.heading(f"Example: the word {example['word']!r} becomes{by}")
-    rows = [(item["word"], f"{item['probability']:.6f}") for item in example["outputs"][:_SHOWN]]
-    rest = example["outputs"][_SHOWN:]
-    words = len(rest) + example["others"]["words"]
-    if words:
-        share = sum(item["probability"] for item in rest) + example["others"]["probability"]
-        rows.append((f"{words:,} others", f"{share:.6f}"))
-    terminal.table(("output", "probability"), rows)
-    terminal.say(f"It stays as it is with probability {example['stays']:.6f}.")
-    telling = example["most_telling"]
-    if telling is None:
-        return
-    terminal.say(
-        f"Seeing {telling['seen']!r} favors {example['word']!r} over {telling['instead_of']!r} by a factor of"
-        f" {telling['ratio']:.3f} (10^{telling['log10_odds']:.2f}). No output discloses more about this word;"
-        " the factors of a text's words multiply."
-    )
-
-
-def _times(found: dict[str, Any]) -> str:
-    times = found["law"]["times_epsilon"] if found["law"] else 1.0
-    return "" if times == 1.0 else f", and unit of distance: between any two words a draw costs {times:.6g} times it"
-
-
-def _with_odds(epsilon: float, log10_odds: float) -> str:
-    odds = f"{epsilon:,.6g}: the odds between two texts can move by 10^{log10_odds:.1f}"
-    return odds if log10_odds < _VACUOUS else f"{odds}; this bound is useless in practice"
+        word_facts.show_lengths(found["lengths"])
+        word_facts.show_distribution(found["law"])
+        word_facts.show_example(found["example"])

@@ -1,15 +1,17 @@
-"""Define `dptext ledger show|remaining|verify|export|query`, which read a ledger: spends, balances, integrity."""
+"""Define the commands of `dptext ledger` that read a ledger, make it, and copy it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from dptext_etl.cli.command import LedgerCommand, epilog
-from dptext_etl.cli.options import IdKey, Json, LedgerUrl
+from dptext_etl.cli import amounts, terminal
+from dptext_etl.cli.options import IdKey, Json, LedgerCommand, LedgerUrl, epilog
+from dptext_etl.errors import GATE, PolicyError, UsageError
 
 if TYPE_CHECKING:
     from dptext_etl.ledger import Ledger
@@ -17,36 +19,30 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True, help="Make, read, check and repair a ledger: releases, balances, integrity, the public view."
 )
-_NOT_HELD = "the journal does not hold the anchor of event {}: it was cut, rewritten, or is an old copy"
 
 
-@app.command(cls=LedgerCommand, epilog=epilog("dptext ledger show --ledger ledger.db", ("releases",)))
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def command(example: str, keys: Sequence[str]) -> Callable[[F], F]:
+    """Add a command that takes a ledger, with an example and the keys of its JSON object for its help."""
+    return app.command(cls=LedgerCommand, epilog=epilog(example, keys))
+
+
+@command("dptext ledger show --ledger ledger.db", ("releases",))
 def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """List the releases: class, disclosures, records, largest spend of a record. Internal, not for publication."""
-    from dptext_etl.cli.render import amounts, terminal
-
-    with opened(ledger, id_key) as book:
-        releases = amounts.releases(book.show())
+    with open_ledger(ledger, id_key) as handle:
+        releases = amounts.releases(handle.show())
     if as_json:
         terminal.emit({"releases": releases})
         return
-    columns = (
-        "dataset",
-        "column",
-        "release",
-        "mechanism",
-        "class",
-        "records",
-        "canaries",
-        "committed",
-        "pending",
-        "expired",
-        "aborted",
-    )
+    columns = ["dataset", "column", "release", "mechanism", "class", "records"]
+    columns += ["canaries", "committed", "pending", "expired", "aborted"]
     rows = [
         (
             *(item[name] for name in columns),
-            terminal.number(item["max_eps_pure"]),
+            item["max_eps_pure"],
             "draws made" if item["expost"] else "worst case",
             f"10^{item['log10_odds']}",
             [f"{version['version']} ({version['rows']:,} rows)" for version in item["published"]],
@@ -59,7 +55,7 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
         terminal.say("records are without canary rows; committed, pending, expired and aborted count these, too")
 
 
-@app.command(cls=LedgerCommand, epilog=epilog("dptext ledger remaining --ledger ledger.db --subject u17", ("scopes",)))
+@command("dptext ledger remaining --ledger ledger.db --subject u17", ("scopes",))
 def remaining(
     *,
     ledger: LedgerUrl,
@@ -70,23 +66,18 @@ def remaining(
     as_json: Json = False,
 ) -> None:
     """Show for each scope how much of their cap subjects (or records) have used, and how much is left."""
-    from dptext_etl.cli.render import amounts, terminal
-
-    with opened(ledger, id_key) as book:
-        scopes = [amounts.balance(_balance(book, pinned, subject)) for pinned in book.caps()]
+    with open_ledger(ledger, id_key) as handle:
+        scopes = [amounts.balance(_balance(handle, pinned, subject)) for pinned in handle.caps()]
     if as_json:
         terminal.emit({"scopes": scopes})
         return
-    for found in scopes:
-        terminal.show_balance(found)
+    for scope in scopes:
+        amounts.show_balance(scope)
     if not scopes:
         terminal.say("nothing has been charged yet")
 
 
-@app.command(
-    cls=LedgerCommand,
-    epilog=epilog("dptext ledger verify --ledger ledger.db --anchor $(cat safe/anchor)", ("ok", "problems", "counts")),
-)
+@command("dptext ledger verify --ledger ledger.db --anchor $(cat safe/anchor)", ("ok", "problems", "counts"))
 def verify(
     *,
     ledger: LedgerUrl,
@@ -101,29 +92,28 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Compute every balance again from the journal and its sealed batches; exit with 4 if anything disagrees."""
-    from dptext_etl.cli.render import terminal
-    from dptext_etl.errors import GATE
     from dptext_etl.ledger import Anchor
 
     anchors = [Anchor.parse(text) for text in anchor or ()]
-    with opened(ledger, id_key) as book:
-        report = book.verify()
-        report.problems.extend(_NOT_HELD.format(item.seq) for item in anchors if not book.holds(item))
+    with open_ledger(ledger, id_key) as handle:
+        found = handle.verify()
+        found.problems.extend(
+            f"the journal does not hold the anchor of event {item.seq}: it was cut, rewritten, or is an old copy"
+            for item in anchors
+            if not handle.holds(item)
+        )
     if as_json:
-        terminal.emit(report.as_dict())
+        terminal.emit(found.as_dict())
     else:
-        terminal.pairs(report.counts)
-        terminal.say("the ledger is whole" if report.ok else "the ledger does NOT agree with its own journal:")
-        for problem in report.problems:
+        terminal.pairs(found.counts)
+        terminal.say("the ledger is whole" if found.ok else "the ledger does NOT agree with its own journal:")
+        for problem in found.problems:
             terminal.say(f"  {problem}")
-    if not report.ok:
+    if not found.ok:
         raise typer.Exit(GATE)
 
 
-@app.command(
-    cls=LedgerCommand,
-    epilog=epilog("dptext ledger export tables --ledger ledger.db", ("folder", "tables")),
-)
+@command("dptext ledger export tables --ledger ledger.db", ("folder", "tables"))
 def export(
     directory: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="A new folder for the tables; without it, the public view.")
@@ -138,13 +128,11 @@ def export(
     The tables record, balance, event, release and publication are internal: ids are keyed hashes, but amounts may
     depend on texts. The public view holds claims and constants, no number that depends on a text.
     """
-    from dptext_etl.cli.render import amounts, terminal
-
-    with opened(ledger, id_key) as book:
+    with open_ledger(ledger, id_key) as handle:
         if directory is None:
-            terminal.emit(amounts.public_view(book.export()))
+            terminal.emit(amounts.public_view(handle.export()))
             return
-        tables = book.write_tables(directory)
+        tables = handle.write_tables(directory)
     if as_json:
         terminal.emit({"folder": str(directory), "tables": tables})
         return
@@ -152,12 +140,8 @@ def export(
     terminal.say(f"written to {directory}: internal, not for publication")
 
 
-@app.command(
-    cls=LedgerCommand,
-    epilog=epilog(
-        'dptext ledger query "SELECT kind, COUNT(*) AS n FROM event GROUP BY kind" --ledger ledger.db',
-        ("columns", "rows"),
-    ),
+@command(
+    'dptext ledger query "SELECT kind, COUNT(*) AS n FROM event GROUP BY kind" --ledger ledger.db', ("columns", "rows")
 )
 def query(
     sql: Annotated[str, typer.Argument(metavar="SELECT", help="One SELECT over the tables that `export DIR` writes.")],
@@ -184,10 +168,6 @@ def query(
     The tables are record, balance, event, release and publication, as `dptext ledger export DIR` writes them, and
     asked(hash), the keyed hashes of the ids in --id.
     """
-    from tempfile import TemporaryDirectory
-
-    from dptext_etl.cli.render import terminal
-    from dptext_etl.errors import UsageError
     from dptext_etl.ledger.audit.query import answer
     from dptext_etl.ledger.audit.query import named as tables_in
 
@@ -198,24 +178,98 @@ def query(
             raise UsageError("exported tables hold no id key", "give POLICY or --ledger URL with --id")
         found = answer(sql, tables)
     else:
-        with opened(ledger or "", id_key) as book, TemporaryDirectory(prefix="dptext-ledger-") as folder:
+        with open_ledger(ledger or "", id_key) as handle, TemporaryDirectory(prefix="dptext-ledger-") as folder:
             place = Path(folder) / "tables"
-            book.write_tables(place, tables_in(sql))
-            found = answer(sql, place, book.hashes(named or ()))
+            handle.write_tables(place, tables_in(sql))
+            found = answer(sql, place, handle.hashes(named or ()))
     if as_json:
         terminal.emit({"columns": found.columns, "rows": found.rows()})
         return
     terminal.table(found.columns, [[cell if cell is None else str(cell) for cell in row] for row in found.rows()])
 
 
-def opened(url: str, id_key: str | None) -> Ledger:
-    """Open a ledger to read it."""
+@command("dptext ledger init --ledger ledger.db", ("ledger_id", "made"))
+def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+    """Make a ledger, unless there is one already, which then stays unchanged."""
+    from dptext_etl.ledger import Ledger
+    from dptext_etl.ledger.storage.store import there_is
+
+    made = not there_is(ledger)
+    with Ledger.open(ledger, id_key) as handle:
+        found = {"ledger_id": handle.ledger_id, "made": made}
+    report(found, "made a new ledger" if made else "there is a ledger already; nothing was changed", as_json=as_json)
+
+
+@command("dptext ledger migrate --ledger ledger.db", ("from", "to"))
+def migrate(*, ledger: LedgerUrl, as_json: Json = False) -> None:
+    """Migrate a ledger from an older schema to the current one, in one transaction; make a copy first."""
+    from dptext_etl.ledger import Ledger
+    from dptext_etl.ledger.storage.store import newest
+
+    before = Ledger.migrate(ledger)
+    after = max(before, newest(ledger))
+    outcome = "nothing to do" if before == after else f"migrated from schema {before} to {after}"
+    report({"from": before, "to": after}, outcome, as_json=as_json)
+
+
+@command("dptext ledger grants --role writer --to etl --ledger env:DPTEXT_LEDGER_SECRET_URL | psql", ("grants",))
+def grants(
+    *,
+    role: Annotated[
+        Literal["writer", "auditor", "owner"],
+        typer.Option(help="Who charges (writer), who only reads (auditor), or who makes and migrates it (owner)."),
+    ],
+    to: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The role on the server; by default dptext_writer and so on.")
+    ] = None,
+    ledger: LedgerUrl,
+    as_json: Json = False,
+) -> None:
+    """Print the GRANT statements that a role of PostgreSQL needs for a ledger; run them as the owner or a superuser."""
+    from dptext_etl.ledger.storage import postgres_url
+    from dptext_etl.ledger.storage.postgres_grants import script
+    from dptext_etl.ledger.storage.store import POSTGRES, resolved
+
+    url = resolved(ledger)
+    if not url.startswith(POSTGRES):
+        raise PolicyError("a SQLite ledger has no roles", "the permissions of its file decide who reads and writes it")
+    conninfo, schema = postgres_url.read(url)
+    statements = script(role, to or f"dptext_{role}", postgres_url.database(conninfo), schema)
+    report({"grants": statements}, statements, as_json=as_json)
+
+
+@command("dptext ledger anchor --ledger ledger.db >> safe/anchors", ("anchor",))
+def anchor(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+    """Print the head of the journal for `verify --anchor`; store it where the ledger's operators cannot change it."""
+    with open_ledger(ledger, id_key) as handle:
+        head = str(handle.anchor())
+    report({"anchor": head}, head, as_json=as_json)
+
+
+@command("dptext ledger backup copy.db --ledger ledger.db", ("copy", "anchor"))
+def backup(
+    to: Annotated[
+        str,
+        typer.Argument(metavar="URL", help="A place without a ledger: a path, postgresql://…, or env:NAME."),
+    ],
+    *,
+    ledger: LedgerUrl,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Copy a ledger as it is at one moment, while runs go on; from SQLite or PostgreSQL, to either. Not its id key."""
+    with open_ledger(ledger, id_key) as handle:
+        head = str(handle.backup(to))
+    report({"copy": to, "anchor": head}, f"copied, without the id key, up to {head}", as_json=as_json)
+
+
+def open_ledger(url: str, id_key: str | None, *, write: bool = False) -> Ledger:
     from dptext_etl.ledger import Ledger
 
-    return Ledger.open(url, id_key, create=False, read_only=True)
+    return Ledger.open(url, id_key, create=False, read_only=not write)
 
 
-def _balance(book: Ledger, pinned: Mapping[str, Any], asked: list[str] | None) -> dict[str, Any]:
+def _balance(handle: Ledger, pinned: Mapping[str, Any], asked: list[str] | None) -> dict[str, Any]:
     import pyarrow as pa
 
     from dptext_etl.id_forms import normalized
@@ -224,7 +278,15 @@ def _balance(book: Ledger, pinned: Mapping[str, Any], asked: list[str] | None) -
     kind, _, name = pinned["scope"].partition(":")
     scope = Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
     if not asked:
-        return book.remaining(scope).as_dict()
-    form = book.pinned_forms(scope, ()).get(scope.unit)
+        return handle.remaining(scope).as_dict()
+    form = handle.pinned_forms(scope, ()).get(scope.unit)
     units = normalized(pa.array(asked, pa.large_string()), () if form is None else form.normalize)
-    return book.remaining(scope, units).as_dict()
+    return handle.remaining(scope, units).as_dict()
+
+
+def report(facts: dict[str, Any], sentence: str, *, as_json: bool) -> None:
+    """Print facts as JSON, or a sentence for people."""
+    if as_json:
+        terminal.emit(facts)
+    else:
+        terminal.say(sentence)

@@ -7,9 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import AcceptLowerCap, Json, Partition, PolicyFile
+from dptext_etl.cli import terminal
+from dptext_etl.cli.commands.run import progress_bar
+from dptext_etl.cli.options import AcceptLowerCap, Command, Json, Partition, PolicyFile, epilog
+from dptext_etl.errors import refusal_of
 
-EXAMPLE = "dptext plan privacy.toml"
+app = typer.Typer()
 KEYS = (
     "dataset",
     "release",
@@ -36,16 +39,14 @@ KEYS = (
 )
 
 
-Delta = Annotated[
-    float, typer.Option(help="The delta for the statement about all records of one person, such as 1e-9.")
-]
-
-
+@app.command(cls=Command, epilog=epilog("dptext plan privacy.toml", KEYS))
 def plan(
     policy: PolicyFile,
     *,
     partition: Partition = None,
-    delta: Delta = 1e-6,
+    delta: Annotated[
+        float, typer.Option(help="The delta for the statement about all records of one person, such as 1e-9.")
+    ] = 1e-6,
     accept_lower_cap: AcceptLowerCap = False,
     as_json: Json = False,
 ) -> None:
@@ -54,13 +55,7 @@ def plan(
     It ends with the exit code that `dptext run` would end with, as far as that can be known without a draw. The numbers
     depend on the words of your texts: keep them inside, like those of the ledger.
     """
-    from dptext_etl.cli import lean
-
-    lean.without_pandas()
     from dptext_etl import runner
-    from dptext_etl.cli.render import terminal
-    from dptext_etl.cli.running import progress_bar
-    from dptext_etl.errors import refusal_of
     from dptext_etl.policy import Policy
 
     with progress_bar() as progress:
@@ -85,10 +80,12 @@ _LEFT_OUT = {"without_subject": "left out without a person", "changed_left_out":
 
 
 def _show(found: Mapping[str, Any]) -> None:
-    from dptext_etl.cli.render import terminal
     from dptext_etl.device import Computing
 
     odds = found["log10_odds"]
+    cap_odds = _odds(odds.get("cap"))
+    if cap_odds is not None and float(odds["cap"]) >= _VACUOUS:  # "inf" included
+        cap_odds += " (bounds nothing in practice)"
     models = [f"{item['name']}: {Computing(**item['computing'])}" for item in found["columns"] if "computing" in item]
     budgets = [
         f"{item['name']}: epsilon {part['epsilon']:g} for {part['pays']}"
@@ -106,9 +103,9 @@ def _show(found: Mapping[str, Any]) -> None:
             **({"budget of a record": budgets} if budgets else {}),
             **({"models compute": models} if models else {}),
             "dropped columns": found["dropped"],
-            "cap": found["cap"] and {**found["cap"], "odds at most": _odds_of_cap(odds.get("cap"))},
+            "cap": found["cap"] and {**found["cap"], "odds at most": cap_odds},
             "over the cap": {**found["over_cap"], "on_cap": found["on_cap"]} if found["cap"] else None,
-            **{said: found["left_out"][name] for name, said in _LEFT_OUT.items() if name in found["left_out"]},
+            **{title: found["left_out"][name] for name, title in _LEFT_OUT.items() if name in found["left_out"]},
             **({"changed since they were released": found["changed"]} if found["changed"] else {}),
         }
     )
@@ -123,22 +120,14 @@ def _show(found: Mapping[str, Any]) -> None:
         f" {_odds(odds['per_word'])} at most; beyond 10^13 a bound says little"
     )
     together = found["together"]
+    epsilon = together["epsilon"]
     terminal.say(
-        f"all records of one {together['unit']} together: epsilon {_epsilon(together['epsilon'])}"
+        f"all records of one {together['unit']} together: epsilon"
+        f" {epsilon if isinstance(epsilon, str) else f'{epsilon:,.6g}'}"
         f" at delta {together['delta']:g} (rule {together['rule']})"
     )
     for line in found["notes"]:
         terminal.say(line)
-
-
-def _epsilon(amount: float | str) -> str:
-    return amount if isinstance(amount, str) else f"{amount:,.6g}"
-
-
-def _odds_of_cap(power: float | str | None) -> str | None:
-    """Say by how much everything under the cap can move odds, and where that bounds nothing."""
-    vacuous = power is not None and (isinstance(power, str) or power >= _VACUOUS)
-    return f"{_odds(power)} (bounds nothing in practice)" if vacuous else _odds(power)
 
 
 def _odds(power: float | str | None) -> str | None:

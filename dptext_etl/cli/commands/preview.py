@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dptext_etl.cli import budgets, terminal
+from dptext_etl.cli.commands.run import compute_on
 from dptext_etl.cli.options import (
     AllocationScores,
+    Command,
     Device,
     Dtype,
     FirstRelease,
@@ -15,18 +18,24 @@ from dptext_etl.cli.options import (
     MechanismName,
     Parameters,
     UnlinkedRows,
+    epilog,
+    parse_parameters,
 )
 
-EXAMPLE = "dptext preview custext --epsilon 1 --epsilon 4"
-KEYS = (
-    "mechanism",
-    "ledgered",
-    "taken",
-    "sentences",
-    "unlinked",
+if TYPE_CHECKING:
+    from dptext_etl.mechanism import Mechanism
+
+app = typer.Typer()
+KEYS = ("mechanism", "ledgered", "taken", "sentences", "unlinked")
+SENTENCES = (
+    "The room was clean and the staff were friendly, but the breakfast was cold.",
+    "I ordered a blue jacket in March and it arrived two weeks late.",
+    "My daughter loved the film; the ending made us all cry.",
+    "Please call me on 555-0134, the doctor changed my medicine again.",
 )
 
 
+@app.command(cls=Command, epilog=epilog("dptext preview custext --epsilon 1 --epsilon 4", KEYS))
 def preview(
     name: MechanismName = "custext",
     parameter: Parameters = None,
@@ -50,60 +59,55 @@ def preview(
     with a language model takes one that is on this machine, or says how to get one; a preview downloads nothing. With
     --allocation an epsilon is that of a whole text, and colors show which words get how much of it.
     """
+    import pyarrow as pa
+
     from dptext_etl import catalog, column, keys
-    from dptext_etl.cli import lean, parameters, samples
-    from dptext_etl.cli.render import divided, terminal, unlinked_facts
-    from dptext_etl.cli.running import compute_on
 
     compute_on(device, dtype)
-    lean.without_pandas()
     kind = catalog.load(name)
-    given = parameters.parse(kind, name, parameter)
+    given = parse_parameters(kind, name, parameter)
     if "epsilon" in given and not epsilon:
         epsilon = [given["epsilon"]]
     taken = kind.first_look(given)
-    texts = list(public_text or samples.PUBLIC)
+    texts = list(public_text or SENTENCES)
     shown: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
-    made = []
-    for number, value in enumerate(epsilon or kind.shown_epsilons):
-        budget = {"epsilon": value} if allocation is None else {"allocation": divided.asked(allocation, value, first)}
+    mechanisms: list[Mechanism] = []
+    for value in epsilon or kind.shown_epsilons:
+        budget: dict[str, Any] = {"epsilon": value}
+        if allocation is not None:
+            budget = {"allocation": budgets.allocation_of(allocation, value, first)}
         mechanism = catalog.build({"name": name, **taken, **given, **budget})
-        if number == 0 and mechanism.allocation is not None:
-            shown = [{**row, "allocation": divided.facts(mechanism, row["before"])} for row in shown]
-        made.append(mechanism)
-        if number == 0:
+        if not mechanisms:
+            if mechanism.allocation is not None:
+                shown = [{**row, "allocation": budgets.division(mechanism, row["before"])} for row in shown]
             column.probe(mechanism)
-        released = column.draw(mechanism, *_rows(texts), keys.throwaway(mechanism.cfg()))
+        mechanisms.append(mechanism)
+        ids = pa.array([str(row) for row in range(len(texts))])
+        released = column.draw(mechanism, pa.array(texts, pa.large_string()), ids, keys.throwaway(mechanism.cfg()))
         for row, after, draws in zip(shown, released.text.to_pylist(), released.positions.to_pylist(), strict=True):
             spend = mechanism.spend(draws)
             row["after"].append(
                 {"epsilon": value, "text": after, "spend": spend.epsilon, "log10_odds": spend.log10_odds}
             )
-    central = None if unlinked is None else unlinked_facts.of(made, unlinked)
+    central = None if unlinked is None else budgets.unlinked_costs(mechanisms, unlinked)
     if as_json:
-        found = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": shown, "unlinked": central}
-        terminal.emit(found)
+        facts = {"mechanism": name, "ledgered": False, "taken": taken, "sentences": shown, "unlinked": central}
+        terminal.emit(facts)
         return
     for row in shown:
         terminal.heading(row["before"])
         if allocation is not None:
-            divided.line(row["allocation"])
+            budgets.show_colored(row["allocation"]["words"])
         terminal.table(
             ("epsilon", "after", "spent", "odds"),
             [(item["epsilon"], item["text"], item["spend"], f"10^{item['log10_odds']:.1f}") for item in row["after"]],
         )
     if allocation is not None:
-        terminal.say(f"\n{divided.LEGEND}.")
+        terminal.say(f"\n{budgets.LEGEND}.")
     if central is not None:
-        unlinked_facts.show(central)
+        budgets.show_unlinked(central)
     if taken:
         terminal.say(
             "\nParameters taken from this machine: " + ", ".join(f"{key} = {value}" for key, value in taken.items())
         )
     terminal.say("\nEach text is one draw with a key that is thrown away: another preview draws other words.")
-
-
-def _rows(texts: list[str]) -> tuple[Any, Any]:
-    import pyarrow as pa
-
-    return pa.array(texts, pa.large_string()), pa.array([str(row) for row in range(len(texts))])

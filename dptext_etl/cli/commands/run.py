@@ -1,10 +1,40 @@
-"""Define `dptext run`, which takes a policy from source to published table: reserve, stage, commit, check, publish."""
+"""Define `dptext run` and `dptext run-table`, which take a table to its release: charge, draw, check, publish."""
 
 from __future__ import annotations
 
-from dptext_etl.cli.options import AcceptLowerCap, Device, Dtype, Engine, Json, Partition, PolicyFile, Profile
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
-EXAMPLE = "dptext run privacy.toml --partition 2026-10"
+import typer
+
+from dptext_etl.cli import amounts, terminal
+from dptext_etl.cli.options import (
+    Accept,
+    AcceptLowerCap,
+    Allow,
+    Command,
+    Device,
+    Dtype,
+    Engine,
+    IdKey,
+    Json,
+    LedgerUrl,
+    Parameters,
+    Partition,
+    PolicyFile,
+    Profile,
+    epilog,
+    name_values,
+    parse_parameters,
+)
+
+if TYPE_CHECKING:
+    from dptext_etl.policy import Policy
+    from dptext_etl.runner import Progress, RunSummary
+
+app = typer.Typer()
 KEYS = (
     "dataset",
     "release",
@@ -26,8 +56,17 @@ KEYS = (
     "notes",
     "profile",
 )
+_PHASES = {
+    "ids": "reading",
+    "reserve": "reserving",
+    "release": "releasing",
+    "gates": "gating",
+    "publish": "publishing",
+    "plan": "planning",
+}
 
 
+@app.command(cls=Command, epilog=epilog("dptext run privacy.toml --partition 2026-10", KEYS))
 def run(
     policy: PolicyFile,
     *,
@@ -44,15 +83,222 @@ def run(
     A run that was stopped continues where it stopped. A run over rows that were released before costs nothing and gives
     the same bytes. Both engines give a record the same text.
     """
-    from dptext_etl.cli.running import compute_on, execute
+    from dptext_etl import engines
     from dptext_etl.policy import Policy
 
     compute_on(device, dtype)
-    execute(
+    summary = _execute(
+        _run_on_spark if engine == "spark" else engines.run,
         Policy.load(policy),
         partition=partition,
-        as_json=as_json,
-        engine=engine,
         accept_lower_cap=accept_lower_cap,
-        profile=profile,
+        as_json=as_json,
     )
+    if profile and not as_json:
+        _show_profile(summary["profile"])
+
+
+@app.command(
+    cls=Command,
+    epilog=epilog(
+        "dptext run-table raw.parquet out --dataset d --text text --id id --release r1 --mechanism custext"
+        " -p epsilon=2 --allow cluster --ledger ledger.db --key file:noise.key",
+        KEYS,
+    ),
+)
+def run_table(
+    source: Annotated[str, typer.Argument(help="The raw table: a file, a glob or an object-store URL.")],
+    sink: Annotated[str, typer.Argument(help="The folder or object-store URL of the published table.")],
+    *,
+    dataset: Annotated[str, typer.Option(help="Name of the dataset; part of every key and of the budget's scope.")],
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The text column.")],
+    record_id: Annotated[str, typer.Option("--id", help="The column of record ids: unique, never null.")],
+    release: Annotated[str, typer.Option(help="Name of the release; it pins one configuration.")],
+    mechanism: Annotated[str, typer.Option(help="A mechanism; `dptext mechanisms` lists them.")],
+    ledger: LedgerUrl,
+    key: Annotated[
+        str, typer.Option(metavar="REF", help="The noise key: env:NAME or file:PATH; `dptext key new` makes one.")
+    ],
+    parameter: Parameters = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(help="The column of the person behind a record; by default every record is a unit."),
+    ] = None,
+    allow: Allow = None,
+    accept: Accept = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="A column that passes in clear; repeat as needed. All other columns are dropped."),
+    ] = None,
+    cap: Annotated[float | None, typer.Option(help="The largest epsilon that a subject (or record) may spend.")] = None,
+    id_key: IdKey = None,
+    staging: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="Local folder for files that are not published yet; by default next to the sink."
+        ),
+    ] = None,
+    storage_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An option of the object store; write secrets as NAME=env:VARIABLE."),
+    ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    as_json: Json = False,
+) -> None:
+    """Release one text column and publish it, as `dptext run` does, with options instead of a policy file."""
+    from dptext_etl import catalog, engines
+    from dptext_etl.policy import Policy
+
+    given = parse_parameters(catalog.load(mechanism), mechanism, parameter)
+    values: dict[str, Any] = {
+        "dataset": dataset,
+        "release": release,
+        "source": source,
+        "sink": sink,
+        "id": record_id,
+        "unit": "record" if subject is None else "subject",
+        "subject": subject,
+        "keep": keep or [],
+        "key": key,
+        "ledger": {"url": ledger, "id_key": id_key},
+        "cap": None if cap is None else {"measure": "pure", "epsilon": cap},
+        "staging": staging,
+        "storage_options": name_values(storage_option),
+        "column": [
+            {
+                "name": column,
+                "mechanism": {"name": mechanism, **given},
+                "allow": allow or [],
+                "accept_unbounded": accept or [],
+            }
+        ],
+    }
+    compute_on(device, dtype)
+    _execute(engines.run, Policy.parse(values), as_json=as_json)
+
+
+def compute_on(device: str | None, dtype: str | None) -> None:
+    """Set device and number type of models for this process and its children; None leaves the environment as it is."""
+    for name, value in (("DPTEXT_DEVICE", device), ("DPTEXT_DTYPE", dtype)):
+        if value is not None:
+            os.environ[name] = value
+
+
+def _execute(run: Callable[..., RunSummary], policy: Policy, *, as_json: bool, **options: Any) -> dict[str, Any]:
+    """Run a policy and print the results: counts, spends and verdicts, never a text or an id."""
+    try:
+        with progress_bar() as progress:
+            summary = run(policy, progress=progress, **options).as_dict()
+        summary["remaining"] = amounts.balance(summary["remaining"])
+    except KeyboardInterrupt:
+        terminal.note("stopped: nothing is lost; run the same command again to continue")
+        raise
+    if as_json:
+        terminal.emit(summary)
+    else:
+        show(summary)
+    return summary
+
+
+def _run_on_spark(policy: Policy, *, partition: str | None, **options: Any) -> RunSummary:
+    """Run a policy on the Spark that is configured here, or otherwise on all cores of this machine."""
+    from dptext_etl.engines.spark.session import require_spark
+
+    require_spark()
+    from dptext_etl.engines import run
+    from dptext_etl.engines.spark.engine import SparkEngine
+    from dptext_etl.engines.spark.session import read_source, session
+
+    with session() as spark:
+        engine = SparkEngine(read_source(spark, policy, partition))
+        return run(policy, engine=engine, partition=partition, **options)
+
+
+def show(summary: Mapping[str, Any]) -> None:
+    """Print a run's summary for people."""
+    terminal.pairs(
+        {
+            "dataset": summary["dataset"],
+            "release": summary["release"],
+            **({"partition": summary["partition"]} if summary["partition"] else {}),
+            "rows": summary["rows"],
+            "draws": f"{summary['draws']:,} in {summary['seconds']:.1f} s, {summary['draws_per_second']:,.0f} a second",
+            "largest record": summary["spend"]["largest_record"],
+            "published": summary["published"] and f"{summary['published']}, version {summary['version']}",
+            "manifest": summary["manifest"],
+        }
+    )
+    if summary["gates"]:
+        terminal.heading("Gates")
+        show_gates(summary["gates"])
+        planted = sum(gate["counts"].get("planted", 0) for gate in summary["gates"])
+        if planted:
+            terminal.say(f"gates also count the {planted:,} canary rows, which are never published")
+    if summary["reports"]:
+        terminal.heading("Reports (inside the boundary; they decide nothing)")
+        rows = [(item["name"], _report_verdict(item), item["message"]) for item in summary["reports"]]
+        terminal.table(("report", "", "what it saw"), rows)
+    amounts.show_balance(summary["remaining"])
+    terminal.say()
+    for line in summary["notes"]:
+        terminal.say(line)
+    beyond = sorted({item["name"] for item in summary["reports"] if not item["passed"]})
+    if beyond:
+        more = "more raw text came back than chance explains; look for a defect before you share this release"
+        terminal.warn(f"{terminal.BEYOND_CHANCE}: {', '.join(beyond)}: {more}")
+
+
+def _report_verdict(report: Mapping[str, Any]) -> str:
+    if "threshold" not in report["counts"]:
+        return "counted"
+    return "within chance" if report["passed"] else terminal.BEYOND_CHANCE
+
+
+def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
+    """Print verdicts, one per line."""
+    rows = [(gate["name"], "passed" if gate["passed"] else terminal.FAILED, gate["message"]) for gate in gates]
+    terminal.table(("gate", "", "what it saw"), rows)
+
+
+def _show_profile(stages: list[Mapping[str, Any]]) -> None:
+    """Print what each stage of a run took, one per line, and the sum."""
+    total: dict[str, Any] = {name: sum(stage[name] for stage in stages) for name in ("seconds", "cpu_seconds")}
+    total["peak_memory"] = max((stage["peak_memory"] for stage in stages), default=0)
+    rows = [
+        (
+            cost["name"],
+            f"{cost['seconds']:.2f}",
+            f"{cost['cpu_seconds']:.2f}",
+            f"{cost['rows']:,}" if cost["rows"] else "",
+            f"{cost['bytes'] / 2**20:,.1f}" if cost["bytes"] else "",
+            f"{cost['peak_memory'] / 2**20:,.0f}",
+        )
+        for cost in (*stages, {"name": "all", **total, "rows": 0, "bytes": 0})
+    ]
+    terminal.heading("Profile (stages that run side by side share the time)")
+    terminal.table(("stage", "seconds", "CPU-seconds", "rows", "MiB", "peak MiB by then"), rows)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
+    """Give a callback that draws one bar on stderr for all phases of a run; None if stderr is not a terminal."""
+    screen = terminal.console(err=True)
+    if not screen.is_terminal:
+        yield None
+        return
+    from rich import progress
+
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.TextColumn("{task.fields[counts]}"),
+    )
+    with progress.Progress(*columns, console=screen, transient=True) as bar:
+        task = bar.add_task("", total=1.0, counts="")
+
+        def draw(now: Progress) -> None:
+            bar.update(task, description=_PHASES.get(now.phase, now.phase), completed=now.share, counts=str(now))
+
+        yield draw

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from dptext_etl import engines
-from dptext_etl.cli.demo.folder import DemoFolder
+from dptext_etl.cli.demo.forms import DemoFolder
 from dptext_etl.cli.demo.requests import MONTHS
 from dptext_etl.errors import GateError
 from dptext_etl.mechanisms.custext import CusText
@@ -38,20 +38,20 @@ class LeakyPolicy(Policy):
         ]
 
 
-def run(place: DemoFolder) -> None:
+def run(folder: DemoFolder) -> None:
     """Release one month of the demo with the leaky mechanism."""
-    engines.run(LeakyPolicy.load(place.faulty), partition=next(iter(MONTHS)))
+    engines.run(LeakyPolicy.load(folder.faulty), partition=next(iter(MONTHS)))
 
 
-def stopped(place: DemoFolder) -> dict[str, Any]:
+def stopped(folder: DemoFolder) -> dict[str, Any]:
     """Run the planted bug in a process of its own, and make sure that the gates stopped it."""
-    command = ["demo", str(place.path), "--planted-bug"]
+    command = ["demo", str(folder.path), "--planted-bug"]
     done = subprocess.run(  # noqa: S603  (our own interpreter and our own command)
         [sys.executable, "-m", "dptext_etl.cli", *command], capture_output=True, text=True, check=False
     )
-    published = list(place.faulty.parent.glob("published/*.manifest.json"))
+    published = list(folder.faulty.parent.glob("published/*.manifest.json"))
     if done.returncode != GateError.exit_code or published:
-        said = f"exit code {done.returncode}, {len(published)} tables published"
+        outcome = f"exit code {done.returncode}, {len(published)} tables published"
         hint = "this is a defect of dptext_etl: please report it"
-        raise GateError(f"the planted bug was not stopped by a gate: {said}", hint)
+        raise GateError(f"the planted bug was not stopped by a gate: {outcome}", hint)
     return {"command": f"dptext {shlex.join(command)}", "exit_code": done.returncode, "message": done.stderr.strip()}

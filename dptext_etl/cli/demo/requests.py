@@ -111,11 +111,11 @@ def text(number: int) -> str:
     wishes = TOPICS[topic(number)]
     wish = wishes[number // 16 % len(wishes)].format(a=_A[number // 5 % len(_A)], b=_B[number // 3 % len(_B)])
     beginning, ending = _BEGINNINGS[number // 7 % len(_BEGINNINGS)], _ENDINGS[number // 11 % len(_ENDINGS)]
-    said = f"{beginning}{wish}.{ending}"
+    request = f"{beginning}{wish}.{ending}"
     if number % 3 == 1:
         names = {"first": _FIRST[number % 11], "last": _LAST[number // 5 % 7], "strange": _STRANGE[number // 7 % 5]}
-        said += " " + _DETAILS[number // 3 % len(_DETAILS)].format(**names, number=number % 90 + 10)
-    return said
+        request += " " + _DETAILS[number // 3 % len(_DETAILS)].format(**names, number=number % 90 + 10)
+    return request
 
 
 def topic(number: int) -> str:

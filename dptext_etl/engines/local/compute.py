@@ -42,7 +42,7 @@ def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
             ledger,
             attempt.job,
             work.staging,
-            attempt.layout.memory.shelf(),
+            attempt.layout.memory,
             work.checkpoint,
             attempt.profile,
         )

@@ -30,7 +30,7 @@ class LocalRecords:
         self._attempt = attempt
         self.total, self.nameless = check_ids(table, attempt.policy, progress)
         self._rows, self.wanted = attempt.who_counts(table.frame, self.total, self.nameless)
-        self._counted = Counted(attempt.layout.staging)
+        self._counted = Counted(attempt.layout.staging.folder)
 
     def charge(self, book: Book, meter: Meter) -> Charged:
         """Charge and sum the records, piece by piece."""

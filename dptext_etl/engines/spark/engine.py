@@ -66,7 +66,7 @@ class SparkEngine(Engine["DataFrame"]):
     def open(self, policy: Policy, layout: Layout) -> Table[DataFrame]:
         """Check the columns of the frame, and that the executors can compute and can reach the ledger."""
         spark = self._frame.sparkSession
-        if layout.inside.remote and not layout.remote_sink:
+        if layout.staging.remote and not layout.remote_sink:
             msg = "staging is in an object store and the sink is not: executors may share nothing else with the driver"
             raise PolicyError(msg, 'write a sink of the same store: sink = "s3://…"; or a folder as staging')
         require_reach(spark, policy.ledger.url)
@@ -136,7 +136,7 @@ class SparkEngine(Engine["DataFrame"]):
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
         """Let the executors write the parts."""
-        if writer.inside.remote:
+        if writer.staging.remote:
             write_to_store(self._frame.sparkSession, writer, shards, each)
         else:
             write(self._frame.sparkSession, writer, shards, each)
@@ -157,7 +157,7 @@ def _records(
     shards = _shards(work)
     placed = planted(rows, work.plans, shards, work.attempt.policy)
     made = placed.mapInArrow(task(config), SCHEMA, **({} if profile is None else {"profile": profile}))
-    with watched(config.markers, meter.add), seam("computing on Spark", DPTextError, AGAIN):
+    with watched(config.messages, meter.add), seam("computing on Spark", DPTextError, AGAIN):
         found = [row[0] for row in made.collect()]
     return [read(record) for record in sorted(found, key=refused_first)]
 
@@ -178,7 +178,7 @@ def _task_config(work: Work[DataFrame], phase: Phase | Literal["look"]) -> TaskC
         names=wanted_columns(policy),
         refs=work.refs,
         job=attempt.job,
-        staging=attempt.layout.inside.absolute(),
+        staging=attempt.layout.staging.absolute(),
         memory=attempt.layout.memory.absolute(),
         step=shards,
         most=policy.shard_rows + planted_rows,

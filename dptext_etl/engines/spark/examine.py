@@ -93,12 +93,12 @@ def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manife
         raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
     paths, column = [f"file://{layout.part(part.path)}" for part in manifest.parts], named(policy.id)
     if policy.ids != "keep":
-        if layout.shelf.remote:
+        if layout.staging.remote:
             msg = f"an incremental run on Spark with ids = {policy.ids!r} needs a folder as staging"
             raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
         require_plain(policy, table.schema[policy.id])
-        lists = own_ids.files_of(layout.shelf, (part.sha256 for part in manifest.parts))
-        paths = [f"file://{path.absolute()}" for path in lists]
+        lists = own_ids.lists_of(layout.staging, (part.sha256 for part in manifest.parts))
+        paths = [f"file://{layout.staging.folder.absolute() / name}" for name in lists]
         column = named("id").cast(rows.schema[policy.id].dataType)
     with seam("reading the ids that are published", InputError, "check that all published parts exist"):
         published = rows.sparkSession.read.parquet(*paths).select(column.alias(policy.id))
@@ -107,7 +107,7 @@ def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manife
 
 
 def at_most(rows: DataFrame, policy: Policy, most: int, order: Order | None = None) -> tuple[DataFrame, int, int]:
-    """Leave out the records of a person beyond the first `most`, as `runner.source.per_subject` does."""
+    """Leave out the records of a person beyond the first `most`, as `runner.source.selection` does."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -40,19 +40,19 @@ from dptext_etl.engines.spark.digest_counts import (
     refuse,
     tasks_for,
 )
-from dptext_etl.engines.spark.task_messages import Markers, markers_of, watched
+from dptext_etl.engines.spark.task_messages import TaskMessages, watched
 from dptext_etl.engines.spark.tasks import policies, written
 from dptext_etl.engines.spark.worker_policy import for_workers, worker_columns
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.retrying import patient
 from dptext_etl.policy import LedgerSpec
-from dptext_etl.runner.place import Place
 from dptext_etl.runner.reload import plans_of, planted
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.staged import StagedRun
 from dptext_etl.side_by_side import in_order
+from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,12 +70,12 @@ def judge(
     config = _gate_config(spark, staged)
     candidate = replace(candidate, counted=config.rows)
     with seam("evaluating the gates", GateError, _HINT):
-        staging = Staging(staged.layout.shelf)
+        staging = Staging(staged.layout.staging)
         gates = keyed(made(candidate, in_order(partial(_columns, staging), staged.shards, threads())))
         lookups = LedgerLookups.of(gates, for_workers(staged.policy.ledger))
         config = replace(config, bits=lookups.bits)
         staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
-        with watched(config.markers, seen):
+        with watched(config.messages, seen):
             shown = over_shards(spark, staged.shards, partial(show, config))
             packs = collected(compared_with_ledger(shown, lookups, tasks_for(config.rows * len(staged.refs))))
         refuse(packs)
@@ -89,14 +89,14 @@ def judge(
 
 
 def _gate_config(spark: SparkSession, staged: StagedRun) -> GateTaskConfig:
-    policy, staging = staged.policy, staged.layout.inside.absolute()
+    policy, staging = staged.policy, staged.layout.staging.absolute()
     return GateTaskConfig(
         policy=written(policy),
         columns=worker_columns(spark, policy.column_policies()),
         refs=tuple(staged.refs.items()),
         partition=staged.partition,
         staging=staging,
-        markers=markers_of(staging, f"{secrets.token_hex(16)}-gates"),
+        messages=TaskMessages(staging, f"{secrets.token_hex(16)}-gates"),
         canaries=json.dumps(planted(staged.canaries)),
         id_type=staged.canaries[0].id_dtype,
         rows=sum(_rows(staged)),
@@ -108,8 +108,8 @@ def _rows(staged: StagedRun) -> Iterator[int]:
 
     Of files in a store, go by their records.
     """
-    staging = Staging(staged.layout.shelf)
-    if staging.shelf.remote:
+    staging = Staging(staged.layout.staging)
+    if staging.storage.remote:
         yield from (shard.counts["rows"] for shard in staged.shards)
         yield from (len(plan.rows) for plan in staged.canaries)
         return
@@ -151,8 +151,8 @@ class GateTaskConfig:
     columns: tuple[str, ...]  # the policies of its text columns, each in the JSON of `WorkerPolicy`
     refs: tuple[tuple[str, ReleaseRef], ...]  # pinned release of each text column, by name
     partition: str | None  # name of the partition, or None
-    staging: Place  # the place of the run's staging
-    markers: Markers
+    staging: Storage  # the run's staging
+    messages: TaskMessages
     canaries: str  # the canary rows of all shards, as `reload.planted` writes them, in JSON
     id_type: pl.DataType
     rows: int  # rows of all shards, canary rows included
@@ -173,8 +173,8 @@ def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
 
 def show(config: GateTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
     """Show a staged shard to every gate."""
-    with config.staging.opened() as shelf:
-        gates, states = patient(partial(_fed, config, shard, Staging(shelf)))
+    with config.staging.with_own_copies() as storage:
+        gates, states = patient(partial(_fed, config, shard, Staging(storage)))
     yield Pack(STATES, place, pickle.dumps(states))
     yield from cells_of(gates, config.bits)
     for name, gate in gates.items():
@@ -199,7 +199,7 @@ def _fed(
         if shard.post:
             feed_rewritten(gates.values(), staging.post(shard))
         states = {name: gate.state() for name, gate in gates.items()}
-    config.markers.done(shard.index, count(part))
+    config.messages.done(shard.index, count(part))
     return gates, states
 
 

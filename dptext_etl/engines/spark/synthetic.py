@@ -24,7 +24,7 @@ import pyarrow as pa
 from dptext_etl import _kernel, keys
 from dptext_etl.engines.spark.examine import at_most, check, with_persons
 from dptext_etl.engines.spark.shards import pieces, spread
-from dptext_etl.engines.spark.task_messages import Markers, markers_of, watched
+from dptext_etl.engines.spark.task_messages import TaskMessages, watched
 from dptext_etl.engines.spark.tasks import AGAIN, SCHEMA, carried, read, refused_first, remember_tasks, written
 from dptext_etl.engines.spark.worker_policy import Location, ship
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
@@ -32,13 +32,12 @@ from dptext_etl.families.aggregate import Partial, added
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.retrying import patient
 from dptext_etl.policy import Policy
-from dptext_etl.runner.place import Place
 from dptext_etl.runner.progress import Checkpoint, Meter
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import Table, wanted_columns
-from dptext_etl.runner.staging_files import Shelf
 from dptext_etl.runner.synthetic.attempt import Attempt, order, release_key
 from dptext_etl.runner.synthetic.charging import Book, Charged, refuse_crowded
+from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,17 +65,17 @@ class SumConfig:
     names: tuple[str, ...]  # the columns of a row, in their order
     ref: ReleaseRef
     job: str  # name of the attempt in the ledger
-    staging: Place  # the place of the run's staging
-    memory: Place  # the place that all releases share
+    staging: Storage  # the run's staging
+    memory: Storage  # what all releases share
     step: int  # number of shards of the run
     phase: Phase
     digest: str  # of the table that is compared or committed
     checkpoint: Checkpoint  # called after every step, for tests
 
     @property
-    def markers(self) -> Markers:
-        """Return the markers of the phase."""
-        return markers_of(self.staging, f"{self.job}-{self.phase}")
+    def messages(self) -> TaskMessages:
+        """Return the messages of the phase."""
+        return TaskMessages(self.staging, f"{self.job}-{self.phase}")
 
 
 class SparkRecords:
@@ -127,14 +126,14 @@ class SparkRecords:
             wanted_columns(book.policy),
             book.ref,
             book.job,
-            layout.inside.absolute(),
+            layout.staging.absolute(),
             layout.memory.absolute(),
             len(self._shards),
             phase,
             digest,
             book.checkpoint,
         )
-        with watched(config.markers, seen), seam("computing on Spark", DPTextError, AGAIN):
+        with watched(config.messages, seen), seam("computing on Spark", DPTextError, AGAIN):
             found = [row[0] for row in self._rows.mapInArrow(_task(config), SCHEMA).collect()]
         remember_tasks(book.policy, layout, book.job)
         return [read(record) for record in sorted(found, key=refused_first)]
@@ -153,7 +152,7 @@ def _task(config: SumConfig) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 @bare
 def records(config: SumConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
     """Take the rows of a task through a phase, and yield what it did as JSON, once."""
-    yield from carried(config.markers, _work(config, batches))
+    yield from carried(config.messages, _work(config, batches))
 
 
 def _work(config: SumConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
@@ -162,24 +161,24 @@ def _work(config: SumConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[dict
         policy, _ = _opened(config.table)
         for number, marked in pieces(batches, config.names, policy.shard_rows, config.step):
             if phase is None:
-                config.markers.require()
-                shelves = [held.enter_context(place.opened()) for place in (config.staging, config.memory)]
-                book = patient(partial(_book, config, *shelves), lambda: config.markers.stopped)
+                config.messages.require()
+                storages = [held.enter_context(item.with_own_copies()) for item in (config.staging, config.memory)]
+                book = patient(partial(_book, config, *storages), lambda: config.messages.stopped)
                 held.callback(book.ledger.close)
                 phase = _PHASES[config.phase](book, config.digest)
-            if config.markers.stopped:
+            if config.messages.stopped:
                 return
             frame = marked.select(config.names)
-            patient(partial(phase.take, frame, number), lambda: config.markers.stopped)
-            config.markers.done(number, frame.height)
+            patient(partial(phase.take, frame, number), lambda: config.messages.stopped)
+            config.messages.done(number, frame.height)
         if phase is not None:
             yield phase.done()
 
 
-def _book(config: SumConfig, shelf: Shelf, memory: Shelf) -> Book:
+def _book(config: SumConfig, storage: Storage, memory: Storage) -> Book:
     policy, key = _opened(config.table)
     ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False)
-    staging = Staging(shelf, tag=secrets.token_hex(8))
+    staging = Staging(storage, tag=secrets.token_hex(8))
     return Book(policy, key, ledger, config.ref, config.job, staging, memory, config.checkpoint)
 
 

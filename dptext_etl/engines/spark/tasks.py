@@ -24,7 +24,7 @@ import pyarrow as pa
 from dptext_etl import errors
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.engines.spark.shards import pieces
-from dptext_etl.engines.spark.task_messages import Markers, markers_of
+from dptext_etl.engines.spark.task_messages import TaskMessages
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers
 from dptext_etl.errors import DPTextError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -32,7 +32,6 @@ from dptext_etl.ledger.retrying import patient
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import take_in
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.place import Place
 from dptext_etl.runner.preflight import Expected, Preview, ledger_of
 from dptext_etl.runner.progress import Checkpoint
 from dptext_etl.runner.shard.attempt import shards_of
@@ -40,7 +39,7 @@ from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.staging_files import Shelf
+from dptext_etl.storage import Storage
 
 SCHEMA = "record string"
 AGAIN = (
@@ -58,21 +57,21 @@ class TaskConfig:
     names: tuple[str, ...]  # the columns of a row, in their order
     refs: Mapping[str, ReleaseRef]  # pinned release of each text column
     job: str  # name of the attempt in the ledger
-    staging: Place  # the place of the run's staging
-    memory: Place  # the place that all releases and partitions share
+    staging: Storage  # the run's staging
+    memory: Storage  # what all releases and partitions share
     step: int  # number of shards of the run
     most: int  # largest number of rows that are computed together, canary rows included
     phase: Phase | Literal["look"]  # what is done with the rows; "look" charges nothing
     checkpoint: Checkpoint  # called after every step, for tests
 
     @property
-    def markers(self) -> Markers:
-        """Return the markers of the phase."""
-        return markers_of(self.staging, f"{self.job}-{self.phase}")
+    def messages(self) -> TaskMessages:
+        """Return the messages of the phase."""
+        return TaskMessages(self.staging, f"{self.job}-{self.phase}")
 
 
 def written(policy: Policy) -> str:
-    """Write a policy for a worker, without storage options: places that a worker needs bring their own (`Place`)."""
+    """Write a policy for a worker, without storage options: a worker's `Storage` brings its own."""
     sent = policy.model_copy(update={"ledger": for_workers(policy.ledger)})
     return json.dumps(sent.model_dump(mode="json", by_alias=True, exclude={"storage_options"}))
 
@@ -92,10 +91,10 @@ def records(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[s
     """Compute the rows of a task, and yield the result of every shard as JSON."""
     _take_gpus()
     work = _look if config.phase == "look" else _work
-    yield from carried(config.markers, (asdict(done) for done in work(config, batches)))
+    yield from carried(config.messages, (asdict(done) for done in work(config, batches)))
 
 
-def carried(markers: Markers, done: Iterator[Mapping[str, Any]]) -> Iterator[str]:
+def carried(messages: TaskMessages, done: Iterator[Mapping[str, Any]]) -> Iterator[str]:
     """Write what a task does as JSON, its refusal included; other errors lose the message of the library."""
     os.environ.setdefault("DPTEXT_THREADS", "1")
     try:
@@ -105,8 +104,8 @@ def carried(markers: Markers, done: Iterator[Mapping[str, Any]]) -> Iterator[str
     except DPTextError as error:
         if type(error) is DPTextError:  # this is not a refusal of ours, so another attempt may succeed
             raise
-        with suppress(DPTextError):  # a machine that does not reach the markers says why all the same
-            markers.stop()
+        with suppress(DPTextError):  # a machine that does not reach the messages says why all the same
+            messages.stop()
         yield json.dumps({"refused": [type(error).__name__, error.message, error.hint]})
 
 
@@ -128,7 +127,7 @@ def remember_tasks(policy: Policy, layout: Layout, job: str) -> None:
     """Remember the ledger's head in the place of what each task wrote into a store."""
     if layout.memory.remote:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
-            take_in(ledger, layout.memory.shelf(), policy, job)
+            take_in(ledger, layout.memory, policy, job)
 
 
 def _take_gpus() -> None:
@@ -148,16 +147,16 @@ def _work(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Don
     with ExitStack() as held:
         for number, planted in pieces(batches, config.names, config.most, config.step):
             if shards is None:
-                config.markers.require()
-                shelves = [held.enter_context(place.opened()) for place in (config.staging, config.memory)]
-                shards = patient(partial(_shards, config, *shelves), lambda: config.markers.stopped)
+                config.messages.require()
+                storages = [held.enter_context(item.with_own_copies()) for item in (config.staging, config.memory)]
+                shards = patient(partial(_shards, config, *storages), lambda: config.messages.stopped)
                 held.callback(shards.ledger.close)
-            if config.markers.stopped:
+            if config.messages.stopped:
                 return
             phase: Phase = "reserve" if config.phase == "reserve" else "release"
             call = partial(Done.of, shards, planted, number, phase)
-            done = patient(call, lambda: config.markers.stopped)
-            config.markers.done(number, done.rows)
+            done = patient(call, lambda: config.messages.stopped)
+            config.messages.done(number, done.rows)
             yield done
 
 
@@ -167,29 +166,29 @@ def _look(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Exp
     with ExitStack() as held:
         for number, planted in pieces(batches, config.names, config.most, config.step):
             if preview is None:
-                config.markers.require()
-                preview = patient(partial(_preview, config, held), lambda: config.markers.stopped)
-            if config.markers.stopped:
+                config.messages.require()
+                preview = patient(partial(_preview, config, held), lambda: config.messages.stopped)
+            if config.messages.stopped:
                 return
             own = planted.filter(~pl.col(CANARY)).drop(CANARY)
-            patient(partial(preview.add, own), lambda: config.markers.stopped)
-            config.markers.done(number, planted.height)
+            patient(partial(preview.add, own), lambda: config.messages.stopped)
+            config.messages.done(number, planted.height)
         if preview is not None:
             yield preview.expected()
 
 
 def _preview(config: TaskConfig, held: ExitStack) -> Preview:
     policy, columns = policies(config.policy, config.columns)
-    staging = Staging(held.enter_context(config.staging.opened()), tag=secrets.token_hex(8))
+    staging = Staging(held.enter_context(config.staging.with_own_copies()), tag=secrets.token_hex(8))
     ledger = held.enter_context(ledger_of(policy))
     made = [Column(item, config.refs[item.column or ""], item.release_key()) for item in columns]
     return Preview(policy, made, ledger, staging.changed)
 
 
-def _shards(config: TaskConfig, shelf: Shelf, memory: Shelf) -> Shards:
+def _shards(config: TaskConfig, storage: Storage, memory: Storage) -> Shards:
     policy, columns = policies(config.policy, config.columns)
     ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False)
-    staging = Staging(shelf, tag=secrets.token_hex(8))
+    staging = Staging(storage, tag=secrets.token_hex(8))
     shards = shards_of(policy, columns, config.refs, ledger, config.job, staging, memory, config.checkpoint)
     shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
     return shards

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dptext_etl.engines.spark.digest_counts import Pack, over_shards, over_texts, refuse
-from dptext_etl.engines.spark.task_messages import Markers, markers_of, watched
+from dptext_etl.engines.spark.task_messages import TaskMessages, watched
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
-from dptext_etl.runner.place import Place
 from dptext_etl.runner.publish.own_ids import Hidden
 from dptext_etl.runner.publish.parts import Writer, write_part
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,18 +40,18 @@ def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], ea
     shards = list(shards)
     if not shards:
         return
-    staging = writer.inside.absolute()
-    markers = markers_of(staging, f"{secrets.token_hex(16)}-publish")
+    staging = writer.staging.absolute()
+    messages = TaskMessages(staging, f"{secrets.token_hex(16)}-publish")
     with writer.elsewhere() as folder:
-        config = PartTaskConfig(staging, folder, writer.format, writer.hidden, markers)
-        packs = written(over_shards(spark, shards, partial(draft, config)), markers, each, len(shards))
+        config = PartTaskConfig(staging, folder, writer.format, writer.hidden, messages)
+        packs = written(over_shards(spark, shards, partial(draft, config)), messages, each, len(shards))
         for pack in sorted(packs, key=lambda pack: pack.bucket):
             writer.take(folder / pack.name, *json.loads(pack.cells))
 
 
-def written(frame: DataFrame, markers: Markers, each: Callable[[int], object], wanted: int) -> list[Pack]:
+def written(frame: DataFrame, messages: TaskMessages, each: Callable[[int], object], wanted: int) -> list[Pack]:
     """Let executors do what a frame says, and return a pack for every part."""
-    with watched(markers, each, idle=True), seam("writing a version on Spark", InputError, AGAIN):
+    with watched(messages, each, idle=True), seam("writing a version on Spark", InputError, AGAIN):
         packs = [Pack(row[0], row[1], bytes(row[2])) for row in frame.collect()]
     refuse(packs)
     if len(packs) != wanted:
@@ -63,21 +63,21 @@ def written(frame: DataFrame, markers: Markers, each: Callable[[int], object], w
 class PartTaskConfig:
     """What executors need to draft parts."""
 
-    staging: Place  # the place of the staged shards
+    staging: Storage  # the staged shards
     folder: Path  # the folder for drafts
     file_format: str  # "parquet", "csv" or "ndjson"
     hidden: Hidden | None
-    markers: Markers
+    messages: TaskMessages
 
 
 def draft(config: PartTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
     """Draft the part of a shard, unless no one waits for it any more."""
-    if config.markers.stopped:
+    if config.messages.stopped:
         return
     path = config.folder / f"{place:05d}-{secrets.token_hex(8)}"
-    with config.staging.opened() as shelf:
-        rows, digest, kept = write_part(Staging(shelf), shard, path, config.file_format, config.hidden)
-    config.markers.done(place, rows)
+    with config.staging.with_own_copies() as storage:
+        rows, digest, kept = write_part(Staging(storage), shard, path, config.file_format, config.hidden)
+    config.messages.done(place, rows)
     yield Pack(path.name, place, json.dumps([rows, digest, kept]).encode())
 
 
@@ -85,17 +85,17 @@ def draft(config: PartTaskConfig, place: int, shard: StagedShard) -> Iterator[Pa
 class StoreTaskConfig:
     """What executors need to draft and to move parts."""
 
-    staging: Place  # the place of the staged shards
-    sink: Place  # the place of the published table
+    staging: Storage  # the staged shards
+    sink: Storage  # the published table
     file_format: str  # "parquet", "csv" or "ndjson"
     hidden: Hidden | None
-    markers: Markers
+    messages: TaskMessages
 
     @classmethod
     def of(cls, writer: Writer) -> StoreTaskConfig:
-        """Return the config for a version, with markers of its own."""
-        markers = markers_of(writer.inside, f"{secrets.token_hex(16)}-publish")
-        return cls(writer.inside, writer.sink, writer.format, writer.hidden, markers)
+        """Return the config for a version, with messages of its own."""
+        messages = TaskMessages(writer.staging, f"{secrets.token_hex(16)}-publish")
+        return cls(writer.staging.absolute(), writer.published, writer.format, writer.hidden, messages)
 
 
 def write_to_store(
@@ -106,7 +106,7 @@ def write_to_store(
     if not shards:
         return
     config = StoreTaskConfig.of(writer)
-    packs = written(over_shards(spark, shards, partial(draft_object, config)), config.markers, each, len(shards))
+    packs = written(over_shards(spark, shards, partial(draft_object, config)), config.messages, each, len(shards))
     for pack in sorted(packs, key=lambda pack: pack.bucket):
         writer.take_object(pack.name, *json.loads(pack.cells))
     writer.moved_by(partial(_moved, spark, writer))
@@ -114,14 +114,14 @@ def write_to_store(
 
 def draft_object(config: StoreTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
     """Draft the part of a shard among the files of staging, unless no one waits for it any more."""
-    if config.markers.stopped:
+    if config.messages.stopped:
         return
-    with config.staging.opened() as shelf:
-        path = shelf.folder / f"draft-{shard.index:05d}-{secrets.token_hex(8)}"
-        rows, digest, kept = write_part(Staging(shelf), shard, path, config.file_format, config.hidden)
-        shelf.put(path)
+    with config.staging.with_own_copies() as storage:
+        path = storage.folder / f"draft-{shard.index:05d}-{secrets.token_hex(8)}"
+        rows, digest, kept = write_part(Staging(storage), shard, path, config.file_format, config.hidden)
+        storage.put(path.name, path)
         size = path.stat().st_size
-    config.markers.done(place, rows)
+    config.messages.done(place, rows)
     yield Pack(path.name, place, json.dumps([rows, digest, kept, size]).encode())
 
 
@@ -131,24 +131,24 @@ def _moved(
     """Let executors move parts, and return how many were missing in the sink or held other bytes."""
     config = StoreTaskConfig.of(writer)
     frame = over_texts(spark, [json.dumps(part) for part in parts], partial(move, config))
-    packs = written(frame, config.markers, lambda _: each(), len(parts))
+    packs = written(frame, config.messages, lambda _: each(), len(parts))
     return sum(int(pack.cells) for pack in packs)
 
 
 def move(config: StoreTaskConfig, place: int, part: str) -> Iterator[Pack]:
     """Move a part from the store of staging to that of the sink, and look at what the sink holds then."""
-    if config.markers.stopped:
+    if config.messages.stopped:
         return
     name, target, digest = json.loads(part)
-    store, missing = config.sink.objects(), 0
-    if store.digest(target) != digest:
+    sink, missing = config.sink, 0
+    if sink.sha256(target) != digest:
         missing = 1
-        with config.staging.opened() as shelf, seam("reading what was staged", InputError, AGAIN):
-            path = shelf.here(shelf.folder / name)
+        with config.staging.with_own_copies() as storage, seam("reading what was staged", InputError, AGAIN):
+            path = storage.local_path(name)
             if sha256(path) != digest:
                 raise InputError(f"the staged file {name} has changed since it was staged", AGAIN)
-            store.put_file(target, path)
-        if store.digest(target) != digest:
+            sink.put(target, path)
+        if sink.sha256(target) != digest:
             raise InputError(f"the object store does not hold {target} as it was written", AGAIN)
-    config.markers.done(place, missing)
+    config.messages.done(place, missing)
     yield Pack(name, place, b"%d" % missing)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from dptext_etl.accounting import require_delta, zcdp_epsilon
+from dptext_etl.accounting import Approximate, ZeroConcentrated, require_delta, spend, zcdp_epsilon
 from dptext_etl.errors import PolicyError
-from dptext_etl.guarantee import Guarantee, Spend, fine, micro
+from dptext_etl.guarantee import Guarantee, Spend
 
 LARGEST_VARIANCE = 2**48
 """Largest variance that the kernel draws (docs/spec/stream.md#discrete-gaussian)."""
@@ -62,12 +62,4 @@ def charge(guarantee: Guarantee, rho: Fraction, per_subject: int, delta: float) 
     """
     person = rounded_up(per_subject**2 * rho)
     approx = Fraction(zcdp_epsilon(person, delta)) / per_subject
-    return Spend(
-        guarantee_class=guarantee.guarantee_class,
-        disclosures=guarantee.disclosures,
-        eps_approx=micro(approx),
-        delta=fine(delta),
-        rho=micro(per_subject * rho),
-        n_worst=1,
-        assumptions=guarantee.assumptions,
-    )
+    return spend(guarantee, Approximate(ZeroConcentrated(per_subject * rho), approx, delta), 1)

@@ -5,6 +5,7 @@ Nothing here reads private data. Specification: docs/spec/synthetic.md#table.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,8 +30,11 @@ FEWEST = 20
 """Texts that each label has, at least, though others are nearer to them."""
 LEAST_SHARE = 0.2
 """Least share of a label, as a multiple of an even share."""
+SPREAD = 500
+"""Texts among which a label's rows are spread, at least, or a quarter of its candidates: exp of the entropy."""
 NAME_WEIGHT = 6.0
 """Weight of a label's name in records, as a multiple of sigma / C."""
+_HALVINGS = 30
 _STEPS = 2.0**40  # of the largest weight
 Floats = npt.NDArray[np.float64]
 
@@ -103,8 +107,9 @@ def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None) -> pa
     """Return a table of public texts with labels, whose texts are near the noisy mean of their label.
 
     A label's candidates are the corpus texts of which it is the nearest label, and the 20 with the highest score. They
-    are drawn with replacement, in proportion to exp(slope . coordinates). Labels share the rows as their noisy counts
-    do, but none has less than a fifth of an even share. Draws depend on the noisy sums alone.
+    are drawn with replacement, in proportion to exp(c slope . coordinates). c is the largest number up to 1 at which
+    the entropy is at least that of 500 texts, or of a quarter of the candidates if these are fewer. Labels share rows
+    as their noisy counts do, but none has less than a fifth of an even share. Draws depend on the noisy sums alone.
 
     Args:
         noisy: From `noisy`.
@@ -128,7 +133,7 @@ def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None) -> pa
     for number, share in enumerate(_shares(_floored(noisy.counts[: len(learned.labels)]), rows)):
         best = np.argsort(-scores[:, number], kind="stable")[:FEWEST]
         own = np.union1d(np.flatnonzero(owners == number), best)
-        drawn.append(own[_drawn(noisy.digest, points[own] @ learned.slopes[number], at, share)])
+        drawn.append(own[_drawn(noisy.digest, _flattened(points[own] @ learned.slopes[number]), at, share)])
         at += share
     labels = np.repeat(np.array(learned.labels, object), [len(some) for some in drawn])
     texts = [statistic.corpus.texts[row] for row in np.concatenate(drawn)]
@@ -169,6 +174,26 @@ def _shares(counts: Floats, rows: int) -> list[int]:
     shares[order[: rows - int(shares.sum())]] += 1
     found: list[int] = shares.tolist()
     return found
+
+
+def _flattened(logs: Floats) -> Floats:
+    """Return the logs of weights times the largest factor up to 1 that leaves enough entropy."""
+    least = math.log(min(SPREAD, max(1.0, len(logs) / 4)))
+    low, high = 0.0, 1.0
+    if _entropy(logs) >= least:
+        return logs
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _entropy(middle * logs) >= least else (low, middle)
+    return low * logs
+
+
+def _entropy(logs: Floats) -> float:
+    """Return the entropy, in nats, of a distribution in proportion to exp(logs)."""
+    shifted = logs - logs.max()
+    weights = np.exp(shifted)
+    total = float(weights.sum())
+    return math.log(total) - float(weights @ shifted) / total
 
 
 def _drawn(key: bytes, logs: Floats, first: int, count: int) -> Integers:

@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.accounting import Approximate, Event, PureDraws, computed
 from dptext_etl.corpora.encoder import SentenceModel, nearest, products
 from dptext_etl.device import Computing, computing
 from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.choice import sentences
 from dptext_etl.families.choice.parameters import ChoiceParameters
 from dptext_etl.families.choice.sentences import Encoded, Encoder
-from dptext_etl.families.spends import spend_of_draws
-from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, Spend, fine, micro
+from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Released
 
@@ -62,18 +62,16 @@ class ChoiceMechanism(ChoiceParameters):
         claim = Guarantee(GuaranteeClass.PURE_LDP, told, "any two texts of one record, of any lengths", "text")
         return replace(claim, assumptions=claim.assumptions | {SCORES_LOCAL}) if self.has_model else claim
 
-    def spend(self, positions: int) -> Spend:
-        """Return the spend of that many draws; a text takes `most_positions`.
+    def event(self, positions: int) -> Event:
+        """Return that many draws; a text takes `most_positions`.
 
         A draw is pure but not range-bounded: between two texts its loss goes from -epsilon to epsilon. Where only the
         multiset of draws is published, the pair (epsilon, delta) is the central one (docs/spec/unlinked.md#spend).
         """
-        epsilon, tight = self.epsilon_per_draw, self.epsilon_tight
-        cost = spend_of_draws(self.guarantee, positions, epsilon, tight, positions=positions, bounded_range=False)
+        draws = PureDraws(self.epsilon_per_draw, positions, computed(self.epsilon_tight), range_bounded=False)
         if self.unlinked is None or not positions:
-            return cost
-        central, delta = self.unlinked.epsilon(self.law), self.unlinked.charged_delta(self.law)
-        return replace(cost, eps_approx=micro(central), delta=fine(delta))
+            return draws
+        return Approximate(draws, self.unlinked.epsilon(self.law), self.unlinked.charged_delta(self.law))
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the number of draws and epsilon of each."""

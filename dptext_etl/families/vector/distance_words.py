@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.accounting import MetricClaim
 from dptext_etl.arrays import to_numpy
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
@@ -26,7 +27,6 @@ from dptext_etl.families.division import UNKNOWN, Indices
 from dptext_etl.families.vector.certificate import of_distances
 from dptext_etl.families.vector.distance import PairWeights
 from dptext_etl.families.vector.vector import Draws, VectorMechanism, far_words, read_fact, stored_fact
-from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee
 from dptext_etl.mechanism import PAD
 from dptext_etl.scoring import TOKEN

@@ -16,7 +16,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl import objects
 from dptext_etl.checks.sink import MANIFEST
 from dptext_etl.errors import InputError, PolicyError, bare
 from dptext_etl.id_forms import normalized
@@ -26,6 +25,7 @@ from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish import forgetting
 from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.storage import Storage
 
 Outcome = Literal["removed", "withdrawn", "statistic stays", "not published", "not in it"]
 
@@ -204,7 +204,7 @@ def _partitions(policy: Policy) -> list[str | None]:
     head, _, tail = policy.sink.rstrip("/").partition(PARTITION)
     above, _, begins = head.rpartition("/")
     if is_remote(policy.sink):
-        names = objects.Objects(above, objects.resolved(policy.storage_options)).names("")
+        names = Storage.open(above, policy.storage_options).names()
         ends = rf"/{re.escape(MANIFEST)}"
     else:
         root = Path(above or ".")
@@ -214,8 +214,8 @@ def _partitions(policy: Policy) -> list[str | None]:
     pattern = re.compile(rf"{re.escape(begins)}(?P<name>[\w=+-][\w=+.-]*?){rest}{ends}", re.ASCII)
     found = {match["name"] for match in map(pattern.fullmatch, names) if match}
     if policy.staging is not None:
-        found |= {place.name for place in Layout.of(policy, "_").inside.above.above.below()}
-    return sorted(name for name in found if _manifest(policy, name) or Layout.of(policy, name).inside.folder.is_dir())
+        found |= {folder.name for folder in Layout.of(policy, "_").staging.parent.parent.subfolders()}
+    return sorted(name for name in found if _manifest(policy, name) or Layout.of(policy, name).staging.folder.is_dir())
 
 
 def _manifest(policy: Policy, partition: str | None) -> Manifest | None:

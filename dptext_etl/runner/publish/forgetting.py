@@ -34,7 +34,7 @@ from dptext_etl.runner.publish.showing import alone_at, show
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import in_pinned_order
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
-from dptext_etl.runner.staging_files import Shelf
+from dptext_etl.storage import Storage
 
 _WHOM = 'name them: subjects, records, or missing=True ("--missing": all that the source no longer holds)'
 
@@ -114,9 +114,9 @@ def forget(
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
-    staging = Staging(layout.shelf)
-    staging.prepare()
-    with staging.shelf.alone("of this release is under way"), alone_at(layout) as hold:
+    staging = Staging(layout.staging)
+    staging.storage.prepare()
+    with staging.storage.lock("of this release is under way"), alone_at(layout) as hold:
         before = published_manifest(layout)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
             require_same_ledger(ledger, layout, policy)
@@ -126,7 +126,7 @@ def forget(
             found = listed(policy, layout, before, ledger, named, records, missing=missing)
             found.require_gone_from_source()
             new = ledger.forget(policy.dataset, pa.array(sorted(found.records), pa.large_string()), named)
-            remember(ledger, layout.memory.shelf(), policy)
+            remember(ledger, layout.memory, policy)
             checkpoint("forgotten")
             gone = partial(_gone, ledger, policy.dataset)
             rows = identified(before) or any(ledger.holds_forgotten(ref) for ref in refs)
@@ -134,12 +134,12 @@ def forget(
             now, lists = before, set[str]()
             if holds:
                 now, lists = _without(gone, layout, before, staging, ledger, refs, checkpoint, hold, hidden)
-            remember(ledger, layout.memory.shelf(), policy)
+            remember(ledger, layout.memory, policy)
             checkpoint("shown")
             older = versions.unlisted(layout, now)
             versions.delete(layout, older)
-            own_ids.keep_only(staging.shelf, (part.sha256 for part in now.parts), lists)
-            left_out.carry(staging.shelf, before.digest, now.digest)
+            own_ids.keep_only(staging.storage, (part.sha256 for part in now.parts), lists)
+            left_out.carry(staging.storage, before.digest, now.digest)
             staged = _all_unstaged(layout, policy, gone)
     withdrawn = not identified(before) and before.rows > now.rows
     stays = policy.synthetic is not None
@@ -158,16 +158,16 @@ def forget_drafts(
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=False)
-    staging = Staging(layout.shelf)
-    staging.prepare()  # a release that did not run yet has none
+    staging = Staging(layout.staging)
+    staging.storage.prepare()  # a release that did not run yet has none
     with (
-        staging.shelf.alone("of this release is under way"),
+        staging.storage.lock("of this release is under way"),
         Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger,
     ):
         require_same_ledger(ledger, layout, policy)
         named = normalized(pa.array(subjects, pa.large_string()), policy.normalize)
         new = ledger.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), named)
-        remember(ledger, layout.memory.shelf(), policy)
+        remember(ledger, layout.memory, policy)
         staged = _all_unstaged(layout, policy, partial(_gone, ledger, policy.dataset))
     return new, staged
 
@@ -181,8 +181,8 @@ def _gone(ledger: Ledger, dataset: str, ids: pl.Series) -> pl.Series:
 
 def _all_unstaged(layout: Layout, policy: Policy, gone: Gone) -> int:
     """Take the records out of the staging of all releases and partitions, and return the number of changed files."""
-    places = layout.inside.above.above.below()
-    return sum(_unstaged(place.shelf(), policy, gone) + own_ids.blank(place.shelf(), gone) for place in places)
+    folders = layout.staging.parent.parent.subfolders()
+    return sum(_unstaged(folder, policy, gone) + own_ids.blank(folder, gone) for folder in folders)
 
 
 def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
@@ -222,7 +222,7 @@ def listed(  # noqa: PLR0917
         raise LedgerError(msg, "name the policy that published it, or run this one first")
     published = set[str]()
     if manifest is not None and manifest.ids != "keep":
-        parts = own_ids.of_parts(layout.shelf, (part.sha256 for part in manifest.parts))
+        parts = own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
         published.update(*(ids.drop_nulls() for ids in parts))
     elif manifest is not None and manifest.id is not None:
         published.update(_ids(scan(layout, manifest), manifest.id).to_pylist())
@@ -275,7 +275,7 @@ def _without(  # noqa: PLR0917
     """
     require_whole(layout, before)
     column = before.id if hidden is None else hidden.column
-    own = None if hidden is None else own_ids.of_parts(staging.shelf, (part.sha256 for part in before.parts))
+    own = None if hidden is None else own_ids.of_parts(staging.storage, (part.sha256 for part in before.parts))
     with Writer(layout, staging, before.version + 1, hidden=hidden) as writer:
         for number, part in enumerate(before.parts):
             rows = _rows(layout, before, part.path)
@@ -305,36 +305,35 @@ def _without(  # noqa: PLR0917
 
 
 def _rows(layout: Layout, manifest: Manifest, path: str) -> pl.DataFrame:
-    files = Files((layout.part(path),), manifest.file_format, layout.storage)
+    files = Files((layout.part(path),), manifest.file_format, layout.storage_options)
     with seam("reading what is published", InputError, READ_HINT):
         return files.scan(all_text=True).collect()
 
 
-def _unstaged(shelf: Shelf, policy: Policy, gone: Gone) -> int:
+def _unstaged(storage: Storage, policy: Policy, gone: Gone) -> int:
     """Remove the records from lists and kept bytes of a release, and remove staged shards that hold them.
 
     Files of a release with another id column do not show whose rows they hold: they are removed.
     """
     changed, action = 0, "taking records out of staging"
     with seam(action, InputError, "call this again: it goes on from here"):
-        for path in shelf.found("*.parquet"):
-            frame = pl.read_parquet(shelf.here(path, fresh=True))
+        for name in storage.glob("*.parquet"):
+            frame, stem = pl.read_parquet(storage.local_path(name, fresh=True)), name.removesuffix(".parquet")
             known = policy.id in frame.columns
             theirs = gone(frame[policy.id]) if known else pl.Series([True] * frame.height, dtype=pl.Boolean)
             if not theirs.any():
                 continue
             changed += 1
-            draws, posts = path.with_suffix(".draws"), shelf.found(f"{path.stem}-*.post")
-            if path.name.startswith("shard-") or not known:
-                shelf.remove(path.with_suffix(".json"), path.with_suffix(".post"), *posts, draws, path)
+            draws, posts = f"{stem}.draws", storage.glob(f"{stem}-*.post")
+            if name.startswith("shard-") or not known:
+                storage.delete(f"{stem}.json", f"{stem}.post", *posts, draws, name)
                 continue
             for post in posts:  # row by row the same records
-                rows = _others(pl.read_parquet(shelf.here(post, fresh=True)), theirs)
-                shelf.write(post, rows.write_parquet, action=action)
-            if shelf.here(draws, fresh=True).exists():
-                counts = _others(pl.read_ipc(draws), theirs)
-                shelf.write(draws, counts.write_ipc, action=action)
-            shelf.write(path, _others(frame, theirs).write_parquet, action=action)
+                rows = _others(pl.read_parquet(storage.local_path(post, fresh=True)), theirs)
+                storage.write(post, rows.write_parquet, action=action)
+            if (path := storage.local_path(draws, fresh=True)).exists():
+                storage.write(draws, _others(pl.read_ipc(path), theirs).write_ipc, action=action)
+            storage.write(name, _others(frame, theirs).write_parquet, action=action)
     return changed
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
-from dptext_etl import telemetry
+from dptext_etl import files, telemetry
 from dptext_etl.checks import Candidate, Verdict, evaluate
 from dptext_etl.checks.candidate import Lineage
 from dptext_etl.checks.reports import copies, rewritten
@@ -16,7 +16,6 @@ from dptext_etl.checks.reports.copies import CopyCount
 from dptext_etl.device import threads
 from dptext_etl.errors import bare
 from dptext_etl.ledger import Ledger
-from dptext_etl.runner import durable
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish.manifest import draft
@@ -33,10 +32,10 @@ Judge = Callable[[StagedRun, Candidate, Callable[[int], object]], tuple[Verdict,
 
 def judge_here(staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
     """Judge a staged run in this process; the hashes of its files are compared meanwhile."""
-    staging = Staging(staged.layout.shelf)
+    staging = Staging(staged.layout.staging)
     with ThreadPoolExecutor(threads(), thread_name_prefix="dptext-hash") as beside:
         compared = [beside.submit(staging.require, shard) for shard in staged.shards]
-        if staging.shelf.remote:
+        if staging.storage.remote:
             wait(compared)  # the comparison fetches them
         try:
             verdicts = evaluate(candidate, seen)
@@ -65,7 +64,7 @@ def check(
 
 def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoint: Checkpoint) -> tuple[Verdict, ...]:
     policy = staged.policy
-    staging = Staging(staged.layout.shelf)
+    staging = Staging(staged.layout.staging)
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
         lineage = Lineage.declared(policy, (*output_columns(policy), *staged.dropped))
         rows = sum(shard.counts["rows"] for shard in staged.shards) + sum(len(plan.rows) for plan in staged.canaries)
@@ -92,7 +91,7 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
         if fired:
             log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
             ledger.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
-            remember(ledger, staged.layout.memory.shelf(), policy)  # a restored copy would not know of it
+            remember(ledger, staged.layout.memory, policy)  # a restored copy would not know of it
             strip(staging, policy)
         telemetry.judged(policy.dataset, policy.release, verdicts)
         checkpoint("gated")
@@ -136,6 +135,5 @@ def _draft(staged: StagedRun, staging: Staging) -> Path:
     drafted = draft(
         staged.policy, staged.layout, schema, gates=[], parts=(), version=0, computed=computed, source=staged.origin
     )
-    text = drafted.text().encode()
-    durable.write(path, lambda file: file.write(text), action="staging the manifest")
+    files.write(path, drafted.text().encode(), action="staging the manifest")
     return path

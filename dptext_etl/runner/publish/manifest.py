@@ -15,14 +15,14 @@ from typing import Any, Self
 
 import polars as pl
 
+from dptext_etl import files
 from dptext_etl.checks.sink import MANIFEST
 from dptext_etl.errors import InputError, PolicyError, seam
-from dptext_etl.objects import Objects
 from dptext_etl.policy import Policy
-from dptext_etl.runner import durable
 from dptext_etl.runner.claims import claims
 from dptext_etl.runner.computed import Places
 from dptext_etl.runner.layout import Layout
+from dptext_etl.storage import Storage
 
 FORMAT = "dptext-release/1"
 
@@ -121,20 +121,17 @@ class Manifest:
     def write(self, layout: Layout, before: Manifest | None) -> None:
         """Replace the manifest of a sink in one step. Readers see the old one or the new one."""
         if layout.remote_sink:
-            self._swap(layout.objects, before)
+            self._swap(layout.published, before)
             return
-        content_bytes = self.text().encode()
-        path = Path(layout.manifest)
-        durable.write(
-            path, lambda file: file.write(content_bytes), mode=durable.PUBLIC_FILE, action="writing the manifest"
-        )
+        path, content = Path(layout.manifest), self.text().encode()
+        files.write(path, content, mode=files.PUBLIC_FILE, action="writing the manifest")
 
-    def _swap(self, store: Objects, before: Manifest | None) -> None:
+    def _swap(self, store: Storage, before: Manifest | None) -> None:
         """Write the manifest to a store if it holds the one that the run began with, and look at what it holds then."""
-        content, found = self.text().encode(), store.get(MANIFEST)
+        content, found = self.text().encode(), store.read_versioned(MANIFEST)
         begun = None if before is None else before.digest
         there = None if found is None else _digest(found.content)
-        if there != begun or store.swap(MANIFEST, content, None if found is None else found.tag) is None:
+        if there != begun or store.replace_object(MANIFEST, content, None if found is None else found.etag) is None:
             raise PolicyError("another run has published to this sink meanwhile", "run the same policy again")
 
 
@@ -145,10 +142,10 @@ def _digest(content: bytes) -> str:
 def _fetched(layout: Layout) -> str:
     if not layout.remote_sink:
         return layout.local.read_manifest().decode("ascii")
-    found = layout.objects.get(MANIFEST)
-    if found is None:
+    content = layout.published.read(MANIFEST)
+    if content is None:
         raise FileNotFoundError(MANIFEST)
-    return found.content.decode("ascii")
+    return content.decode("ascii")
 
 
 def draft(

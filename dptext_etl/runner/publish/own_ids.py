@@ -22,7 +22,7 @@ from dptext_etl.artifacts import canon
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
 from dptext_etl.policy import Policy
-from dptext_etl.runner.staging_files import Shelf
+from dptext_etl.storage import Storage
 
 _LABEL = b"dptext/published-id/v1\0"
 _AGAIN = (
@@ -78,64 +78,64 @@ class Hidden:
         hashed = pa.array(_kernel.hash_ids(_kernel.Secret.from_bytes(secret), "rec", ids.to_arrow()))
         return pl.Series(self.column, hashed).cast(pl.Binary)
 
-    def keep(self, shelf: Shelf, digest: str, frame: pl.DataFrame) -> str:
+    def keep(self, staging: Storage, digest: str, frame: pl.DataFrame) -> str:
         """Keep the records' own ids of a part inside, and return the name of the list."""
         ids = _canonical(frame[self.column])
         mark = hashlib.sha256("\0".join(ids).encode()).hexdigest()[:16]
-        path = shelf.folder / f"ids-{digest[:32]}-{mark}.ids"
-        shelf.write(path, ids.alias("id").to_frame().write_parquet, action="keeping the ids of a part")
-        return path.name
+        name = f"ids-{digest[:32]}-{mark}.ids"
+        staging.write(name, ids.alias("id").to_frame().write_parquet, action="keeping the ids of a part")
+        return name
 
 
 def _canonical(ids: pl.Series) -> pl.Series:
     return pl.Series(ids.name, keys.canonical_ids(ids.to_arrow()), dtype=pl.String)
 
 
-def files_of(shelf: Shelf, digests: Iterable[str]) -> list[Path]:
-    """Return the lists of published parts, given by their hashes, in row order.
+def lists_of(staging: Storage, digests: Iterable[str]) -> list[str]:
+    """Return the names of the lists of published parts, given by their hashes, in row order.
 
     Raises:
         InputError: Staging does not hold them, or holds more lists than there are parts of equal bytes.
     """
     parts = list(digests)
-    found = {digest: _lists(shelf, digest) for digest in parts}
+    found = {digest: _lists(staging, digest) for digest in parts}
     for digest, count in Counter(parts).items():
         if len(found[digest]) > count:  # of a run that was killed: another list may name other people
             raise InputError("staging holds more lists of ids than parts of equal bytes are published", _AGAIN)
     return [_next(found[digest]) for digest in parts]
 
 
-def _lists(shelf: Shelf, digest: str) -> list[Path]:
-    return shelf.found(f"ids-{digest[:32]}-*.ids")
+def _lists(staging: Storage, digest: str) -> list[str]:
+    return staging.glob(f"ids-{digest[:32]}-*.ids")
 
 
-def _next(lists: list[Path]) -> Path:
+def _next(lists: list[str]) -> str:
     if not lists:
         raise InputError("the records' own ids of a published part are not in staging", _AGAIN)
     return lists.pop(0)
 
 
-def of_parts(shelf: Shelf, digests: Iterable[str]) -> list[pl.Series]:
+def of_parts(staging: Storage, digests: Iterable[str]) -> list[pl.Series]:
     """Return the records' own ids of published parts, given by their hashes, in row order; null where forgotten.
 
     Raises:
         InputError: Staging does not hold them, or holds more lists than there are parts of equal bytes.
     """
-    return [_read(shelf, path) for path in files_of(shelf, digests)]
+    return [_read(staging, name) for name in lists_of(staging, digests)]
 
 
-def _read(shelf: Shelf, path: Path) -> pl.Series:
+def _read(staging: Storage, name: str) -> pl.Series:
     with seam("reading the ids of a published part", InputError, _AGAIN):
-        return pl.read_parquet(shelf.here(path, fresh=True))["id"]
+        return pl.read_parquet(staging.local_path(name, fresh=True))["id"]
 
 
-def finder(shelf: Shelf) -> Callable[[Path], pl.Series]:
+def finder(staging: Storage) -> Callable[[Path], pl.Series]:
     """Return what finds the records' own ids of published files, each of which is asked for once."""
-    lists = dict[str, list[Path]]()
+    lists = dict[str, list[str]]()
 
     def find(path: Path) -> pl.Series:
         digest = sha256(path)
-        ids = _read(shelf, _next(lists.setdefault(digest, _lists(shelf, digest))))
+        ids = _read(staging, _next(lists.setdefault(digest, _lists(staging, digest))))
         if ids.null_count():
             msg = f"{ids.null_count()} rows of a published part are of people who were forgotten in another table"
             raise InputError(msg, "`dptext forget` takes them out of this one: name the same people")
@@ -144,26 +144,26 @@ def finder(shelf: Shelf) -> Callable[[Path], pl.Series]:
     return find
 
 
-def keep_only(shelf: Shelf, digests: Iterable[str], written: Collection[str]) -> None:
+def keep_only(staging: Storage, digests: Iterable[str], written: Collection[str]) -> None:
     """Remove the lists of all other parts; lists just written come before older ones of parts of equal bytes."""
     left = Counter(digest[:32] for digest in digests)
-    for path in sorted(shelf.found("ids-*.ids"), key=lambda path: path.name not in written):
-        digest = path.name.split("-")[1]
+    for name in sorted(staging.glob("ids-*.ids"), key=lambda name: name not in written):
+        digest = name.split("-")[1]
         left[digest] -= 1
         if left[digest] < 0:
-            shelf.remove(path)
+            staging.delete(name)
 
 
-def blank(shelf: Shelf, gone: Callable[[pl.Series], pl.Series]) -> int:
+def blank(staging: Storage, gone: Callable[[pl.Series], pl.Series]) -> int:
     """Take forgotten ids out of the lists of other releases, and return how many lists held one; rows stay in order."""
     changed = 0
-    for path in shelf.found("ids-*.ids"):
+    for list_name in staging.glob("ids-*.ids"):
         with seam("taking records out of staging", InputError, "call this again: it goes on from here"):
-            ids = pl.read_parquet(shelf.here(path, fresh=True))["id"]
+            ids = pl.read_parquet(staging.local_path(list_name, fresh=True))["id"]
         known = ids.drop_nulls()
         theirs = set(known.filter(gone(known)))
         if theirs:
             left = pl.Series("id", [None if name in theirs else name for name in ids], dtype=pl.String)
-            shelf.write(path, left.to_frame().write_parquet, action="taking records out of staging")
+            staging.write(list_name, left.to_frame().write_parquet, action="taking records out of staging")
             changed += 1
     return changed

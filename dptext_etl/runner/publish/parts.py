@@ -12,21 +12,20 @@ from typing import Self
 
 import polars as pl
 
+from dptext_etl import files
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import flush, sha256
-from dptext_etl.runner import durable
 from dptext_etl.runner.formats import writer
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.place import Place
 from dptext_etl.runner.publish.manifest import Part
 from dptext_etl.runner.publish.own_ids import Hidden
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.cutting import ANY_SIZE, cut
-from dptext_etl.runner.staging_files import Shelf
 from dptext_etl.side_by_side import in_order
+from dptext_etl.storage import Storage
 
 _NO_LIMIT = (ANY_SIZE, ANY_SIZE)
 _ELSEWHERE = ".elsewhere"
@@ -81,7 +80,7 @@ class Writer:
     def __enter__(self) -> Self:
         self._remove_drafts()
         with seam("writing a version", InputError, _AGAIN):
-            self._drafts.mkdir(mode=durable.PRIVATE_FOLDER)
+            self._drafts.mkdir(mode=files.PRIVATE_FOLDER)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,14 +111,14 @@ class Writer:
         return sum(path.stat().st_size for path in drafts) + sum(size for _, size in self._objects.values())
 
     @property
-    def inside(self) -> Place:
-        """The place of the staged shards."""
-        return self._layout.inside
+    def staging(self) -> Storage:
+        """The storage of the staged shards."""
+        return self._staging.storage
 
     @property
-    def sink(self) -> Place:
-        """The place of the published table in an object store, with the options of staging there."""
-        return Place(self._layout.sink, self._layout.inside.options)
+    def published(self) -> Storage:
+        """The storage of the published table."""
+        return self._layout.published
 
     @property
     def format(self) -> str:
@@ -147,12 +146,12 @@ class Writer:
 
     def _add(self, place: tuple[pl.DataFrame, Path]) -> tuple[str, int, str, str]:
         rows, path = place
-        return path.name, *_written(rows, path, self.format, self._staging.shelf, self.hidden)
+        return path.name, *_written(rows, path, self.format, self._staging.storage, self.hidden)
 
     def add_rows(self, frame: pl.DataFrame) -> None:
         """Write rows as they are to be published."""
         path = self._drafts / self._next()
-        rows, digest, kept = _written(frame, path, self.format, self._staging.shelf, self.hidden)
+        rows, digest, kept = _written(frame, path, self.format, self._staging.storage, self.hidden)
         self._written.append((path.name, rows, digest))
         self.lists.add(kept)
 
@@ -164,7 +163,7 @@ class Writer:
         """
         folder = self._drafts.with_name(f"{self._drafts.name}{_ELSEWHERE}").absolute()
         with seam("writing a version", InputError, _AGAIN):
-            folder.mkdir(mode=durable.PRIVATE_FOLDER)
+            folder.mkdir(mode=files.PRIVATE_FOLDER)
         try:
             yield folder
         finally:
@@ -203,7 +202,7 @@ class Writer:
         target = self._layout.local.versions / self.folder
         with seam("putting a version in place", InputError, _AGAIN):
             for path in self._drafts.iterdir():
-                path.chmod(durable.PUBLIC_FILE)
+                path.chmod(files.PUBLIC_FILE)
             flush(self._drafts)  # once for all parts
             self._drafts.chmod(target.parent.stat().st_mode & 0o777)
             if target.exists():  # of a run that was killed before its manifest: no reader was pointed at it
@@ -223,7 +222,7 @@ class Writer:
             with seam("restoring a part", InputError, _AGAIN):
                 target.parent.mkdir(exist_ok=True)
                 draft = self._drafts / name
-                draft.chmod(durable.PUBLIC_FILE)
+                draft.chmod(files.PUBLIC_FILE)
                 draft.rename(target)
                 flush(target.parent)
             restored += 1
@@ -234,21 +233,22 @@ class Writer:
         if self._moved is not None:
             both = zip(parts, self._written, strict=True)
             return self._moved([(self._objects[name][0], part.path, part.sha256) for part, (name, _, _) in both], each)
-        store, written = self._layout.objects, 0
+        store, written = self._layout.published, 0
         for part, (name, _, _) in zip(parts, self._written, strict=True):
             each()
-            if store.digest(part.path) == part.sha256:
+            if store.sha256(part.path) == part.sha256:
                 continue
-            store.put_file(part.path, self._drafts / name)
-            if store.digest(part.path) != part.sha256:
+            store.put(part.path, self._drafts / name)
+            if store.sha256(part.path) != part.sha256:
                 msg = f"the object store does not hold {part.path} as it was written"
                 raise InputError(msg, "readers still see the version before; run the same policy again")
             written += 1
         return written
 
     def _remove_drafts(self) -> None:
-        if self._staging.shelf.remote:
-            self._staging.shelf.remove(*self._staging.shelf.found("draft-*"))
+        storage = self._staging.storage
+        if storage.remote:
+            storage.delete(*storage.glob("draft-*"))
         for path in (self._drafts, *self._drafts.parent.glob(f"*{_ELSEWHERE}")):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -257,7 +257,7 @@ def write_part(
     staging: Staging, shard: StagedShard, path: Path, file_format: str, hidden: Hidden | None
 ) -> tuple[int, str, str]:
     """Write a staged shard without its canary rows as one part, on an executor (see `_written`)."""
-    return _written(_published(staging, shard), path, file_format, staging.shelf, hidden)
+    return _written(_published(staging, shard), path, file_format, staging.storage, hidden)
 
 
 def write_here(writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
@@ -272,11 +272,11 @@ def _published(staging: Staging, shard: StagedShard) -> pl.DataFrame:
 
 
 def _written(
-    frame: pl.DataFrame, path: Path, file_format: str, shelf: Shelf, hidden: Hidden | None
+    frame: pl.DataFrame, path: Path, file_format: str, staging: Storage, hidden: Hidden | None
 ) -> tuple[int, str, str]:
     """Write rows, keep the ids inside that readers do not see, and return rows, hash, and the name of their list."""
     frame = frame if hidden is None else hidden.arranged(frame)
     shown = frame if hidden is None else hidden.shown(frame)
-    durable.write(path, writer(shown.rechunk(), file_format), action="writing a part", listed=False)
+    files.write(path, writer(shown.rechunk(), file_format), action="writing a part", flush_folder=False)
     digest = sha256(path)
-    return frame.height, digest, "" if hidden is None else hidden.keep(shelf, digest, frame)
+    return frame.height, digest, "" if hidden is None else hidden.keep(staging, digest, frame)

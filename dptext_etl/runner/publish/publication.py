@@ -72,17 +72,17 @@ def publish(
     if staged.shards:
         require(verdicts)
     if not policy.publish:
-        note = f"not published (publish = false): {staged.rows['released']} rows stay staged in {layout.inside.where}"
+        note = f"not published (publish = false): {staged.rows['released']} rows stay staged in {layout.staging.url}"
         return Published(None, None, None, 0, changed=False, note=note)
-    staging = Staging(layout.shelf)
+    staging = Staging(layout.staging)
     meter = Meter("publish", staged.rows["released"], progress)
     with (
         staged.profile.stage("publish"),
-        staging.shelf.alone("of this release is under way"),
+        staging.storage.lock("of this release is under way"),
         alone_at(layout) as hold,
     ):
         published = _publish(staged, staging, verdicts, write, meter, checkpoint, hold)
-        left_out.note(staging.shelf, published.manifest, staged.rows, verdicts)
+        left_out.note(staging.storage, published.manifest, staged.rows, verdicts)
         return published
 
 
@@ -132,7 +132,7 @@ def _publish(  # noqa: PLR0917
         checkpoint("recorded")
 
         def tidy() -> None:
-            own_ids.keep_only(staging.shelf, (part.sha256 for part in manifest.parts), writer.lists)
+            own_ids.keep_only(staging.storage, (part.sha256 for part in manifest.parts), writer.lists)
             if replays(staged.policy):
                 staging.set_aside()
             staging.clear()
@@ -192,7 +192,7 @@ def _drafted(
     staged: StagedRun, verdicts: Sequence[Verdict], parts: tuple[Part, ...], version: int, older: Places
 ) -> Manifest:
     unlinked = staged.policy.unlinked
-    schema = Staging(staged.layout.shelf).schema(staged.shards[0])
+    schema = Staging(staged.layout.staging).schema(staged.shards[0])
     if unlinked is not None:
         schema = unlinking.schema(staged.policy, unlinked)
     hidden = Hidden.of(staged.policy)
@@ -218,7 +218,7 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
         require_same_ledger(book, staged.layout, staged.policy)
         _refuse_forgotten(staged, book)
         book.record_publication(list(staged.refs.values()), name_of(manifest), manifest.digest, manifest.rows)
-        remember(book, staged.layout.memory.shelf(), staged.policy)
+        remember(book, staged.layout.memory, staged.policy)
 
 
 def _refuse_forgotten(staged: StagedRun, book: Ledger) -> None:
@@ -226,7 +226,7 @@ def _refuse_forgotten(staged: StagedRun, book: Ledger) -> None:
     dataset, column = staged.policy.dataset, staged.policy.id
     if not book.forgets(dataset):
         return
-    count, staging = 0, Staging(staged.layout.shelf)
+    count, staging = 0, Staging(staged.layout.staging)
     for shard in staged.shards:
         rows = staging.read(shard)
         own = rows.filter(~pl.col(CANARY)) if CANARY in rows.columns else rows

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import polars as pl
 
 from dptext_etl.errors import InputError, seam
-from dptext_etl.files import sha256
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.selection import scan_parts
@@ -36,13 +34,8 @@ def whole(layout: Layout, manifest: Manifest) -> bool:
 
 
 def _digest(layout: Layout, path: str) -> str | None:
-    if layout.remote_sink:
-        return layout.objects.digest(path)
     with seam("reading a published file", InputError, "is it readable? `dptext check` says more"):
-        try:
-            return sha256(Path(layout.part(path)))
-        except FileNotFoundError:
-            return None
+        return layout.published.sha256(path)
 
 
 def scan_published(sink: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True) -> pl.LazyFrame:

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dptext_etl import files
 from dptext_etl.checks.sink import MANIFEST, LocalSink, shown_name
 from dptext_etl.errors import BusyError, InputError, seam
 from dptext_etl.files import flush, sha256
-from dptext_etl.runner import durable
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.lease import Lease
 from dptext_etl.runner.publish.manifest import Manifest
 
 _OURS = re.compile(r"manifest\.json|\.manifest\.json\.draft|v\d+|\.v\d+\.incomplete|\.dptext-\d+")
@@ -32,28 +31,25 @@ _BUSY = ("another run is publishing to this sink", "wait for it, or stop it; the
 def require_sink(layout: Layout, *, making: bool = True) -> None:
     """Refuse a sink that could not be published to, before anything is spent; make its folders if need be."""
     if layout.remote_sink:
-        layout.objects.get(MANIFEST)
+        layout.published.read(MANIFEST)
         return
     sink = layout.local
     _refuse_foreign(sink)
-    durable.require_writable(sink.path.parent, making=making)
-    durable.require_writable(sink.path if sink.old else sink.versions, making=making)
+    files.require_writable(sink.path.parent, making=making)
+    files.require_writable(sink.path if sink.old else sink.versions, making=making)
 
 
 @contextmanager
 def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
     """Let one release at a time publish to a sink, and move an older layout."""
-    if layout.remote_sink:
-        with Lease(layout.objects) as lease:
-            yield lease.renew
-        return
     require_sink(layout)
-    place = layout.local.parts
-    with durable.alone(place, "is publishing to this sink"):
-        if layout.local.parts != place:  # another run has moved it meanwhile
+    published = layout.published
+    with published.lock("is publishing to this sink"):
+        if layout.published != published:  # another run has moved it meanwhile
             raise BusyError(*_BUSY)
-        _migrate(layout)
-        yield lambda: None
+        if not layout.remote_sink:
+            _migrate(layout)
+        yield published.renew_lock
 
 
 def show(layout: Layout, manifest: Manifest) -> None:
@@ -92,7 +88,7 @@ def _filled(sink: LocalSink, manifest: Manifest) -> Path:
             continue
         draft = place / f".{name}.draft"
         draft.unlink(missing_ok=True)
-        durable.name_again(version, draft, mode=durable.PUBLIC_FILE, listed=False)
+        files.link(version, draft, mode=files.PUBLIC_FILE, flush_folder=False)
         draft.replace(path)
     flush(place)
     if place != folder:

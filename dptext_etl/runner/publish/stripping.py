@@ -21,16 +21,16 @@ _AGAIN = "remove the staging folder by hand: it may hold raw text"
 def strip(staging: Staging, policy: Policy) -> None:
     """Remove the staged texts of all records except canary rows, and all bytes that were kept for replays."""
     clear, texts = {policy.id, *policy.keep, CANARY}, {item.name for item in policy.columns}
-    shelf = staging.shelf
+    storage = staging.storage
     with seam("removing staged texts", InputError, _AGAIN):
-        shelf.remove(*shelf.found("kept-*"))
-        for path in shelf.found("shard-*.parquet"):
-            frame = pl.read_parquet(shelf.here(path, fresh=True))
-            chosen = [name for name in frame.columns if name in clear | texts]
+        storage.delete(*storage.glob("kept-*"))
+        for name in storage.glob("shard-*.parquet"):
+            frame = pl.read_parquet(storage.local_path(name, fresh=True))
+            chosen = [column for column in frame.columns if column in clear | texts]
             frame = frame.select(chosen).with_columns(
-                pl.when(CANARY).then(pl.col(name)).alias(name) for name in chosen if name in texts
+                pl.when(CANARY).then(pl.col(column)).alias(column) for column in chosen if column in texts
             )
-            shelf.write(path, frame.write_parquet, action="removing staged texts")
-        shelf.remove(*shelf.found("shard-*.post"))  # made of texts that may be raw
+            storage.write(name, frame.write_parquet, action="removing staged texts")
+        storage.delete(*storage.glob("shard-*.post"))  # made of texts that may be raw
         note = b"A gate fired. Texts of records were removed; `dptext clean` removes the rest.\n"
-        shelf.write(staging.folder / NOTE, lambda file: file.write(note), action="removing staged texts")
+        storage.write(NOTE, note, action="removing staged texts")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterable
 
 from dptext_etl.errors import InputError, seam
@@ -21,7 +20,7 @@ def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 
     """
     with seam("looking at the versions", InputError, "is the sink readable?"):
         if layout.remote_sink:
-            found = {name.partition("/")[0] for name in layout.objects.names("") if "/" in name}
+            found = {name.partition("/")[0] for name in layout.published.names() if "/" in name}
         else:
             found = {path.name for path in layout.local.versions.iterdir() if path.is_dir()}
     listed = set() if manifest is None else {part.path.partition("/")[0] for part in manifest.parts}
@@ -36,9 +35,4 @@ def delete(layout: Layout, versions: Iterable[str]) -> None:
     """Delete the files of versions. Copies that a store keeps of deleted objects are out of reach."""
     with seam("deleting older versions", InputError, "call this again: it goes on from here"):
         for version in versions:
-            if not layout.remote_sink:
-                shutil.rmtree(layout.local.versions / version)
-                continue
-            store = layout.objects
-            for name in store.names(f"{version}/"):
-                store.delete(name)
+            layout.published.delete_folder(version)

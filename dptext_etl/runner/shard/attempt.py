@@ -25,7 +25,7 @@ from dptext_etl.runner.shard.replaying import replays
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import Examined
-from dptext_etl.runner.staging_files import Shelf
+from dptext_etl.storage import Storage
 
 UNDER_WAY = "of this release is under way"
 
@@ -77,10 +77,10 @@ class Attempt:
     @contextmanager
     def alone(self) -> Iterator[Staging]:
         """Make the folders of the run and lock them for this process."""
-        staging = Staging(self.layout.shelf)
-        staging.prepare()
+        staging = Staging(self.layout.staging)
+        staging.storage.prepare()
         require_sink(self.layout)
-        with staging.shelf.alone(UNDER_WAY):
+        with staging.storage.lock(UNDER_WAY):
             if replays(self.policy) or self.policy.on_changed == "keep":
                 staging.set_aside()
             yield staging
@@ -91,7 +91,7 @@ class Attempt:
         if self.policy.cap is not None:
             ledger.agree_on_cap(Scope.of(self.policy), self.policy.cap, lowering=self.accept_lower_cap)
         refs = {item.column or "": register(ledger, self.policy, item, id_type) for item in self.columns}
-        remember(ledger, self.layout.memory.shelf(), self.policy)
+        remember(ledger, self.layout.memory, self.policy)
         return refs
 
     def pinned(self, ledger: Ledger, id_type: str) -> list[ReleaseRef]:
@@ -111,7 +111,7 @@ def shards_of(  # noqa: PLR0917
     ledger: Ledger,
     job: str,
     staging: Staging,
-    memory: Shelf,
+    memory: Storage,
     checkpoint: Checkpoint,
     profile: Profile | None = None,
 ) -> Shards:
@@ -137,7 +137,7 @@ def pin_table(attempt: Attempt, refs: Mapping[str, ReleaseRef], table: WholeTabl
     with Ledger.open(spec.url, spec.id_key) as ledger:
         for ref in refs.values():
             pin_whole_table(ledger, ref, table.records, table.digest)
-        remember(ledger, attempt.layout.memory.shelf(), attempt.policy)
+        remember(ledger, attempt.layout.memory, attempt.policy)
 
 
 def pin_whole_table(ledger: Ledger, ref: ReleaseRef, records: int, digest: str) -> None:

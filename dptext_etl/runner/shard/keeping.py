@@ -73,8 +73,8 @@ def require_kept(found: Kept | None, changed: npt.NDArray[np.bool_]) -> None:
 
 def require_bytes(layout: Layout, policy: Policy) -> None:
     """Refuse to keep texts where none are published or staged."""
-    shelf = layout.shelf
-    if _published(layout, policy) is None and not (shelf.found("kept-*.parquet") or shelf.found("shard-*.parquet")):
+    glob = layout.staging.glob
+    if _published(layout, policy) is None and not (glob("kept-*.parquet") or glob("shard-*.parquet")):
         msg = "released texts of changed records are to be kept, and none are published or kept in staging"
         raise InputError(msg, "bring back the published version, or take a new release name; nothing was charged")
 
@@ -97,7 +97,7 @@ def set_published_aside(
     if not set(shown) <= manifest.schema.keys():
         return
     digests = (part.sha256 for part in manifest.parts)
-    own = None if manifest.ids == "keep" else own_ids.of_parts(layout.shelf, digests)
+    own = None if manifest.ids == "keep" else own_ids.of_parts(layout.staging, digests)
     for index, part in enumerate(manifest.parts):
         if staging.keeps(index, part.sha256):
             continue

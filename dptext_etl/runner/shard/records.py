@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import polars as pl
@@ -119,11 +118,11 @@ class KeptShard(NamedTuple):
     posts: tuple[pl.DataFrame, ...] = ()
 
 
-def recorded(path: Path) -> StagedShard | None:
-    """Read a record, or None if it is damaged or of another version."""
+def recorded(content: bytes | None) -> StagedShard | None:
+    """Read a record, or None if it is gone, damaged, or of another version."""
     try:
-        return StagedShard.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError):
+        return StagedShard.from_dict(json.loads(content or b"{}"))
+    except (ValueError, KeyError, TypeError):
         return None
 
 

@@ -8,7 +8,6 @@ judge both. Every step can be repeated. What an earlier attempt staged or record
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +18,10 @@ import pyarrow.compute as pc
 
 from dptext_etl import _kernel, column
 from dptext_etl.errors import DPTextError, LedgerError, seam
-from dptext_etl.files import sha256
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import CommitOutcome
 from dptext_etl.ledger.terms import Posted
 from dptext_etl.policy import Policy
-from dptext_etl.runner import durable
 from dptext_etl.runner.claims import postprocessing_facts
 from dptext_etl.runner.shard import draw_counts
 from dptext_etl.runner.shard.charging import Column, texts_of
@@ -164,10 +161,8 @@ def _stage(
     """Write the results next to a shard as they are to be published, then say so in its record, with counts."""
     staging = shards.staging
     frame = _laid_out(staging.read(staged), texts, shards.policy)
-    path = staging.post(staged)
-    durable.write(path, frame.write_parquet, action="staging a shard")
     chains = {item.name: item.policy.chain for item in shards.columns if item.name in texts}
-    return staging.say(replace(staged, post={"sha256": sha256(path), "chains": chains, **counted}))
+    return staging.save_post(staged, frame, {"chains": chains, **counted})
 
 
 def _laid_out(frame: pl.DataFrame, texts: Mapping[str, pl.Series], policy: Policy) -> pl.DataFrame:

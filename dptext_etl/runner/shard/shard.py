@@ -40,8 +40,8 @@ from dptext_etl.runner.shard.replaying import Kept, kept, replays
 from dptext_etl.runner.shard.rewriting import rewritten
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.shard.turns import StoppedError, Turns
-from dptext_etl.runner.staging_files import Shelf
 from dptext_etl.side_by_side import both
+from dptext_etl.storage import Storage
 
 log = logging.getLogger("dptext_etl.runner")
 
@@ -124,7 +124,7 @@ class Shards:
     ledger: Ledger
     job: str
     staging: Staging
-    memory: Shelf
+    memory: Storage
     checkpoint: Checkpoint
     profile: Profile = field(default_factory=Profile)
     turns: Turns = field(default_factory=Turns)

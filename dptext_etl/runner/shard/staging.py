@@ -8,26 +8,28 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
+from dptext_etl import files
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
-from dptext_etl.runner import durable
 from dptext_etl.runner.computed import Places
 from dptext_etl.runner.shard.records import Facts, KeptShard, StagedShard, recorded
-from dptext_etl.runner.staging_files import Shelf
+from dptext_etl.storage import Storage
 
 _KEPT = "kept"
 _CHANGED = "changed"
-_POST = ".post"
 _SOON_REMOVED: Final = "uncompressed"  # read twice and removed: a quarter of the time of lz4
 _KEPT_LONG: Final = "lz4"
+_TAIL = 1 << 16
+"""Bytes at the end of a Parquet file that are read first: most descriptions of columns fit."""
 _AGAIN = "run the same policy again: it goes on from what is committed"
 
 
@@ -35,52 +37,47 @@ class Staging:
     """The staging folder of one release and partition.
 
     Attributes:
-        shelf: The files of the folder.
-        folder: The folder; where the files lie in an object store, one of this process.
+        storage: The files of the folder.
+        folder: The folder; where the files lie in an object store, the one for local copies.
     """
 
-    def __init__(self, shelf: Shelf | Path, tag: str = "") -> None:
-        self.shelf = Shelf(shelf) if isinstance(shelf, Path) else shelf
-        self.folder = self.shelf.folder
+    def __init__(self, storage: Storage | Path, tag: str = "") -> None:
+        self.storage = Storage(str(storage)) if isinstance(storage, Path) else storage
+        self.folder = self.storage.folder
         self._tag = tag
 
-    def prepare(self) -> None:
-        """Make the folder."""
-        self.shelf.prepare()
-
     def path(self, shard: StagedShard) -> Path:
-        """Return the file of a shard."""
-        return self._path(shard.index, shard.tag)
-
-    def save(
-        self,
-        index: int,
-        frame: pl.DataFrame,
-        draws: pl.DataFrame,
-        inputs: str,
-        facts: Facts,
-        *,
-        keeps: bool = False,
-    ) -> StagedShard:
-        """Write a shard, its draw counts, and then its record. All of them are durable when this returns."""
-        path = self._path(index, self._tag)
-        self.shelf.remove(_record(path), _post(path))
-        rows = partial(frame.write_parquet, compression=_KEPT_LONG if keeps else _SOON_REMOVED)
-        for place, fill in ((_draws(path), draws.write_ipc), (path, rows)):
-            self.shelf.write(place, fill, action="staging a shard", listed=False)  # the record's write lists them, too
-        return self.say(StagedShard(index, sha256(path), inputs, *facts, self._tag))
-
-    def say(self, shard: StagedShard) -> StagedShard:
-        """Write the record of a shard, durably, and return it; what post-processing made of it comes first."""
-        if shard.post:
-            self.shelf.put(self.post(shard))
-        text = json.dumps(shard.as_dict()).encode()  # in one line: long records are written by C code alone
-        self.shelf.write(_record(self.path(shard)), lambda file: file.write(text), action="staging a shard")
-        return shard
+        """Return the local path of a shard's rows; `require` fetches what lies in a store."""
+        return self.folder / _rows(shard)
 
     def post(self, shard: StagedShard) -> Path:
-        """Return the file of what post-processing made of a shard."""
-        return _post(self.path(shard))
+        """Return the local path of what post-processing made of a shard."""
+        return self.folder / _post(_stem(shard.index, shard.tag))
+
+    def save(
+        self, index: int, frame: pl.DataFrame, draws: pl.DataFrame, inputs: str, facts: Facts, *, keeps: bool = False
+    ) -> StagedShard:
+        """Write a shard, its draw counts, and then its record. All of them are durable when this returns."""
+        stem = _stem(index, self._tag)
+        self.storage.delete(_record(stem), _post(stem))
+        rows = partial(frame.write_parquet, compression=_KEPT_LONG if keeps else _SOON_REMOVED)
+        for name, fill in ((f"{stem}.draws", draws.write_ipc), (f"{stem}.parquet", rows)):
+            # the record's write makes these names durable, too
+            self.storage.write(name, fill, action="staging a shard", flush_folder=False)
+        digest = sha256(self.folder / f"{stem}.parquet")
+        return self.record(StagedShard(index, digest, inputs, *facts, self._tag))
+
+    def save_post(self, shard: StagedShard, frame: pl.DataFrame, facts: Mapping[str, Any]) -> StagedShard:
+        """Write what post-processing made of a shard, then its record."""
+        name = _post(_stem(shard.index, shard.tag))
+        self.storage.write(name, frame.write_parquet, action="staging a shard")
+        return self.record(replace(shard, post={"sha256": sha256(self.folder / name), **facts}))
+
+    def record(self, shard: StagedShard) -> StagedShard:
+        """Write the record of a shard, durably, and return it."""
+        text = json.dumps(shard.as_dict()).encode()  # in one line: long records are written by C code alone
+        self.storage.write(_record(_stem(shard.index, shard.tag)), text, action="staging a shard")
+        return shard
 
     def outcome(self, shard: StagedShard) -> pl.DataFrame:
         """Read a shard as it is to be published, canary rows included, and check its hash."""
@@ -92,13 +89,13 @@ class Staging:
 
     def find(self, index: int, inputs: str) -> list[StagedShard]:
         """Return the whole attempts at a shard that were computed from these inputs."""
-        found = self._recorded(f"{self._path(index, '').stem}*.json")
+        found = self._recorded(f"{_stem(index, '')}*.json")
         return [shard for shard in found if self._whole(shard, index, inputs)]
 
     def _recorded(self, pattern: str) -> Iterator[StagedShard]:
         """Read the records that can be read."""
-        for path in self.shelf.found(pattern):
-            shard = recorded(self.shelf.here(path, fresh=True))
+        for name in self.storage.glob(pattern):
+            shard = recorded(self.storage.read(name))
             if shard is not None:
                 yield shard
 
@@ -106,28 +103,29 @@ class Staging:
         try:
             if (shard.index, shard.inputs) != (index, inputs):
                 return False
-            held = self._holds(self.path(shard), shard.sha256)
-            return held and self.shelf.here(_draws(self.path(shard)), fresh=True).is_file()
+            stem = _stem(shard.index, shard.tag)
+            whole = self._holds(f"{stem}.parquet", shard.sha256)
+            return whole and self.storage.local_path(f"{stem}.draws", fresh=True).is_file()
         except OSError:
             return False
 
-    def _holds(self, file: Path, digest: str) -> bool:
+    def _holds(self, name: str, digest: str) -> bool:
         """Return whether a file holds these bytes; one that was fetched before others wrote it is fetched again."""
-        if sha256(self.shelf.here(file)) == digest:
+        if sha256(self.storage.local_path(name)) == digest:
             return True
-        return self.shelf.remote and sha256(self.shelf.here(file, fresh=True)) == digest
+        return self.storage.remote and sha256(self.storage.local_path(name, fresh=True)) == digest
 
     def holds_post(self, shard: StagedShard) -> bool:
         """Return whether what post-processing made of a shard is there and whole."""
         try:
-            return bool(shard.post) and self._holds(self.post(shard), shard.post["sha256"])
+            return bool(shard.post) and self._holds(self.post(shard).name, shard.post["sha256"])
         except OSError:
             return False
 
     def draws(self, shard: StagedShard) -> pl.DataFrame:
         """Return the draw counts of a shard, one column per text column."""
         with seam("reading what was staged", hint=_AGAIN):
-            return pl.read_ipc(self.shelf.here(_draws(self.path(shard))))
+            return pl.read_ipc(self.storage.local_path(f"{_stem(shard.index, shard.tag)}.draws"))
 
     def read(self, shard: StagedShard) -> pl.DataFrame:
         """Read a staged shard and check its hash."""
@@ -137,138 +135,139 @@ class Staging:
 
     def require(self, shard: StagedShard) -> None:
         """Refuse a staged file that is gone or has changed."""
-        files = {self.path(shard): shard.sha256}
+        digests = {_rows(shard): shard.sha256}
         if shard.post:
-            files[self.post(shard)] = shard.post["sha256"]
+            digests[self.post(shard).name] = shard.post["sha256"]
         with seam("reading what was staged", hint=_AGAIN):
-            for path, digest in files.items():
-                if not self._holds(path, digest):
-                    raise _changed(path)
+            for name, digest in digests.items():
+                if not self._holds(name, digest):
+                    raise InputError(f"the staged file {name} has changed since it was staged", _AGAIN)
 
     def schema(self, shard: StagedShard) -> pl.Schema:
         """Return the columns and types that a staged shard will be published with."""
         with seam("reading what was staged", hint=_AGAIN):
-            found = self.shelf.schema(self.post(shard) if shard.post else self.path(shard))
+            found = self._schema(self.post(shard).name if shard.post else _rows(shard))
         return pl.Schema({name: dtype for name, dtype in found.items() if name != CANARY})
 
     def columns(self, shard: StagedShard) -> pl.Schema:
         """Return the columns and types of a staged shard, the mark of canary rows included."""
-        return self.shelf.schema(self.path(shard))
+        return self._schema(_rows(shard))
+
+    def _schema(self, name: str) -> pl.Schema:
+        """Read columns and types from the end of a Parquet file."""
+        tail = self.storage.tail(name, _TAIL)
+        if tail is not None and len(tail) >= 8 and (size := int.from_bytes(tail[-8:-4], "little") + 8) > len(tail):
+            tail = self.storage.tail(name, size)
+        if not tail:
+            raise FileNotFoundError(name)
+        return pl.Schema(pl.read_parquet_schema(b"PAR1" + tail))
 
     def quarantine(self, index: int, ids: pl.DataFrame) -> None:
         """Store the ids of records over the cap, inside staging only; an empty frame removes the list."""
-        path = self.folder / f"quarantine-{index:05d}.parquet"
+        name = f"quarantine-{index:05d}.parquet"
         if not ids.height:
-            self.shelf.remove(path)
+            self.storage.delete(name)
             return
-        if self.shelf.remote:
-            self.shelf.write(path, ids.write_parquet, action="staging a quarantine list")
+        if self.storage.remote:
+            self.storage.write(name, ids.write_parquet, action="staging a quarantine list")
             return
-        own = path.with_stem(f"{path.stem}{self._tag and f'-{self._tag}'}")
-        durable.write(own, ids.write_parquet, action="staging a quarantine list")
-        own.replace(path)
+        own = self.folder / f"quarantine-{index:05d}{self._tag and f'-{self._tag}'}.parquet"
+        files.write(own, ids.write_parquet, action="staging a quarantine list")
+        own.replace(self.folder / name)
 
     def no_changes(self) -> None:
         """Remove the lists of changed records of the run before."""
-        self.shelf.remove(*self.shelf.found(f"{_CHANGED}-*"))
+        self.storage.delete(*self.storage.glob(f"{_CHANGED}-*"))
 
     def changed(self, ids: pl.DataFrame) -> None:
         """Store ids of records whose texts changed, inside staging only."""
-        path = self.folder / f"{_CHANGED}-{secrets.token_hex(8)}.parquet"
-        self.shelf.write(path, ids.write_parquet, action="staging a list of changed records")
+        name = f"{_CHANGED}-{secrets.token_hex(8)}.parquet"
+        self.storage.write(name, ids.write_parquet, action="staging a list of changed records")
 
     def discard(self, index: int) -> None:
         """Remove the files that this attempt staged of a shard."""
-        path = self._path(index, self._tag)
-        self.shelf.remove(*reversed(_files(path)))
+        self.storage.delete(*_files(_stem(index, self._tag)))
 
     def keep_only(self, shards: Collection[StagedShard]) -> None:
         """Remove the files of all other shards and attempts, drafts and quarantine lists included."""
-        self.shelf.hold()
-        files = {file for shard in shards for file in _files(self.path(shard))}
-        lists = {f"quarantine-{shard.index:05d}" for shard in shards}
-        shown = _records_first(self.shelf.found("shard-*"))
-        there = [*shown, *self.shelf.found("quarantine-*"), *self.folder.glob(".*-*.draft")]
-        self.shelf.remove(*(path for path in there if path not in files and path.stem not in lists))
+        self.storage.renew_lock()
+        keep = {name for shard in shards for name in _files(_stem(shard.index, shard.tag))}
+        keep |= {f"quarantine-{shard.index:05d}.parquet" for shard in shards}
+        drafts = (path.name for path in self.folder.glob(".*-*.draft"))
+        names = [*_records_first(self.storage.glob("shard-*")), *self.storage.glob("quarantine-*"), *drafts]
+        self.storage.delete(*(name for name in names if name not in keep))
 
     def clear(self) -> None:
         """Remove staged shards; quarantine lists stay."""
-        self.shelf.hold()
-        self.shelf.remove(*_records_first(self.shelf.found("shard-*")))
+        self.storage.renew_lock()
+        self.storage.delete(*_records_first(self.storage.glob("shard-*")))
 
     def set_aside(self) -> None:
         """Give staged files a second name that no run overwrites or removes; replays of models read it."""
         for shard in self._recorded("shard-*.json"):
-            path = self.path(shard)
-            name = f"{_KEPT}-{shard.index:05d}-{shard.sha256[:16]}"
-            self._note(self.folder / f"{name}.json", shard.computed)
+            stem, kept = _stem(shard.index, shard.tag), f"{_KEPT}-{shard.index:05d}-{shard.sha256[:16]}"
+            if shard.computed and not self.storage.local_path(f"{kept}.json").exists():
+                text = json.dumps(shard.computed, indent=1).encode()
+                self.storage.write(f"{kept}.json", text, action="keeping what was staged")
             if shard.post:
-                self.shelf.name_again(_post(path), self.folder / f"{name}-{shard.post['sha256'][:16]}{_POST}")
-            for file in (_draws(path), path):  # rows come last: with them, all is there
-                self.shelf.name_again(file, self.folder / f"{name}{file.suffix}")
+                self.storage.copy(_post(stem), _post(f"{kept}-{shard.post['sha256'][:16]}"))
+            for suffix in ("draws", "parquet"):  # rows come last: with them, all is there
+                self.storage.copy(f"{stem}.{suffix}", f"{kept}.{suffix}")
 
     def keeps(self, index: int, digest: str) -> bool:
         """Return whether published rows with this hash are kept."""
-        return bool(self.shelf.found(f"{_KEPT}-{index:05d}-{digest[:16]}.parquet"))
+        return bool(self.storage.glob(f"{_KEPT}-{index:05d}-{digest[:16]}.parquet"))
 
     def keep(self, index: int, digest: str, frame: pl.DataFrame, draws: pl.DataFrame) -> None:
         """Keep published rows, as if they had been set aside."""
-        path = self.folder / f"{_KEPT}-{index:05d}-{digest[:16]}.parquet"
-        for place, fill in ((_draws(path), draws.write_ipc), (path, frame.write_parquet)):
-            self.shelf.write(place, fill, action="keeping what is published")
+        stem = f"{_KEPT}-{index:05d}-{digest[:16]}"
+        for name, fill in ((f"{stem}.draws", draws.write_ipc), (f"{stem}.parquet", frame.write_parquet)):
+            self.storage.write(name, fill, action="keeping what is published")
 
     def kept(self, index: int) -> Iterator[KeptShard]:
         """Read what was set aside, shards near `index` first."""
-        files = self.shelf.found(f"{_KEPT}-*.parquet")
-        rewritten = self.shelf.found(f"{_KEPT}-*{_POST}")
-        for path in sorted(files, key=lambda path: abs(int(path.name.split("-")[1]) - index)):
+        names = self.storage.glob(f"{_KEPT}-*.parquet")
+        rewritten = self.storage.glob(f"{_KEPT}-*.post")
+        for name in sorted(names, key=lambda name: abs(int(name.split("-")[1]) - index)):
+            stem = name.removesuffix(".parquet")
             with seam("reading what was staged", hint=_AGAIN):
-                theirs = (post for post in rewritten if post.name.startswith(f"{path.stem}-"))
-                posts = tuple(pl.read_parquet(self._fresh(post)) for post in theirs)
-                frame, draws = pl.read_parquet(self._fresh(path)), pl.read_ipc(self._fresh(_draws(path)))
-                yield KeptShard(frame, draws, _noted(self._fresh(path.with_suffix(".json"))), posts)
+                posts = tuple(pl.read_parquet(self._fresh(post)) for post in rewritten if post.startswith(f"{stem}-"))
+                frame, draws = pl.read_parquet(self._fresh(name)), pl.read_ipc(self._fresh(f"{stem}.draws"))
+                yield KeptShard(frame, draws, _computed(self.storage.read(f"{stem}.json")), posts)
 
-    def _fresh(self, path: Path) -> Path:
-        return self.shelf.here(path, fresh=True)
-
-    def _note(self, path: Path, computed: Places) -> None:
-        """Write next to what is set aside where it was computed, once."""
-        if computed and not self.shelf.here(path).exists():
-            text = json.dumps(computed, indent=1).encode()
-            self.shelf.write(path, lambda file: file.write(text), action="keeping what was staged")
-
-    def _path(self, index: int, tag: str) -> Path:
-        return self.folder / f"shard-{index:05d}{tag and f'-{tag}'}.parquet"
+    def _fresh(self, name: str) -> Path:
+        return self.storage.local_path(name, fresh=True)
 
 
-def _record(path: Path) -> Path:
-    return path.with_suffix(".json")
+def _stem(index: int, tag: str) -> str:
+    return f"shard-{index:05d}{tag and f'-{tag}'}"
 
 
-def _noted(path: Path) -> Places:
-    """Read what `Staging._note` wrote; nothing where it wrote nothing, or is damaged: no byte depends on it."""
+def _rows(shard: StagedShard) -> str:
+    return f"{_stem(shard.index, shard.tag)}.parquet"
+
+
+def _record(stem: str) -> str:
+    return f"{stem}.json"
+
+
+def _post(stem: str) -> str:
+    return f"{stem}.post"
+
+
+def _files(stem: str) -> tuple[str, ...]:
+    """Return the files of an attempt, in the order in which they are removed (`_records_first`)."""
+    return _record(stem), _post(stem), f"{stem}.draws", f"{stem}.parquet"
+
+
+def _computed(content: bytes | None) -> Places:
+    """Read what `set_aside` noted; nothing where it noted nothing, or is damaged: no byte depends on it."""
     try:
-        return dict(json.loads(path.read_text(encoding="ascii")))
-    except (OSError, ValueError, TypeError):
+        return dict(json.loads(content or b"{}"))
+    except (ValueError, TypeError):
         return {}
 
 
-def _draws(path: Path) -> Path:
-    return path.with_suffix(".draws")
-
-
-def _post(path: Path) -> Path:
-    return path.with_suffix(_POST)
-
-
-def _files(path: Path) -> tuple[Path, ...]:
-    return path, _draws(path), _post(path), _record(path)
-
-
-def _changed(path: Path) -> InputError:
-    return InputError(f"the staged file {path.name} has changed since it was staged", _AGAIN)
-
-
-def _records_first(paths: Iterable[Path]) -> list[Path]:
-    """Put records before their files: who dies while removing leaves no record without its files."""
-    return sorted(paths, key=lambda path: path.suffix != ".json")
+def _records_first(names: Iterable[str]) -> list[str]:
+    """Put records before their files: a process that dies while it removes leaves no record without its files."""
+    return sorted(names, key=lambda name: not name.endswith(".json"))

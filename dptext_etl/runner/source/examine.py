@@ -114,7 +114,7 @@ def examine(
         check=lambda: check_ids(table, policy, progress),
         with_persons=lambda rows: with_persons(rows, policy),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
-        at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.staging),
+        at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.staging.folder),
     )
 
 

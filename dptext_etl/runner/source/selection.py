@@ -74,9 +74,9 @@ def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: M
             published = scan_parts(manifest, layout, as_written=(policy.id,)).select(pl.col(policy.id).cast(dtype))
         else:
             require_plain(policy, dtype)
-            ids = own_ids.of_parts(layout.shelf, (part.sha256 for part in manifest.parts))
+            ids = own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
             published = pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
-    return anti_join(frame, published, policy.id, layout.staging)
+    return anti_join(frame, published, policy.id, layout.staging.folder)
 
 
 def require_plain(policy: Policy, dtype: pl.DataType) -> None:
@@ -105,7 +105,7 @@ def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:
 def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = ()) -> pl.LazyFrame:
     """Scan the parts that a manifest lists, in order."""
     paths = tuple(layout.part(part.path) for part in manifest.parts)
-    return Files(paths, manifest.file_format, layout.storage).scan(tuple(as_written))
+    return Files(paths, manifest.file_format, layout.storage_options).scan(tuple(as_written))
 
 
 def by_digest(ids: pa.Array) -> pl.Series:

@@ -58,7 +58,7 @@ class Files:
     @classmethod
     def find(cls, layout: Layout) -> Files:
         """Find the files of the source of a run."""
-        found = cls.at(layout.source, layout.storage, layout.csv)
+        found = cls.at(layout.source, layout.storage_options, layout.csv)
         if found.format != "csv" and layout.csv != PLAIN_CSV:
             msg = f"the policy has an entry csv, and the source holds {found.format} files"
             raise InputError(msg, "remove [csv], or name CSV files as the source", {"entry": "csv"})

@@ -73,10 +73,10 @@ class Attempt:
     @contextmanager
     def alone(self) -> Iterator[Staging]:
         """Make the folders of the run and lock them for this process."""
-        staging = Staging(self.layout.shelf)
-        staging.prepare()
+        staging = Staging(self.layout.staging)
+        staging.storage.prepare()
         require_sink(self.layout)
-        with staging.shelf.alone("of this release is under way"):
+        with staging.storage.lock("of this release is under way"):
             yield staging
 
     def pinned(self, ledger: Ledger, id_type: str) -> list[ReleaseRef]:
@@ -111,14 +111,14 @@ class Attempt:
 
     def remember(self, ledger: Ledger) -> None:
         """Store the head of the ledger, durably."""
-        remember(ledger, self.layout.memory.shelf(), self.policy)
+        remember(ledger, self.layout.memory, self.policy)
 
     def who_counts(self, rows: pl.LazyFrame, total: int, nameless: int) -> tuple[pl.LazyFrame, int]:
         """Leave out records without a person, and those of a person beyond the first; refuse more than delta is for."""
         wanted = total - nameless
         rows = with_persons(rows, self.policy) if nameless else rows
         if self.policy.unit == "subject":
-            most, scratch = self.synthetic.per_subject, self.layout.staging
+            most, scratch = self.synthetic.per_subject, self.layout.staging.folder
             rows, wanted, _ = at_most(rows, self.policy, most, scratch, partial(order, self.key))
         self.refuse_too_many(wanted)
         return rows, wanted

@@ -34,8 +34,8 @@ from dptext_etl.runner.shard.attempt import pin_whole_table, refuse_other_rows, 
 from dptext_etl.runner.shard.charging import subjects_of, texts_of
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import forms_of
-from dptext_etl.runner.staging_files import Shelf
 from dptext_etl.runner.synthetic.attempt import Attempt
+from dptext_etl.storage import Storage
 from dptext_etl.synthetic import CLAIM
 
 log = logging.getLogger("dptext_etl.runner")
@@ -122,7 +122,7 @@ class Book:
     ref: ReleaseRef
     job: str
     staging: Staging
-    memory: Shelf
+    memory: Storage
     checkpoint: Checkpoint
 
     @property

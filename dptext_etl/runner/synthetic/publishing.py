@@ -28,7 +28,7 @@ log = logging.getLogger("dptext_etl.runner")
 
 def judge(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, staging: Staging, drawn: Drawn) -> tuple[Verdict, ...]:
     """Evaluate the gates of a staged table; if one fires, revoke the release name, and remove the table."""
-    path = staging.shelf.here(drawn.path)
+    path = staging.storage.local_path(drawn.path.name)
     verdicts = evaluate(Candidate(attempt.policy, (path,), (), 0, None, {}, scratch=staging.folder))
     fired = [verdict.name for verdict in verdicts if not verdict.passed]
     if fired:
@@ -37,14 +37,14 @@ def judge(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, staging: Staging, d
         attempt.remember(ledger)
         clear(staging)
         note = b"A gate fired. The table was removed; `dptext clean` removes the rest.\n"
-        staging.shelf.write(staging.folder / NOTE, lambda file: file.write(note), action="removing a staged table")
+        staging.storage.write(NOTE, note, action="removing a staged table")
     return verdicts
 
 
 def clear(staging: Staging) -> None:
     """Remove a staged table and its statistic; lists of records over the cap stay."""
-    staging.shelf.hold()
-    staging.shelf.remove(staging.folder / RECORD, *staging.shelf.found("synthetic.*"))
+    staging.storage.renew_lock()
+    staging.storage.delete(RECORD, *staging.storage.glob("synthetic.*"))
 
 
 def claim(attempt: Attempt, drawn: Drawn) -> dict[str, Any]:

@@ -87,12 +87,12 @@ class StagedTable:
 
 def draw(attempt: Attempt, staging: Staging, partial: Partial) -> Drawn:
     """Draw and stage, or take up what was staged for these very records."""
-    path, record = staging.folder / TABLE, staging.folder / RECORD
+    path = staging.folder / TABLE
     found = taken_up(attempt, staging, partial.digest.hex())
     if found is not None:
         return found
     made_of = _made_of(attempt, partial.digest.hex())
-    staging.shelf.remove(record)
+    staging.storage.delete(RECORD)
     with seam("drawing the table", DPTextError, _DEFECT):
         statistic = noisy(attempt.statistic, attempt.key, partial)
         made = table(statistic, attempt.synthetic.rows, attempt.synthetic.names)
@@ -100,10 +100,10 @@ def draw(attempt: Attempt, staging: Staging, partial: Partial) -> Drawn:
         buffer = io.BytesIO()
         rows.write_parquet(buffer)
     content = buffer.getvalue()
-    staging.shelf.write(path, lambda file: file.write(content), action="staging the table")
+    staging.storage.write(TABLE, content, action="staging the table")
     sums = base64.b64encode(packed(statistic)).decode()
     said = json.dumps({**made_of, "sums": sums, "sha256": hashlib.sha256(content).hexdigest()}).encode()
-    staging.shelf.write(record, lambda file: file.write(said), action="staging the statistic")
+    staging.storage.write(RECORD, said, action="staging the statistic")
     return Drawn(statistic, rows, path)
 
 
@@ -118,8 +118,8 @@ def taken_up(attempt: Attempt, staging: Staging, records: str) -> Drawn | None:
     """Read what was staged for the records of this digest; None if nothing was, or it changed since."""
     path, made_of = staging.folder / TABLE, _made_of(attempt, records)
     try:
-        facts = json.loads(staging.shelf.here(staging.folder / RECORD, fresh=True).read_text(encoding="ascii"))
-        content = staging.shelf.here(path, fresh=True).read_bytes()
+        facts = json.loads(staging.storage.read(RECORD) or b"null")
+        content = staging.storage.local_path(TABLE, fresh=True).read_bytes()
         if {name: facts[name] for name in made_of} != made_of:
             return None
         if hashlib.sha256(content).hexdigest() != facts["sha256"]:

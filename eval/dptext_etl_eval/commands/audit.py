@@ -34,7 +34,7 @@ def audit(
     Exits with 4 if a claim is refuted.
     """
     import dptext_etl_eval as evaluation
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli import terminal
     from dptext_etl.errors import GateError
     from dptext_etl.policy import Policy
 
@@ -53,7 +53,7 @@ def audit(
 
 
 def _show(found: Mapping[str, Any], confidence: float) -> None:
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli import terminal
 
     terminal.heading(f"{found['column']}: {found['mechanism']}, epsilon {found['epsilon']:g}")
     if found["claim"] is None:

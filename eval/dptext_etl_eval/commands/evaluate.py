@@ -71,8 +71,7 @@ def evaluate(
 
     Exits with 5 if the tables do not fit together, whatever the figures say.
     """
-    from dptext_etl.cli import lean
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli import terminal
     from dptext_etl.policy import Policy
     from dptext_etl_eval import evaluate as measure
     from dptext_etl_eval import report
@@ -83,8 +82,6 @@ def evaluate(
         from dptext_etl_models.inference.language_model import need_transformers
 
         need_transformers()
-    else:
-        lean.without_pandas()
     require_libraries()
     given: dict[str, Any] = {
         "label": label,
@@ -137,13 +134,13 @@ def _of_tables(
 
 
 def _say(number: int, of: int, title: str, left: float | None) -> None:
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli import terminal
 
     terminal.note(f"{number} of {of}: {title}" + ("" if left is None else f"; about {left:.0f} s are left"))
 
 
 def _show(found: Any) -> None:
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli import terminal
     from dptext_etl_eval.measure import WAYS
     from dptext_etl_eval.report.summary import in_short
 

@@ -57,7 +57,7 @@ def rehearse(
     No ledger is opened and no budget is spent. A table that a policy names as raw is refused before a row is read:
     those given, those in this folder, and those next to the table.
     """
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli import terminal
     from dptext_etl.errors import PolicyError, seam
     from dptext_etl.html_page import document
     from dptext_etl_eval import rehearsal, stand_in

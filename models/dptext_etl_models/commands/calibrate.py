@@ -63,7 +63,7 @@ def calibrate(
         asked: dict[str, Any] = {"column": column, "out": out, "revision": revision, "texts": texts, "as_json": as_json}
         calibrate_latent(model, corpus, length=length, deviations=deviations or 0.5, **asked)
         return
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli import terminal
     from dptext_etl_models.inference import language_model
     from dptext_etl_models.inference.clipping import CLIP_FILE
     from dptext_etl_models.training import calibration

@@ -41,7 +41,7 @@ def calibrate_latent(
         PolicyError: The model is not a folder, and no file is named.
     """
     from dptext_etl.artifacts import canon
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli import terminal
     from dptext_etl.errors import PolicyError
     from dptext_etl_models.training.base_model import Base
     from dptext_etl_models.training.corpus import Corpus
@@ -67,7 +67,7 @@ def calibrate_latent(
 
 
 def _show(path: Path, found: Found) -> None:
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli import terminal
 
     rows: list[list[Any]] = [
         [choice.deviations, choice.clip, f"{100 * choice.inside:.1f} %", f"{choice.loss:.4f}"]

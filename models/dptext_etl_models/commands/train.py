@@ -11,7 +11,7 @@ import pkgutil
 
 import typer
 
-from dptext_etl.cli.command import Command, epilog
+from dptext_etl.cli.options import Command, epilog
 from dptext_etl_models.commands import training as commands
 
 app = typer.Typer(no_args_is_help=True, help="Train models on public text; never on texts that are privatized.")

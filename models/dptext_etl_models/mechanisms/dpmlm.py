@@ -28,9 +28,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
+from dptext_etl.accounting import Approximate, Event
 from dptext_etl.artifacts import Artifact
 from dptext_etl.families.reading import Read
-from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend, exact, fine, micro
+from dptext_etl.guarantee import Guarantee, GuaranteeClass, exact
 from dptext_etl.scoring import Clip
 from dptext_etl_models.families.score.antonyms import antonyms_among
 from dptext_etl_models.families.score.masked import MaskedMechanism
@@ -128,13 +129,13 @@ class DPMLM(MaskedMechanism):
         stated = super().guarantee
         return stated if self.delta is None else replace(stated, guarantee_class=GuaranteeClass.COND_APPROX)
 
-    def spend(self, positions: int) -> Spend:
+    def event(self, positions: int) -> Event:
         """Return the worst case; with `delta`, also the cost of the draws that are likely."""
-        cost = super().spend(positions)
+        worst = super().event(positions)
         if self.delta is None or not positions:
-            return cost
+            return worst
         likely = likely_draws(positions, self.deletion, self.addition, self.delta)
-        return replace(cost, eps_approx=micro(likely * exact(self.epsilon)), delta=fine(self.delta))
+        return Approximate(worst, likely * exact(self.epsilon), self.delta)
 
     def _scripts(self, reads: Sequence[Read], counts: npt.NDArray[np.int64], keys: pa.Array) -> list[Script]:
         """Return the script of each text; for "plusminus" it follows a plan from a stream of its own."""

@@ -48,7 +48,7 @@ def masked_lm(
     """
     from dataclasses import replace
 
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli import terminal
     from dptext_etl_models.inference.language_model import need_transformers
 
     need_transformers()

@@ -46,7 +46,7 @@ def paraphraser(
     """
     from dataclasses import replace
 
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli import terminal
     from dptext_etl_models.inference import language_model
 
     language_model.need_transformers()

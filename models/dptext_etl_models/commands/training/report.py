@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl.cli.render import terminal
+from dptext_etl.cli import terminal
 
 if TYPE_CHECKING:
     from dptext_etl_models.training.corpus import Corpus

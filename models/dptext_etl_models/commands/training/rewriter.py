@@ -58,7 +58,7 @@ def rewriter(
     """
     from dataclasses import replace
 
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli import terminal
     from dptext_etl.policy import resolve_column
     from dptext_etl_models.commands.training import report
     from dptext_etl_models.inference import language_model

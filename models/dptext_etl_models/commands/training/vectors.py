@@ -35,7 +35,7 @@ def vectors(
     from dataclasses import asdict, replace
 
     from dptext_etl.artifacts import sha256_file
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli import terminal
     from dptext_etl.embeddings import WordVectors
     from dptext_etl.embeddings.grid import write_grid
     from dptext_etl_models.training.words import counter_fitting as training

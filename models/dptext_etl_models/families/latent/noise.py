@@ -24,10 +24,11 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
+from dptext_etl.accounting import Approximate, Composed, Event, GaussianNoise, PureDraws
 from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.delta_policy import largest
 from dptext_etl.gaussian import largest_mu
-from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, Spend, exact, fine, micro
+from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism
 from dptext_etl.sampling import analytic_gaussian_sigma, epsilon_implemented
 from dptext_etl_models.families.latent.sentences import cut, marked
@@ -202,48 +203,30 @@ class LatentNoise(Mechanism):
         per_unit = 2 * exact(self.clip) * (size if self.norm == "value" else _root_above(size))
         return Scale(rate=laplace_rate(epsilon, per_unit * STEPS * times))
 
-    def spend(self, positions: int) -> Spend:
-        """Return the spend of one release per position; a record has one position.
+    def event(self, positions: int) -> Event:
+        """Return one release per position; a record has one position.
 
         Specification: docs/spec/privacy.md#dpbart-guarantee, docs/spec/privacy.md#allocation-sentences.
         """
-        guarantee, epsilon = self.guarantee, exact(self.epsilon)
-        common: dict[str, Any] = {
-            "guarantee_class": guarantee.guarantee_class,
-            "disclosures": guarantee.disclosures,
-            "eps_approx": positions * micro(epsilon),
-            "eps_metric": math.inf if positions else 0,
-            "n_worst": positions,
-            "assumptions": guarantee.assumptions,
-        }
-        nothing, choice, chosen = math.inf if positions else 0, Fraction(0), Fraction(0)
-        if self.allocation is not None and self.allocation.choosing is not None:
-            choice = exact(self.allocation.choosing)
-            chosen = exact(epsilon_implemented(self.allocation.choosing, len(self.allocation.templates)))
-        if self.noise == "laplace":
-            tight = positions * micro((epsilon - choice) * self._tightness + chosen)
-            rho = positions * micro(self._laplace_rho + choice * choice / 8)
-            return Spend(**common, eps_pure=positions * micro(epsilon), eps_tight=tight, rho=rho, mu2=nothing)
-        squared = Fraction(self.mu) ** 2
-        if self.allocation is not None and self.allocation.first is not None:
-            squared += Fraction(_mu(self.allocation.first, self._pass_delta)) ** 2
-        return Spend(
-            **common,
-            eps_pure=nothing,
-            eps_tight=nothing,
-            delta=positions * fine(self.used_delta),
-            rho=positions * micro(squared / 2 + choice * choice / 8),
-            mu2=nothing if choice else positions * micro(squared),
-        )
+        return Composed((self._one_release(),) * positions)
 
-    @property
-    def _laplace_rho(self) -> Fraction:
-        """Return rho of the noise of all sentences, each of which is pure: half the sum of the squares of epsilons."""
+    def _one_release(self) -> Event:
+        """Return the noise of all sentences: that of each is pure or Gaussian by itself."""
         allocation, count = self.allocation, self.sentences
-        if allocation is None:
-            return exact(self.epsilon) ** 2 / count / 2
-        largest, each = (Fraction(part, MICRO) for part in (allocation.bounds(count)[1], allocation.even(count)))
-        return (largest * exact(allocation.total) + count * each * each) / 2
+        if self.noise == "gaussian":
+            squared = Fraction(self.mu) ** 2
+            if allocation is not None and allocation.first is not None:
+                squared += Fraction(_mu(allocation.first, self._pass_delta)) ** 2
+            noise: Event = GaussianNoise(squared)
+        elif allocation is not None:
+            noise = replace(allocation.division(count, None), tightness=self._tightness)
+        else:
+            each = exact(self.epsilon) / count
+            noise = PureDraws(each, count, each * self._tightness, range_bounded=False)
+        if allocation is not None and allocation.choosing is not None:
+            tight = exact(epsilon_implemented(allocation.choosing, len(allocation.templates)))
+            noise = Composed((noise, PureDraws(allocation.choosing, 1, tight)))
+        return Approximate(noise, self.epsilon, self.used_delta) if self.noise == "gaussian" else noise
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:  # noqa: ARG002
         """Return epsilon as the only factor: a record costs epsilon for any length of its text."""

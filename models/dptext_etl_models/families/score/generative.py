@@ -28,12 +28,12 @@ import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator
 
 from dptext_etl import device, scoring
-from dptext_etl.accounting import Draws
+from dptext_etl.accounting import Event
 from dptext_etl.allocation import Epsilons, Marked, draw_in_passes
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.families.probes import SHORT, WORDS, refuse
-from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, Spend, exact
+from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Released
 from dptext_etl.scoring import Sampler
@@ -128,13 +128,9 @@ class GenerativeMechanism(ScoreMechanism):
         """Return `l_max`, or in faithful mode the length of the longest prompt."""
         return self.l_max if self.mode == "strict" else self._limit
 
-    def spend(self, positions: int) -> Spend:
-        """Return the spend of that many draws; every text takes `l_max` draws, a null takes none."""
-        return self._spend_of(positions, self.guarantee, positions=positions)
-
-    def draws(self, positions: int) -> Draws | None:
-        """Return one range-bounded draw per position; None if one budget is divided among them."""
-        return Draws(self.epsilon, positions) if self.allocation is None else None
+    def event(self, positions: int) -> Event:
+        """Return that many draws; every text takes `l_max` draws, a null takes none."""
+        return self._draws(positions)
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors of `l_max` draws per text; in faithful mode, of one draw per token of its prompt."""

@@ -28,7 +28,7 @@ import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
 from dptext_etl import _kernel, sampling, scoring
-from dptext_etl.accounting import Draws
+from dptext_etl.accounting import Composed, Event, PureDraws
 from dptext_etl.allocation import Epsilons, Marked, draw_in_passes
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
@@ -36,7 +36,7 @@ from dptext_etl.families.by_word import STRICT_INPUT, WordByWord
 from dptext_etl.families.parts import parts
 from dptext_etl.families.probes import WORDS, Undrawn, refuse
 from dptext_etl.families.reading import Read, read_faithful, read_strict
-from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee, Spend
+from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
 from dptext_etl.scoring import Sampler
@@ -195,19 +195,16 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         """Return the largest number of draws of one position."""
         return 1
 
-    def spend(self, positions: int) -> Spend:
-        """Return the spend of the largest number of draws, and of a noisy length."""
-        beside = self._length_cost if positions else Fraction(0)
-        return self._spend_of(positions * self.draws_per_position, self.guarantee, positions=positions, beside=beside)
+    def event(self, positions: int) -> Event:
+        """Return the largest number of draws, and the draw of a noisy length."""
+        words = self._draws(positions * self.draws_per_position)
+        if self.length != "noisy":
+            return words
+        return Composed((words, PureDraws(self._length_cost, min(positions, 1), range_bounded=False)))
 
     @property
     def _most_draws(self) -> int:
         return self.n_max * self.draws_per_position
-
-    def draws(self, positions: int) -> Draws | None:
-        """Return the largest number of draws as range-bounded draws; None if a length is drawn as well."""
-        plain = self.length != "noisy" and self.allocation is None
-        return Draws(self.epsilon, positions * self.draws_per_position) if plain else None
 
     def input_policy(self) -> dict[str, Any]:
         """Return the input policy: every word takes a draw, and faithful mode keeps capitals and punctuation."""

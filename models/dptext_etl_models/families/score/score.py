@@ -17,11 +17,10 @@ from typing import Any, ClassVar, Self
 from pydantic import model_validator
 
 from dptext_etl import device, sampling
+from dptext_etl.accounting import Event, PureDraws, computed
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
-from dptext_etl.families.spends import spend_of_allocation, spend_of_draws
-from dptext_etl.guarantee import Guarantee, Spend, exact
 from dptext_etl.scoring import Clip
 from dptext_etl_models.families.model import ModelMechanism
 from dptext_etl_models.inference.example_model import CLIPS, PREFIX
@@ -119,10 +118,8 @@ class ScoreMechanism(ModelMechanism):
         after = {"temperature": 2 * (high - low) / self.epsilon, "most probable output, at most": most}
         return {"draw": one | facts | after}
 
-    def _spend_of(self, draws: int, guarantee: Guarantee, *, positions: int, beside: Fraction = Fraction(0)) -> Spend:
-        """Return the cost of a number of adaptive draws."""
+    def _draws(self, count: int) -> Event:
+        """Return a number of adaptive draws."""
         if self.allocation is not None:
-            arguments = guarantee, self.allocation, draws, self.outputs
-            return spend_of_allocation(*arguments, positions=positions, beside=beside)
-        tight = Fraction(self.epsilon_tight) if draws else None
-        return spend_of_draws(guarantee, draws, exact(self.epsilon), tight, positions=positions, beside=beside)
+            return self.allocation.event(count, self.outputs)
+        return PureDraws(self.epsilon, count, computed(Fraction(self.epsilon_tight)) if count else None)

@@ -1,4 +1,4 @@
-"""Show facts: tables on a terminal, plain lines in a pipe, one JSON object with `--json`."""
+"""Print for people and programs: tables on a terminal, plain lines in a pipe, one JSON object with `--json`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 BEYOND_CHANCE, FAILED = "BEYOND CHANCE", "FAILED"
 RED = (BEYOND_CHANCE, FAILED)
 _PIPE_WIDTH = 4_000
-_LARGE = 1e15
-
-
 EMITTED = "dptext_etl.emitted"
 """Entry of a context's `meta`: the command has printed its JSON object."""
 
@@ -101,7 +98,7 @@ def number(value: Any) -> str:
             text = "-"
         case bool():
             text = "yes" if value else "no"
-        case float() if not value.is_integer() or abs(value) >= _LARGE:
+        case float() if not value.is_integer() or abs(value) >= 1e15:
             text = f"{value:,.6g}"
         case int() | float():
             text = f"{value:,.0f}"
@@ -136,22 +133,3 @@ def _finite(value: Any) -> Any:
         case set() | frozenset():
             return sorted(_finite(item) for item in value)
     return value
-
-
-def show_balance(found: Mapping[str, Any]) -> None:
-    """Print one scope of `render.amounts.balance`: the cap, quantiles of used and left amounts, requested units."""
-    unit = found["unit"]
-    limits = ", ".join(f"{name} {number(limit)}" for name, limit in found["limits"].items())
-    capped = f"cap of {limits} per {unit}" if limits else "no cap"
-    heading(f"Budget of {found['scope']}: {capped}")
-    say(f"{found['units']:,} {unit}s charged, {found['exhausted']:,} at the cap")
-    tables = [(f"{name} {word}", at) for word in ("used", "left") for name, at in found[word].items() if at]
-    columns = list(dict.fromkeys(place for _, at in tables for place in at))
-    if tables:
-        table(("", *columns), [(name, *(number(at[place]) for place in columns)) for name, at in tables])
-    for place, one in enumerate(found["asked"], start=1):
-        said = "; ".join(
-            f"{name} " + ", ".join(f"{word} {number(amount)}" for word, amount in amounts.items())
-            for name, amounts in one.items()
-        )
-        say(f"{unit} {place} of those asked for: {said}")

@@ -1,4 +1,4 @@
-"""Collect facts about the output distribution of one word: worst case, metric claim, disclosures, worked example."""
+"""Collect and print facts about the distribution of one word: worst case, metric claim, disclosures, an example."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from dptext_etl.cli import terminal
+from dptext_etl.errors import PolicyError
+
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from dptext_etl.families.words import WordMechanism
 
-COMPARED = 256
-"""Largest number of outputs for which all words are compared with each other."""
-LISTED = 300
-"""Number of the likeliest outputs that a worked example shows."""
-SAMPLES = 1_000
-"""Number of draws for a worked example whose distribution has no exact fractions."""
+COMPARED = 256  # largest number of outputs for which all words are compared with each other
+LISTED = 300  # likeliest outputs of a worked example
+SHOWN = 8  # of these, on a terminal
+SAMPLES = 1_000  # draws of a worked example whose distribution has no exact fractions
 LENGTHS = ("disclose", "fixed", "noisy")
+_UNKNOWN_WORDS = {
+    "uniform": "drawn uniformly from all output words",
+    "first": "drawn as if they were the first word of the vocabulary",
+    "drop": "vanish before words are counted",
+    "keep": "released in clear",
+}
 
 
 def distribution(mechanism: WordMechanism) -> dict[str, Any]:
@@ -36,13 +43,13 @@ def distribution(mechanism: WordMechanism) -> dict[str, Any]:
         "epsilon_table": exact,
         "epsilon_worst": worst,
         "is_exact": exact is not None and facts.get("epsilon_table_is", "exact") == "exact",
-        "worst_ratio": _power(worst),
+        "worst_ratio": math.exp(worst) if worst < 700 else math.inf,
         "log10_odds": worst / math.log(10),
         "metric": None
         if metric is None
         else {"name": metric.metric, "epsilon": float(metric.epsilon), "diameter": float(metric.diameter)},
         "disclosed_bits_per_token": float(facts.get("disclosed_bits_per_token", 0.0)),
-        "unknown_words": _unknown(mechanism),
+        "unknown_words": _UNKNOWN_WORDS[mechanism.input_policy()["oov"]],
         "output_words": None if outputs is None else len(outputs),
         "artifacts": {role: artifact.sha256 for role, artifact in sorted(mechanism.artifacts().items())},
     }
@@ -51,7 +58,6 @@ def distribution(mechanism: WordMechanism) -> dict[str, Any]:
 def lengths(mechanism: WordMechanism) -> list[dict[str, Any]]:
     """Return for each option of `length` the class of the guarantee, or the reason for which it is refused."""
     from dptext_etl import catalog
-    from dptext_etl.errors import PolicyError
 
     chosen = mechanism.model_dump(exclude_unset=True)
     found: list[dict[str, Any]] = []
@@ -84,8 +90,6 @@ def worked(mechanism: WordMechanism, word: str) -> dict[str, Any]:
     If the output set is small, return with it the output that discloses most about the word against another word of the
     set.
     """
-    from dptext_etl.errors import PolicyError
-
     try:
         chances = dict(zip(*mechanism.transition(word), strict=True))
     except PolicyError:
@@ -134,16 +138,54 @@ def _most_telling(mechanism: WordMechanism, chances: dict[str, Fraction]) -> dic
     return {"seen": seen, "instead_of": other, "ratio": float(ratio), "log10_odds": math.log10(ratio)}
 
 
-def _unknown(mechanism: WordMechanism) -> str:
-    policy = mechanism.input_policy()
-    told = {
-        "uniform": "drawn uniformly from all output words",
-        "first": "drawn as if they were the first word of the vocabulary",
-        "drop": "vanish before words are counted",
-        "keep": "released in clear",
-    }
-    return told[policy["oov"]]
+def show_lengths(lengths: list[dict[str, Any]]) -> None:
+    terminal.heading("The number of words")
+    terminal.pairs(
+        {
+            item["length"]: f"refused: {item['refused']}"
+            if item["class"] is None
+            else f"{item['class']}; discloses {', '.join(item['disclosures'])}"
+            for item in lengths
+        }
+    )
 
 
-def _power(exponent: float) -> float:
-    return math.exp(exponent) if exponent < 700 else math.inf
+def show_distribution(law: dict[str, Any]) -> None:
+    terminal.heading("One draw" + (", from the integers that are drawn from" if law["is_exact"] else ""))
+    worst = f"{law['epsilon_worst']:.6f}: a factor of {terminal.number(law['worst_ratio'])}"
+    metric = law["metric"]
+    terminal.pairs(
+        {
+            "declared": f"{terminal.number(law['epsilon_word'])} between any two words"
+            f" ({terminal.number(law['times_epsilon'])} times the parameter epsilon)",
+            "worst ratio": f"{worst} ({'exact' if law['is_exact'] else 'an upper bound'})",
+            "by distance": "no metric claim"
+            if metric is None
+            else f"{metric['epsilon']:.6g} per unit of {metric['name']}, which is {metric['diameter']:.6g} at most",
+            "disclosed": f"{law['disclosed_bits_per_token']:.2f} bits per word, next to the draw",
+            "unknown words": law["unknown_words"],
+            "output words": law["output_words"],
+            "artifacts": law["artifacts"],
+        }
+    )
+
+
+def show_example(example: dict[str, Any]) -> None:
+    by = "" if example["samples"] is None else f" (frequencies of {example['samples']:,} draws)"
+    terminal.heading(f"Example: the word {example['word']!r} becomes{by}")
+    rows = [(item["word"], f"{item['probability']:.6f}") for item in example["outputs"][:SHOWN]]
+    rest = example["outputs"][SHOWN:]
+    words = len(rest) + example["others"]["words"]
+    if words:
+        share = sum(item["probability"] for item in rest) + example["others"]["probability"]
+        rows.append((f"{words:,} others", f"{share:.6f}"))
+    terminal.table(("output", "probability"), rows)
+    terminal.say(f"It stays as it is with probability {example['stays']:.6f}.")
+    telling = example["most_telling"]
+    if telling is None:
+        return
+    terminal.say(
+        f"Seeing {telling['seen']!r} favors {example['word']!r} over {telling['instead_of']!r} by a factor of"
+        f" {telling['ratio']:.3f} (10^{telling['log10_odds']:.2f}). No output discloses more about this word;"
+        " the factors of a text's words multiply."
+    )

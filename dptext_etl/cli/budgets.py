@@ -1,39 +1,43 @@
-"""Show how the epsilon of a public sentence is divided among its words."""
+"""Show how a budget is divided among the words of a public sentence, and what a record costs if published unlinked."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+import click
 
+from dptext_etl.cli import terminal
+from dptext_etl.errors import PolicyError
+
+if TYPE_CHECKING:
     from dptext_etl.allocation import Allocation, Place
     from dptext_etl.mechanism import Mechanism
 
-_COLOURS = ("red", "yellow", "green")
 LEGEND = "red: least epsilon, best hidden; green: most epsilon, most likely to stay"
 
 
-def asked(written: str, epsilon: float, first: float | None = None) -> dict[str, Any]:
+def allocation_of(written: str, epsilon: float, first: float | None = None) -> dict[str, Any]:
     """Return the parameter `allocation` of a mechanism from `--allocation` and the epsilon of a whole text."""
-    from dptext_etl.errors import PolicyError
     from dptext_etl.guarantee import exact
 
     names = [name.strip() for name in written.split(",") if name.strip()]
-    given: dict[str, Any] = {"scores": names}
+    allocation: dict[str, Any] = {"scores": names}
     if names == ["uniform"]:
-        given = {"template": "uniform"}
-    elif names and all(_is_number(name) for name in names):
-        given = {"template": [float(name) for name in names]}
+        allocation = {"template": "uniform"}
+    elif names:
+        with suppress(ValueError):
+            allocation = {"template": [float(name) for name in names]}
     if first is None:
-        return {**given, "total": epsilon}
+        return {**allocation, "total": epsilon}
     if first >= epsilon:
         raise PolicyError("the first release leaves nothing for the second", f"give --first below {epsilon:g}")
-    return {**given, "first": first, "total": float(exact(epsilon) - exact(first))}
+    return {**allocation, "first": first, "total": float(exact(epsilon) - exact(first))}
 
 
-def facts(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
+def division(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
     """Return every word of a text, or sentence where these are what is drawn, with its scores and its epsilon."""
     from dptext_etl.guarantee import MICRO
 
@@ -74,14 +78,14 @@ def facts(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
 
 
 def _together(places: Sequence[Place]) -> list[list[int]]:
-    """Put draws together that stand one after another for the same word."""
-    found: list[list[int]] = []
+    """Group successive draws for the same word."""
+    groups: list[list[int]] = []
     for at, place in enumerate(places):
         if at and place is not None and place == places[at - 1]:
-            found[-1].append(at)
+            groups[-1].append(at)
         else:
-            found.append([at])
-    return found
+            groups.append([at])
+    return groups
 
 
 def _chances(allocation: Allocation, wanted: Sequence[int], offered: Sequence[Sequence[int]]) -> list[float]:
@@ -97,22 +101,13 @@ def _chances(allocation: Allocation, wanted: Sequence[int], offered: Sequence[Se
     return [int(weight) / sum(map(int, weights)) for weight in weights]
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def show(found: Mapping[str, Any]) -> None:
+def show_division(found: Mapping[str, Any]) -> None:
     """Print words or sentences, their scores and their epsilon as a table, and what divides the budget."""
-    from dptext_etl.cli.render import terminal
-
     terminal.heading(f"A budget of {terminal.number(found['total'])} among the parts of {found['text']!r}")
     names = list(found["words"][0]["scores"]) if found["words"] else []
     for item in found["templates"]:
-        terminal.say(f"Template {_shares(item['shares'])} is drawn with probability {item['chance']:.3f}.")
+        shares = ", ".join(f"{share:g}" for share in item["shares"])
+        terminal.say(f"Template {shares} is drawn with probability {item['chance']:.3f}.")
     terminal.table(
         ("part", *names, "epsilon", "evenly"),
         [
@@ -135,23 +130,14 @@ _MEANINGS = {
 }
 
 
-def _shares(shares: Sequence[float]) -> str:
-    return ", ".join(f"{share:g}" for share in shares)
-
-
-def line(found: Mapping[str, Any]) -> None:
+def show_colored(words: Sequence[Mapping[str, Any]]) -> None:
     """Print the words in colors of their epsilon; in a pipe, with their epsilon."""
-    import click
-
-    from dptext_etl.cli.render import terminal
-
-    words = found["words"]
-    if not sys.stdout.isatty():
+    if sys.stdout.isatty():
+        terminal.say(
+            " ".join(click.style(item["word"], fg=color) for item, color in zip(words, colors(words), strict=True))
+        )
+    else:
         terminal.say(" ".join(f"{item['word']}[{item['epsilon']:.2f}]" for item in words))
-        return
-    click.echo(
-        " ".join(click.style(item["word"], fg=colour) for item, colour in zip(words, colors(words), strict=True))
-    )
 
 
 def colors(words: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -161,4 +147,44 @@ def colors(words: Sequence[Mapping[str, Any]]) -> list[str]:
     ['green', 'red', 'yellow']
     """
     ordered = sorted(item["epsilon"] for item in words)
-    return [_COLOURS[len(_COLOURS) * ordered.index(item["epsilon"]) // len(ordered)] for item in words]
+    return [("red", "yellow", "green")[3 * ordered.index(item["epsilon"]) // len(ordered)] for item in words]
+
+
+_DELTA = 1e-8
+_ROWS = (1_000, 10_000, 100_000, 1_000_000)
+
+
+def unlinked_costs(mechanisms: Iterable[Mechanism], rows: int) -> list[dict[str, Any]]:
+    """Return the central epsilon of each mechanism over `rows` rows and the usual numbers of rows.
+
+    Raises:
+        PolicyError: A mechanism cannot be released unlinked.
+    """
+    from dptext_etl.families.choice import ChoiceMechanism
+    from dptext_etl.unlinked import Unlinked
+
+    costs = []
+    for mechanism in mechanisms:
+        if not isinstance(mechanism, ChoiceMechanism):
+            msg = f"{mechanism.name} is released row by row: only surrogate has a bound for unlinked releases"
+            raise PolicyError(msg, "`dptext explain surrogate --unlinked 10000`")
+        for count in sorted({*_ROWS, rows}):
+            central = Unlinked(rows=count, delta=_DELTA).epsilon(mechanism.law)
+            local = {"epsilon": mechanism.epsilon, "rows": count, "delta": _DELTA}
+            costs.append({**local, "central_epsilon": float(central)})
+    return costs
+
+
+def show_unlinked(costs: Sequence[dict[str, Any]]) -> None:
+    """Print the central epsilons, a line per epsilon of a draw."""
+    from dptext_etl.runner.amounts import at_most
+
+    counts = sorted({item["rows"] for item in costs})
+    central = {(item["epsilon"], item["rows"]): at_most(item["central_epsilon"]) for item in costs}
+    epsilons = dict.fromkeys(item["epsilon"] for item in costs)
+    terminal.heading(f"Published unlinked, without ids and order: epsilon of a record at delta = {_DELTA:g}")
+    terminal.table(
+        ("epsilon of a draw", *(f"{count:,} rows" for count in counts)),
+        [(epsilon, *(central[epsilon, count] for count in counts)) for epsilon in epsilons],
+    )
+    terminal.say("The bound relies on you: drafts, key, and ledger stay inside your boundary.")

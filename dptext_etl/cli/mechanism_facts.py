@@ -8,12 +8,12 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
-from dptext_etl.cli.render import terminal
+from dptext_etl.cli import terminal
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from dptext_etl.guarantee import Guarantee, Spend
+    from dptext_etl.guarantee import Guarantee
     from dptext_etl.mechanism import Mechanism
     from dptext_etl.postprocessing import PostProcess
 
@@ -65,8 +65,10 @@ def variants(kind: type[Mechanism]) -> list[str]:
 def examples(kind: type[Mechanism]) -> dict[str | None, Mechanism]:
     """Return the mechanism's small example by variant; the key is None if it has no variants."""
     example = kind.example()
-    named: dict[str | None, Mechanism] = {name: example.model_copy(update={"variant": name}) for name in variants(kind)}
-    return named or {None: example}
+    by_variant: dict[str | None, Mechanism] = {
+        name: example.model_copy(update={"variant": name}) for name in variants(kind)
+    }
+    return by_variant or {None: example}
 
 
 def summary(kind: type[BaseModel]) -> str:
@@ -96,21 +98,18 @@ def consent(mechanism: Mechanism) -> list[str]:
     from dptext_etl.guarantee import DEFAULT_ALLOWED, GuaranteeClass
 
     claim = mechanism.guarantee
-    lines = []
-    told = ", ".join(f'"{item.value}"' for item in sorted(claim.disclosures - DEFAULT_ALLOWED))
-    if told:
-        lines.append(f"allow = [{told}]")
+    disclosures = ", ".join(f'"{item.value}"' for item in sorted(claim.disclosures - DEFAULT_ALLOWED))
+    entries = [f"allow = [{disclosures}]"] if disclosures else []
     if claim.guarantee_class is GuaranteeClass.UMLDP:
-        lines.append(f'accept_unbounded = ["{claim.guarantee_class.value}"]')
-    if mechanism.mode != "strict":
-        lines.append("publish = false")
-    return lines
+        entries.append(f'accept_unbounded = ["{claim.guarantee_class.value}"]')
+    return entries if mechanism.mode == "strict" else [*entries, "publish = false"]
 
 
 def type_name(annotation: Any) -> str:
     """Write a type for people, such as: number, whole number, text, "a" | "b"."""
-    if annotation in _PLAIN:
-        return _PLAIN[annotation]
+    plain = {float: "number", int: "whole number", str: "text", bool: "true | false", type(None): "none"}
+    if annotation in plain:
+        return plain[annotation]
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return " | ".join(str(item) for item in inner)
@@ -119,15 +118,6 @@ def type_name(annotation: Any) -> str:
     if origin in (list, tuple, set, frozenset):
         return "list of " + " | ".join(dict.fromkeys(type_name(item) for item in inner if item is not Ellipsis))
     return type_name(inner[0]) if inner else getattr(annotation, "__name__", str(annotation))
-
-
-_PLAIN: dict[Any, str] = {
-    float: "number",
-    int: "whole number",
-    str: "text",
-    bool: "true | false",
-    type(None): "none",
-}
 
 
 def _attributes(kind: type[BaseModel]) -> dict[str, str]:
@@ -143,44 +133,45 @@ def _attributes(kind: type[BaseModel]) -> dict[str, str]:
 
 
 def show_parameters(entries: Sequence[Mapping[str, Any]]) -> None:
-    """Show parameters to people; each entry is one of `parameters`, with its `value`."""
+    """Print parameters; each entry is one of `parameters`, with its `value`."""
     terminal.heading("Parameters")
-    names = ("name", "type", "default", "value", "meaning")
-    rows = [[entry[name] for name in names] for entry in ({**item, **_required(item)} for item in entries)]
+    rows = [
+        (
+            item["name"],
+            item["type"],
+            "required" if item["required"] else item["default"],
+            item["value"],
+            item["meaning"],
+        )
+        for item in entries
+    ]
     terminal.table(("name", "type", "default", "here", "meaning"), rows)
 
 
-def _required(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {"default": "required"} if entry["required"] else {}
-
-
-DELTAS = (1e-6, 1e-9)
-RECORDS = (1, 10)
-"""Numbers of records of one person that are released together."""
-
-
 def model_facts(mechanism: Mechanism, words: int) -> dict[str, Any]:
-    """Return the mechanism's facts about one draw or about its noise, and `conversions` of the cost of a text."""
-    from dptext_etl.mechanism import worst_spend
+    """Return the mechanism's facts about one draw or about its noise, and `conversions` of the cost of a text.
 
-    found = {name: facts for name, facts in mechanism.described().items() if name != "table"}
-    return {**found, "conversions": _converted(worst_spend(mechanism, words))} if found else {}
-
-
-def _converted(spend: Spend) -> list[dict[str, Any]]:
-    """Return the least known epsilon at a fixed delta, with its rule, for one record and for several of a person."""
+    A conversion is the least known epsilon at a fixed delta, with its rule, for one record or several of one person.
+    """
     from dptext_etl.accounting import joint, least
     from dptext_etl.guarantee import MICRO
+    from dptext_etl.mechanism import worst_spend
 
-    found = []
-    for records in RECORDS:
-        for delta in DELTAS:
-            bound = least(joint([spend] * records, delta))
-            found.append({"records": records, "delta": delta, "epsilon": bound.epsilon / MICRO, "rule": bound.rule})
-    return found
+    described = {name: facts for name, facts in mechanism.described().items() if name != "table"}
+    if not described:
+        return {}
+    spend = worst_spend(mechanism, words)
+    bounds = {(records, delta): least(joint([spend] * records, delta)) for records in (1, 10) for delta in (1e-6, 1e-9)}
+    conversions = [
+        {"records": records, "delta": delta, "epsilon": bound.epsilon / MICRO, "rule": bound.rule}
+        for (records, delta), bound in bounds.items()
+    ]
+    return {**described, "conversions": conversions}
 
 
-_FREE = "0: it sees released texts alone, and must have learned from public texts (or from other records, per record)"
+_NO_COST = (
+    "0: it sees released texts alone, and must have learned from public texts (or from other records, per record)"
+)
 _USE = 'postprocess = [{{ name = "{name}", … }}] in a [[column]] of a policy; runs alone carry it out'
 
 
@@ -198,7 +189,7 @@ def postprocess_facts(name: str, kind: type[PostProcess], given: dict[str, Any])
         "parameters": [{**item, "value": getattr(step, item["name"])} for item in parameters(kind)],
         "configuration": step.configuration(),
         "cfg": step.cfg(),
-        "spend": {"epsilon": 0, "delta": 0, "because": _FREE, "training_provenance": step.provenance},
+        "spend": {"epsilon": 0, "delta": 0, "because": _NO_COST, "training_provenance": step.provenance},
         "consent": [_USE.format(name=name)],
         "computing": None if step.computing is None else step.computing.as_dict(),
         "note": note,
@@ -206,7 +197,7 @@ def postprocess_facts(name: str, kind: type[PostProcess], given: dict[str, Any])
 
 
 def show_postprocess(found: dict[str, Any]) -> None:
-    """Show these facts to people."""
+    """Print the facts of a post-processing."""
     terminal.say(found["summary"])
     terminal.heading("Cost")
     terminal.pairs({"spend": found["spend"]["because"], "learned from": found["spend"]["training_provenance"] or "?"})

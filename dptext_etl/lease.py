@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from dptext_etl.errors import BusyError, DPTextError, InputError
-from dptext_etl.objects import Objects
+
+if TYPE_CHECKING:
+    from dptext_etl.storage import Storage
 
 NAME = "lease.json"
 SECONDS = 120.0
@@ -27,7 +29,7 @@ SECONDS = 120.0
 class Lease:
     """The right to publish to a sink, or to work in a staging folder."""
 
-    def __init__(self, store: Objects, what: str = "is publishing to this sink") -> None:
+    def __init__(self, store: Storage, what: str) -> None:
         self._store = store
         self._what = what
         self._holder = secrets.token_hex(8)
@@ -43,12 +45,12 @@ class Lease:
 
     def require_free(self) -> str | None:
         """Refuse what another run holds, and return the state of the lease."""
-        held = self._store.get(NAME)
+        held = self._store.read_versioned(NAME)
         left = 0.0 if held is None else _until(held.content) - time.time()
         if left > 0:
             hint = f"wait for it, or stop it; one that was killed keeps others out for {max(left, 1):.0f} more seconds"
             raise BusyError(f"another run {self._what}", hint)
-        return None if held is None else held.tag
+        return None if held is None else held.etag
 
     def renew(self) -> None:
         """Hold it for longer, if half of the time is gone."""
@@ -60,15 +62,15 @@ class Lease:
     def _write(self, tag: str | None) -> bool:
         """Write the lease over the state that `tag` names, and return whether no one else has."""
         self._until = time.time() + SECONDS
-        said = json.dumps({"holder": self._holder, "until": self._until}).encode()
-        written = self._store.swap(NAME, said, tag)
+        content = json.dumps({"holder": self._holder, "until": self._until}).encode()
+        written = self._store.replace_object(NAME, content, tag)
         self._tag = written or ""
         return written is not None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
-            held = self._store.get(NAME)
-            if held is not None and held.tag == self._tag:
+            held = self._store.read_versioned(NAME)
+            if held is not None and held.etag == self._tag:
                 self._store.delete(NAME)
         except DPTextError:
             return  # it ends by itself

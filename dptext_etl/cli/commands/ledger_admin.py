@@ -1,0 +1,350 @@
+"""Define the commands of `dptext ledger` that change what is released, charged, and allowed, with a reason."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from dptext_etl.cli import terminal
+from dptext_etl.cli.amounts import plain_all
+from dptext_etl.cli.commands.ledger import command, open_ledger, report
+from dptext_etl.cli.options import IdKey, Json, LedgerUrl, Yes, require_confirmation
+from dptext_etl.errors import LedgerError, PolicyError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dptext_etl.ledger import Ledger, Scope
+
+Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dataset in the policies.")]
+
+
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job; `dptext ledger jobs` lists them.")]
+Reason = Annotated[str, typer.Option(metavar="WORDS", help="The reason in a few plain words, which the journal keeps.")]
+
+
+@command('dptext ledger freeze reviews --reason "restored" --ledger ledger.db', ("frozen",))
+def freeze(
+    dataset: Dataset,
+    *,
+    ledger: LedgerUrl,
+    reason: Annotated[str, typer.Option(metavar="WORDS", help="The reason in a few plain words.")],
+    in_use: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RELEASE", help="A release name in use that this ledger may not know; it is revoked. Repeatable."
+        ),
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GROUP", help="A group that was charged and that this ledger may not know: it freezes, too."
+        ),
+    ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="No charge was lost (a key leaked, say): nothing else freezes with it.")
+    ] = False,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Stop all releases of a dataset, and of all datasets that share a cap with it, as after a restore."""
+    from dptext_etl.ledger import Scope
+    from dptext_etl.ledger.head_files import FrozenError, remember
+
+    with open_ledger(ledger, id_key, write=True) as handle:
+        handle.freeze(dataset, reason, in_use=in_use or (), groups=group or (), alone=alone)
+        with suppress(FrozenError):  # it froze because a head is missing: the stored one stays
+            remember(handle, Scope(dataset, "all"))
+        frozen = handle.frozen()
+    report({"frozen": frozen}, f"frozen: {', '.join(frozen)}", as_json=as_json)
+
+
+@command("dptext ledger thaw reviews --lost eps_pure=40 --ledger ledger.db", ("caps", "thawed"))
+def thaw(
+    dataset: Dataset,
+    *,
+    ledger: LedgerUrl,
+    lost: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COMPONENT=AMOUNT",
+            help="The most that a subject may have been charged since the copy was made, in all datasets that froze "
+            "together, such as eps_pure=40; one for each component of their caps.",
+        ),
+    ] = None,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Unfreeze a dataset and all that froze with it.
+
+    Their release names are revoked, and their caps are lowered by the amounts that may have been lost.
+    """
+    from dptext_etl.ledger import Scope
+    from dptext_etl.ledger.head_files import remember
+
+    losses = _losses(lost)
+    with open_ledger(ledger, id_key, write=True) as handle:
+        before = handle.frozen()
+        caps = plain_all(handle.thaw(dataset, losses))
+        remember(handle, Scope(dataset, "all"))
+        thawed = sorted({*before} - {*handle.frozen()})
+    report(
+        {"caps": caps, "thawed": thawed},
+        f"thawed {', '.join(thawed)} under new caps ({_caps_text(caps)}); "
+        "write them into the policies, and new release names",
+        as_json=as_json,
+    )
+
+
+@command("dptext ledger jobs --ledger ledger.db", ("jobs",))
+def jobs(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+    """List the jobs with open reservations, which are neither committed, expired nor given back."""
+    with open_ledger(ledger, id_key) as handle:
+        found = [job for job in handle.jobs() if job["pending"]]
+    if as_json:
+        terminal.emit({"jobs": found})
+        return
+    columns = ("job", "since", "dataset", "releases", "records", "pending")
+    terminal.table(columns, [[job[name] for name in columns] for job in found])
+    if not found:
+        terminal.say("nothing is open")
+
+
+@command(
+    'dptext ledger revoke reviews 2026-11 --reason "wrong table" --ledger ledger.db',
+    ("revoked", "dataset", "records", "published"),
+)
+def revoke(
+    dataset: Dataset,
+    release: Annotated[str, typer.Argument(metavar="RELEASE", help="The release name, in all columns of the dataset.")],
+    *,
+    ledger: LedgerUrl,
+    reason: Reason,
+    yes: Yes = False,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Revoke a release name permanently, so that nothing more is released under it. Its charges stay."""
+    with open_ledger(ledger, id_key, write=True) as handle:
+        rows = [row for row in handle.show() if (row["dataset"], row["release"]) == (dataset, release)]
+        records = sum(row["records"] for row in rows)
+        versions = sorted({version["version"] for row in rows for version in row["published"]})
+        if rows and not all(row["burnt"] for row in rows):
+            shown = f", published as {' and '.join(versions)}" if versions else ""
+            question = f"Revoke release {release!r} of {dataset} ({records:,} charged records{shown}) for good?"
+            require_confirmation(question, yes=yes)
+        with _writing(handle, dataset, release):
+            handle.revoke_name(dataset, release, reason)
+    outcome = f"release {release!r} of {dataset} is revoked; its charges stay"
+    if versions:
+        outcome += ", and what was published must be taken down by hand"
+    facts = {"revoked": release, "dataset": dataset, "records": records, "published": versions}
+    report(facts, outcome, as_json=as_json)
+
+
+@command(
+    'dptext ledger readmit reviews --record r17 --reason "came back with consent" --ledger ledger.db',
+    ("dataset", "readmitted"),
+)
+def readmit(
+    dataset: Dataset,
+    *,
+    ledger: LedgerUrl,
+    record: Annotated[list[str], typer.Option(metavar="ID", help="A forgotten record; repeat as needed.")],
+    reason: Reason,
+    yes: Yes = False,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Let forgotten records be released again, in all releases of the dataset. Earlier charges still count."""
+    import pyarrow as pa
+
+    require_confirmation(f"Let {len(set(record))} forgotten records of {dataset} be released again?", yes=yes)
+    ids = pa.array(sorted(set(record)), pa.large_string())
+    with open_ledger(ledger, id_key, write=True) as handle, _writing(handle, dataset):
+        count = handle.readmit(dataset, ids, reason)
+    report({"dataset": dataset, "readmitted": count}, f"{count:,} records may be released again", as_json=as_json)
+
+
+@command('dptext ledger expire JOB --reason "will not be run again" --ledger ledger.db', ("job", "expired"))
+def expire(
+    job: Job, *, ledger: LedgerUrl, reason: Reason, yes: Yes = False, id_key: IdKey = None, as_json: Json = False
+) -> None:
+    """Turn the open reservations of a job into permanent charges. They can still be committed, but not given back."""
+    with open_ledger(ledger, id_key, write=True) as handle:
+        found = _job(handle, job)
+        question = f"Make {found['pending']:,} open reservations of job {job} ({_job_text(found)}) charges for good?"
+        require_confirmation(question, yes=yes)
+        with _writing(handle, found["dataset"]):
+            count = handle.expire(job, reason=reason)
+    report({"job": job, "expired": count}, f"{count:,} reservations expired: their charges stay", as_json=as_json)
+
+
+@command('dptext ledger abort JOB --reason "never computed" --ledger ledger.db', ("job", "given_back"))
+def abort(
+    job: Job, *, ledger: LedgerUrl, reason: Reason, yes: Yes = False, id_key: IdKey = None, as_json: Json = False
+) -> None:
+    """Give back the open reservations of a job, if you know that no text of it was ever scored.
+
+    The command refuses a job with committed records, a job on which another job relies, and a job whose unlinked
+    release or synthetic table was pinned: draws may have been seen, so `dptext ledger expire JOB` keeps its charges.
+    """
+    with open_ledger(ledger, id_key, write=True) as handle:
+        found = _job(handle, job)
+        question = (
+            f"Do you know that the job {job} ({_job_text(found)}) has ended, and that it scored no text? "
+            f"Then {found['pending']:,} reservations are given back"
+        )
+        require_confirmation(question, yes=yes)
+        with _writing(handle, found["dataset"]):
+            count = handle.abort(job, compute_never_started=True, reason=reason)
+    report({"job": job, "given_back": count}, f"{count:,} reservations given back", as_json=as_json)
+
+
+@command(
+    "dptext ledger set-cap reviews --epsilon 700 --period 2026 --ledger ledger.db",
+    ("scope", "before", "after", "changed"),
+)
+def set_cap(
+    dataset: Dataset,
+    *,
+    ledger: LedgerUrl,
+    epsilon: Annotated[float | None, typer.Option(help="The cap in epsilon: pure, or with --delta approx.")] = None,
+    delta: Annotated[float | None, typer.Option(help="The cap's delta, with --epsilon.")] = None,
+    rho: Annotated[float | None, typer.Option(help="The cap in rho (zCDP).")] = None,
+    period: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="The period that the cap covers; charges of other periods do not count in it."
+        ),
+    ] = "all",
+    group: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The group, where the dataset's spends add up in one.")
+    ] = None,
+    unit: Annotated[
+        Literal["subject", "record"], typer.Option(help="Who has the budget: as the policy says.")
+    ] = "subject",
+    yes: Yes = False,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Pin, raise or lower the cap of a scope, or open a new period. Policies must ask for exactly the pinned cap.
+
+    A first cap counts what was charged in the same period before. It does not count what was charged in other periods,
+    in "all" or in another group: everybody starts at zero, which the command says before it asks. In "all" nothing is
+    charged any more once a named period has a cap.
+    """
+    from dptext_etl.ledger import Scope
+    from dptext_etl.ledger.head_files import writing
+    from dptext_etl.policy import Cap
+
+    measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
+    limits = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    cap = Cap(measure=measure, **limits, period=period, group=group)
+    scope = Scope(dataset, period, group, unit)
+    with open_ledger(ledger, id_key, write=True) as handle:
+        change, before = handle.cap_change(scope, cap), _pinned(handle, scope)
+        uncounted = handle.uncounted(scope)
+        changed = before is None or change is not None or bool(uncounted)
+        if changed:
+            now = (
+                f"it is {_shown(before)} now" if before else "it has none now, and earlier charges of this scope count"
+            )
+            if uncounted:
+                now += f"; what was charged in {' and '.join(uncounted)} does NOT count: everybody starts at zero"
+            wanted = {name: amount for name, amount in limits.items() if amount is not None}
+            require_confirmation(f"Set the cap of {scope} to {_shown(wanted)} ({now})?", yes=yes)
+            with writing(handle, scope):
+                handle.set_cap(scope, cap, raising=True)
+        after = _pinned(handle, scope)
+    facts = {"scope": str(scope), "before": before, "after": after, "changed": changed}
+    then = f"is now {_shown(after)}; write it into the policy" if changed else "is that already"
+    report(facts, f"the cap of {scope} {then}", as_json=as_json)
+
+
+@command(
+    'dptext ledger accept-units reviews --lost eps_pure=40 --reason "accounts were merged" --ledger ledger.db',
+    ("caps", "accepted"),
+)
+def accept_units(
+    dataset: Dataset,
+    *,
+    ledger: LedgerUrl,
+    reason: Reason,
+    lost: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COMPONENT=AMOUNT",
+            help="The most that a subject was charged under another name, such as eps_pure=40; one for each component "
+            "of the dataset's caps. 0 where columns were renamed and no subject was.",
+        ),
+    ] = None,
+    yes: Yes = False,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Let known records arrive under other subjects, another subject column, or another spelling.
+
+    The caps of the dataset are lowered by the amounts that people may have been charged under another name. Subjects,
+    columns and spelling of the next run are pinned then.
+    """
+    losses = _losses(lost)
+    with open_ledger(ledger, id_key, write=True) as handle:
+        question = (
+            f"May all known records of {dataset} have other subjects, with caps lowered by {_shown(losses) or 0}?"
+        )
+        require_confirmation(question, yes=yes)
+        with _writing(handle, dataset):
+            caps = plain_all(handle.accept_units(dataset, losses, reason))
+    outcome = f"records of {dataset} may have other subjects, under new caps ({_caps_text(caps)})"
+    report({"caps": caps, "accepted": dataset}, f"{outcome}; write these into policies", as_json=as_json)
+
+
+def _writing(handle: Ledger, dataset: str, release: str | None = None) -> AbstractContextManager[None]:
+    from dptext_etl.ledger import Scope
+    from dptext_etl.ledger.head_files import writing
+
+    return writing(handle, Scope(dataset, "all"), release)
+
+
+def _job(handle: Ledger, name: str) -> dict[str, Any]:
+    for job in handle.jobs():
+        if job["job"] == name:
+            return job
+    raise LedgerError("the ledger knows no job of this name", "`dptext ledger jobs` lists those with open reservations")
+
+
+def _job_text(job: dict[str, Any]) -> str:
+    return f"{job['dataset']}, release {' and '.join(job['releases'])}, since {job['since']}"
+
+
+def _losses(texts: list[str] | None) -> dict[str, float]:
+    """Read the amounts that may be missing in balances, by component."""
+    losses = {}
+    for text in texts or ():
+        name, _, amount = text.partition("=")
+        try:
+            losses[name] = float(amount)
+        except ValueError:
+            problem = "a loss is written COMPONENT=AMOUNT, the amount 0 or more"
+            raise PolicyError(problem, "for example --lost eps_pure=40") from None
+    return losses
+
+
+def _caps_text(caps: Mapping[str, Mapping[str, float]]) -> str:
+    lowered = [f"{scope}: {', '.join(f'{name} {left:g}' for name, left in cap.items())}" for scope, cap in caps.items()]
+    return "; ".join(lowered) or "no cap was set"
+
+
+def _pinned(handle: Ledger, scope: Scope) -> Mapping[str, float] | None:
+    """Return the pinned cap of a scope in units of epsilon, rho and delta, or None."""
+    for cap in handle.caps():
+        if f"{cap['scope']}, period {cap['period']}" == str(scope) and cap["measure"] is not None:
+            return plain_all(cap["limits"])
+    return None
+
+
+def _shown(amounts: Mapping[str, float] | None) -> str:
+    return " and ".join(f"{name} {amount:g}" for name, amount in (amounts or {}).items())

@@ -1,1 +1,0 @@
-"""Render facts for people and for machines."""
