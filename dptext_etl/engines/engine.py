@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import TYPE_CHECKING, Generic
 
 import polars as pl
 
@@ -31,8 +31,10 @@ from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.staged import StagedRun
-from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
-from dptext_etl.runner.synthetic.charging import Records
+
+if TYPE_CHECKING:
+    from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
+    from dptext_etl.runner.synthetic.charging import Records
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Engine(ABC, Generic[Rows]):
         ledger: Ledger | None,
         rows: Rows,
     ) -> Expected:
-        """Count what a run will find in some rows of the source (`runner.preflight`); list the ids of changed records."""
+        """Count what a run will find in some rows of the source (`runner.preflight`); list ids of changed records."""
 
     @abstractmethod
     def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[Done]:

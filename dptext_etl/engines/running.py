@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine
 from dptext_etl.engines.local.engine import LocalEngine
 from dptext_etl.engines.staging import staged
-from dptext_etl.engines.synthetic import run_synthetic
 from dptext_etl.errors import bare
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.observing import observed
@@ -18,7 +18,6 @@ from dptext_etl.runner.publish.gating import check, reports
 from dptext_etl.runner.publish.publication import publish
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.summary import RunSummary, remaining, summarize
-from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
 from dptext_etl.runner.unchanged import Input
 from dptext_etl.side_by_side import both
 
@@ -70,32 +69,34 @@ def _run(
     *,
     accept_lower_cap: bool,
 ) -> RunSummary:
-    began = time.monotonic()
-    attempt: Attempt | SyntheticAttempt
-    if policy.synthetic is not None:
-        attempt = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
-    else:
+    attempt: Attempt
+    if policy.synthetic is None:
         attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+        every_step = partial(_every_step, attempt, engine, progress, checkpoint)
+    else:
+        from dptext_etl.engines.synthetic import run_synthetic
+        from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 
-    def every_step() -> RunSummary:
-        if isinstance(attempt, SyntheticAttempt):
-            return run_synthetic(attempt, engine, progress=progress, checkpoint=checkpoint)
-        course = None if progress is None else WholeRun(progress)
-        with staged(attempt, engine, course, checkpoint) as (found, ledger):
-            verdicts, _ = both(
-                lambda: check(found, judge=engine.judge, progress=course, checkpoint=checkpoint),
-                ledger.fold_log,
-                threads(),
-            )
-            published, (reported, left) = both(
-                lambda: publish(found, verdicts, write=engine.write, progress=course, checkpoint=checkpoint),
-                lambda: (reports(found), remaining(policy)),
-                threads(),
-            )
-        return summarize(found, verdicts, published, time.monotonic() - began, reported=reported, left=left)
-
+        attempt = table = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+        every_step = partial(run_synthetic, table, engine, progress, checkpoint)
     files = engine.files(attempt.layout) if policy.publish else None
     if files is None:
         return every_step()
     source = Input.of(attempt, files)
-    return source.recognised(lambda: engine.open(policy, attempt.layout).id_type) or source.noting(every_step)
+    return source.recognize(lambda: engine.open(policy, attempt.layout).id_type) or source.run(every_step)
+
+
+def _every_step(attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint) -> RunSummary:
+    began, whole_run = time.monotonic(), None if progress is None else WholeRun(progress)
+    with staged(attempt, engine, whole_run, checkpoint) as (found, ledger):
+        verdicts, _ = both(
+            lambda: check(found, judge=engine.judge, progress=whole_run, checkpoint=checkpoint),
+            ledger.fold_log,
+            threads(),
+        )
+        published, (reported, left) = both(
+            lambda: publish(found, verdicts, write=engine.write, progress=whole_run, checkpoint=checkpoint),
+            lambda: (reports(found), remaining(attempt.policy)),
+            threads(),
+        )
+    return summarize(found, verdicts, published, time.monotonic() - began, reported=reported, left=left)

@@ -12,7 +12,7 @@ from typing import Any
 
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local.engine import LocalEngine
-from dptext_etl.errors import LedgerError, bare
+from dptext_etl.errors import bare
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.ledger.storage.store import MissingLedgerError, there_is
 from dptext_etl.policy import Policy, PolicyLike, resolve
@@ -122,7 +122,6 @@ def _computed(engine: Engine[Any], work: Work[Any], phase: Phase, progress: List
 
 def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None) -> list[Done]:
     """Charge a whole run before any shard is computed, or give all reservations back."""
-    give_back = partial(_give_back, work.attempt)
     try:
         done = _computed(engine, work, "reserve", progress)
         if work.attempt.refusing:
@@ -130,17 +129,8 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None
         refuse_other_persons(work.source.pairs, done)
         pin_table(work.attempt, work.refs, whole_table(done))
     except BaseException:
-        give_back()
+        spec = work.attempt.policy.ledger
+        with Ledger.open(spec.url, spec.id_key) as ledger:
+            work.attempt.give_back(ledger)
         raise
     return done
-
-
-def _give_back(attempt: Attempt) -> None:
-    ledger = attempt.policy.ledger
-    with Ledger.open(ledger.url, ledger.id_key) as book:
-        try:
-            given = book.abort(attempt.job, compute_never_started=True)
-        except LedgerError:
-            log.warning("reservations of this attempt stay charged: another run relies on them")
-        else:
-            log.info("%d reservations given back", given)

@@ -16,7 +16,7 @@ from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.runner import StagedRun
 from dptext_etl.runner.publish.gating import copies_of
-from dptext_etl.runner.synthetic.staging import StagedTable
+from dptext_etl.runner.synthetic.attempt import StagedTable
 
 Event = dg.AssetCheckResult | dg.AssetCheckEvaluation | dg.Output[None]
 

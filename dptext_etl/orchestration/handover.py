@@ -21,8 +21,7 @@ from dptext_etl.runner import StagedRun
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.reload import from_json, key_mark, to_json
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.synthetic.attempt import Attempt
-from dptext_etl.runner.synthetic.staging import StagedTable, taken_up
+from dptext_etl.runner.synthetic.attempt import StagedTable, SyntheticAttempt, read_staged
 from dptext_etl.storage import Storage
 
 _RUN = "run.handover"
@@ -67,7 +66,7 @@ def save_table(staged: StagedTable) -> None:
 
 def load_table(policy: Policy) -> StagedTable:
     """Return the staged synthetic table."""
-    attempt = Attempt.of(policy, None)
+    attempt = SyntheticAttempt.of(policy, None)
     found = _read(attempt.layout.staging, _RUN)
     if found is None:
         raise InputError(*NOTHING)
@@ -77,7 +76,7 @@ def load_table(policy: Policy) -> StagedTable:
     if run.pop("key") != key_mark(attempt.secret):
         msg = "the noise key is not the key that the table was staged under"
         raise KeyReferenceError(msg, "give the key of the staging step, or stage again")
-    drawn = taken_up(attempt, Staging(attempt.layout.staging), run["records"])
+    drawn = read_staged(attempt, Staging(attempt.layout.staging), run["records"])
     if drawn is None:
         raise InputError("the staged table is gone, or has changed since it was staged", _AGAIN)
     ref, dropped = ReleaseRef(**run.pop("ref")), tuple(run.pop("dropped"))

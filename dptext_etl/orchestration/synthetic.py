@@ -12,19 +12,19 @@ import dagster as dg
 
 from dptext_etl.checks import Verdict
 from dptext_etl.engines.local.engine import LocalEngine
-from dptext_etl.engines.synthetic import judged, shown_to_readers, staged_before, staged_table, summarised
+from dptext_etl.engines.synthetic import staged_before, staged_table
 from dptext_etl.orchestration import handover
 from dptext_etl.orchestration.facts import Metadata, budget, pictures_of_remaining, row_counts
 from dptext_etl.policy import Policy
 from dptext_etl.runner.observing import Observed
 from dptext_etl.runner.progress import Listener
-from dptext_etl.runner.synthetic.attempt import Attempt
-from dptext_etl.runner.synthetic.staging import StagedTable
+from dptext_etl.runner.synthetic import publishing
+from dptext_etl.runner.synthetic.attempt import StagedTable, SyntheticAttempt
 
 
 def stage(policy: Policy, listener: Listener | None, raw: dg.AssetKey) -> Metadata:
     """Charge, sum, draw, stage, and commit a table."""
-    with staged_table(Attempt.of(policy, None), LocalEngine(), listener) as step:
+    with staged_table(SyntheticAttempt.of(policy, None), LocalEngine(), listener) as step:
         handover.save_table(step.staged)
     staged = step.staged
     return {
@@ -41,7 +41,7 @@ def judge(policy: Policy) -> tuple[StagedTable, tuple[Verdict, ...]]:
     """Evaluate the gates of the staged table, and store their verdicts; there are none where nothing new is staged."""
     staged = handover.load_table(policy)
     with staged_before(staged) as step:
-        verdicts = judged(step)
+        verdicts = publishing.judge(step)
         handover.save_verdicts(staged, verdicts)
     return staged, verdicts
 
@@ -51,8 +51,8 @@ def publish(policy: Policy, seen: Observed, raw: dg.AssetKey) -> Metadata:
     began, staged = time.monotonic(), handover.load_table(policy)
     verdicts = handover.load_verdicts(staged)
     with staged_before(staged) as step:
-        done = shown_to_readers(step, verdicts)
-    summary = seen.done(summarised(staged, verdicts, done, staged.seconds + time.monotonic() - began))
+        done = publishing.publish(step, verdicts)
+    summary = seen.done(publishing.summarize_table(staged, verdicts, done, staged.seconds + time.monotonic() - began))
     handover.clear(staged)
     made = policy.statistic
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -12,7 +13,6 @@ from dptext_etl.checks.canaries.rows import CanaryPlan
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local.compute import compute
-from dptext_etl.engines.local.synthetic import LocalRecords
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
@@ -27,7 +27,10 @@ from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examine import Examined, examine, present
 from dptext_etl.runner.source.roles import Table, open_table
 from dptext_etl.runner.source.table import Files
-from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
+
+if TYPE_CHECKING:
+    from dptext_etl.engines.local.synthetic import LocalRecords
+    from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 
 
 class LocalEngine(Engine[pl.LazyFrame]):
@@ -57,6 +60,8 @@ class LocalEngine(Engine[pl.LazyFrame]):
 
     def records(self, attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: Listener | None) -> LocalRecords:
         """Check the ids in bounded memory."""
+        from dptext_etl.engines.local.synthetic import LocalRecords
+
         return LocalRecords(attempt, table, progress)
 
     def present(self, source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:

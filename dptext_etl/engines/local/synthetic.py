@@ -17,8 +17,8 @@ from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.source.cutting import pieces
 from dptext_etl.runner.source.examine import check_ids
 from dptext_etl.runner.source.roles import Table
-from dptext_etl.runner.synthetic.attempt import Attempt
-from dptext_etl.runner.synthetic.charging import Book, Charged, refuse_crowded
+from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
+from dptext_etl.runner.synthetic.charging import Charged, Frames, refuse_crowded
 
 _SCHEMA = pa.schema([("id", pa.large_string()), ("identity", pa.binary(32))])
 
@@ -26,18 +26,18 @@ _SCHEMA = pa.schema([("id", pa.large_string()), ("identity", pa.binary(32))])
 class LocalRecords:
     """Records of the files of a source (`runner.synthetic.charging.Records`)."""
 
-    def __init__(self, attempt: Attempt, table: Table[pl.LazyFrame], progress: Listener | None) -> None:
+    def __init__(self, attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: Listener | None) -> None:
         self._attempt = attempt
         self.total, self.nameless = check_ids(table, attempt.policy, progress)
         self._rows, self.wanted = attempt.who_counts(table.frame, self.total, self.nameless)
         self._counted = Counted(attempt.layout.staging.folder)
 
-    def charge(self, book: Book, meter: Meter) -> Charged:
+    def charge(self, frames: Frames, meter: Meter) -> Charged:
         """Charge and sum the records, piece by piece."""
-        policy = book.policy
-        answers, partial, persons = Counter[str](), Partial.zero(book.statistic), [np.zeros(0, np.uint64)]
+        policy = frames.policy
+        answers, partial, persons = Counter[str](), Partial.zero(frames.statistic), [np.zeros(0, np.uint64)]
         for index, frame in enumerate(pieces(self._rows, policy.shard_rows, policy.shard_bytes)):
-            summed = book.charge(frame, index)
+            summed = frames.charge(frame, index)
             answers.update(summed.answers)
             partial += summed.partial
             persons.append(summed.persons)
@@ -46,14 +46,14 @@ class LocalRecords:
         refuse_crowded(np.concatenate(persons), self._attempt.synthetic.per_subject)
         return Charged(partial, self._counted.rows, answers)
 
-    def agree(self, book: Book, digest: str) -> bool:
+    def agree(self, frames: Frames, digest: str) -> bool:
         """Compare the records that were summed with the ledger."""
-        return all(book.agree(ids, digest) for ids, _ in self._counted.each())
+        return all(frames.agree(ids, digest) for ids, _ in self._counted.each())
 
-    def commit(self, book: Book, digest: str, charged: Charged) -> None:  # noqa: ARG002  (these are the same records)
+    def commit(self, frames: Frames, digest: str, charged: Charged) -> None:  # noqa: ARG002  (these are the same records)
         """Commit the records that were summed."""
         for ids, identities in self._counted.each():
-            book.commit(ids, identities, digest)
+            frames.commit(ids, identities, digest)
 
 
 class Counted:

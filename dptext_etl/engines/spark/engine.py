@@ -49,7 +49,7 @@ from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.staged import StagedRun
-from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
+from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

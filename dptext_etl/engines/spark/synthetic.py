@@ -35,8 +35,8 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.progress import Checkpoint, Meter
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import Table, wanted_columns
-from dptext_etl.runner.synthetic.attempt import Attempt, order, release_key
-from dptext_etl.runner.synthetic.charging import Book, Charged, refuse_crowded
+from dptext_etl.runner.synthetic.attempt import SyntheticAttempt, order, release_key
+from dptext_etl.runner.synthetic.charging import Charged, Frames, refuse_crowded
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class SumConfig:
 class SparkRecords:
     """Records of a frame (`runner.synthetic.charging.Records`)."""
 
-    def __init__(self, attempt: Attempt, table: Table[DataFrame]) -> None:
+    def __init__(self, attempt: SyntheticAttempt, table: Table[DataFrame]) -> None:
         self._attempt, self._spark = attempt, table.frame.sparkSession
         policy, corpus = attempt.policy, attempt.statistic.corpus.artifact
         location = ship(self._spark, {"corpus": corpus})["corpus"]
@@ -95,47 +95,47 @@ class SparkRecords:
         self._shards = range(max(1, min(_TASKS, -(-self.wanted // policy.shard_rows))))
         self._rows = spread(rows, self._shards, policy)
 
-    def charge(self, book: Book, meter: Meter) -> Charged:
+    def charge(self, frames: Frames, meter: Meter) -> Charged:
         """Let the executors charge and sum; partial sums are added in the order in which they come."""
-        done = self._done(book, "charge", "", meter.add)
-        partial, answers = Partial.zero(book.statistic), Counter[str]()
+        done = self._done(frames, "charge", "", meter.add)
+        partial, answers = Partial.zero(frames.statistic), Counter[str]()
         for facts in done:
-            partial += Partial.unpacked(book.statistic, base64.b64decode(facts["sums"]))
+            partial += Partial.unpacked(frames.statistic, base64.b64decode(facts["sums"]))
             answers.update(facts["answers"])
         return Charged(partial, sum(facts["rows"] for facts in done), answers)
 
-    def agree(self, book: Book, digest: str) -> bool:
+    def agree(self, frames: Frames, digest: str) -> bool:
         """Let the executors compare the records that the release holds with the ledger."""
-        return all(facts["agrees"] for facts in self._done(book, "agree", digest))
+        return all(facts["agrees"] for facts in self._done(frames, "agree", digest))
 
-    def commit(self, book: Book, digest: str, charged: Charged) -> None:
+    def commit(self, frames: Frames, digest: str, charged: Charged) -> None:
         """Let the executors commit; what they committed must be what was summed."""
-        done = self._done(book, "commit", digest)
+        done = self._done(frames, "commit", digest)
         records = added(*(base64.b64decode(facts["records"]) for facts in done))
         if (sum(facts["rows"] for facts in done), records) != (charged.rows, charged.partial.digest):
             msg = "the source changed while it was read, or records were forgotten meanwhile; nothing was published"
             raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
 
     def _done(
-        self, book: Book, phase: Phase, digest: str, seen: Callable[[int], object] = lambda _: None
+        self, frames: Frames, phase: Phase, digest: str, seen: Callable[[int], object] = lambda _: None
     ) -> list[dict[str, Any]]:
         """Take all rows through a phase, and return what tasks did."""
         layout = self._attempt.layout
         config = SumConfig(
             self._table,
-            wanted_columns(book.policy),
-            book.ref,
-            book.job,
+            wanted_columns(frames.policy),
+            frames.ref,
+            frames.job,
             layout.staging.absolute(),
             layout.memory.absolute(),
             len(self._shards),
             phase,
             digest,
-            book.checkpoint,
+            frames.checkpoint,
         )
         with watched(config.messages, seen), seam("computing on Spark", DPTextError, AGAIN):
             found = [row[0] for row in self._rows.mapInArrow(_task(config), SCHEMA).collect()]
-        remember_tasks(book.policy, layout, book.job)
+        remember_tasks(frames.policy, layout, frames.job)
         return [read(record) for record in sorted(found, key=refused_first)]
 
 
@@ -163,9 +163,9 @@ def _work(config: SumConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[dict
             if phase is None:
                 config.messages.require()
                 storages = [held.enter_context(item.with_own_copies()) for item in (config.staging, config.memory)]
-                book = patient(partial(_book, config, *storages), lambda: config.messages.stopped)
-                held.callback(book.ledger.close)
-                phase = _PHASES[config.phase](book, config.digest)
+                frames = patient(partial(_frames, config, *storages), lambda: config.messages.stopped)
+                held.callback(frames.ledger.close)
+                phase = _PHASES[config.phase](frames, config.digest)
             if config.messages.stopped:
                 return
             frame = marked.select(config.names)
@@ -175,11 +175,11 @@ def _work(config: SumConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[dict
             yield phase.done()
 
 
-def _book(config: SumConfig, storage: Storage, memory: Storage) -> Book:
+def _frames(config: SumConfig, storage: Storage, memory: Storage) -> Frames:
     policy, key = _opened(config.table)
     ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False)
     staging = Staging(storage, tag=secrets.token_hex(8))
-    return Book(policy, key, ledger, config.ref, config.job, staging, memory, config.checkpoint)
+    return Frames(policy, key, ledger, config.ref, config.job, staging, memory, config.checkpoint)
 
 
 @lru_cache(maxsize=4)
@@ -201,20 +201,20 @@ def _placed(table: WorkerTable, ids: pa.Array) -> pl.Series:
 class _Charging:
     """Charge and sum the records of a task."""
 
-    def __init__(self, book: Book, _: str) -> None:
-        self._book = book
-        self._sums, self._rows, self._answers = Partial.zero(book.statistic), 0, Counter[str]()
+    def __init__(self, frames: Frames, _: str) -> None:
+        self._frames = frames
+        self._sums, self._rows, self._answers = Partial.zero(frames.statistic), 0, Counter[str]()
         self._persons = [np.zeros(0, np.uint64)]
 
     def take(self, frame: pl.DataFrame, index: int) -> None:
-        summed = self._book.charge(frame, index)
+        summed = self._frames.charge(frame, index)
         self._sums += summed.partial
         self._rows += len(summed.ids)
         self._answers.update(summed.answers)
         self._persons.append(summed.persons)
 
     def done(self) -> dict[str, Any]:
-        most = self._book.policy.synthetic.per_subject if self._book.policy.synthetic is not None else 1
+        most = self._frames.policy.synthetic.per_subject if self._frames.policy.synthetic is not None else 1
         refuse_crowded(np.concatenate(self._persons), most)  # all records of a person are in one task
         packed = base64.b64encode(self._sums.packed()).decode()
         return {"rows": self._rows, "answers": dict(self._answers), "sums": packed}
@@ -223,12 +223,12 @@ class _Charging:
 class _Agreeing:
     """Compare the records of a task with what the ledger holds of them."""
 
-    def __init__(self, book: Book, digest: str) -> None:
-        self._book, self._digest, self._agrees = book, digest, True
+    def __init__(self, frames: Frames, digest: str) -> None:
+        self._frames, self._digest, self._agrees = frames, digest, True
 
     def take(self, frame: pl.DataFrame, index: int) -> None:  # noqa: ARG002
-        ids, _ = self._book.identified(frame)
-        self._agrees &= self._book.agree(ids, self._digest)
+        ids, _ = self._frames.identified(frame)
+        self._agrees &= self._frames.agree(ids, self._digest)
 
     def done(self) -> dict[str, Any]:
         return {"agrees": self._agrees}
@@ -237,21 +237,21 @@ class _Agreeing:
 class _Committing:
     """Commit the records of a task that the release holds, and digest them again."""
 
-    def __init__(self, book: Book, digest: str) -> None:
-        self._book, self._digest, self._rows, self._records = book, digest, 0, [bytes(32)]
+    def __init__(self, frames: Frames, digest: str) -> None:
+        self._frames, self._digest, self._rows, self._records = frames, digest, 0, [bytes(32)]
 
     def take(self, frame: pl.DataFrame, index: int) -> None:  # noqa: ARG002
-        ids, _ = self._book.identified(frame)
-        known = frame.filter(pl.Series(self._book.ledger.known(self._book.ref, ids)))
-        self._book.commit(*self._book.identified(known), self._digest)
+        ids, _ = self._frames.identified(frame)
+        known = frame.filter(pl.Series(self._frames.ledger.known(self._frames.ref, ids)))
+        self._frames.commit(*self._frames.identified(known), self._digest)
         self._rows += known.height
-        self._records.append(self._book.digest(known))
+        self._records.append(self._frames.digest(known))
 
     def done(self) -> dict[str, Any]:
         return {"rows": self._rows, "records": base64.b64encode(added(*self._records)).decode()}
 
 
-_PHASES: dict[Phase, Callable[[Book, str], _Charging | _Agreeing | _Committing]] = {
+_PHASES: dict[Phase, Callable[[Frames, str], _Charging | _Agreeing | _Committing]] = {
     "charge": _Charging,
     "agree": _Agreeing,
     "commit": _Committing,

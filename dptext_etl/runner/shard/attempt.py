@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,8 @@ from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.storage import Storage
+
+log = logging.getLogger("dptext_etl.runner")
 
 UNDER_WAY = "of this release is under way"
 
@@ -61,8 +64,8 @@ class Attempt:
         """Find the places and the key of a run."""
         require_provenance(policy)
         columns = policy.column_policies()
-        layout, secret = Layout.of(policy, partition), _usable_secret(policy, columns[0])
-        return cls(policy, partition, layout, columns, secret, accept_lower_cap)
+        secret = usable_secret(policy, columns[0].secret)
+        return cls(policy, partition, Layout.of(policy, partition), columns, secret, accept_lower_cap)
 
     @property
     def refusing(self) -> bool:
@@ -97,6 +100,15 @@ class Attempt:
     def pinned(self, ledger: Ledger, id_type: str) -> list[ReleaseRef]:
         """Pin the cap and the releases of the text columns."""
         return list(self.register(ledger, id_type).values())
+
+    def give_back(self, ledger: Ledger) -> None:
+        """Give back what this attempt reserved, because nothing was drawn."""
+        try:
+            given = ledger.abort(self.job, compute_never_started=True)
+        except LedgerError:
+            log.warning("reservations of this attempt stay charged: another run relies on them")
+        else:
+            log.info("%d reservations given back", given)
 
     def configurations(self) -> list[str]:
         """Return hashes of all mechanisms and post-processings."""
@@ -203,8 +215,8 @@ def row_counts(
     }
 
 
-def _usable_secret(policy: Policy, column: ColumnPolicy) -> Secret:
-    secret = column.secret
+def usable_secret(policy: Policy, secret: Secret) -> Secret:
+    """Return the noise secret of a policy; refuse a published one if the policy publishes."""
     if policy.publish and secret.published:
         msg = "the key is printed in documents, so anyone can undo what is released under it"
         raise KeyReferenceError(msg, 'run `dptext key new PATH` and write key = "file:PATH"')

@@ -22,7 +22,7 @@ from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.source.examine import check_ids
 from dptext_etl.runner.source.roles import forms_of, open_table
 from dptext_etl.runner.source.table import batches
-from dptext_etl.runner.synthetic.attempt import Attempt
+from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 from dptext_etl.runner.synthetic.publishing import claim_of
 from dptext_etl.synthetic import CLAIM
 
@@ -31,7 +31,7 @@ _ROWS_AT_ONCE = 1 << 18
 
 def plan_table(policy: Policy, partition: str | None, progress: Listener | None) -> PlanSummary:
     """Forecast a run: every record that counts is charged the same."""
-    attempt = Attempt.of(policy, partition)
+    attempt = SyntheticAttempt.of(policy, partition)
     table = open_table(policy, attempt.layout)
     spend, scope, forecast = attempt.statistic.charge(CLAIM), Scope.of(policy), Forecast(policy)
     if policy.cap is None:
@@ -80,7 +80,7 @@ def plan_table(policy: Policy, partition: str | None, progress: Listener | None)
     )
 
 
-def _notes(attempt: Attempt, person: float, beyond: int, held: int) -> list[str]:
+def _notes(attempt: SyntheticAttempt, person: float, beyond: int, held: int) -> list[str]:
     synthetic, policy = attempt.synthetic, attempt.policy
     made, most = synthetic.mechanism, synthetic.per_subject
     notes = [
