@@ -1,3 +1,3 @@
-"""Provide the command line `dptext`, with one command per file."""
+"""Provide the command line `dptext`."""
 
 from dptext_etl.cli.app import main as main

@@ -78,7 +78,6 @@ def division(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
 
 
 def _together(places: Sequence[Place]) -> list[list[int]]:
-    """Group successive draws for the same word."""
     groups: list[list[int]] = []
     for at, place in enumerate(places):
         if at and place is not None and place == places[at - 1]:
@@ -176,7 +175,6 @@ def unlinked_costs(mechanisms: Iterable[Mechanism], rows: int) -> list[dict[str,
 
 
 def show_unlinked(costs: Sequence[dict[str, Any]]) -> None:
-    """Print the central epsilons, a line per epsilon of a draw."""
     from dptext_etl.runner.amounts import at_most
 
     counts = sorted({item["rows"] for item in costs})

@@ -62,7 +62,6 @@ def described(error: BaseException) -> dict[str, Any]:
 
 
 def report(error: BaseException) -> int:
-    """Print one failure on stderr, and return its exit code."""
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         click.echo("Stopped.", err=True)
         return INTERRUPTED

@@ -57,7 +57,6 @@ def guarantee(claim: Guarantee) -> dict[str, Any]:
 
 
 def variants(kind: type[Mechanism]) -> list[str]:
-    """Return the values of the field `variant`, or none."""
     field = kind.model_fields.get("variant")
     return [str(item) for item in get_args(field.annotation)] if field else []
 
@@ -197,7 +196,6 @@ def postprocess_facts(name: str, kind: type[PostProcess], given: dict[str, Any])
 
 
 def show_postprocess(found: dict[str, Any]) -> None:
-    """Print the facts of a post-processing."""
     terminal.say(found["summary"])
     terminal.heading("Cost")
     terminal.pairs({"spend": found["spend"]["because"], "learned from": found["spend"]["training_provenance"] or "?"})

@@ -160,7 +160,6 @@ class LedgerCommand(Command):
 
 
 def require_confirmation(question: str, *, yes: bool) -> None:
-    """Ask a question on stderr and go on if the answer is yes."""
     if yes:
         return
     try:
@@ -183,7 +182,6 @@ def parse_parameters(kind: type[BaseModel], name: str, assignments: Sequence[str
 
 
 def name_values(assignments: Sequence[str] | None) -> dict[str, str]:
-    """Split texts "name=value"."""
     values: dict[str, str] = {}
     for assignment in assignments or ():
         name, equals, text = assignment.partition("=")

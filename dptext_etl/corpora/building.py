@@ -13,18 +13,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dptext_etl.corpora.cleaning import Cleaning, Kept, Progress, Source, clean, normalized, read
+from dptext_etl.corpora.cleaning import Cleaning, Progress, Source, clean, normalized
 from dptext_etl.corpora.corpus import CARD, CONTENT, Corpus
-from dptext_etl.corpora.encoder import Int8s, SentenceModel, WordEncoder
-from dptext_etl.corpora.learning import SHARE, SMOOTHING, add_directions, learn, vectors_of
+from dptext_etl.corpora.encoder import SHARE, SMOOTHING, Int8s, SentenceModel, WordEncoder, add_directions, learn
 from dptext_etl.corpora.weights import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
 from dptext_etl.embeddings import DEFAULT_VECTORS, WordVectors
 from dptext_etl.errors import InputError, PolicyError
 
-EncoderKind = Literal["words", "task", "sentence-transformers"]
-
 FEWEST_TEXTS = 1_000
 TEXTS = 20_000
+MARKDOWN = "README.md"
+_FEWEST_PUBLIC = 50
 _HINT = "a corpus is published text by definition: anyone who uses it must know where it comes from and may use it"
 
 
@@ -37,13 +36,11 @@ class Options:
     provenance: str  # where the texts come from
     cleaning: Cleaning = field(default_factory=Cleaning)  # which texts stay
     texts: int = TEXTS  # most texts; of more, those with the smallest hashes are taken
-    encoder: EncoderKind = "words"
+    encoder: Literal["words", "task", "sentence-transformers"] = "words"
     vectors: str = DEFAULT_VECTORS  # word vectors of `words` and `task`: "english-20k" or a path
     model: str | None = None  # model of `sentence-transformers`
     task: Sequence[Source] = field(default=())  # public labeled texts of `task`
     share: float = SHARE  # share of the task's directions
-    smoothing: float = SMOOTHING  # of word weights (`learning.learn`)
-    half_whitening: bool = True  # whether strong directions are weakened
 
     def __post_init__(self) -> None:
         for what in ("licence", "provenance"):
@@ -55,26 +52,40 @@ class Options:
             raise PolicyError("a model belongs to the encoder sentence-transformers, and that encoder needs one")
         if (self.encoder == "task") != bool(self.task):
             raise PolicyError("labeled texts belong to the encoder task, and that encoder needs some")
-        if not 0.0 < self.share < 1.0 or not self.smoothing > 0.0:
-            raise PolicyError(f"share {self.share}, smoothing {self.smoothing}; allowed: 0 < share < 1, smoothing > 0")
+        if not 0.0 < self.share < 1.0:
+            raise PolicyError(f"share {self.share}; allowed: 0 < share < 1")
 
 
 def build(sources: Sequence[Source], out: Path, options: Options, progress: Progress = lambda _: None) -> Corpus:
     """Build a corpus and write it with its cards."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists and is not an empty folder", "name a new folder with --out")
-    kept = clean(read(sources), options.cleaning, progress)
-    if len(kept.texts) < FEWEST_TEXTS:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in kept.dropped.most_common()) or "none left out"
+    how = options.cleaning
+    usable = clean((text for source in sources for text, _ in source.rows()), how, progress)
+    if len(usable.texts) < FEWEST_TEXTS:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in usable.dropped.most_common()) or "none left out"
         raise InputError(
-            f"{len(kept.texts):,} texts are left of {kept.read:,} ({reasons}); allowed: {FEWEST_TEXTS:,} and more",
+            f"{len(usable.texts):,} texts are left of {usable.read:,} ({reasons}); allowed: {FEWEST_TEXTS:,} and more",
             "add sources, cut texts with --sentences, or widen the lengths with --words",
         )
-    texts, spare = kept.texts[: options.texts], kept.texts[options.texts :][:MOST_TEXTS]
-    progress(f"{len(kept.texts):,} of {kept.read:,} texts are usable, {len(texts):,} are taken")
-    encoder, vectors, facts = _encoded(texts, options, progress)
+    texts, spare = usable.texts[: options.texts], usable.texts[options.texts :][:MOST_TEXTS]
+    progress(f"{len(usable.texts):,} of {usable.read:,} texts are usable, {len(texts):,} are taken")
+    encoder, facts = _encoder(texts, options, progress)
+    vectors = encoder.encode(texts)
     progress("calibrating the hit rates on " + ("texts that were not taken" if spare else "texts of the corpus"))
-    hits = _hits(texts, vectors, spare, encoder, options)
+    if spare:
+        hits = calibrate(vectors, encoder.encode(spare))
+    else:  # a tenth of the corpus against the rest
+        own = min(MOST_TEXTS, len(texts) // 10)
+        hits = calibrate(vectors[own:], vectors[:own])
+    counts = {
+        "read": usable.read,
+        "usable": len(usable.texts),
+        "dropped": dict(sorted(usable.dropped.items())),
+        "words": [how.fewest, how.most],
+        "sentences": how.sentences,
+        "texts": len(texts),
+    }
     description = {
         "name": options.name,
         "licence": options.licence,
@@ -82,60 +93,35 @@ def build(sources: Sequence[Source], out: Path, options: Options, progress: Prog
         "encoder": {"kind": options.encoder, **facts},
         "hits": {repr(hit.epsilon): f"{hit.hit:.4f}" for hit in hits},
         "hits_from": "public texts without labels",
-        "build": {"sources": [source.path.name for source in sources], **_counts(kept, texts, options.cleaning)},
+        "build": {"sources": [source.path.name for source in sources], **counts},
     }
-    corpus = Corpus.save(out, texts, description, encoder=encoder, vectors=vectors)
-    write_card(corpus, out)
+    words = encoder if isinstance(encoder, WordEncoder) else None
+    corpus = Corpus.save(out, texts, description, encoder=words, vectors=vectors)
+    _write_card(corpus, out)
     return corpus
 
 
-def _encoded(
+def _encoder(
     texts: Sequence[str], options: Options, progress: Progress
-) -> tuple[WordEncoder | None, Int8s, dict[str, Any]]:
-    """Learn or load the encoder; return it, the vectors of the texts, and facts about it."""
+) -> tuple[WordEncoder | SentenceModel, dict[str, Any]]:
     if options.model is not None:
         progress("encoding the texts with the model")
-        return None, SentenceModel(options.model).encode(texts), {"name": options.model}
+        return SentenceModel(options.model), {"name": options.model}
     words = WordVectors.load(options.vectors)
     progress(f"learning the encoder from {len(texts):,} texts and {len(words):,} word vectors")
-    encoder = learn(texts, words, smoothing=options.smoothing, half_whitening=options.half_whitening)
+    encoder = learn(texts, words)
     facts: dict[str, Any] = {
         "name": Path(options.vectors).name,
         "vectors": words.artifact.sha256,
-        "smoothing": repr(options.smoothing),
-        "half_whitening": options.half_whitening,
+        "smoothing": repr(SMOOTHING),
+        "half_whitening": True,
     }
     if options.task:
         rows = [(normalized(text), label) for source in options.task for text, label in source.rows() if label]
         progress(f"learning the task's directions from {len(rows):,} public labeled texts")
         encoder = add_directions(encoder, [text for text, _ in rows], [label for _, label in rows], share=options.share)
         facts |= {"task": [source.path.name for source in options.task], "share": repr(options.share)}
-    return encoder, vectors_of(encoder, texts), facts
-
-
-def _hits(
-    texts: Sequence[str], vectors: Int8s, spare: Sequence[str], encoder: WordEncoder | None, options: Options
-) -> tuple[Hit, ...]:
-    """Calibrate on texts that were not taken; without any, on a tenth of the corpus against the rest."""
-    if not spare:
-        own = min(MOST_TEXTS, len(texts) // 10)
-        return calibrate(vectors[own:], vectors[:own])
-    queries = vectors_of(encoder, spare) if encoder is not None else SentenceModel(str(options.model)).encode(spare)
-    return calibrate(vectors, queries)
-
-
-def _counts(kept: Kept, texts: Sequence[str], how: Cleaning) -> dict[str, Any]:
-    return {
-        "read": kept.read,
-        "usable": len(kept.texts),
-        "dropped": dict(sorted(kept.dropped.items())),
-        "words": [how.fewest, how.most],
-        "sentences": how.sentences,
-        "texts": len(texts),
-    }
-
-
-FEWEST = 50
+    return encoder, facts
 
 
 def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[float] = EPSILONS) -> tuple[Hit, ...]:
@@ -143,9 +129,9 @@ def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[flo
     own = frozenset(corpus.texts)
     rows = [(normalized(text), label) for source in public for text, label in source.rows()]
     rows = sorted({row for row in rows if row[0] and row[0] not in own}, key=lambda row: (row[0], row[1] or ""))
-    if len(rows) < FEWEST:
+    if len(rows) < _FEWEST_PUBLIC:
         raise InputError(
-            f"{len(rows)} public texts are left that are not in the corpus; allowed: {FEWEST} and more",
+            f"{len(rows)} public texts are left that are not in the corpus; allowed: {_FEWEST_PUBLIC} and more",
             "name public texts like those that you will privatize; never those themselves",
         )
     rows = [rows[place] for place in np.linspace(0, len(rows) - 1, min(len(rows), MOST_TEXTS)).astype(int)]
@@ -160,7 +146,7 @@ def encoded(corpus: Corpus, texts: Sequence[str]) -> Int8s:
     """Return the vectors of texts by the corpus's own encoder, shape (n, k)."""
     if corpus.encoder_kind == "sentence-transformers":
         return SentenceModel(str(corpus.description["encoder"]["name"])).encode(texts)
-    return vectors_of(corpus.encoder, texts)
+    return corpus.encoder.encode(texts)
 
 
 def write_recalibrated(
@@ -175,25 +161,21 @@ def write_recalibrated(
         )
     if out is not None and out.exists() and any(out.iterdir()):
         raise InputError(f"{out} is not empty", "name a new folder with --out")
-    labelled = any(source.label is not None for source in public)
     description = dict(corpus.description)
     description["hits"] = {repr(hit.epsilon): f"{hit.hit:.4f}" for hit in hits}
     names = ", ".join(source.path.name for source in public)
-    description["hits_from"] = f"public texts {'with' if labelled else 'without'} labels: {names}"
+    labels = "with" if any(source.label is not None for source in public) else "without"
+    description["hits_from"] = f"public texts {labels} labels: {names}"
     words = corpus.encoder if corpus.encoder_kind != "sentence-transformers" else None
-    aside = place.with_name(f".{place.name}.new")
-    Corpus.save(aside, corpus.texts, description, encoder=words, vectors=corpus.vectors)
+    draft = place.with_name(f".{place.name}.new")
+    Corpus.save(draft, corpus.texts, description, encoder=words, vectors=corpus.vectors)
     place.mkdir(parents=True, exist_ok=True)
     for name in (CONTENT, CARD):
-        (aside / name).replace(place / name)
-    aside.rmdir()
+        (draft / name).replace(place / name)
+    draft.rmdir()
     written = Corpus.open(place)
-    write_card(written, place)
+    _write_card(written, place)
     return written
-
-
-MARKDOWN = "README.md"
-_SHOWN = ("1.0", "2.0", "4.0", "6.0", "8.0", "10.0", "16.0")
 
 
 def card_facts(corpus: Corpus) -> dict[str, Any]:
@@ -211,15 +193,7 @@ def card_facts(corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def write_card(corpus: Corpus, folder: Path) -> Path:
-    """Write the card for people into the corpus's folder and return its path."""
-    path = folder / MARKDOWN
-    path.write_text(card(corpus), "utf-8")
-    return path
-
-
-def card(corpus: Corpus) -> str:
-    """Return the card as Markdown."""
+def _write_card(corpus: Corpus, folder: Path) -> None:
     facts = card_facts(corpus)
     encoder, build = facts["encoder"], facts["build"]
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in build.get("dropped", {}).items()) or "none"
@@ -240,9 +214,9 @@ def card(corpus: Corpus) -> str:
         "| epsilon of one draw | hit rate | near texts |",
         "| --- | --- | --- |",
     ]
-    for epsilon in _SHOWN:
+    for epsilon in ("1.0", "2.0", "4.0", "6.0", "8.0", "10.0", "16.0"):
         if epsilon in facts["hits"]:
             hit = float(facts["hits"][epsilon])
             near = near_texts(facts["texts"], Decimal(epsilon), Decimal(facts["hits"][epsilon]))
             lines.append(f"| {float(epsilon):g} | {hit:.2f} | {near:,} |")
-    return "\n".join(lines) + "\n"
+    (folder / MARKDOWN).write_text("\n".join(lines) + "\n", "utf-8")

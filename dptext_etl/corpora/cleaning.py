@@ -10,21 +10,13 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, PolicyError, seam
 
-if TYPE_CHECKING:
-    import polars as pl
-
-
-COLUMN = "text"
-_TABLES = {".parquet": "Parquet", ".csv": "CSV"}
-_PLAIN = frozenset({".txt", ".text", ""})
 _HINT = "a source is a .parquet or .csv file with a column of texts, or a .txt file with one text per line"
 
 
@@ -33,7 +25,7 @@ class Source:
     """Name a file of public texts."""
 
     path: Path  # a Parquet or CSV file, or a text file with one text per line
-    column: str = COLUMN  # the column of texts; a text file has none
+    column: str = "text"  # the column of texts; a text file has none
     label: str | None = None  # a column of public labels, or None
 
     def rows(self) -> Iterator[tuple[str, str | None]]:
@@ -41,23 +33,16 @@ class Source:
         kind = self.path.suffix.lower()
         if not self.path.is_file():
             raise InputError(f"there is no file {self.path}", _HINT)
-        if kind in _PLAIN:
-            yield from ((text, None) for text in self._lines())
-        elif kind in _TABLES:
+        if kind in (".txt", ".text", ""):
+            with seam(f"reading {self.path.name}", InputError, "a text file is UTF-8"):
+                content = self.path.read_text("utf-8")
+            if self.label is not None:
+                raise InputError(f"{self.path.name} has no column of labels", "name a .parquet or .csv file")
+            yield from ((text, None) for text in content.splitlines())
+        elif kind in (".parquet", ".csv"):
             yield from self._table(kind)
         else:
             raise InputError(f"{self.path.name} is no source of texts: its suffix is {kind}", _HINT)
-
-    def texts(self) -> Iterator[str]:
-        """Yield the texts in the file's order; errors are those of `rows`."""
-        return (text for text, _ in self.rows())
-
-    def _lines(self) -> Iterator[str]:
-        with seam(f"reading {self.path.name}", InputError, "a text file is UTF-8"):
-            whole = self.path.read_text("utf-8")
-        if self.label is not None:
-            raise InputError(f"{self.path.name} has no column of labels", "name a .parquet or .csv file")
-        yield from whole.splitlines()
 
     def _table(self, kind: str) -> Iterator[tuple[str, str | None]]:
         import polars as pl
@@ -71,22 +56,12 @@ class Source:
                 raise InputError(msg, "name it with --text")
         if schema[self.column] != pl.String:
             raise InputError(f"column {self.column!r} of {self.path.name} is {schema[self.column]}; allowed: strings")
-        wanted: list[pl.Expr] = [pl.col(self.column).alias("text")]
         label = pl.lit(None, pl.String) if self.label is None else pl.col(self.label).cast(pl.String)
         with seam(f"reading {self.path.name}", InputError, _HINT):
-            rows = frame.select(*wanted, label.alias("label")).collect(engine="streaming")
-        for text, named in rows.iter_rows():
-            if text is not None:
-                yield text, named
+            rows = frame.select(text=self.column, label=label).drop_nulls("text").collect(engine="streaming")
+        yield from rows.iter_rows()
 
 
-def read(sources: Sequence[Source]) -> Iterator[str]:
-    """Yield the texts of several sources, one file after the other."""
-    for source in sources:
-        yield from source.texts()
-
-
-FEWEST_WORDS, MOST_WORDS = 4, 40
 _MARKUP = re.compile(r"<br ?/?>", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
 _DROPPED = {
@@ -95,8 +70,6 @@ _DROPPED = {
     "telephone number": re.compile(r"(?<![\w.])\+?\(?\d(?:[\s().x/-]*\d){6,14}(?!\w)"),
     "long run of digits": re.compile(r"\d{6}"),
 }
-_EVERY = 50_000
-
 Progress = Callable[[str], None]
 
 
@@ -104,8 +77,8 @@ Progress = Callable[[str], None]
 class Cleaning:
     """Say how texts become lines of a corpus."""
 
-    fewest: int = FEWEST_WORDS  # words of the shortest text
-    most: int = MOST_WORDS  # words of the longest text
+    fewest: int = 4  # words of the shortest text
+    most: int = 40  # words of the longest text
     sentences: bool = False  # whether texts are cut into sentences first
 
     def __post_init__(self) -> None:
@@ -114,15 +87,15 @@ class Cleaning:
 
 
 @dataclass
-class Kept:
-    """Hold the texts of a corpus, and count what became of the others."""
+class Usable:
+    """The texts of a corpus, and counts of what became of the others."""
 
     texts: list[str]  # distinct clean texts, in the order of their hashes
     read: int  # number of texts (or sentences) that were read
     dropped: Counter[str] = field(default_factory=Counter)  # number of texts that were left out, by reason
 
 
-def clean(texts: Iterable[str], how: Cleaning, progress: Progress = lambda _: None) -> Kept:
+def clean(texts: Iterable[str], how: Cleaning, progress: Progress = lambda _: None) -> Usable:
     """Clean texts, drop those that a corpus must not hold, and keep each once."""
     kept: dict[str, bytes] = {}
     dropped: Counter[str] = Counter()
@@ -130,7 +103,7 @@ def clean(texts: Iterable[str], how: Cleaning, progress: Progress = lambda _: No
     for text in texts:
         for part in split(text) if how.sentences else [text]:
             seen += 1
-            if seen % _EVERY == 0:
+            if seen % 50_000 == 0:
                 progress(f"{seen:,} texts read, {len(kept):,} kept")
             line = normalized(part)
             reason = _reason(line, how)
@@ -140,7 +113,7 @@ def clean(texts: Iterable[str], how: Cleaning, progress: Progress = lambda _: No
                 kept[line] = hashlib.sha256(line.encode()).digest()
             else:
                 dropped[reason] += 1
-    return Kept(sorted(kept, key=kept.__getitem__), seen, dropped)
+    return Usable(sorted(kept, key=kept.__getitem__), seen, dropped)
 
 
 def normalized(text: str) -> str:

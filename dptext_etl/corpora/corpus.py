@@ -33,6 +33,7 @@ from dptext_etl.errors import ArtifactError, InputError, seam
 from dptext_etl.storage import Storage
 
 FORMAT = "dptext-corpus/1"
+CONTENT = "corpus.safetensors"
 CARD = "card.json"
 _HINT = "a corpus is a folder that `dptext corpus build` writes, its file corpus.safetensors, their URL, or a name"
 
@@ -185,10 +186,11 @@ def _file(reference: str | Path) -> Path:
         return path / CONTENT
     if path.is_file():
         return path
-    found = place(str(reference))
-    if found is None:
+    name = str(reference).replace("-", "_")
+    if "_" in str(reference) or not extensions.known("corpora", name):
         raise ArtifactError(f"there is no corpus {str(reference)!r}", _HINT)
-    return found
+    module = extensions.module("corpora", name)  # written once per machine
+    return store(module.description(), module.build, suffix=".safetensors").path
 
 
 def _blob(lines: Sequence[str]) -> npt.NDArray[np.uint8]:
@@ -208,19 +210,6 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(name.replace("_", "-") for name in extensions.names("corpora")))
 
 
-def place(name: str) -> Path | None:
-    """Return the file of an installed corpus, written once per machine; None for another name."""
-    module_name = name.replace("-", "_")
-    if "_" in name or not extensions.known("corpora", module_name):
-        return None
-    module = extensions.module("corpora", module_name)
-    return store(module.description(), module.build, suffix=".safetensors").path
-
-
-CONTENT = "corpus.safetensors"
-"""Name of a corpus' file in its folder."""
-
-
 def is_remote(reference: str) -> bool:
     """Return True if a reference names an object, not a path or a name.
 
@@ -235,21 +224,17 @@ def fetched(url: str, options: Mapping[str, str] | None = None) -> Path:
     where, _, name = url.rstrip("/").rpartition("/")
     if PurePosixPath(name).suffix != ".safetensors":
         where, name = url.rstrip("/"), CONTENT
-    try:
-        return _copied(where, name, options or {})
-    except InputError as refused:
-        problem, hint = refused.message, refused.hint
-    raise ArtifactError(problem, hint)
-
-
-def _copied(where: str, name: str, options: Mapping[str, str]) -> Path:
-    storage = Storage.open(where, options)
-    tag = storage.etag(name)
-    if tag is None:
-        raise ArtifactError(f"there is no corpus at {where}/{name}", "copy a corpus' folder there, or name another one")
 
     def download(out: Path) -> None:
         if not storage.download(name, out):
             raise InputError(f"{name} was deleted while it was read", "name a corpus that stays where it is")
 
-    return store({"format": "object 1", "url": f"{where}/{name}", "tag": tag}, download, suffix=".safetensors").path
+    try:
+        storage = Storage.open(where, options or {})
+        tag = storage.etag(name)
+        if tag is not None:
+            key = {"format": "object 1", "url": f"{where}/{name}", "tag": tag}
+            return store(key, download, suffix=".safetensors").path
+    except InputError as refused:
+        raise ArtifactError(refused.message, refused.hint) from None
+    raise ArtifactError(f"there is no corpus at {where}/{name}", "copy a corpus' folder there, or name another one")

@@ -3,18 +3,167 @@
 The source is `dptext_etl/data/everyday/`: `words.txt` holds lists for all domains, every other file is one domain. The
 corpus is a function of these files alone: SHA-256 of a public constant, the domain, the kind and a counter chooses the
 words, so every machine makes the same bytes. It is made on first use (seconds) and kept in the artifact cache.
+
+A source is lines of plain text. `# …` is a comment. `[praise]` says of which kind the templates below it are; each line
+below it is one template. `name = a | b | c` is a list; a line that begins with two blanks goes on with the list above.
+Templates and entries of lists hold `(this|that|)`, one of several phrases, and `{name}`, an entry of a list; they nest.
+Spelling follows: write "a" before a slot, and "an" stands where the next word wants it; write "{story}s" for stories.
+The first letter becomes a capital, and a full stop or a question mark is added where the end has none.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from dptext_etl.artifacts import Artifact, store
-from dptext_etl.corpora.grammar import Draws, Slot, Source, expand, parse
+
+SOURCE = Path(__file__).parent.parent / "data" / "everyday"
+_TOKEN = re.compile(r"[(|)]|\{\w+\}|[^(|){}]+")
+_LIST = re.compile(r"(\w+) = (.*)")
+_ARTICLE = re.compile(r"\b([Aa])n? (?=(['\"]?)(\w+))")
+_VOWEL = re.compile(r"(?!uni(?![nm])|us[aeiu]|eu|one\b|once\b)[aeiou]|hour|honest|honou?r|heir", re.IGNORECASE)
+_NO_ARTICLE = (
+    "my|your|our|this|the|no|any|some|common|mild|severe|slight|minor|occasional|strong|terrible|constant|little"
+)
+_SPELLING = (
+    (re.compile(r" (?=[,.?!;:])"), ""),
+    (re.compile(r"(?<=[b-df-hj-np-tv-z])ys\b"), "ies"),  # {story}s
+    (re.compile(r"(?<=ch|sh|ss)s\b"), "es"),  # {watch}s
+    (re.compile(r"\bfor (?=(?:in|on|at) (?!least))"), ""),  # for {on Monday}
+    (re.compile(rf"\b({_NO_ARTICLE}) an? ", re.IGNORECASE), r"\1 "),  # my {an infection}
+)
+_ASKED = re.compile("(can|could|would|will) you", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Slot:
+    name: str
+
+
+Phrase = tuple["str | Slot | Choice", ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    phrases: tuple[Phrase, ...]
+
+
+class Source(NamedTuple):
+    """The lists and the templates of one file, by name and by kind."""
+
+    lists: Mapping[str, tuple[Phrase, ...]]
+    templates: Mapping[str, tuple[Phrase, ...]]
+
+
+@dataclass
+class Draws:
+    """Draw integers that a label fixes: the blocks SHA-256(label, counter), read as digits of mixed radix."""
+
+    label: str
+    _block: int = 0
+    _value: int = 0
+    _range: int = 1  # one more than the largest value
+
+    def below(self, bound: int) -> int:
+        """Return an integer from 0 to bound - 1; its bias is below 2**-64."""
+        if self._range < bound << 64:
+            digest = hashlib.sha256(f"{self.label}\n{self._block}".encode()).digest()
+            self._block, self._value, self._range = self._block + 1, int.from_bytes(digest, "big"), 1 << 256
+        self._value, drawn = divmod(self._value, bound)
+        self._range //= bound
+        return drawn
+
+
+def parse(text: str) -> Source:
+    r"""Read a source.
+
+    >>> [expand(t, {}, Draws("x")) for t in parse("[plain]\nit is a (old|old) dog").templates["plain"]]
+    ['It is an old dog.']
+    """
+    lists: dict[str, str] = {}
+    templates: dict[str, list[Phrase]] = {}
+    kind = name = ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        if line.startswith("  ") and name:
+            lists[name] += " " + line.strip()
+        elif line.startswith("[") and line.endswith("]"):
+            kind, name = line[1:-1], ""
+            templates.setdefault(kind, [])
+        elif found := _LIST.fullmatch(line):
+            name = found[1]
+            _refuse(name in lists, number, f"the list {name} stands twice")
+            lists[name] = found[2]
+        else:
+            _refuse(not kind, number, "a template has no kind")
+            phrases = _alternatives(line, number)
+            _refuse(len(phrases) != 1, number, "a bar stands outside of brackets")
+            templates[kind].append(phrases[0])
+    return Source(
+        {key: _alternatives(re.sub(r" +\| +", "|", value.strip()), key) for key, value in lists.items()},
+        {key: tuple(value) for key, value in templates.items()},
+    )
+
+
+def expand(template: Phrase, lists: Mapping[str, tuple[Phrase, ...]], draws: Draws, end: str = ".") -> str:
+    """Return the sentence of a template; slots of the same list get different entries, as long as there are any."""
+    words = " ".join("".join(_pieces(template, lists, draws, {})).split())
+    for pattern, replacement in _SPELLING:
+        words = pattern.sub(replacement, words)
+    words = _ARTICLE.sub(lambda found: f"{found[1]}{'n' if _VOWEL.match(found[3]) else ''} ", words)
+    if words[-1] not in ".?!":
+        words += "?" if _ASKED.match(words) else end
+    return words[0].upper() + words[1:]
+
+
+def _pieces(
+    phrase: Phrase, lists: Mapping[str, tuple[Phrase, ...]], draws: Draws, used: dict[str, set[int]]
+) -> Iterator[str]:
+    for part in phrase:
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, Choice):
+            yield from _pieces(part.phrases[draws.below(len(part.phrases))], lists, draws, used)
+        else:
+            entries, rows = lists[part.name], used.setdefault(part.name, set())
+            if len(rows) == len(entries):
+                rows.clear()
+            free = [row for row in range(len(entries)) if row not in rows]
+            row = free[draws.below(len(free))]
+            rows.add(row)
+            yield from _pieces(entries[row], lists, draws, used)
+
+
+def _refuse(wrong: bool, number: int | str, reason: str) -> None:
+    if wrong:
+        raise ValueError(f"line {number}: {reason}")
+
+
+def _alternatives(text: str, number: int | str) -> tuple[Phrase, ...]:
+    pieces = _TOKEN.findall(text)
+    _refuse("".join(pieces) != text, number, "a brace stays open")
+    stack: list[list[list[str | Slot | Choice]]] = [[[]]]
+    for piece in pieces:
+        if piece == "(":
+            stack.append([[]])
+        elif piece == "|":
+            stack[-1].append([])
+        elif piece == ")":
+            _refuse(len(stack) == 1, number, "a bracket closes that was not open")
+            inner = stack.pop()
+            stack[-1][-1].append(Choice(tuple(map(tuple, inner))))
+        else:
+            stack[-1][-1].append(Slot(piece[1:-1]) if piece[0] == "{" else piece)
+    _refuse(len(stack) != 1, number, "a bracket stays open")
+    return tuple(map(tuple, stack[0]))
+
 
 _NOT = ("do", "does", "did", "is", "are", "was", "were", "could", "would", "should", "has", "have", "had")
 _DONE = ("been", "never", "tried", "seen", "read", "had", "lost", "used", "worked", "taken", "waited", "called")
@@ -32,35 +181,7 @@ _SPOKEN = {
     "until": "till",
     "television": "TV",
 }
-_AMERICAN = {
-    "theatre": "theater",
-    "cinema": "movie theater",
-    "neighbour": "neighbor",
-    "neighbourhood": "neighborhood",
-    "colour": "color",
-    "favourite": "favorite",
-    "flavour": "flavor",
-    "centre": "center",
-    "grey": "gray",
-    "programme": "program",
-    "cheque": "check",
-    "autumn": "fall",
-    "tyre": "tire",
-    "petrol": "gas",
-    "harbour": "harbor",
-    "rubbish": "garbage",
-    "cosy": "cozy",
-    "organised": "organized",
-    "recognise": "recognize",
-    "licence": "license",
-    "marvellous": "marvelous",
-    "holiday": "vacation",
-    "film": "movie",
-    "mould": "mold",
-    "mobile": "cell phone",
-}
-
-
+_AMERICAN: dict[str, str] = tomllib.loads((SOURCE / "american.toml").read_text("ascii"))
 _LOWER = {word.lower(): new for word, new in (_SPOKEN | _AMERICAN).items()}
 
 
@@ -93,15 +214,12 @@ SIZE = 30_000
 LICENCE = "Apache-2.0"
 PROVENANCE = "written for dptext_etl: templates and word lists in dptext_etl/data/everyday"
 SHORTEST, LONGEST = 5, 25
-SOURCE = Path(__file__).parent.parent / "data" / "everyday"
 _ENDS = {kind: "?" if kind == "question" else "." for kind in KINDS}
 _TWICE = re.compile(r"\b(\w+) \1\b", re.IGNORECASE)
 _TRIES = 200  # per sentence that is wanted
 
 
 class Sentence(NamedTuple):
-    """A sentence with the domain and the kind that it was written for."""
-
     text: str
     domain: str
     kind: str
@@ -119,7 +237,7 @@ def everyday_artifact() -> Artifact:
         digest.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return store(
         {"format": "everyday 1", "name": EVERYDAY, "source": digest.hexdigest(), "size": SIZE},
-        lambda out: _write(out, generate()),
+        _write,
         suffix=".txt",
         provenance=PROVENANCE,
         licence=LICENCE,
@@ -166,5 +284,5 @@ def sources() -> tuple[Source, dict[str, Source]]:
     return read.pop("words"), read
 
 
-def _write(out: Path, sentences: tuple[Sentence, ...]) -> None:
-    out.write_text("".join(f"{made.text}\n" for made in sentences), "ascii", newline="\n")
+def _write(out: Path) -> None:
+    out.write_text("".join(f"{made.text}\n" for made in generate()), "ascii", newline="\n")

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -24,11 +23,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.corpora.encoder import Int8s, products
+from dptext_etl.corpora.encoder import Int8s, Reals, products
 
 MOST = 2**62
 """Largest sum of all weights."""
-LARGEST_POWER = 46
 UNCALIBRATED: Mapping[Decimal, Decimal] = {
     Decimal(epsilon): Decimal(hit)
     for epsilon, hit in (("0", ".3"), ("1", ".4"), ("2", ".5"), ("4", ".7"), ("8", ".9"), ("12", ".97"), ("16", ".99"))
@@ -57,7 +55,7 @@ class Weights(NamedTuple):
 def weights(m: int, d: int, epsilon: Decimal) -> Weights:
     """Return the weights of d near texts among m, of ratio at most e^epsilon."""
     odds = _DIGITS.exp(epsilon)
-    for power in range(LARGEST_POWER, -1, -1):
+    for power in range(46, -1, -1):
         outside = 1 << power
         scaled = _DIGITS.multiply(Decimal(outside), odds)
         if scaled > MOST:
@@ -107,8 +105,6 @@ def near_weight(m: int, d: int, epsilon: float) -> float:
     return d * (inside - outside) / (m * outside + d * (inside - outside))
 
 
-Reals = npt.NDArray[np.float64]
-
 EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 14.0, 16.0)
 MOST_TEXTS = 1_000
 """Public texts that are looked at."""
@@ -117,9 +113,8 @@ _BLOCK = 128
 _VOTERS = 15
 
 
-@dataclass(frozen=True)
-class Hit:
-    """What calibration found for one epsilon."""
+class Hit(NamedTuple):
+    """The best hit rate for one epsilon, found by calibration."""
 
     epsilon: float  # of one draw
     near: int  # best number d of near texts
@@ -134,19 +129,18 @@ def calibrate(
     *,
     labels: Sequence[str] | None = None,
 ) -> tuple[Hit, ...]:
-    """Find the best hit rate for every epsilon."""
+    """Find the best hit rate for every epsilon: maximize (e^eps - 1) * gains[d-1] / (m + d * (e^eps - 1)) over d."""
     gains = _gains(vectors, queries, None if labels is None else np.unique(np.array(labels), return_inverse=True)[1])
-    return tuple(_best(gains, epsilon) for epsilon in epsilons)
-
-
-def _best(gains: Reals, epsilon: float) -> Hit:
-    """Maximize e^epsilon-weighted gain: (e^eps - 1) * gains[d-1] / (m + d * (e^eps - 1)) over d."""
     texts = len(gains)
     near = np.arange(1, texts)
-    more = math.expm1(min(epsilon, 700.0))
-    kept = more * gains[:-1] / (texts + near * more)
-    d = int(near[int(kept.argmax())])
-    return Hit(epsilon, d, hit_rate(texts, d, epsilon), float(kept.max() / gains[0]) if gains[0] > 0 else 0.0)
+    hits = []
+    for epsilon in epsilons:
+        more = math.expm1(min(epsilon, _MOST_EPSILON))
+        kept = more * gains[:-1] / (texts + near * more)
+        d = int(near[int(kept.argmax())])
+        share = float(kept.max() / gains[0]) if gains[0] > 0 else 0.0
+        hits.append(Hit(epsilon, d, hit_rate(texts, d, epsilon), share))
+    return tuple(hits)
 
 
 def _gains(vectors: Int8s, queries: Int8s, labels: npt.NDArray[np.int64] | None) -> Reals:

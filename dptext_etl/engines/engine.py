@@ -24,8 +24,8 @@ from dptext_etl.runner.publish.gating import judge_here
 from dptext_etl.runner.publish.parts import Writer, write_here
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.records import StagedShard
+from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Rows, Table
@@ -100,7 +100,7 @@ class Engine(ABC, Generic[Rows]):
         """Count what a run will find in some rows of the source (`runner.preflight`); list ids of changed records."""
 
     @abstractmethod
-    def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[Done]:
+    def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[ShardResult]:
         """Take all shards through a phase."""
 
     def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:

@@ -28,9 +28,9 @@ from dptext_etl.runner.shard.attempt import (
     refuse_too_few,
     row_counts,
 )
-from dptext_etl.runner.shard.done import Done, Phase, outcomes, refuse_other_persons, whole_table
-from dptext_etl.runner.shard.keeping import set_published_aside
-from dptext_etl.runner.shard.planting import plan_canaries, prepare
+from dptext_etl.runner.shard.canaries import plan_canaries, prepare
+from dptext_etl.runner.shard.replay import keep_published
+from dptext_etl.runner.shard.results import Phase, ShardResult, outcomes, refuse_other_persons, whole_table
 from dptext_etl.runner.staged import StagedRun
 
 log = logging.getLogger("dptext_etl.runner")
@@ -58,7 +58,7 @@ def staged(
                 staging.no_changes()
                 _require_head(attempt)
                 look = partial(engine.look, attempt, source, plans, staging, Meter("look", source.wanted, None))
-                stale = preflight(attempt, source, look, partial(set_published_aside, staging, attempt.layout, policy))
+                stale = preflight(attempt, source, look, partial(keep_published, staging, attempt.layout, policy))
                 checkpoint("foreseen")
                 ledger = beside.submit(_open, policy, opened)
             profile.count("examine", rows=source.total)
@@ -112,7 +112,7 @@ def _open(policy: Policy, until: ExitStack) -> Ledger:
     return until.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
 
 
-def _computed(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Listener | None) -> list[Done]:
+def _computed(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Listener | None) -> list[ShardResult]:
     """Take all shards through a phase, and refuse a source that changed in the meantime."""
     wanted = work.source.wanted
     done = engine.compute(work, phase, Meter(phase, wanted, progress)) if work.plans else []
@@ -120,7 +120,7 @@ def _computed(engine: Engine[Any], work: Work[Any], phase: Phase, progress: List
     return done
 
 
-def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None) -> list[Done]:
+def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None) -> list[ShardResult]:
     """Charge a whole run before any shard is computed, or give all reservations back."""
     try:
         done = _computed(engine, work, "reserve", progress)

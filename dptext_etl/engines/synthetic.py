@@ -15,7 +15,7 @@ from dptext_etl.engines.engine import Engine
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
-from dptext_etl.runner.publish.reading import whole
+from dptext_etl.runner.publish.manifest import is_whole
 from dptext_etl.runner.shard.attempt import UNDER_WAY
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.summary import RunSummary
@@ -59,7 +59,7 @@ def staged_table(
         other = held > 0 and not records.agree(frames, drawn.digest)
         if other:
             before = published_before(attempt, ledger, ref, drawn) if attempt.policy.publish else None
-            if before is None or not whole(layout, before):
+            if before is None or not is_whole(layout, before):
                 msg = "the release holds another table: other rows or names, or one that another machine drew"
                 hint = "the first commit is the release; take a new release name, or draw rows from its statistic"
                 raise LedgerError(f"{msg}; nothing was published", hint)

@@ -19,8 +19,8 @@ from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner import StagedRun
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.reload import from_json, key_mark, to_json
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.staged import from_json, key_mark, to_json
 from dptext_etl.runner.synthetic.attempt import StagedTable, SyntheticAttempt, read_staged
 from dptext_etl.storage import Storage
 

@@ -12,9 +12,9 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import versions
+from dptext_etl.runner.publish.gating import NOTE
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.publish.showing import alone_at
-from dptext_etl.runner.publish.stripping import NOTE
+from dptext_etl.runner.publish.versions import alone_at
 from dptext_etl.storage import Storage
 
 _DAY = 86_400.0

@@ -33,7 +33,7 @@ from dptext_etl.runner.preflight import (
 )
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt, refuse_too_few
-from dptext_etl.runner.shard.planting import canary_sets, plan_canaries
+from dptext_etl.runner.shard.canaries import canary_sets, plan_canaries
 from dptext_etl.runner.source.examine import examine, present
 from dptext_etl.runner.source.roles import open_table
 

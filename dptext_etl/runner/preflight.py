@@ -34,11 +34,11 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.claims import register
 from dptext_etl.runner.forecast import Forecast
 from dptext_etl.runner.progress import Meter
-from dptext_etl.runner.publish.minimum_rows import require_enough
-from dptext_etl.runner.publish.showing import require_sink
+from dptext_etl.runner.publish.publication import require_enough
+from dptext_etl.runner.publish.versions import require_sink
 from dptext_etl.runner.shard.attempt import Attempt, refuse_over_cap, refuse_too_few
 from dptext_etl.runner.shard.charging import Charged, Column, charge, views_of
-from dptext_etl.runner.shard.keeping import require_bytes
+from dptext_etl.runner.shard.replay import require_earlier_texts
 from dptext_etl.runner.source.cutting import pieces
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import forms_of
@@ -259,7 +259,7 @@ def refuse(  # noqa: PLR0917
     policy, layout = attempt.policy, attempt.layout
     _refuse_changed(policy, found.changed + stale, found.unkept)
     if found.changed and policy.on_changed == "keep":
-        require_bytes(layout, policy)
+        require_earlier_texts(layout, policy)
     if attempt.refusing:
         refuse_over_cap(found.over_cap)
     for item in columns:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from dptext_etl._kernel import Secret
 from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.errors import KeyReferenceError
 from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy
-from dptext_etl.runner.computed import Places, together
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.profile import Profile
-from dptext_etl.runner.shard.records import StagedShard
+from dptext_etl.runner.shard.canaries import plans_as_dicts, plans_of
+from dptext_etl.runner.shard.records import ColumnHardware, StagedShard, merge_hardware
 from dptext_etl.runner.shard.staging import Staging
+
+_VERSION = 1
 
 
 @dataclass(frozen=True)
 class StagedRun:
     """A run whose rows are computed, staged and committed, but not yet judged or published.
 
-    It holds paths, counts and public facts; `runner.reload` writes it as JSON for another process.
+    It holds paths, counts and public facts; `to_json` writes it for another process.
 
     Attributes:
         policy: The policy of the run.
@@ -54,9 +60,9 @@ class StagedRun:
         return Layout.of(self.policy, self.partition)
 
     @property
-    def computed(self) -> Places:
-        """Where and in what models computed, by text column."""
-        return together(shard.computed for shard in self.shards)
+    def computed(self) -> ColumnHardware:
+        """Where models computed."""
+        return merge_hardware(shard.computed for shard in self.shards)
 
     @property
     def parts(self) -> tuple[Path, ...]:
@@ -69,3 +75,55 @@ class StagedRun:
         """The files of what post-processing made of them, canary rows included; none where there is none."""
         staging = Staging(self.layout.staging)
         return tuple(staging.post(shard) for shard in self.shards if shard.post)
+
+
+def to_json(staged: StagedRun) -> str:
+    """Write counts, hashes, and names of a staged run, without its policy, a text, or a key."""
+    facts = {
+        "version": _VERSION,
+        "partition": staged.partition,
+        "key": key_mark(staged.policy.column_policies()[0].secret),
+        "shards": [shard.as_dict() for shard in staged.shards],
+        "canaries": plans_as_dicts(staged.canaries),
+        "refs": {name: asdict(ref) for name, ref in staged.refs.items()},
+        "rows": staged.rows,
+        "dropped": staged.dropped,
+        "base": staged.base,
+        "seconds": staged.seconds,
+        **({} if staged.origin is None else {"origin": staged.origin}),
+    }
+    return json.dumps(facts, indent=1)
+
+
+def from_json(text: str, policy: Policy) -> StagedRun:
+    """Read what `to_json` wrote."""
+    facts = json.loads(text)
+    if facts["version"] != _VERSION:
+        msg = "another version of the record"
+        raise ValueError(msg)
+    if facts["key"] != key_mark(policy.column_policies()[0].secret):
+        msg = "the noise key is not the key that the rows were staged under"
+        raise KeyReferenceError(msg, "give the key of the staging step, or stage again")
+    partition = facts["partition"]
+    shards = tuple(StagedShard.from_dict(shard) for shard in facts["shards"])
+    canaries: tuple[CanaryPlan, ...] = ()
+    if facts["canaries"]:
+        dtype = Staging(Layout.of(policy, partition).staging).schema(shards[0])[policy.id]
+        canaries = plans_of(facts["canaries"], policy, partition, dtype)
+    return StagedRun(
+        policy=policy,
+        partition=partition,
+        shards=shards,
+        canaries=canaries,
+        refs={name: ReleaseRef(**ref) for name, ref in facts["refs"].items()},
+        rows=facts["rows"],
+        dropped=tuple(facts["dropped"]),
+        base=facts["base"],
+        seconds=facts["seconds"],
+        origin=facts.get("origin"),
+    )
+
+
+def key_mark(secret: Secret) -> str:
+    """Hash the noise key, so that two keys can be distinguished and nothing else is known of them."""
+    return hashlib.sha256(secret.derive("canary", b"dptext/staged/v1")).hexdigest()

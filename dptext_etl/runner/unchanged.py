@@ -28,9 +28,8 @@ from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner.amounts import spend_facts, total_spends
 from dptext_etl.runner.preflight import ledger_of
 from dptext_etl.runner.profile import Profile
-from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.publish.reading import whole
-from dptext_etl.runner.publish.showing import alone_at, show
+from dptext_etl.runner.publish.manifest import Manifest, is_whole
+from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary
@@ -92,7 +91,7 @@ class Input:
         layout, policy = self.attempt.layout, self.attempt.policy
         with self.profile.stage("publish"), self.attempt.alone():
             manifest = Manifest.read(layout)
-            if manifest is None or manifest.digest != noted["manifest"] or not whole(layout, manifest):
+            if manifest is None or manifest.digest != noted["manifest"] or not is_whole(layout, manifest):
                 return None
             with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
                 if noted.get("since") is not None and ledger.freed(noted["since"]):

@@ -22,7 +22,7 @@ from dptext_etl.policy.whole import whole_policy
 from dptext_etl.runner import RunSummary
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, nothing
-from dptext_etl.runner.publish.reading import current, scan
+from dptext_etl.runner.publish.manifest import published_manifest, scan
 from dptext_etl.runner.staged import StagedRun
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def published(
         InputError: Nothing is published there, or a file is not the one that was published.
     """
     layout = Layout.of_sink(path, dict(storage_options or {}))
-    manifest = current(layout, verify=verify)
+    manifest = published_manifest(layout, verify=verify)
     places = [layout.part(part.path) for part in manifest.parts]
     paths = [place if "://" in place else f"file://{place}" for place in places]
     if manifest.file_format != "parquet":

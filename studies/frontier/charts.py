@@ -30,7 +30,9 @@ MECHANISMS = (
 )
 DASHED = ("everyday-30k", "plus", "geometric", "one word after the other")
 DOTTED = "one budget among words"
-HIDDEN = ("counter-fitted", "4 parts", "words added")
+LINE = ["dataset", "mechanism", "variant"]
+SERIES = 6
+"""Lines of a plot, at most."""
 SHAPES = {
     "surrogate": "M-3.5,0a3.5,3.5 0 1,0 7,0a3.5,3.5 0 1,0 -7,0z",
     "custext": "M-3.2,-3.2h6.4v6.4h-6.4z",
@@ -45,9 +47,15 @@ SHAPES = {
 
 
 def shown(points: pl.DataFrame) -> pl.DataFrame:
-    """Return the cells of the lines that plots show; tables have all."""
-    hidden = pl.any_horizontal(pl.col("variant").str.contains(name, literal=True) for name in HIDDEN)
-    return points.drop_nulls(["use_kept", "attack_kept"]).filter(~hidden)
+    """Return the cells of the lines that plots show: the best variant of a mechanism, and the six best of each data set.
+
+    A line is as good as the largest lead of use over attack among its budgets. Tables have all lines.
+    """
+    complete = points.drop_nulls(["use_kept", "attack_kept"])
+    leads = complete.group_by(LINE).agg(lead=(pl.col("use_kept") - pl.col("attack_kept")).max())
+    ranked = leads.sort(pl.col("lead"), *LINE, descending=[True, False, False, False])
+    best = ranked.unique(["dataset", "mechanism"], keep="first", maintain_order=True).group_by("dataset").head(SERIES)
+    return complete.join(best, on=LINE, how="semi", maintain_order="left")
 
 
 def legend(points: pl.DataFrame) -> str:

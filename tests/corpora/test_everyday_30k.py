@@ -6,8 +6,8 @@ from safetensors.numpy import load_file
 
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.corpus import names
+from dptext_etl.corpora.encoder import learn
 from dptext_etl.corpora.everyday import everyday_texts
-from dptext_etl.corpora.learning import learn, vectors_of
 from dptext_etl.corpora.shipped import everyday_30k
 from dptext_etl.embeddings import WordVectors
 
@@ -41,7 +41,7 @@ def test_sums_stay_exact():
 def test_a_text_is_nearest_to_itself_or_to_its_like(corpus):
     texts = ("what is the weather in Denver tomorrow", "book a table for two at a French restaurant")
     vectors = np.asarray(corpus.vectors).astype(np.int64)
-    found = [corpus.texts[int((vectors @ one).argmax())] for one in vectors_of(corpus.encoder, texts).astype(np.int64)]
+    found = [corpus.texts[int((vectors @ one).argmax())] for one in corpus.encoder.encode(texts).astype(np.int64)]
     assert "weather" in found[0]
     assert "table" in found[1]
 
@@ -49,7 +49,7 @@ def test_a_text_is_nearest_to_itself_or_to_its_like(corpus):
 @pytest.mark.thorough
 def test_the_vectors_are_those_that_learning_finds(corpus):
     texts = everyday_texts()
-    ours = vectors_of(corpus.encoder, texts[:500]).astype(np.float64)
-    learned = vectors_of(learn(texts, WordVectors.load()), texts[:500]).astype(np.float64)
+    ours = corpus.encoder.encode(texts[:500]).astype(np.float64)
+    learned = learn(texts, WordVectors.load()).encode(texts[:500]).astype(np.float64)
     lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(learned, axis=1)
     assert ((ours * learned).sum(axis=1) / lengths).min() > 0.999

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dptext_etl.corpora.encoder import WordEncoder, nearest, products
-from dptext_etl.corpora.learning import add_directions, learn, vectors_of
+from dptext_etl.corpora.encoder import WordEncoder, add_directions, learn, nearest, products
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import ArtifactError, InputError
 from tests.corpora.sentences import labelled
@@ -28,19 +27,17 @@ def encoder(words: WordVectors) -> WordEncoder:
 
 def agreement(encoder: WordEncoder, texts: list[str], topics: list[str]) -> float:
     """Share of the ten nearest texts that have the topic of the query."""
-    found = nearest(products(encoder.encode(texts), vectors_of(encoder, TEXTS)), 10)
+    found = nearest(products(encoder.encode(texts), encoder.encode(TEXTS)), 10)
     return float((TOPICS[found] == np.array(topics)[:, None]).mean())
 
 
-def test_many_texts_at_once_have_the_vectors_of_single_texts(encoder: WordEncoder) -> None:
-    odd = [*TEXTS[:200], "", "zzzz", "2019", "old", "old " * 300]
-    assert np.array_equal(vectors_of(encoder, odd), encoder.encode(odd))
-    assert not vectors_of(encoder, ["", "zzzz"]).any()
+def test_a_text_without_known_words_has_no_direction(encoder: WordEncoder) -> None:
+    assert not encoder.encode(["", "zzzz"]).any()
 
 
 def test_the_common_direction_is_removed_and_strong_ones_are_weakened(words: WordVectors) -> None:
     def strengths(**how: int) -> np.ndarray:
-        points = vectors_of(learn(TEXTS, words, **how), TEXTS).astype(float) / 127
+        points = learn(TEXTS, words, **how).encode(TEXTS).astype(float) / 127
         return np.linalg.svd(points, compute_uv=False) ** 2 / len(points)
 
     raw, removed, whitened = (strengths(components=c, half_whitening=h) for c, h in ((0, False), (1, False), (1, True)))
@@ -73,7 +70,7 @@ def test_a_task_moves_near_texts_to_its_labels(words: WordVectors, encoder: Word
     wanted = ["old", "new"] + [age for _, age in ages[:40]]
 
     def kept(by: WordEncoder) -> float:
-        found = nearest(products(by.encode(asked), vectors_of(by, TEXTS)), 30)
+        found = nearest(products(by.encode(asked), by.encode(TEXTS)), 30)
         hits = [[f" {age} " in TEXTS[place] for place in row] for row, age in zip(found, wanted, strict=True)]
         return float(np.mean(hits))
 

@@ -23,30 +23,30 @@ def written(folder: Path, kind: str) -> Path:
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_tables_give_texts_and_labels(tmp_path: Path, kind: str) -> None:
     path = written(tmp_path, kind)
-    assert list(Source(path, "said").texts()) == [ROWS[0][0], ROWS[2][0]]
+    assert [text for text, _ in Source(path, "said").rows()] == [ROWS[0][0], ROWS[2][0]]
     assert list(Source(path, "said", "topic").rows()) == [ROWS[0], ROWS[2]]
 
 
 def test_a_text_file_has_one_text_a_line(tmp_path: Path) -> None:
     path = tmp_path / "turns.txt"
     path.write_text("a room\n\na song é\n", "utf-8")
-    assert list(Source(path).texts()) == ["a room", "", "a song é"]
+    assert [text for text, _ in Source(path).rows()] == ["a room", "", "a song é"]
 
 
 def test_refusals_name_what_is_there_and_never_a_cell(tmp_path: Path) -> None:
     path = written(tmp_path, "parquet")
     with pytest.raises(InputError, match="has no column 'text', and 2 others"):
-        list(Source(path).texts())
+        list(Source(path).rows())
     with pytest.raises(InputError, match="there is no file"):
-        list(Source(tmp_path / "nothing.parquet").texts())
+        list(Source(tmp_path / "nothing.parquet").rows())
     (tmp_path / "turns.docx").write_bytes(b"secret words")
     with pytest.raises(InputError, match=r"its suffix is \.docx") as caught:
-        list(Source(tmp_path / "turns.docx").texts())
+        list(Source(tmp_path / "turns.docx").rows())
     assert "secret" not in str(caught.value)
     (tmp_path / "broken.parquet").write_bytes(b"secret words")
     with pytest.raises(InputError) as caught:
-        list(Source(tmp_path / "broken.parquet", "said").texts())
+        list(Source(tmp_path / "broken.parquet", "said").rows())
     assert "secret" not in str(caught.value)
     pl.DataFrame({"text": [1, 2]}).write_parquet(tmp_path / "numbers.parquet")
     with pytest.raises(InputError, match="is Int64; allowed: strings"):
-        list(Source(tmp_path / "numbers.parquet").texts())
+        list(Source(tmp_path / "numbers.parquet").rows())

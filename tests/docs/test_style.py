@@ -15,8 +15,6 @@ LEFT_OUT = (
     "docs/style.md",
     "tests/frozen/",  # bytes of earlier versions
     "dptext_etl/corpora/shipped/",  # texts of corpora
-    "dptext_etl/corpora/grammar",
-    "dptext_etl/corpora/spoken",
     "dptext_etl/corpora/everyday",
     "dptext_etl/data/",  # cards of artifacts, whose bytes have hashes
     "dptext_etl_models/english-",

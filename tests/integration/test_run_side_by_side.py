@@ -86,12 +86,12 @@ class Steps:
 
     def work(self, index, _):
         self.begun.append(index)
-        self.lanes.take("reserve", index, lambda: self.note("reserve", index))
-        self.lanes.take(None, index, lambda: None)
+        self.lanes.run("reserve", index, lambda: self.note("reserve", index))
+        self.lanes.run(None, index, lambda: None)
         if ("compute", index) in self.failing:
             raise LedgerError(f"compute {index}")
         if ("skip", index) not in self.failing:
-            self.lanes.take("commit", index, lambda: self.note("commit", index))
+            self.lanes.run("commit", index, lambda: self.note("commit", index))
         return index
 
     def go(self, frames):

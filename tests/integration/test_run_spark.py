@@ -16,7 +16,7 @@ from dptext_etl.checks.gates.canary_text_absent import find
 from dptext_etl.keys import resolve
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
-from dptext_etl.runner.shard import planting
+from dptext_etl.runner.shard import canaries
 from dptext_etl.spark import run_frame
 from dptext_etl.spark.frame import stage_frame
 
@@ -73,7 +73,7 @@ def test_spellings_of_a_person_share_a_budget_and_a_shard_as_in_a_run(spark, mak
 
 
 def test_a_run_in_one_shard_plants_several_sets_of_canary_rows(spark, job, monkeypatch):
-    monkeypatch.setattr(planting, "SET_ROWS", 100)
+    monkeypatch.setattr(canaries, "SET_ROWS", 100)
     staged = stage_frame(frame_of(spark, job), job.policy(shard_rows=300))
     assert len(staged.shards) == 1
     assert len(staged.canaries) == 3

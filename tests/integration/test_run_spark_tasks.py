@@ -12,11 +12,11 @@ from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.errors import LedgerError, LockedLedgerError
 from dptext_etl.ledger import Ledger, retrying
 from dptext_etl.runner.shard.attempt import Attempt
-from dptext_etl.runner.shard.done import Done
+from dptext_etl.runner.shard.results import ShardResult
 
 
 def done(record):
-    return Done(**read(record))
+    return ShardResult(**read(record))
 
 
 class Bench:

@@ -20,9 +20,9 @@ from dptext_etl.mechanism import Released
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.reload import from_json, to_json
 from dptext_etl.runner.shard.records import Facts
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.staged import from_json, to_json
 from dptext_etl.storage import Storage
 
 from ..toy_mechanisms import again, toys  # noqa: F401  (fixtures)

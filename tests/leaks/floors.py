@@ -19,7 +19,7 @@ from dptext_etl import Policy, _kernel
 from dptext_etl.engines import stage
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.runner import check
-from dptext_etl.runner.shard import computing, planting
+from dptext_etl.runner.shard import canaries, computing
 
 from .drills import Shard, _generator, joined
 
@@ -126,7 +126,7 @@ def measure(name):
     *_, rows, runs = MECHANISMS[name]
     for planted, bug, factor in (("nothing", None, 1.0), *bugs(name)):
         for sets in (1, 10):
-            planting.SET_ROWS = rows // sets
+            canaries.SET_ROWS = rows // sets
             gates = Counter()
             for run in range(runs):
                 with tempfile.TemporaryDirectory() as place:

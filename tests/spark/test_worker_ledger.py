@@ -15,7 +15,7 @@ from dptext_etl.policy import Cap, LedgerSpec
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
 from dptext_etl.engines.spark import tasks  # noqa: E402
-from dptext_etl.runner.shard.done import Done  # noqa: E402
+from dptext_etl.runner.shard.results import ShardResult  # noqa: E402
 from dptext_etl.spark import worker  # noqa: E402
 from dptext_etl.storage import Storage  # noqa: E402
 
@@ -279,12 +279,12 @@ def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, tm
         tried.append(1)
         if len(tried) <= 50:
             raise error
-        return Done(7, {}, None)
+        return ShardResult(7, {}, None)
 
     monkeypatch.setattr(retrying, "PAUSE", 0)
     monkeypatch.setattr(tasks, "pieces", lambda *_: iter([(0, None)]))
     monkeypatch.setattr(tasks, "_shards", lambda *_: SimpleNamespace(ledger=SimpleNamespace(close=lambda: None)))
-    monkeypatch.setattr(Done, "of", done)
+    monkeypatch.setattr(ShardResult, "of", done)
     config = SimpleNamespace(
         messages=messages, names=(), most=1, step=1, phase="release", staging=folder, memory=folder
     )

@@ -1,1 +1,1 @@
-"""Hold the commands, one per file."""
+"""Define the commands."""

@@ -20,18 +20,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 KEYS = (
-    "engine",
-    "synthetic",
-    "three_forms",
-    "rows",
-    "gates",
-    "releases",
-    "remaining",
-    "left_out",
-    "verify",
-    "planted_bug",
-    "files",
-)
+    "engine", "synthetic", "three_forms", "rows", "gates", "releases", "remaining", "left_out", "verify",
+    "planted_bug", "files",
+)  # fmt: skip
 
 
 @app.command(cls=Command, epilog=epilog("dptext demo demo-output", KEYS))

@@ -29,26 +29,9 @@ WORD = "good"
 TEXT = "My daughter Anna met Doctor Miller in Boston, and he changed her medicine again."
 _VACUOUS = 13
 KEYS = (
-    "name",
-    "summary",
-    "publishable",
-    "guarantee",
-    "parameters",
-    "configuration",
-    "cfg",
-    "consent",
-    "spend",
-    "lengths",
-    "law",
-    "example",
-    "allocation",
-    "draw",
-    "noise",
-    "computing",
-    "conversions",
-    "unlinked",
-    "note",
-)
+    "name", "summary", "publishable", "guarantee", "parameters", "configuration", "cfg", "consent", "spend",
+    "lengths", "law", "example", "allocation", "draw", "noise", "computing", "conversions", "unlinked", "note",
+)  # fmt: skip
 
 
 @app.command(cls=Command, epilog=epilog("dptext mechanisms --json", ("mechanisms",)))

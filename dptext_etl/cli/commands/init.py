@@ -97,7 +97,6 @@ def _confirmed(source: str, table: Guess) -> Guess:
 
 
 def _new_key(output: Path, text: str) -> Path | None:
-    """Make the key file that the policy names, unless it exists."""
     from dptext_etl import _kernel
 
     reference: str = tomllib.loads(text)["key"]

@@ -14,29 +14,10 @@ from dptext_etl.errors import refusal_of
 
 app = typer.Typer()
 KEYS = (
-    "dataset",
-    "release",
-    "partition",
-    "rows",
-    "already_published",
-    "draws",
-    "columns",
-    "component",
-    "per_record",
-    "per_subject",
-    "subjects",
-    "together",
-    "cap",
-    "cap_change",
-    "over_cap",
-    "left_out",
-    "changed",
-    "log10_odds",
-    "on_cap",
-    "dropped",
-    "refusal",
-    "notes",
-)
+    "dataset", "release", "partition", "rows", "already_published", "draws", "columns", "component", "per_record",
+    "per_subject", "subjects", "together", "cap", "cap_change", "over_cap", "left_out", "changed", "log10_odds",
+    "on_cap", "dropped", "refusal", "notes",
+)  # fmt: skip
 
 
 @app.command(cls=Command, epilog=epilog("dptext plan privacy.toml", KEYS))

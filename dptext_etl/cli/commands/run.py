@@ -36,26 +36,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 KEYS = (
-    "dataset",
-    "release",
-    "partition",
-    "version",
-    "changed",
-    "rows",
-    "draws",
-    "seconds",
-    "draws_per_second",
-    "spend",
-    "remaining",
-    "gates",
-    "reports",
-    "published",
-    "published_rows",
-    "manifest",
-    "staging",
-    "notes",
-    "profile",
-)
+    "dataset", "release", "partition", "version", "changed", "rows", "draws", "seconds", "draws_per_second", "spend",
+    "remaining", "gates", "reports", "published", "published_rows", "manifest", "staging", "notes", "profile",
+)  # fmt: skip
 _PHASES = {
     "ids": "reading",
     "reserve": "reserving",
@@ -216,7 +199,6 @@ def _run_on_spark(policy: Policy, *, partition: str | None, **options: Any) -> R
 
 
 def show(summary: Mapping[str, Any]) -> None:
-    """Print a run's summary for people."""
     terminal.pairs(
         {
             "dataset": summary["dataset"],
@@ -256,7 +238,6 @@ def _report_verdict(report: Mapping[str, Any]) -> str:
 
 
 def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
-    """Print verdicts, one per line."""
     rows = [(gate["name"], "passed" if gate["passed"] else terminal.FAILED, gate["message"]) for gate in gates]
     terminal.table(("gate", "", "what it saw"), rows)
 

@@ -31,7 +31,6 @@ class LeakyPolicy(Policy):
     """The demo's policy with the leaky mechanism instead of the correct one."""
 
     def column_policies(self) -> list[ColumnPolicy]:
-        """Return the columns with the leaky mechanism."""
         return [
             column.model_copy(update={"mechanism": LeakyCusText(**column.mechanism.model_dump())})
             for column in super().column_policies()
@@ -39,7 +38,6 @@ class LeakyPolicy(Policy):
 
 
 def run(folder: DemoFolder) -> None:
-    """Release one month of the demo with the leaky mechanism."""
     engines.run(LeakyPolicy.load(folder.faulty), partition=next(iter(MONTHS)))
 
 

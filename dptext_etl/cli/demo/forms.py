@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,71 +21,7 @@ if TYPE_CHECKING:
     from dptext_etl.corpora.corpus import Corpus
 
 _MARK = ".dptext-demo"
-_POLICY = """\
-# The policy of `dptext demo`, for a dataset of invented requests with one text column. Paths are relative to this file.
-dataset = "{dataset}"
-release = "2026-11"                       # pins one configuration; partitions are no part of it
-source  = "{up}raw/months/{{partition}}.parquet"
-sink    = "published/{{partition}}"
-id      = "id"
-subject = "user_id"                       # caps are per user
-keep    = ["date"]                        # "topic" is dropped
-key     = "file:{up}noise.key"
-ledger  = {{ url = "sqlite:///ledger.db" }}
-cap     = {{ measure = "pure", epsilon = 120, period = "2026" }}
-on_cap  = "quarantine"
-
-[[column]]
-name = "request"
-mechanism = {{ name = "custext", epsilon = 2.0, k = 20 }}
-allow = ["cluster"]                       # consent: CusText shows the output set of every word
-"""
-
-_FORMS = {
-    "rows": """\
-# Row by row: a public text in place of each request. Ids, dates, and topics stay as they are.
-keep    = ["date", "topic"]
-cap     = { measure = "pure", epsilon = 1 }
-
-[[column]]
-name = "request"
-mechanism = { name = "surrogate", epsilon = 1.0, corpus = "corpus" }        # epsilon per text
-""",
-    "unlinked": """\
-# Unlinked: the drawn texts with their counts, without ids, order, and other columns. Each record hides among 10,000.
-cap     = { measure = "approx", epsilon = 1, delta = 1e-6 }
-
-[unlinked]
-rows = 10_000
-delta = 1e-8
-form = "counts"
-
-[[column]]
-name = "request"
-mechanism = { name = "surrogate", epsilon = 5.7, corpus = "corpus" }        # epsilon per draw
-""",
-    "synthetic": """\
-# Synthetic: public texts with labels, drawn from one noisy statistic of the table. Texts and topics are both protected.
-cap     = { measure = "approx", epsilon = 1, delta = 1e-6 }
-
-[synthetic]
-column = "request"
-labels = { column = "topic", values = TOPICS }
-rows = 10_000
-mechanism = { name = "maxent", epsilon = 1.0, delta = 1e-8, corpus = "corpus" }   # epsilon for the whole table
-""",
-}
-_FORM = """\
-# Paths are relative to this file.
-dataset = "demo-{form}"
-release = "2026-11"
-source  = "../raw/requests.parquet"
-sink    = "{form}"
-id      = "id"
-subject = "user_id"
-key     = "file:../noise.key"
-ledger  = {{ url = "sqlite:///../ledger.db" }}
-"""
+FORMS = ("rows", "unlinked", "synthetic")
 
 
 class DemoFolder:
@@ -116,11 +52,11 @@ class DemoFolder:
             self.forms.mkdir()
             requests.write(self.path / "raw")
             _kernel.Secret().write(str(self.path / "noise.key"))
-            for form, text in _FORMS.items():
-                policy = _FORM.format(form=form) + text.replace("TOPICS", json.dumps(list(requests.TOPICS)))
-                (self.forms / f"{form}.toml").write_text(policy, encoding="utf-8")
-            self.policy.write_text(_POLICY.format(dataset="demo-words", up=""), encoding="utf-8")
-            self.faulty.write_text(_POLICY.format(dataset="planted-bug", up="../"), encoding="utf-8")
+            for form in FORMS:
+                shutil.copyfile(requests.DATA / f"{form}.toml", self.forms / f"{form}.toml")
+            policy = Template((requests.DATA / "words.toml").read_text("utf-8"))
+            self.policy.write_text(policy.substitute(dataset="demo-words", up=""), "utf-8")
+            self.faulty.write_text(policy.substitute(dataset="planted-bug", up="../"), "utf-8")
 
     def requests(self) -> pl.DataFrame:
         """Read the raw table of all requests, which the demo may do because they are public."""
@@ -142,20 +78,6 @@ class DemoFolder:
 
         tables = [scan_published(str(self.path / "published" / month)).collect() for month in requests.MONTHS]
         return pl.concat(tables)
-
-
-FORMS = ("rows", "unlinked", "synthetic")
-DOMAINS = {
-    "hotels": ("hotels",),
-    "films": ("films", "cinema"),
-    "deliveries": ("deliveries", "online_shops"),
-    "health": ("doctor", "medicines", "side_effects"),
-    "food": ("restaurants",),
-    "phones": ("phones", "telephone"),
-    "money": ("cards", "payments", "transfers"),
-    "trains": ("transport",),
-}
-"""Topics of the requests, and the domains of `everyday-30k` that the corpus takes for each."""
 
 
 def release(place: DemoFolder) -> dict[str, Any]:
@@ -180,7 +102,7 @@ def _build_corpus(place: DemoFolder) -> dict[str, str]:
     from dptext_etl.corpora.cleaning import Source
     from dptext_etl.corpora.everyday import LICENCE, PROVENANCE, generate
 
-    topic_of = {domain: topic for topic, domains in DOMAINS.items() for domain in domains}
+    topic_of = {domain: topic for topic, domains in requests.PARTS["domains"].items() for domain in domains}
     topics = {made.text: topic_of[made.domain] for made in generate() if made.domain in topic_of}
     source = place.forms / "public-texts.parquet"
     pl.DataFrame({"text": list(topics)}).write_parquet(source)
@@ -261,7 +183,6 @@ class _Comparison:
         return self.of(table["request"].to_list(), table["topic"].to_list())
 
     def of_answers(self, answers: Sequence[str] | npt.NDArray[np.str_]) -> float:
-        """Return the F1 of answers, one per text."""
         given = np.array(answers)
         scores = []
         for topic in requests.TOPICS:

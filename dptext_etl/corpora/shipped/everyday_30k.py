@@ -1,6 +1,6 @@
 """Write `everyday-30k`: our sentences of everyday life, with vectors that are the same on every machine.
 
-Sums of floats differ between machines, so the directions that `learning` finds were found once, rounded, and are kept
+Sums of floats differ between machines, so the directions that `learn` finds were found once, rounded, and are kept
 in `directions.safetensors` beside the source. All that follows from them is exact: products of integers below 2^53, and
 single operations whose rounding IEEE 754 fixes.
 """
@@ -16,9 +16,8 @@ from safetensors.numpy import load_file
 
 from dptext_etl.artifacts import sha256_file
 from dptext_etl.corpora.corpus import FORMAT, write
-from dptext_etl.corpora.encoder import WordEncoder
+from dptext_etl.corpora.encoder import SMOOTHING, WordEncoder, to_integers, word_numbers
 from dptext_etl.corpora.everyday import EVERYDAY, LICENCE, PROVENANCE, SOURCE, everyday_artifact, everyday_texts
-from dptext_etl.corpora.learning import SMOOTHING, to_integers, word_numbers
 from dptext_etl.embeddings import WordVectors
 
 DIRECTIONS = SOURCE / "directions.safetensors"
@@ -67,7 +66,6 @@ def description() -> dict[str, Any]:
 
 
 def build(path: Path) -> None:
-    """Write the corpus."""
     texts = everyday_texts()
     write(path, texts, description(), encoder=encoder_of(texts, load_file(DIRECTIONS)["directions"]))
 
@@ -79,7 +77,6 @@ def encoder_of(texts: tuple[str, ...], directions: npt.NDArray[np.int16]) -> Wor
     likely = np.bincount(numbers, minlength=len(known)) / (SMOOTHING * len(numbers))
     lengths = np.sqrt(np.maximum(known.norms, 1).astype(np.float64))
     weights = np.rint(_STEPS / ((1.0 + likely) * lengths))
-    table = (known.vectors.astype(np.float64) * weights[:, None]) @ directions.astype(
-        np.float64
-    )  # integers: every sum is exact
+    # integers: every sum is exact
+    table = (known.vectors.astype(np.float64) * weights[:, None]) @ directions.astype(np.float64)
     return WordEncoder(known.words, to_integers(table))

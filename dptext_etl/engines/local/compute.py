@@ -15,8 +15,8 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import refunds
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.shard.attempt import shards_of
-from dptext_etl.runner.shard.done import Done, Phase
-from dptext_etl.runner.shard.replaying import replays
+from dptext_etl.runner.shard.replay import replays
+from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.side_by_side import sharing
 
@@ -26,11 +26,11 @@ _PER_THREAD = 2
 """Shards that are under way for each thread: while one waits for its turn at the ledger or the disk, another draws."""
 
 
-def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
+def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
     """Take all shards through a phase (see `Engine.compute`)."""
-    attempt, place, done = work.attempt, work.attempt.policy.ledger, list[Done]()
+    attempt, place, done = work.attempt, work.attempt.policy.ledger, list[ShardResult]()
 
-    def ended(one: Done) -> None:
+    def ended(one: ShardResult) -> None:
         done.append(one)
         meter.add(one.rows)
 
@@ -50,18 +50,18 @@ def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
         every = numbers(work.source, attempt.policy)
         width = min(lanes(attempt.policy), len(every))
         if width > 1:
-            shards.turns = side = Lanes[pl.DataFrame](every, width)
+            shards.schedule = side = Lanes[pl.DataFrame](every, width)
             side.each(planted(work, every), partial(_beside, shards, phase), ended)
         else:
             for index, frame in planted(work, every):
-                ended(Done.of(shards, frame, index, phase))
+                ended(ShardResult.of(shards, frame, index, phase))
     return done
 
 
-def _beside(shards: Shards, phase: Phase, index: int, frame: pl.DataFrame) -> Done:
+def _beside(shards: Shards, phase: Phase, index: int, frame: pl.DataFrame) -> ShardResult:
     """Take one shard through a phase while others are under way."""
     with sharing():
-        return Done.of(shards, frame, index, phase)
+        return ShardResult.of(shards, frame, index, phase)
 
 
 def lanes(policy: Policy) -> int:

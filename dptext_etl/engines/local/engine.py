@@ -19,9 +19,9 @@ from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.preflight import Expected, Preview, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.shard.canaries import canary_sets
 from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.done import Done, Phase
-from dptext_etl.runner.shard.planting import canary_sets
+from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examine import Examined, examine, present
@@ -86,6 +86,6 @@ class LocalEngine(Engine[pl.LazyFrame]):
         """Take the rows one frame after the other."""
         return preview_rows(Preview(attempt.policy, columns, ledger, staging.changed), rows, meter)
 
-    def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
+    def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         """Take the shards through the phase, side by side where mechanisms allow it."""
         return compute(work, phase, meter)

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from threading import get_ident
 from typing import Any, Generic, TypeVar
 
-from dptext_etl.runner.shard.turns import Result, Step, StoppedError, Turns
+from dptext_etl.runner.shard.shard import Result, Schedule, Step, StoppedError
 
 Frame = TypeVar("Frame")
 Turn = tuple[Step, int]
@@ -47,10 +47,10 @@ class _Asked:
         return None
 
 
-class Lanes(Turns, Generic[Frame]):
+class Lanes(Schedule, Generic[Frame]):
     """Take shards through their steps side by side."""
 
-    side_by_side = True
+    parallel = True
 
     def __init__(self, numbers: range, width: int) -> None:
         self._width = width
@@ -64,7 +64,7 @@ class Lanes(Turns, Generic[Frame]):
         self._failed: dict[int, BaseException] = {}
         self._last: int | None = None
 
-    def take(self, step: Step | None, index: int, work: Callable[[], Result]) -> Result:
+    def run(self, step: Step | None, index: int, work: Callable[[], Result]) -> Result:
         """Have the thread that owns the ledger do some work when it is its turn, and wait for its result."""
         if get_ident() == self._owner:
             return work()

@@ -12,7 +12,7 @@ from dptext_etl.engines.engine import Work
 from dptext_etl.errors import InputError
 from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.attempt import refuse_other_rows
-from dptext_etl.runner.shard.planting import by_shard
+from dptext_etl.runner.shard.canaries import by_shard
 from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examine import Examined
 

@@ -175,7 +175,7 @@ def refuse(packs: Iterable[Pack]) -> None:
 
 
 def _with_shard(do: Do, place: int, record: str) -> Iterable[Pack]:
-    return do(place, StagedShard.from_json(record))
+    return do(place, StagedShard.from_dict(json.loads(record)))
 
 
 def _task(do: DoText) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

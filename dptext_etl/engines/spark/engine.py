@@ -41,10 +41,10 @@ from dptext_etl.runner.preflight import Expected
 from dptext_etl.runner.progress import Listener, Meter, nothing
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.shard.canaries import canary_sets
 from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.done import Done, Phase
-from dptext_etl.runner.shard.planting import canary_sets
 from dptext_etl.runner.shard.records import StagedShard
+from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Table, wanted_columns
@@ -126,7 +126,7 @@ class SparkEngine(Engine["DataFrame"]):
         found = _records(work, "look", rows, meter, None)
         return Expected.total(Expected(**facts) for facts in found)
 
-    def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[Done]:
+    def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         """Let the executors take the shards through the phase."""
         return _compute(work, phase, meter, gpu_profile(self._frame.sparkSession, self._gpus))
 
@@ -142,11 +142,11 @@ class SparkEngine(Engine["DataFrame"]):
             write(self._frame.sparkSession, writer, shards, each)
 
 
-def _compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) -> list[Done]:
+def _compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) -> list[ShardResult]:
     """Take all shards through a phase (see `Engine.compute`)."""
     found = _records(work, phase, work.source.rows, meter, None if phase == "reserve" else profile)
     remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
-    return [Done(**facts) for facts in found]
+    return [ShardResult(**facts) for facts in found]
 
 
 def _records(

@@ -47,7 +47,7 @@ from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.retrying import patient
 from dptext_etl.policy import LedgerSpec
-from dptext_etl.runner.reload import plans_of, planted
+from dptext_etl.runner.shard.canaries import plans_as_dicts, plans_of
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.staged import StagedRun
@@ -97,7 +97,7 @@ def _gate_config(spark: SparkSession, staged: StagedRun) -> GateTaskConfig:
         partition=staged.partition,
         staging=staging,
         messages=TaskMessages(staging, f"{secrets.token_hex(16)}-gates"),
-        canaries=json.dumps(planted(staged.canaries)),
+        canaries=json.dumps(plans_as_dicts(staged.canaries)),
         id_type=staged.canaries[0].id_dtype,
         rows=sum(_rows(staged)),
     )

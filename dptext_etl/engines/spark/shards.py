@@ -17,7 +17,7 @@ from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan
 from dptext_etl.errors import InputError, seam
 from dptext_etl.id_forms import spelling
 from dptext_etl.policy import Policy
-from dptext_etl.runner.shard.planting import by_shard
+from dptext_etl.runner.shard.canaries import by_shard
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import wanted_columns
 

@@ -36,7 +36,7 @@ from dptext_etl.runner.preflight import Expected, Preview, ledger_of
 from dptext_etl.runner.progress import Checkpoint
 from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.charging import Column
-from dptext_etl.runner.shard.done import Done, Phase
+from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.storage import Storage
@@ -142,7 +142,7 @@ def _take_gpus() -> None:
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(given.addresses))
 
 
-def _work(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Done]:
+def _work(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[ShardResult]:
     shards: Shards | None = None
     with ExitStack() as held:
         for number, planted in pieces(batches, config.names, config.most, config.step):
@@ -154,7 +154,7 @@ def _work(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Don
             if config.messages.stopped:
                 return
             phase: Phase = "reserve" if config.phase == "reserve" else "release"
-            call = partial(Done.of, shards, planted, number, phase)
+            call = partial(ShardResult.of, shards, planted, number, phase)
             done = patient(call, lambda: config.messages.stopped)
             config.messages.done(number, done.rows)
             yield done

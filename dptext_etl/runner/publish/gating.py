@@ -8,23 +8,30 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
+import polars as pl
+
 from dptext_etl import files, telemetry
 from dptext_etl.checks import Candidate, Verdict, evaluate
+from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.candidate import Lineage
 from dptext_etl.checks.reports import copies, rewritten
 from dptext_etl.checks.reports.copies import CopyCount
 from dptext_etl.device import threads
-from dptext_etl.errors import bare
+from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.ledger import Ledger
+from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish.manifest import draft
-from dptext_etl.runner.publish.stripping import strip
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import output_columns
 from dptext_etl.runner.staged import StagedRun
 
 log = logging.getLogger("dptext_etl.runner")
+
+NOTE = "fired.txt"
+"""Mark of a staging folder without texts; `dptext clean` removes the rest."""
+_AGAIN = "remove the staging folder by hand: it may hold raw text"
 
 Judge = Callable[[StagedRun, Candidate, Callable[[int], object]], tuple[Verdict, ...]]
 """Check the hashes of the staged files, give their rows to every gate, and report the number of rows."""
@@ -137,3 +144,25 @@ def _draft(staged: StagedRun, staging: Staging) -> Path:
     )
     files.write(path, drafted.text().encode(), action="staging the manifest")
     return path
+
+
+def strip(staging: Staging, policy: Policy) -> None:
+    """Remove the staged texts of all records except canary rows, and all bytes that were kept for replays.
+
+    A gate that failed has found a defect, so staged texts may be raw. Ids, kept columns, draw counts, records and the
+    texts of canary rows stay: they show the failure, and hold no one's text.
+    """
+    clear, texts = {policy.id, *policy.keep, CANARY}, {item.name for item in policy.columns}
+    storage = staging.storage
+    with seam("removing staged texts", InputError, _AGAIN):
+        storage.delete(*storage.glob("kept-*"))
+        for name in storage.glob("shard-*.parquet"):
+            frame = pl.read_parquet(storage.local_path(name, fresh=True))
+            chosen = [column for column in frame.columns if column in clear | texts]
+            frame = frame.select(chosen).with_columns(
+                pl.when(CANARY).then(pl.col(column)).alias(column) for column in chosen if column in texts
+            )
+            storage.write(name, frame.write_parquet, action="removing staged texts")
+        storage.delete(*storage.glob("shard-*.post"))  # made of texts that may be raw
+        note = b"A gate fired. Texts of records were removed; `dptext clean` removes the rest.\n"
+        storage.write(NOTE, note, action="removing staged texts")

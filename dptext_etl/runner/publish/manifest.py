@@ -1,4 +1,4 @@
-"""Write and read the manifest of a published table: one small file that lists the parts of the current version.
+"""Write the manifest of a published table, one small file that lists the parts of its current version, and read both.
 
 It is replaced in one step. Nothing in it depends on a text beyond what is published anyway: configuration, its
 constants, row counts, and hashes of the published files. It holds no time, so a run that was killed and resumed writes
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -20,8 +21,9 @@ from dptext_etl.checks.sink import MANIFEST
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.claims import claims
-from dptext_etl.runner.computed import Places
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.shard.records import ColumnHardware
+from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.storage import Storage
 
 FORMAT = "dptext-release/1"
@@ -49,7 +51,7 @@ class Manifest:
         id: Column of record ids; None where none are published.
         schema: Output columns and their types, in order.
         columns: What is claimed of every text column: mechanism, configuration hash, class, disclosures, constants; and
-            where and in what a model computed (`computed`).
+            where a model computed (`computed`).
         gates: Names of the gates that all passed.
         parts: The files.
         source: Which version of a table of Delta Lake or Iceberg the rows of the last run are from; None, and not
@@ -76,8 +78,8 @@ class Manifest:
         return sum(part.rows for part in self.parts)
 
     @property
-    def computed(self) -> Places:
-        """Where and in what models computed, by text column."""
+    def computed(self) -> ColumnHardware:
+        """Where models computed."""
         return {column["name"]: column["computed"] for column in self.columns if "computed" in column}
 
     @property
@@ -156,7 +158,7 @@ def draft(
     gates: list[str],
     parts: tuple[Part, ...],
     version: int,
-    computed: Places,
+    computed: ColumnHardware,
     source: dict[str, str] | None = None,
 ) -> Manifest:
     """Put together the manifest of a version."""
@@ -177,3 +179,70 @@ def draft(
         source,
         policy.ids,
     )
+
+
+def published_manifest(layout: Layout, *, verify: bool = False) -> Manifest:
+    """Return the manifest of a sink, its files checked if asked for."""
+    manifest = Manifest.read(layout)
+    if manifest is None:
+        raise InputError(f"nothing is published at {layout.sink}", "`dptext run POLICY` publishes")
+    if verify:
+        require_whole(layout, manifest)
+    return manifest
+
+
+def require_whole(layout: Layout, manifest: Manifest) -> None:
+    """Refuse files that are not those of the manifest, byte for byte."""
+    changed = _changed(layout, manifest)
+    if changed:
+        msg = f"{len(changed)} of {len(manifest.parts)} published files are not those of their manifest: {changed[0]}"
+        raise InputError(msg, "`dptext check` says more; the same policy, run again, writes what is damaged anew")
+
+
+def is_whole(layout: Layout, manifest: Manifest) -> bool:
+    """Return whether all files of a manifest are there, byte for byte."""
+    return not _changed(layout, manifest)
+
+
+def _changed(layout: Layout, manifest: Manifest) -> list[str]:
+    published = layout.published
+    with seam("reading a published file", InputError, "is it readable? `dptext check` says more"):
+        return [part.path for part in manifest.parts if published.sha256(part.path) != part.sha256]
+
+
+def scan_published(sink: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True) -> pl.LazyFrame:
+    """Scan the current version of a published table, and check first that its files are those of its manifest."""
+    layout = Layout.of_sink(sink, dict(storage_options or {}))
+    return scan(layout, published_manifest(layout, verify=verify))
+
+
+def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
+    """Scan the files of a manifest in row order."""
+    as_written = [column["name"] for column in manifest.columns] if manifest.id is None else [manifest.id]
+    return scan_parts(manifest, layout, as_written)
+
+
+def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = ()) -> pl.LazyFrame:
+    """Scan the parts that a manifest lists, in order."""
+    paths = tuple(layout.part(part.path) for part in manifest.parts)
+    return Files(paths, manifest.file_format, layout.storage_options).scan(tuple(as_written))
+
+
+def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: int) -> bool:
+    """Return whether published files hold the rows of local drafts, in any order: then readers need no new version.
+
+    Engines cut and order rows in ways of their own. Columns and claims are compared elsewhere.
+    """
+    if layout.remote_sink or before.rows != rows or not is_whole(layout, before):
+        return False
+    published, names = [layout.part(part.path) for part in before.parts], tuple(before.schema)
+
+    def sums(paths: Iterable[str]) -> tuple[int, ...]:
+        """Add up 64-bit hashes of rows, which no order changes."""
+        row = pl.struct(pl.col(name) for name in names)
+        frame = Files(tuple(paths), before.file_format, {}).scan(names)
+        found = frame.select(row.hash(seed).sum().alias(str(seed)) for seed in (0, 1)).collect(engine="streaming")
+        return tuple(found.row(0))
+
+    with seam("comparing with what is published", InputError, READ_HINT):
+        return sums(published) == sums(map(str, drafts))

@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import polars as pl
 
 from dptext_etl.checks import Verdict, require
 from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.errors import LedgerError, PolicyError, bare
+from dptext_etl.errors import BudgetError, LedgerError, PolicyError, bare
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger
+from dptext_etl.policy import Policy
 from dptext_etl.runner import left_out
 from dptext_etl.runner.anchoring import remember, require_same_ledger
-from dptext_etl.runner.computed import Places, together
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish import own_ids, unlinking
-from dptext_etl.runner.publish.manifest import Manifest, Part, draft
-from dptext_etl.runner.publish.minimum_rows import require_enough
+from dptext_etl.runner.publish.manifest import Manifest, Part, draft, same_rows
 from dptext_etl.runner.publish.own_ids import Hidden
 from dptext_etl.runner.publish.parts import Writer, write_here
-from dptext_etl.runner.publish.same_rows import same_rows
-from dptext_etl.runner.publish.showing import alone_at, show
-from dptext_etl.runner.shard.records import StagedShard
-from dptext_etl.runner.shard.replaying import replays
+from dptext_etl.runner.publish.versions import alone_at, show
+from dptext_etl.runner.shard.records import ColumnHardware, StagedShard, merge_hardware
+from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.selection import continues
 from dptext_etl.runner.staged import StagedRun
 
 log = logging.getLogger("dptext_etl.runner")
+
+_WHY = {
+    "quarantined": "are over the cap",
+    "without_subject": "have no person",
+    "changed_left_out": "have changed texts",
+}
+"""Why rows are left out. Counts follow from balances, spends, and ids alone, and, where the policy consents, from which
+texts changed; never from what a text says (docs/spec/privacy.md#over-cap)."""
 
 Write = Callable[[Writer, Iterable[StagedShard], Callable[[int], object]], None]
 """Writes staged shards as parts of a version, and says now and then how many more rows are written."""
@@ -189,7 +196,7 @@ def _recorded(staged: StagedRun, manifest: Manifest) -> bool:
 
 
 def _drafted(
-    staged: StagedRun, verdicts: Sequence[Verdict], parts: tuple[Part, ...], version: int, older: Places
+    staged: StagedRun, verdicts: Sequence[Verdict], parts: tuple[Part, ...], version: int, older: ColumnHardware
 ) -> Manifest:
     unlinked = staged.policy.unlinked
     schema = Staging(staged.layout.staging).schema(staged.shards[0])
@@ -198,7 +205,7 @@ def _drafted(
     hidden = Hidden.of(staged.policy)
     schema = schema if hidden is None else hidden.schema(schema)
     gates = [verdict.name for verdict in verdicts]
-    computed = together([older, staged.computed])
+    computed = merge_hardware([older, staged.computed])
     return draft(
         staged.policy,
         staged.layout,
@@ -284,3 +291,19 @@ def name_of(manifest: Manifest) -> str:
     """Name a publication in the ledger: unique over partitions and sinks, the same when a killed run goes on."""
     where = "" if manifest.partition is None else f"{manifest.partition}/"
     return f"{where}v{manifest.version}-{manifest.digest[:12]}"
+
+
+def require_enough(policy: Policy, rows: Mapping[str, int], kept: int = 0) -> None:
+    """Refuse a version that would hold fewer rows than `min_released` says."""
+    found = {said: rows.get(name, 0) for name, said in _WHY.items()}
+    released, left_out = rows["released"] + kept, sum(found.values())
+    if not left_out or released >= Fraction(repr(policy.min_released)) * (released + left_out):
+        return
+    why = " or ".join(said for said, count in found.items() if count)
+    msg = (
+        f"{left_out} of {released + left_out} rows {why}; the policy publishes only if a share of "
+        f"{policy.min_released:g} of them is there (min_released). Nothing was published, and nothing was replaced"
+    )
+    hint = "is the cap right? `dptext ledger remaining` shows balances; a smaller min_released publishes fewer rows"
+    fields = {"left_out": left_out, "rows": released + left_out, "min_released": policy.min_released}
+    raise BudgetError(msg, hint, fields)

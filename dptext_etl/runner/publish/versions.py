@@ -1,15 +1,146 @@
-"""Find and delete the files of versions that readers no longer see, in folders and in object stores alike."""
+"""Show one version of a published table to readers, and delete the versions that they no longer see.
+
+Readers of a folder look at `<sink>`. It is a link to a folder that holds the current data files alone, under names in
+row order, so a glob meets every row once. A new version gets a folder of its own, and one rename points the link at it.
+The files in that folder are further names of those in `<sink>.versions`: a version costs no second copy.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-from dptext_etl.errors import InputError, seam
+from dptext_etl import files
+from dptext_etl.checks.sink import MANIFEST, LocalSink, shown_name
+from dptext_etl.errors import BusyError, InputError, seam
+from dptext_etl.files import flush, sha256
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 
+_OURS = re.compile(r"manifest\.json|\.manifest\.json\.draft|v\d+|\.v\d+\.incomplete|\.dptext-\d+")
+"""What the older layout held in the sink itself."""
 _NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12})?")
+_SHOWN = re.compile(r"part-\d+\.(parquet|csv|ndjson)")
+"""What a copy that followed the link of a sink holds."""
+_AGAIN = "is there room and access? Run the same policy again: it goes on from here"
+_BUSY = ("another run is publishing to this sink", "wait for it, or stop it; then run again")
+
+
+def require_sink(layout: Layout, *, making: bool = True) -> None:
+    """Refuse a sink that could not be published to, before anything is spent; make its folders if need be."""
+    if layout.remote_sink:
+        layout.published.read(MANIFEST)
+        return
+    sink = layout.local
+    _refuse_foreign(sink)
+    files.require_writable(sink.path.parent, making=making)
+    files.require_writable(sink.path if sink.old else sink.versions, making=making)
+
+
+@contextmanager
+def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
+    """Let one release at a time publish to a sink, and move an older layout."""
+    require_sink(layout)
+    published = layout.published
+    with published.lock("is publishing to this sink"):
+        if layout.published != published:  # another run has moved it meanwhile
+            raise BusyError(*_BUSY)
+        if not layout.remote_sink:
+            _migrate(layout)
+        yield published.renew_lock
+
+
+def show(layout: Layout, manifest: Manifest) -> None:
+    """Point readers of a folder at the files of a manifest, in one step; object stores are read by manifest."""
+    if layout.remote_sink:
+        return
+    sink = layout.local
+    with seam("showing a version", InputError, _AGAIN):
+        folder = _filled(sink, manifest)
+        target = Path(sink.versions.name) / folder.name
+        before = sink.path.readlink() if sink.path.is_symlink() else None
+        if before != target:
+            draft = sink.versions / ".current"
+            draft.unlink(missing_ok=True)
+            draft.symlink_to(target)  # it holds where it will stand, not where it stands now
+            if sink.copied:
+                sink.path.rename(sink.versions / "v0.files")
+            draft.replace(sink.path)
+            flush(sink.path.parent)
+        for stale in sink.versions.glob("v*.files"):
+            if stale != folder:
+                _dismiss(stale)
+
+
+def _filled(sink: LocalSink, manifest: Manifest) -> Path:
+    """Make the folder that shows a version, or mend it."""
+    folder = sink.versions / f"v{manifest.version}.files"
+    wanted = {shown_name(number, manifest.file_format): part for number, part in enumerate(manifest.parts)}
+    place = folder if folder.is_dir() else sink.versions / f".v{manifest.version}.files.incomplete"
+    if place != folder:
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+    for name, part in wanted.items():
+        path, version = place / name, sink.versions / part.path
+        if not version.is_file() or _same(path, version, part.sha256):
+            continue
+        draft = place / f".{name}.draft"
+        draft.unlink(missing_ok=True)
+        files.link(version, draft, mode=files.PUBLIC_FILE, flush_folder=False)
+        draft.replace(path)
+    flush(place)
+    if place != folder:
+        place.rename(folder)
+        flush(sink.versions)
+    return folder
+
+
+def _same(path: Path, version: Path, digest: str) -> bool:
+    return path.is_file() and (path.samefile(version) or sha256(path) == digest)
+
+
+def _dismiss(folder: Path) -> None:
+    """Remove the names that showed an older version; files of someone else stay."""
+    for path in folder.glob("part-*"):
+        path.unlink()
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _refuse_foreign(sink: LocalSink) -> None:
+    """Refuse to take the place of files that no run wrote."""
+    with seam(f"looking at the sink {sink.path}", InputError, _AGAIN):
+        if not sink.copied:
+            foreign = int(sink.path.exists() and not sink.path.is_dir())
+        else:
+            ours = _OURS if sink.old else _SHOWN
+            foreign = sum(not ours.fullmatch(item.name) for item in sink.path.iterdir())
+    if foreign:
+        msg = f"the sink {sink.path} holds {foreign} files or folders that no run of dptext wrote"
+        raise InputError(msg, "publication takes the place of the whole folder: name one that is new or empty")
+
+
+def _migrate(layout: Layout) -> None:
+    """Move manifest and versions of an older layout to their new places. Each step may be the last of a killed run."""
+    sink = layout.local
+    with seam("moving what is published to its new place", InputError, _AGAIN):
+        if sink.old:
+            if sink.versions.is_dir():
+                sink.versions.rmdir()
+            sink.path.rename(sink.versions)
+            flush(sink.path.parent)
+        inside = sink.versions / MANIFEST
+        if not inside.exists():
+            return
+        inside.replace(sink.manifest)
+        flush(sink.versions)
+        flush(sink.path.parent)
+    manifest = Manifest.read(layout)
+    if manifest is not None:
+        show(layout, manifest)
 
 
 def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 0) -> list[str]:

@@ -19,10 +19,10 @@ from dptext_etl.runner.claims import register, require_provenance
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.progress import Checkpoint
-from dptext_etl.runner.publish.showing import require_sink
+from dptext_etl.runner.publish.versions import require_sink
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.records import StagedShard, WholeTable
-from dptext_etl.runner.shard.replaying import replays
+from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import Examined

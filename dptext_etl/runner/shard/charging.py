@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -11,14 +13,16 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
+from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import worst_case
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import Charge, IdForms, ReleaseRef
+from dptext_etl.ledger import Charge, IdForms, Outcome, ReleaseRef
 from dptext_etl.ledger.storage.keyed_ids import matrix
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.claims import with_gate
+from dptext_etl.runner.shard.records import WholeTable
 from dptext_etl.runner.source.roles import forms_of
 
 MODULUS = 1 << 256
@@ -87,6 +91,56 @@ class Charged:
             places: list[int] = matrix(item.idem_keys, "identities").sum(axis=0, dtype=np.int64).tolist()
             total += sum(value << 8 * (31 - place) for place, value in enumerate(places))
         return total % MODULUS
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """A charged shard.
+
+    Attributes:
+        frame: The raw shard with its canary rows.
+        charged: Its charges.
+        outcome: An `Outcome` per row, shape (rows,).
+        answers: Records by outcome, without canary rows, before any row was left out.
+    """
+
+    frame: pl.DataFrame = field(repr=False)
+    charged: Charged = field(repr=False)
+    outcome: npt.NDArray[np.uint8]
+    answers: Mapping[str, int]
+
+    def without(self, gone: Collection[Outcome]) -> Reserved:
+        """Leave out the rows of some outcomes."""
+        chosen = ~np.isin(self.outcome, list(gone))
+        if chosen.all():
+            return self
+        return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)
+
+    def whole_table(self) -> WholeTable:
+        """Return the records among the rows; canary rows do not count."""
+        own = self.charged.take(~self.canary)
+        drawn = np.any([np.asarray(item.n_worst) > 0 for item in own.charges], axis=0)
+        return WholeTable(len(own.ids), int(drawn.sum()), f"{own.sum_of_identities():064x}")
+
+    @property
+    def canary(self) -> npt.NDArray[np.bool_]:
+        """Which rows are canaries, shape (rows,)."""
+        return canary_marks(self.frame)
+
+
+def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:
+    """Return which rows are canaries, shape (rows,)."""
+    marks: npt.NDArray[np.bool_] = frame[CANARY].to_numpy()
+    return marks
+
+
+def digest_of(*parts: bytes) -> str:
+    """Hash byte strings unambiguously, 64 hex digits."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def texts_of(frame: pl.DataFrame, column: str) -> pa.Array:

@@ -1,18 +1,35 @@
-"""Describe one staged file of a shard in counts and hashes, as JSON holds it."""
+"""Describe staged files of shards in counts and hashes, as JSON and Parquet hold them."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Self
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
-from dptext_etl.runner.computed import Places
+from dptext_etl.arrays import to_arrow
+from dptext_etl.mechanism import Released
 
 _VERSION = 4
+
+Hardware = Mapping[str, str]
+"""A device and a number type. Scores of models differ in their last digits between them, so records name them."""
+ColumnHardware = Mapping[str, Sequence[Hardware]]
+"""Where models computed, by text column, sorted; columns without a model are left out."""
+
+
+def merge_hardware(parts: Iterable[ColumnHardware]) -> ColumnHardware:
+    """Unite the hardware of several shards, each once, in order."""
+    found: dict[str, set[tuple[tuple[str, str], ...]]] = {}
+    for part in parts:
+        for column, items in part.items():
+            found.setdefault(column, set()).update(tuple(sorted(item.items())) for item in items)
+    return {column: [dict(item) for item in sorted(items)] for column, items in found.items() if items}
 
 
 @dataclass(frozen=True)
@@ -26,7 +43,7 @@ class StagedShard:
         counts: Whole numbers: rows by kind, words.
         spends: Sums and maxima in millionths, by name.
         copies: Texts that equal their originals, by column (`checks.leaks`); stays inside the boundary.
-        computed: Where and in what the texts' models computed, by column (`runner.computed`); none without a model.
+        computed: Where the texts' models computed; none without a model.
         failures: What models failed on, by column: `texts`, and `draws` that were uniform; none where none failed, and
             inside the boundary.
         recomputed: Canary rows that were computed twice (`rows`), that agree (`equal`), and that got the release of
@@ -43,7 +60,7 @@ class StagedShard:
     counts: Mapping[str, int]
     spends: Mapping[str, int | float]
     copies: Mapping[str, Mapping[str, Any]]
-    computed: Places = field(default_factory=dict)
+    computed: ColumnHardware = field(default_factory=dict)
     failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     recomputed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     tag: str = ""
@@ -55,11 +72,6 @@ class StagedShard:
         return bool(self.tag)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read a record that `save` wrote."""
-        return cls.from_dict(json.loads(text))
-
-    @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
         """Read what `as_dict` wrote."""
         values = dict(facts)
@@ -68,10 +80,18 @@ class StagedShard:
             raise ValueError(msg)
         return cls(**values)
 
+    @classmethod
+    def parse(cls, content: bytes | None) -> Self | None:
+        """Read a record, or None if it is gone, damaged, or of another version."""
+        try:
+            return cls.from_dict(json.loads(content or b"{}"))
+        except (ValueError, KeyError, TypeError):
+            return None
+
     def as_dict(self) -> dict[str, Any]:
         """Return the record as JSON holds it."""
         facts = {item.name: getattr(self, item.name) for item in fields(self)}
-        for name in ("computed", "failures", "recomputed", "post"):  # older records lack them
+        for name in ("computed", "failures", "recomputed", "post"):  # left out where empty
             if not facts[name]:
                 del facts[name]
         return {"version": _VERSION, **facts}
@@ -97,39 +117,44 @@ class Facts(NamedTuple):
     counts: Mapping[str, int]
     spends: Mapping[str, int | float]
     copies: Mapping[str, Mapping[str, Any]]
-    computed: Places
+    computed: ColumnHardware
     failures: Mapping[str, Mapping[str, int]]
     recomputed: Mapping[str, Mapping[str, int]]
 
 
 class KeptShard(NamedTuple):
-    """What was set aside of a shard.
+    """A shard that was kept for replays.
 
     Attributes:
         frame: Its rows, canary rows included.
         draws: Draws made, one column per text column.
-        computed: Where and in what the texts' models computed, by column.
+        computed: Where the texts' models computed.
         posts: What post-processing made of its rows, a frame for each time.
     """
 
     frame: pl.DataFrame
     draws: pl.DataFrame
-    computed: Places
+    computed: ColumnHardware
     posts: tuple[pl.DataFrame, ...] = ()
 
 
-def recorded(content: bytes | None) -> StagedShard | None:
-    """Read a record, or None if it is gone, damaged, or of another version."""
-    try:
-        return StagedShard.from_dict(json.loads(content or b"{}"))
-    except (ValueError, KeyError, TypeError):
-        return None
+def write_draws(released: Released) -> pl.Series:
+    """Return the draw counts of a column: numbers, or a struct of `positions` and `steps`, shape (rows,)."""
+    positions = pl.Series("positions", released.positions, dtype=pl.UInt32)
+    if released.steps is None:
+        return positions
+    return pl.DataFrame([positions, pl.Series("steps", released.steps, dtype=pl.UInt32)]).to_struct()
 
 
-def digest_of(*parts: bytes) -> str:
-    """Hash byte strings unambiguously, 64 hex digits."""
-    whole = hashlib.sha256()
-    for part in parts:
-        whole.update(len(part).to_bytes(8, "little"))
-        whole.update(part)
-    return whole.hexdigest()
+def read_draws(written: pl.Series) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32] | None]:
+    """Read what `write_draws` wrote: charged draws, and those really made or None, shape (rows,)."""
+    if not isinstance(written.dtype, pl.Struct):
+        return written.to_numpy(), None
+    return written.struct.field("positions").to_numpy(), written.struct.field("steps").to_numpy()
+
+
+def read_released(texts: pl.Series, written: pl.Series, failed: pa.Array | None) -> Released:
+    """Join staged texts with the draw counts that `write_draws` wrote."""
+    positions, steps = read_draws(written)
+    text = texts.to_arrow().cast(pa.large_string())
+    return Released(text, to_arrow(positions), None if steps is None else to_arrow(steps), failed)

@@ -18,20 +18,18 @@ import pyarrow.compute as pc
 
 from dptext_etl import _kernel, column
 from dptext_etl.errors import DPTextError, LedgerError, seam
-from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import CommitOutcome
 from dptext_etl.ledger.terms import Posted
 from dptext_etl.policy import Policy
 from dptext_etl.runner.claims import postprocessing_facts
-from dptext_etl.runner.shard import draw_counts
-from dptext_etl.runner.shard.charging import Column, texts_of
+from dptext_etl.runner.shard.charging import Column, Reserved, texts_of
 from dptext_etl.runner.shard.computing import copies_of
-from dptext_etl.runner.shard.records import StagedShard
-from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shard.records import StagedShard, read_draws
+from dptext_etl.runner.shard.replay import matches
 from dptext_etl.runner.source.roles import published_columns
 
 if TYPE_CHECKING:
-    from dptext_etl.runner.shard.shard import Reserved, Shards
+    from dptext_etl.runner.shard.shard import Shards
 
 _DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
 _OTHER = "the first result is the one that is published: bring back the kept files of its staging"
@@ -42,19 +40,19 @@ def rewritten(shards: Shards, reserved: Reserved, staged: StagedShard, index: in
     chains = {item.name: item.policy.chain for item in shards.columns if item.policy.chain is not None}
     if not chains:
         return staged
-    posted = shards.turns.take(None, index, partial(_posted, shards, reserved))
+    posted = shards.schedule.run(None, index, partial(_posted, shards, reserved))
     found = _served(shards, staged, chains, posted)
     if found is None:
         with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, _DEFECT):
             found = _made(shards, reserved, staged, index, chains, posted)
-        shards.turns.take(None, index, lambda: shards.checkpoint("rewriting staged"))
-    diverged = shards.turns.take(None, index, partial(_record, shards, reserved, found))
+        shards.schedule.run(None, index, lambda: shards.checkpoint("rewriting staged"))
+    diverged = shards.schedule.run(None, index, partial(_record, shards, reserved, found))
     if not diverged:
         return found
     for other in shards.staging.find(index, inputs):  # of an attempt at the same time, which was faster
-        posted = shards.turns.take(None, index, partial(_posted, shards, reserved))
+        posted = shards.schedule.run(None, index, partial(_posted, shards, reserved))
         first = _served(shards, other, chains, posted)
-        if first is not None and not shards.turns.take(None, index, partial(_record, shards, reserved, first)):
+        if first is not None and not shards.schedule.run(None, index, partial(_record, shards, reserved, first)):
             shards.staging.discard(index)
             return first
     raise LedgerError(f"{diverged} released texts, rewritten again, became others than were recorded", _OTHER)
@@ -75,7 +73,7 @@ def _served(
 ) -> StagedShard | None:
     """Return a shard whose results are staged, whole and those that are recorded; None if they must be made."""
     staging = shards.staging
-    if not _whole(staging, staged, chains):
+    if staged.post.get("chains") != chains or not staging.holds_post(staged):
         return None
     with seam("reading what was staged", DPTextError, _DEFECT):
         frame = staging.outcome(staged)
@@ -86,11 +84,6 @@ def _served(
             return staged
         counted = {name: staged.post[name] for name in ("failed", "copies") if name in staged.post}
         return _stage(shards, staged, texts, counted)  # the policy keeps other columns now
-
-
-def _whole(staging: Staging, shard: StagedShard, chains: Mapping[str, str]) -> bool:
-    """Return whether what these post-processings made of a shard is staged and whole."""
-    return shard.post.get("chains") == chains and staging.holds_post(shard)
 
 
 def _made(  # noqa: PLR0917
@@ -109,7 +102,7 @@ def _made(  # noqa: PLR0917
         if item.name in chains:
             texts[item.name], failed[item.name] = _column(shards, item, frame, ids, index, posted[item.name])
             made = pl.DataFrame([texts[item.name]])
-            drawn, _ = draw_counts.counts(draws[item.name])
+            drawn, _ = read_draws(draws[item.name])
             copies[item.name] = copies_of(reserved.frame, made, item, pa.array(drawn), shards.policy)
     shards.profile.count("postprocess", rows=frame.height)
     failed = {name: count for name, count in failed.items() if count}
@@ -120,7 +113,14 @@ def _column(  # noqa: PLR0917
     shards: Shards, item: Column, frame: pl.DataFrame, ids: pa.Array, index: int, posted: Posted
 ) -> tuple[pl.Series, int]:
     """Return the results of a column, those that are recorded from what is kept, and how many texts failed."""
-    rows = _kept(shards.staging, index, shards.policy.id, item.name, ids, posted)
+    kept = (
+        (post[shards.policy.id], pl.DataFrame({"text": post[item.name]}), None)
+        for shard in shards.staging.kept(index)
+        for post in shard.posts
+        if item.name in post.columns
+    )
+    empty = pl.DataFrame(schema={"row": pl.Int64, "text": pl.String})
+    rows = pl.concat([empty, *(found.select("row", "text") for found, _ in matches(ids, posted, kept))])
     new = np.ones(frame.height, np.bool_)
     new[rows["row"].to_numpy()] = False
     failed = 0
@@ -133,26 +133,6 @@ def _column(  # noqa: PLR0917
         for step in item.policy.postprocess:
             step.probe()
     return rows.sort("row")["text"].alias(item.name), failed
-
-
-def _kept(  # noqa: PLR0917
-    staging: Staging, index: int, id_column: str, name: str, ids: pa.Array, posted: Posted
-) -> pl.DataFrame:
-    """Find the bytes of recorded results in what was set aside: columns `row` and `text`."""
-    wanted = pl.DataFrame({"id": ids, "row": np.arange(len(ids)), "digest": _binary(posted.digests)})
-    wanted = wanted.filter(posted.mask)
-    found = [pl.DataFrame(schema={"row": wanted.schema["row"], "text": pl.String})]
-    for kept in staging.kept(index) if wanted.height else ():
-        for post in kept.posts:
-            if name not in post.columns or not wanted.height:
-                continue
-            written = pl.Series(canonical_ids(post[id_column].to_arrow()))
-            digests = _binary(pa.array(_kernel.digests(post[name])))
-            held = pl.DataFrame({"id": written, "digest": digests, "text": post[name]})
-            both = wanted.join(held, on=["id", "digest"], how="inner").unique("row")
-            found.append(both.select("row", "text"))
-            wanted = wanted.join(both, on="row", how="anti")
-    return pl.concat(found)
 
 
 def _stage(
@@ -200,7 +180,3 @@ def _differ(texts: pl.Series, posted: Posted) -> np.ndarray:
     digests = pa.array(_kernel.digests(texts.to_arrow()))
     differs = pc.fill_null(pc.not_equal(digests, posted.digests), fill_value=False)
     return np.asarray(differs.to_numpy(zero_copy_only=False), np.bool_)
-
-
-def _binary(digests: pa.Array) -> pl.Series:
-    return pl.Series(digests.cast(pa.large_binary()))

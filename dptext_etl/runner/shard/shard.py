@@ -1,18 +1,18 @@
 """Take one shard through its steps: charge, compute, stage, commit, rewrite. No text is scored before it is charged.
 
-A shard comes with its canary rows. Every step can be repeated: by the same run after it was killed, by a retried task,
-or by two tasks at once. A run first takes up what was staged from the same inputs, and computes only if there is
-nothing. So the first commit keeps its bytes, even under a mechanism that would not give them twice.
+Every step can be repeated: by the same run after it was killed, by a retried task, or by two tasks at once. A run first
+takes up what was staged from the same inputs, and computes only if there is nothing. So the first commit keeps its
+bytes, even under a mechanism that would not give them twice.
 """
 
 from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,14 +32,12 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.progress import Checkpoint
-from dptext_etl.runner.shard import draw_counts, keeping, probing
-from dptext_etl.runner.shard.charging import Charged, Column, charge
-from dptext_etl.runner.shard.computing import Computed, canary_marks, compute
-from dptext_etl.runner.shard.records import StagedShard, WholeTable, digest_of
-from dptext_etl.runner.shard.replaying import Kept, kept, replays
+from dptext_etl.runner.shard.charging import Charged, Column, Reserved, canary_marks, charge, digest_of
+from dptext_etl.runner.shard.computing import Computed, compute
+from dptext_etl.runner.shard.records import StagedShard, read_draws
+from dptext_etl.runner.shard.replay import Replay, find_replay, replays, require_found, with_earlier_texts
 from dptext_etl.runner.shard.rewriting import rewritten
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.shard.turns import StoppedError, Turns
 from dptext_etl.side_by_side import both
 from dptext_etl.storage import Storage
 
@@ -47,49 +45,28 @@ log = logging.getLogger("dptext_etl.runner")
 
 _DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
 
+Step = Literal["reserve", "commit"]
+"""The steps that write to the ledger. Shards reserve in their order, and commit in their order."""
+Result = TypeVar("Result")
 
-@dataclass(frozen=True)
-class Reserved:
-    """A charged shard.
 
-    Attributes:
-        frame: The raw shard with its canary rows.
-        charged: Its charges.
-        outcome: An `Outcome` per row, shape (rows,).
-        answers: Records by outcome, without canary rows and whatever was taken since.
-    """
+class StoppedError(DPTextError):
+    """A shard stops because one before it has failed; the error of that one is what users see."""
 
-    frame: pl.DataFrame = field(repr=False)
-    charged: Charged = field(repr=False)
-    outcome: npt.NDArray[np.uint8]
-    answers: Mapping[str, int]
 
-    def without(self, gone: Collection[Outcome]) -> Reserved:
-        """Return the rows that are not left out; changed ones among them keep their earlier released texts."""
-        chosen = ~np.isin(self.outcome, list(gone))
-        if chosen.all():
-            return self
-        return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)
+class Schedule:
+    """Decide when a shard may use what all shards share: here at once, because one shard comes after the other."""
 
-    def whole_table(self) -> WholeTable:
-        """Return the records among the rows; canary rows do not count."""
-        own = self.charged.take(~self.canary)
-        drawn = np.any([np.asarray(item.n_worst) > 0 for item in own.charges], axis=0)
-        return WholeTable(len(own.ids), int(drawn.sum()), f"{own.sum_of_identities():064x}")
+    parallel = False
 
-    @property
-    def replayed(self) -> bool:
-        """Whether the release holds every row already."""
-        return bool(np.isin(self.outcome, (Outcome.COMMITTED, Outcome.CHANGED)).all())
-
-    @property
-    def canary(self) -> npt.NDArray[np.bool_]:
-        """Which rows are canaries, shape (rows,)."""
-        return canary_marks(self.frame)
+    def run(self, step: Step | None, index: int, work: Callable[[], Result]) -> Result:
+        """Do some work when its time has come, and return its result."""
+        del step, index
+        return work()
 
 
 class _Result(NamedTuple):
-    """What one column of a shard became, shape (rows,).
+    """A computed column of a shard, shape (rows,).
 
     Attributes:
         digests: Digests of its texts.
@@ -115,7 +92,7 @@ class Shards:
         memory: The place that all releases and partitions share; it remembers the head of the ledger.
         checkpoint: Called after every step.
         profile: Counts what the stages take.
-        turns: Says when a shard may use the ledger, and call `checkpoint`.
+        schedule: Decides when a shard may use the ledger, and call `checkpoint`.
         computed: Whether this attempt has scored a text, or is about to.
     """
 
@@ -127,20 +104,20 @@ class Shards:
     memory: Storage
     checkpoint: Checkpoint
     profile: Profile = field(default_factory=Profile)
-    turns: Turns = field(default_factory=Turns)
+    schedule: Schedule = field(default_factory=Schedule)
     computed: bool = False
 
-    def reserve(self, planted: pl.DataFrame, index: int, job: str | None = None) -> Reserved:
+    def reserve(self, raw: pl.DataFrame, index: int, job: str | None = None) -> Reserved:
         """Reserve the worst case of a shard, for this attempt or under another name."""
         with self.profile.stage("reserve"), seam("counting draws", DPTextError, _DEFECT):
-            charged = charge(planted, self.columns, self.policy)
-            canary = canary_marks(planted)
+            charged = charge(raw, self.columns, self.policy)
+            canary = canary_marks(raw)
             batch = (charged.ids, charged.subjects, charged.charges)
             own, make = self.policy.on_null_subject == "own", self.ledger.make_ready
-            ready = make(self.policy.unit, *batch, canary=canary, sealed=self.turns.side_by_side, own=own)
-        return self.turns.take("reserve", index, lambda: self._reserved(planted, charged, ready, job or self.job))
+            ready = make(self.policy.unit, *batch, canary=canary, sealed=self.schedule.parallel, own=own)
+        return self.schedule.run("reserve", index, lambda: self._reserved(raw, charged, ready, job or self.job))
 
-    def _reserved(self, planted: pl.DataFrame, charged: Charged, ready: Ready, job: str) -> Reserved:
+    def _reserved(self, raw: pl.DataFrame, charged: Charged, ready: Ready, job: str) -> Reserved:
         with self.profile.stage("reserve"):
             canary = ready.batch.canary
             self._probe_before(charged, canary)
@@ -148,25 +125,25 @@ class Shards:
             how = partial(self.ledger.reserve, again=self.policy.on_changed == "release_again")
             result = how(job, *asked, canary=canary, forms=charged.forms, ready=ready)
             remember(self.ledger, self.memory, self.policy, self.job)
-            self.profile.count("reserve", rows=planted.height)
+            self.profile.count("reserve", rows=raw.height)
         self.checkpoint("reserved")
         self._refuse_changed(result.outcome, canary)
         if self.policy.on_changed == "keep":
-            charged = keeping.as_released(self.ledger, charged, result.outcome)
-        self.computed |= self.turns.side_by_side  # another shard may be scoring when the next one is refused
-        return Reserved(planted, charged, result.outcome, ReserveResult(result.outcome[~canary]).counts)
+            charged = with_earlier_texts(self.ledger, charged, result.outcome)
+        self.computed |= self.schedule.parallel  # another shard may be scoring when the next one is refused
+        return Reserved(raw, charged, result.outcome, ReserveResult(result.outcome[~canary]).counts)
 
     @property
     def gone(self) -> tuple[Outcome, ...]:
         """Outcomes of records that are left out."""
         return LEFT_OUT if self.policy.on_changed == "keep" else (*LEFT_OUT, Outcome.CHANGED)
 
-    def release(self, planted: pl.DataFrame, index: int) -> tuple[StagedShard, Reserved]:
+    def release(self, raw: pl.DataFrame, index: int) -> tuple[StagedShard, Reserved]:
         """Stage and commit a raw shard, and return its admitted rows. What an earlier attempt finished is not repeated.
 
         All of an unlinked release is reserved before: then a new record is one that came into the source meanwhile.
         """
-        reserved = self._reserved_before(planted, index) if self.policy.unlinked else self.reserve(planted, index)
+        reserved = self._reserved_before(raw, index) if self.policy.unlinked else self.reserve(raw, index)
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{over} records would exceed the cap", "did the source change? Run again")
@@ -178,12 +155,12 @@ class Shards:
         log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
         return rewritten(self, reserved, staged, index, inputs), reserved
 
-    def _reserved_before(self, planted: pl.DataFrame, index: int) -> Reserved:
+    def _reserved_before(self, raw: pl.DataFrame, index: int) -> Reserved:
         """Look up the reservations of a shard, and refuse records that have none."""
         again = f"{self.job}-again"
-        reserved = self.reserve(planted, index, again)
+        reserved = self.reserve(raw, index, again)
         if reserved.answers[Outcome.RESERVED.name]:
-            self.turns.take(None, index, lambda: self.ledger.abort(again, compute_never_started=True))
+            self.schedule.run(None, index, lambda: self.ledger.abort(again, compute_never_started=True))
             msg = "the source changed while it was read, or records were admitted that were left out before"
             raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
         return reserved
@@ -204,20 +181,22 @@ class Shards:
         for staged in self.staging.find(index, inputs):
             with seam("reading what was staged", DPTextError, _DEFECT):
                 results = self._results(self.staging.read(staged), self.staging.draws(staged))
-            agrees = self.turns.take(None, index, partial(self._agree, reserved, results))
-            if agrees:
-                if not reserved.replayed:
+            if self.schedule.run(None, index, partial(self._agree, reserved, results)):
+                if not np.isin(reserved.outcome, (Outcome.COMMITTED, Outcome.CHANGED)).all():
                     ready = self._ready(reserved, index, results)
-                    self.turns.take("commit", index, partial(self._commit, reserved, ready))
+                    self.schedule.run("commit", index, partial(self._commit, reserved, ready))
                 return staged
         return None
 
     def _computed(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
         self.computed = True
-        held = self._kept(reserved, index)
+        found = self._replays(reserved, index)
         with self.profile.stage("compute"), seam("computing a shard", DPTextError, _DEFECT):
-            done = compute(reserved.frame, reserved.charged.ids, self.columns, self.policy, held, self.profile)
-            probing.after(self.columns, held, reserved.frame.height)
+            done = compute(reserved.frame, reserved.charged.ids, self.columns, self.policy, found, self.profile)
+            for column in self.columns:
+                replay = found[column.name]
+                if replay is None or replay.missing(reserved.frame.height).any():
+                    column.policy.mechanism.probe()
             self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
         self._checkpoint("computed", index)
         try:
@@ -227,7 +206,7 @@ class Shards:
                 threads(),
             )
             self._checkpoint("staged", index)
-            return self.turns.take("commit", index, lambda: self._first(reserved, index, inputs, staged, ready))
+            return self.schedule.run("commit", index, lambda: self._first(reserved, index, inputs, staged, ready))
         except StoppedError:
             self.staging.discard(index)  # no one has compared it with what is committed
             raise
@@ -253,42 +232,41 @@ class Shards:
         hint = "the first commit is the release: bring back the kept files of its staging, or take a new release name"
         raise LedgerError(f"{diverged}; nothing was published", hint)
 
-    def _kept(self, reserved: Reserved, index: int) -> dict[str, Kept | None]:
+    def _replays(self, reserved: Reserved, index: int) -> dict[str, Replay | None]:
         """Find the rows that a release of a model holds already, so that they are not computed again."""
-        ids, found, changed = reserved.charged.ids, dict[str, Kept | None](), reserved.outcome == Outcome.CHANGED
+        ids, found, changed = reserved.charged.ids, dict[str, Replay | None](), reserved.outcome == Outcome.CHANGED
         for column in self.columns:
-            again, found[column.name] = column.policy.mechanism.reproducible, None
-            if again and not changed.any():
+            reproducible, found[column.name] = column.policy.mechanism.reproducible, None
+            if reproducible and not changed.any():
                 continue
             ask = partial(self.ledger.committed, column.ref, ids, canary=reserved.canary)
-            committed = self.turns.take(None, index, ask)
-            wanted = keeping.only(committed, changed) if again else committed
+            committed = self.schedule.run(None, index, ask)
+            wanted = replace(committed, mask=committed.mask & changed) if reproducible else committed
             with seam("reading what was staged", DPTextError, _DEFECT):
-                found[column.name] = kept(self.staging, index, self.policy.id, column.policy, ids, committed=wanted)
-            keeping.require_kept(found[column.name], changed)
+                found[column.name] = find_replay(self.staging, index, self.policy.id, column.policy, ids, wanted)
+            require_found(found[column.name], changed)
         return found
 
     def _results(self, frame: pl.DataFrame, draws: pl.DataFrame) -> list[_Result]:
         results, ids = [], canonical_ids(frame[self.policy.id].to_arrow())
         for column in self.columns:
-            charged, steps = draw_counts.counts(draws[column.name])
+            charged, steps = read_draws(draws[column.name])
             used = None if steps is None else step_costs(column.policy.mechanism, steps)
             digests = output_digests(column.policy, ids, frame[column.name])
             results.append(_Result(digests, charged, used))
         return results
 
     def _agree(self, reserved: Reserved, results: list[_Result]) -> bool:
-        return all(self._agrees(reserved, at, result) for at, result in enumerate(results))
-
-    def _agrees(self, reserved: Reserved, at: int, result: _Result) -> bool:
-        """Return whether all that is committed of a column has these bytes."""
-        ref = self.columns[at].ref
-        committed = self.ledger.committed(ref, reserved.charged.ids, canary=reserved.canary)
-        return not pc.any(pc.not_equal(result.digests, committed.digests)).as_py()
+        """Return whether all that is committed has these bytes."""
+        for column, result in zip(self.columns, results, strict=True):
+            committed = self.ledger.committed(column.ref, reserved.charged.ids, canary=reserved.canary)
+            if pc.any(pc.not_equal(result.digests, committed.digests)).as_py():
+                return False
+        return True
 
     def _ready(self, reserved: Reserved, index: int, results: list[_Result]) -> list[ToCommit]:
         """Have the ledger compare results as soon as they are there, while they are staged."""
-        return self.turns.take(None, index, lambda: self._examined(reserved, results))
+        return self.schedule.run(None, index, lambda: self._examined(reserved, results))
 
     def _examined(self, reserved: Reserved, results: list[_Result]) -> list[ToCommit]:
         ids, canary = reserved.charged.ids, reserved.canary
@@ -322,13 +300,23 @@ class Shards:
         return None
 
     def _checkpoint(self, name: str, index: int) -> None:
-        self.turns.take(None, index, lambda: self.checkpoint(name))
+        self.schedule.run(None, index, lambda: self.checkpoint(name))
 
     def _probe_before(self, charged: Charged, canary: npt.NDArray[np.bool_]) -> None:
-        """Stop before this shard is charged if a model fails on public texts."""
+        """Stop before this shard is charged if a model that it needs fails on public texts.
+
+        Whether a model is probed follows from the ledger, never from a text (docs/spec/privacy.md#probe).
+        """
         try:
             with seam("probing the model", DPTextError, _DEFECT):
-                probing.before(self.columns, self.ledger, charged, canary)
+                for column in self.columns:
+                    mechanism, chain = column.policy.mechanism, column.policy.chain
+                    committed = partial(self.ledger.committed, column.ref, charged.ids, canary=canary)
+                    if not mechanism.reproducible and not committed().mask.all():
+                        mechanism.probe()
+                    if chain and not self.ledger.posted(column.ref, chain, charged.ids, canary=canary).mask.all():
+                        for step in column.policy.postprocess:
+                            step.probe()
         except DPTextError:
             self.give_back()
             raise

@@ -20,8 +20,7 @@ from dptext_etl import files
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
-from dptext_etl.runner.computed import Places
-from dptext_etl.runner.shard.records import Facts, KeptShard, StagedShard, recorded
+from dptext_etl.runner.shard.records import ColumnHardware, Facts, KeptShard, StagedShard
 from dptext_etl.storage import Storage
 
 _KEPT = "kept"
@@ -95,7 +94,7 @@ class Staging:
     def _recorded(self, pattern: str) -> Iterator[StagedShard]:
         """Read the records that can be read."""
         for name in self.storage.glob(pattern):
-            shard = recorded(self.storage.read(name))
+            shard = StagedShard.parse(self.storage.read(name))
             if shard is not None:
                 yield shard
 
@@ -260,7 +259,7 @@ def _files(stem: str) -> tuple[str, ...]:
     return _record(stem), _post(stem), f"{stem}.draws", f"{stem}.parquet"
 
 
-def _computed(content: bytes | None) -> Places:
+def _computed(content: bytes | None) -> ColumnHardware:
     """Read what `set_aside` noted; nothing where it noted nothing, or is damaged: no byte depends on it."""
     try:
         return dict(json.loads(content or b"{}"))

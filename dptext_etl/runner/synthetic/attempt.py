@@ -25,7 +25,7 @@ from dptext_etl.ledger import Ledger, ReleaseRef, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.showing import require_sink
+from dptext_etl.runner.publish.versions import require_sink
 from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt, usable_secret
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import with_persons

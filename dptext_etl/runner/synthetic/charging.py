@@ -28,7 +28,7 @@ from dptext_etl.ledger.terms import LEFT_OUT
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.progress import Checkpoint, Meter
-from dptext_etl.runner.publish.minimum_rows import require_enough
+from dptext_etl.runner.publish.publication import require_enough
 from dptext_etl.runner.shard.attempt import pin_whole_table, refuse_other_rows, refuse_over_cap
 from dptext_etl.runner.shard.charging import subjects_of, texts_of
 from dptext_etl.runner.shard.staging import Staging

@@ -16,7 +16,7 @@ from dptext_etl.runner.forecast import Forecast
 from dptext_etl.runner.planning import PlanSummary, facts_of_cap, summarize
 from dptext_etl.runner.preflight import ledger_of
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.publish.minimum_rows import require_enough
+from dptext_etl.runner.publish.publication import require_enough
 from dptext_etl.runner.shard.attempt import refuse_over_cap
 from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.source.examine import check_ids

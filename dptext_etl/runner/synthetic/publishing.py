@@ -17,11 +17,11 @@ from dptext_etl.runner.amounts import equal_spends
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.claims import policy_notes
 from dptext_etl.runner.progress import Checkpoint, nothing
+from dptext_etl.runner.publish.gating import NOTE
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import Published, finished, name_of, same_content
-from dptext_etl.runner.publish.showing import alone_at
-from dptext_etl.runner.publish.stripping import NOTE
+from dptext_etl.runner.publish.versions import alone_at
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary, dropped_note, remaining, summary_of
 from dptext_etl.runner.synthetic.attempt import RECORD, Drawn, StagedTable, SyntheticAttempt

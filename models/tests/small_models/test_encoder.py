@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 from dptext_etl import extensions
-from dptext_etl.corpora.encoder import products
-from dptext_etl.corpora.learning import learn, vectors_of
+from dptext_etl.corpora.encoder import learn, products
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import ArtifactError
 
@@ -55,7 +54,7 @@ def test_it_puts_dialogues_together_that_it_never_saw(card, shared_data):
     texts, (dialogues, domains) = turns["text"].to_list(), (turns[name].to_numpy() for name in ("dialogue", "domain"))
     agreed = []
     for source in (FOLDER / "model.safetensors", "english-20k"):
-        points = vectors_of(learn(texts, WordVectors.load(source)), texts)
+        points = learn(texts, WordVectors.load(source)).encode(texts)
         scores = products(points, points)
         scores[dialogues[:, None] == dialogues[None, :]] = -np.inf
         near = np.argpartition(-scores, 20, axis=1)[:, :20]

@@ -76,7 +76,7 @@ def read(
 
 
 def _sentences(path: Path, column: str) -> Iterator[tuple[str, str]]:
-    for text in Source(path, column).texts():
+    for text, _ in Source(path, column).rows():
         yield from pairwise(split(text))
 
 

@@ -3,7 +3,7 @@
 The encoder of a corpus sums weighted vectors of words (docs/spec/surrogate.md#words-encoder). Here these vectors
 learn: of a batch of pairs, each text shall be nearest to its own partner among all partners (InfoNCE; van den Oord et
 al. 2018, "Representation Learning with Contrastive Predictive Coding"). Only directions learn; a word's weight follows
-from how often the corpus uses it, as in `corpora.learning`. So the result is a file of word vectors like any other,
+from how often the corpus uses it, as in `corpora.encoder`. So the result is a file of word vectors like any other,
 and the encoder stays a sum of integers that the kernel computes.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.corpora.learning import SMOOTHING
+from dptext_etl.corpora.encoder import SMOOTHING
 from dptext_etl.embeddings import WordVectors
 from dptext_etl_models.training.words.adjacent import Pair, Words
 

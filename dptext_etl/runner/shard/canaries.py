@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import Any
 
 import polars as pl
 
@@ -69,9 +71,36 @@ def plan_canaries(  # noqa: PLR0917
 
 
 def prepare(policy: Policy, secret: Secret) -> None:
-    """Find the words of canary rows, so that planning them later need not; what is wrong shows itself then."""
+    """Find the words of canary rows, so that planning them later need not; an error shows itself then."""
     with suppress(DPTextError):
         canaries.words_of(policy, secret)
+
+
+def plans_as_dicts(plans: Sequence[CanaryPlan]) -> list[dict[str, Any]]:
+    """Return plans as JSON holds them: their shards and ids, because the words follow from the secret again."""
+    return [{"shard": plan.shard, "ids": _names(plan.ids())} for plan in plans]
+
+
+def plans_of(
+    written: Sequence[Mapping[str, Any]], policy: Policy, partition: str | None, dtype: pl.DataType
+) -> tuple[CanaryPlan, ...]:
+    """Plan canary rows again from what `plans_as_dicts` wrote: every other candidate counts as taken."""
+
+    def taken_by_others(candidates: pl.Series, ids: frozenset[str]) -> pl.Series:
+        return pl.Series([name not in ids for name in _names(candidates)], dtype=pl.Boolean)
+
+    secret = policy.column_policies()[0].secret
+    return tuple(
+        canaries.plan(
+            policy,
+            secret,
+            plan["shard"],
+            dtype,
+            partial(taken_by_others, ids=frozenset(plan["ids"])),
+            partition=partition,
+        )
+        for plan in written
+    )
 
 
 def _names(ids: pl.Series) -> list[str]:

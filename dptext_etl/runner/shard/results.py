@@ -1,4 +1,4 @@
-"""Take one shard through a phase of a run, and say in counts and hashes what became of it."""
+"""Take one shard through a phase of a run, and return counts and hashes of its rows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import polars as pl
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.errors import InputError
-from dptext_etl.runner.shard.charging import MODULUS
+from dptext_etl.runner.shard.charging import MODULUS, Reserved
 from dptext_etl.runner.shard.records import StagedShard, WholeTable
-from dptext_etl.runner.shard.shard import Reserved, Shards
+from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.source.selection import PAIRS, sum_of_pairs
 
 Phase = Literal["reserve", "release"]
@@ -22,13 +22,13 @@ Phase = Literal["reserve", "release"]
 
 
 @dataclass(frozen=True)
-class Done:
-    """What became of the rows that were computed together; it travels as JSON from an executor to the driver.
+class ShardResult:
+    """Counts of the rows of a shard; it travels as JSON from an executor to the driver.
 
     Attributes:
         rows: Rows of the source among them.
         outcomes: Records by the answer of the ledger (`Outcome`).
-        shard: What was staged, as `StagedShard.as_dict` writes it; None where rows were only reserved.
+        shard: The staged shard, as `StagedShard.as_dict` writes it; None where rows were only reserved.
         admitted: Which records of an unlinked release are drawn or to be drawn among them, in numbers; None otherwise.
         pairs: Sum of digests of its records with their persons, 32 hex digits; None without persons.
     """
@@ -40,14 +40,14 @@ class Done:
     pairs: str | None = None
 
     @classmethod
-    def of(cls, shards: Shards, planted: pl.DataFrame, index: int, phase: Phase) -> Done:
+    def of(cls, shards: Shards, raw: pl.DataFrame, index: int, phase: Phase) -> ShardResult:
         """Take a shard through a phase."""
-        rows = int((~planted[CANARY]).sum())
+        rows = int((~raw[CANARY]).sum())
         if phase == "reserve":
-            reserved = shards.reserve(planted, index)
+            reserved = shards.reserve(raw, index)
             facts = _admitted(shards, reserved.without(shards.gone)), _pairs(shards, reserved)
             return cls(rows, dict(reserved.answers), None, *facts)
-        staged, reserved = shards.release(planted, index)
+        staged, reserved = shards.release(raw, index)
         return cls(rows, dict(reserved.answers), staged.as_dict(), _admitted(shards, reserved))
 
     @property
@@ -56,17 +56,17 @@ class Done:
         return StagedShard.from_dict(dict(self.shard or {}))
 
 
-def outcomes(done: Iterable[Done]) -> Counter[str]:
+def outcomes(results: Iterable[ShardResult]) -> Counter[str]:
     """Add up the answers of the ledger."""
     total: Counter[str] = Counter()
-    for item in done:
+    for item in results:
         total.update(item.outcomes)
     return total
 
 
-def whole_table(done: Iterable[Done]) -> WholeTable:
+def whole_table(results: Iterable[ShardResult]) -> WholeTable:
     """Add up the admitted records of a table, whatever shards they are in."""
-    parts = [WholeTable(**item.admitted) for item in done if item.admitted is not None]
+    parts = [WholeTable(**item.admitted) for item in results if item.admitted is not None]
     digest = sum(int(part.digest, 16) for part in parts) % MODULUS
     return WholeTable(sum(part.records for part in parts), sum(part.draws for part in parts), f"{digest:064x}")
 
@@ -76,9 +76,9 @@ def _admitted(shards: Shards, reserved: Reserved) -> dict[str, Any] | None:
     return None if shards.policy.unlinked is None else reserved.whole_table()._asdict()
 
 
-def refuse_other_persons(pairs: int | None, done: Iterable[Done]) -> None:
+def refuse_other_persons(pairs: int | None, results: Iterable[ShardResult]) -> None:
     """Refuse records that have other persons than when they were chosen: one may have more of them now."""
-    if pairs is not None and sum(int(item.pairs or "0", 16) for item in done) % PAIRS != pairs:
+    if pairs is not None and sum(int(item.pairs or "0", 16) for item in results) % PAIRS != pairs:
         msg = "the source changed while it was read: records, or their persons, are not those that were chosen"
         raise InputError(msg, "run again when no one writes to it; this run drew and charged nothing")
 

@@ -1,0 +1,201 @@
+"""Take released texts from what was staged or published where they cannot be computed again or must stay.
+
+The scores of a model differ in their last digits by hardware and library, so a second computation may draw other words.
+The first commit is the release: committed texts are read from what was staged, row by row, and each is checked against
+the digest in the ledger (docs/spec/privacy.md#digest, docs/spec/privacy.md#durable-staging). Where the policy says so,
+a record whose text changed keeps its released text in the same way, so readers see no difference
+(docs/spec/privacy.md#keep-changed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow
+from dptext_etl.column import release
+from dptext_etl.errors import InputError, seam
+from dptext_etl.keys import canonical_ids
+from dptext_etl.ledger import Committed, Ledger, Outcome, ReleaseRef
+from dptext_etl.ledger.terms import Posted
+from dptext_etl.mechanism import Released
+from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish import own_ids
+from dptext_etl.runner.publish.manifest import Manifest, scan_parts
+from dptext_etl.runner.shard.charging import Charged, Column
+from dptext_etl.runner.shard.records import Hardware, read_released, write_draws
+from dptext_etl.runner.shard.staging import Staging
+
+_HINT = "are the published parts all there? What is charged is not charged twice"
+_NOTHING_DRAWN = "bring back the published version, or take a new release name; nothing was drawn"
+
+Extra = TypeVar("Extra")
+
+
+def replays(policy: Policy) -> bool:
+    """Return whether a run keeps the bytes that it released, because a model may give others next time."""
+    columns = policy.column_policies()
+    steps = (step for column in columns for step in column.postprocess)
+    return not all(item.mechanism.reproducible for item in columns) or not all(step.reproducible for step in steps)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Rows of a column of a shard that are released already, with their bytes.
+
+    Attributes:
+        rows: Columns `row` (place in the shard), `text` and `draws`.
+        computed: Where they were computed, as far as that was noted.
+    """
+
+    rows: pl.DataFrame = field(repr=False)
+    computed: Sequence[Hardware] = ()
+
+    def missing(self, rows: int) -> npt.NDArray[np.bool_]:
+        """Return which of so many rows must be computed."""
+        new = np.ones(rows, dtype=bool)
+        new[self.rows["row"].to_numpy()] = False
+        return new
+
+    def completed(self, texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Released:
+        """Release the missing rows, and return all rows in order."""
+        new, rows, failed = self.missing(len(texts)), self.rows, None
+        if new.any():
+            mask = to_arrow(new)
+            made = release(texts.filter(mask), ids.filter(mask), policy)
+            text = pl.Series(made.text, dtype=pl.String)
+            more = pl.DataFrame({"row": np.flatnonzero(new), "text": text, "draws": write_draws(made)})
+            rows, failed = pl.concat([rows, more]), made.failed
+        rows = rows.sort("row")
+        return read_released(rows["text"], rows["draws"], failed)
+
+
+def find_replay(  # noqa: PLR0917
+    staging: Staging, index: int, id_column: str, column: ColumnPolicy, ids: pa.Array, committed: Committed
+) -> Replay | None:
+    """Find the bytes of committed rows in what was staged; None where nothing is committed or found."""
+    if not committed.mask.any():
+        return None
+    name, rows, computed = column.column or "", list[pl.DataFrame](), list[Hardware]()
+    kept = (
+        (shard.frame[id_column], pl.DataFrame({"text": shard.frame[name], "draws": shard.draws[name]}), shard.computed)
+        for shard in staging.kept(index)
+    )
+    for found, hardware in matches(ids, committed, kept):
+        rows.append(found.select("row", "text", "draws"))
+        computed.extend(hardware.get(name, ()) if found.height else ())
+    return Replay(pl.concat(rows), computed) if rows else None
+
+
+def matches(
+    ids: pa.Array, wanted: Committed | Posted, kept: Iterable[tuple[pl.Series, pl.DataFrame, Extra]]
+) -> Iterator[tuple[pl.DataFrame, Extra]]:
+    """Find the bytes of wanted rows in kept frames with a column `text`, until all are found.
+
+    Yields:
+        For each frame, those of its rows whose id and digest are wanted, with `row`, their place in `ids`.
+    """
+    left = pl.DataFrame({"id": ids, "row": np.arange(len(ids)), "digest": _binary(wanted.digests)}).filter(wanted.mask)
+    for kept_ids, frame, extra in kept:
+        if not left.height:
+            return
+        written = pl.Series(canonical_ids(kept_ids.to_arrow()))
+        held = frame.with_columns(id=written, digest=_binary(pa.array(_kernel.digests(frame["text"]))))
+        found = left.join(held, on=["id", "digest"], how="inner").unique("row")
+        yield found, extra
+        left = left.join(found, on="row", how="anti")
+
+
+def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np.uint8]) -> Charged:
+    """Put the identities and draws of the earlier texts in the place of those of changed texts.
+
+    Raises:
+        InputError: The release holds no committed text of a changed record.
+    """
+    changed = outcome == Outcome.CHANGED
+    if not changed.any():
+        return charged
+    ids, places = charged.ids.filter(to_arrow(changed)), np.flatnonzero(changed)
+    charges = []
+    for item in charged.charges:
+        committed = ledger.committed(item.ref, ids)
+        missing = int((~committed.mask).sum())
+        if missing:
+            msg = f"the texts of {missing} changed records were never released: there is nothing to keep"
+            raise InputError(msg, "bring their texts back, or take a new release name")
+        identities, n_worst = item.idem_keys.to_pylist(), np.array(item.n_worst)
+        for place, identity in zip(places.tolist(), committed.idem_keys.to_pylist(), strict=True):
+            identities[place] = identity
+        n_worst[places] = _positions(ledger, item.ref, ids)
+        charges.append(replace(item, idem_keys=pa.array(identities, item.idem_keys.type), n_worst=n_worst))
+    return replace(charged, charges=tuple(charges))
+
+
+def require_found(replay: Replay | None, changed: npt.NDArray[np.bool_]) -> None:
+    """Refuse to go on where the released text of a changed record is nowhere."""
+    missing = int((changed if replay is None else changed & replay.missing(len(changed))).sum())
+    if missing:
+        msg = f"the released texts of {missing} changed records are neither published nor kept in staging"
+        raise InputError(msg, _NOTHING_DRAWN)
+
+
+def require_earlier_texts(layout: Layout, policy: Policy) -> None:
+    """Refuse to keep texts where none are published or staged."""
+    glob = layout.staging.glob
+    if _published(layout, policy) is None and not (glob("kept-*.parquet") or glob("shard-*.parquet")):
+        msg = "released texts of changed records are to be kept, and none are published or kept in staging"
+        raise InputError(msg, "bring back the published version, or take a new release name; nothing was charged")
+
+
+def _published(layout: Layout, policy: Policy) -> Manifest | None:
+    manifest = Manifest.read(layout)
+    own = manifest is not None and (manifest.dataset, manifest.release) == (policy.dataset, policy.release)
+    return manifest if own else None
+
+
+def keep_published(staging: Staging, layout: Layout, policy: Policy, columns: Sequence[Column], ledger: Ledger) -> None:
+    """Copy published parts of the release into staging, with the draws that the ledger has of them."""
+    manifest = _published(layout, policy)
+    if manifest is None:
+        return
+    published = {item.name: f"{item.name}_intermediate" if item.policy.postprocess else item.name for item in columns}
+    shown = [*published.values()] if manifest.ids != "keep" else [policy.id, *published.values()]
+    if not set(shown) <= manifest.schema.keys():
+        return
+    digests = (part.sha256 for part in manifest.parts)
+    own = None if manifest.ids == "keep" else own_ids.of_parts(layout.staging, digests)
+    for index, part in enumerate(manifest.parts):
+        if staging.keeps(index, part.sha256):
+            continue
+        with seam("reading what is published", InputError, _HINT):
+            found = scan_parts(replace(manifest, parts=(part,)), layout, shown)
+            ids = pl.col(policy.id) if own is None else pl.lit(own[index]).alias(policy.id)
+            texts = (pl.col(theirs).cast(pl.String).alias(name) for name, theirs in published.items())
+            rows = found.select(*texts, ids).filter(ids.is_not_null()).collect()
+        ids = canonical_ids(rows[policy.id].to_arrow())
+        draws = {item.name: _draws(item.policy, _positions(ledger, item.ref, ids)) for item in columns}
+        staging.keep(index, part.sha256, rows, pl.DataFrame(draws))
+
+
+def _positions(ledger: Ledger, ref: ReleaseRef, ids: pa.Array) -> npt.NDArray[np.uint32]:
+    lookup = ledger.lookup(ref)
+    return lookup.digests(lookup.places(lookup.keyed(ids)))[2].astype(np.uint32)
+
+
+def _draws(column: ColumnPolicy, positions: npt.NDArray[np.uint32]) -> pl.Series:
+    drawn = pl.Series("positions", positions, dtype=pl.UInt32)
+    if not column.mechanism.refundable:
+        return drawn
+    return pl.DataFrame([drawn, drawn.alias("steps")]).to_struct()
+
+
+def _binary(digests: pa.Array) -> pl.Series:
+    return pl.Series(digests.cast(pa.large_binary()))
