@@ -23,18 +23,11 @@ Normalization = Literal["nfc", "casefold", "strip"]
 
 @dataclass(frozen=True)
 class IdForm:
-    """The form of a record or subject id.
+    """The form of a record or subject id."""
 
-    Attributes:
-        kind: The type, as `keys.id_type` names it.
-        fields: Of a composite, the name and form of every field, in the order of its canonical form; empty otherwise,
-            and where no one said which fields there are.
-        normalize: How strings were normalized.
-    """
-
-    kind: str
-    fields: tuple[tuple[str, IdForm], ...] = ()
-    normalize: tuple[Normalization, ...] = ()
+    kind: str  # the type, as `keys.id_type` names it
+    fields: tuple[tuple[str, IdForm], ...] = ()  # of a composite, in the order of its canonical form, if known
+    normalize: tuple[Normalization, ...] = ()  # how strings were normalized
 
     @classmethod
     def of(cls, dtype: pa.DataType, normalize: tuple[Normalization, ...] = ()) -> Self:
@@ -73,9 +66,9 @@ class IdForm:
         return f"composite of {', '.join(f'{name} ({form})' for name, form in self.fields)}"
 
     @property
-    def told(self) -> bool:
-        """Whether the form says all: of a composite, also its fields."""
-        return self.kind != COMPOSITE or (bool(self.fields) and all(form.told for _, form in self.fields))
+    def complete(self) -> bool:
+        """Whether all is known: of a composite, also its fields."""
+        return self.kind != COMPOSITE or (bool(self.fields) and all(form.complete for _, form in self.fields))
 
     def unordered(self) -> Self:
         """Return the form with the fields of every composite in the order of their names."""

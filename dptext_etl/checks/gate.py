@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from dptext_etl import extensions, html_tables
+from dptext_etl import extensions, html_output
 from dptext_etl.checks.candidate import Stage
 from dptext_etl.errors import GateError, PolicyError
 from dptext_etl.policy import Policy
@@ -60,7 +60,7 @@ class Verdict:
     def _repr_html_(self) -> str:
         """Show the outcome in a notebook."""
         said = "passed" if self.passed else "FAILED"
-        return html_tables.facts(
+        return html_output.facts(
             f"{self.name}: {said}", {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
         )
 

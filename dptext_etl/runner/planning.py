@@ -37,65 +37,36 @@ from dptext_etl.runner.shard.canaries import canary_sets, plan_canaries
 from dptext_etl.runner.source.examine import examine, present
 from dptext_etl.runner.source.roles import open_table
 
-QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
+_QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """The worst-case cost of a run.
-
-    Attributes:
-        dataset: Name of the dataset.
-        release: Name of the release.
-        partition: Name of the partition, or None.
-        rows: Rows that the run would take.
-        already_published: Rows that an incremental run would leave out.
-        draws: Draws that the run would make, over all text columns: one of a word, a token or a text, as the mechanism
-            draws.
-        columns: Per text column: mechanism, epsilon and its unit, class, disclosures, assumptions, exact epsilon of a
-            draw, disclosed bits per token, `largest_epsilon` whatever the text, and of a model `computing`: the device
-            and dtype of this machine, and which of the two were left to `auto`.
-        component: What `per_record` and `per_subject` count: "eps_pure", "rho" or "eps_approx".
-        per_record: Quantiles of the worst case of a record.
-        per_subject: Quantiles of the worst case of a subject, over this run; None where records stand for themselves.
-        subjects: Number of subjects, or None.
-        together: The least epsilon over all records of one person at one fixed delta: `unit` ("subject", or "record"
-            where the unit is the record), `epsilon`, `delta` (0 for a pure statement) and the `rule` that gives it.
-        cap: The policy's cap, or None.
-        cap_change: What the policy would change about the pinned cap: scope, change, pinned, asked; None for nothing.
-        over_cap: Records that the run would leave out, and their units; charges in the ledger count.
-        left_out: Rows that the run would leave out, by reason: over the cap, without a person, with a changed text.
-        changed: Records whose texts changed since the release took them.
-        log10_odds: Powers of ten by which the odds between two texts can move: for one word, the largest record, the
-            largest subject, and at the cap.
-        on_cap: "quarantine" or "refuse": what the policy does with records over the cap.
-        dropped: Columns of the source that the policy does not name, by place: "column 3".
-        refusal: What the run would be refused for, as its error says it: code, exit_code, message, hint; None where
-            nothing is known to be in its way.
-        notes: Further facts, in sentences.
-    """
+    """The worst-case cost of a run."""
 
     dataset: str
     release: str
     partition: str | None
-    rows: int
-    already_published: int
-    draws: int
-    columns: list[dict[str, Any]]
-    component: str
-    per_record: dict[str, float | str]
-    per_subject: dict[str, float | str] | None
+    rows: int  # that the run would take
+    already_published: int  # rows that an incremental run would leave out
+    draws: int  # over all text columns: one of a word, a token or a text, as the mechanism draws
+    columns: list[
+        dict[str, Any]
+    ]  # what is claimed of each, and its table, its model's device, and disclosures in words
+    component: str  # what `per_record` and `per_subject` count: "eps_pure", "rho" or "eps_approx"
+    per_record: dict[str, float | str]  # quantiles of the worst case of a record
+    per_subject: dict[str, float | str] | None  # of a subject, over this run; None where the unit is the record
     subjects: int | None
-    together: dict[str, Any]
+    together: dict[str, Any]  # the least epsilon over all records of one person: unit, epsilon, delta, rule
     cap: dict[str, Any] | None
-    cap_change: dict[str, Any] | None
-    over_cap: dict[str, int]
-    left_out: dict[str, int]
-    changed: int
-    log10_odds: dict[str, float | str]
+    cap_change: dict[str, Any] | None  # what would change about the pinned cap: scope, change, pinned, asked
+    over_cap: dict[str, int]  # records that the run would leave out, and their units; charges in the ledger count
+    left_out: dict[str, int]  # rows by reason: over the cap, without a person, with a changed text
+    changed: int  # records whose texts changed since the release took them
+    log10_odds: dict[str, float | str]  # powers of ten by which odds can move: per word, record, subject, at the cap
     on_cap: str
-    dropped: list[str]
-    refusal: dict[str, Any] | None
+    dropped: list[str]  # columns of the source that the policy does not name, by place: "column 3"
+    refusal: dict[str, Any] | None  # the error of the run, if something is in its way: code, exit_code, message, hint
     notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -243,8 +214,9 @@ def _unlinked_notes(policy: Policy, beyond: int) -> list[str]:
 def _quantiles(amounts: npt.NDArray[np.int64]) -> dict[str, float | str]:
     if not len(amounts):
         return {}
-    found = zip(QUANTILES, np.quantile(amounts, list(QUANTILES.values()), method="inverted_cdf").tolist(), strict=True)
-    return {name: "inf" if is_infinite(amount) else amount / MICRO for name, amount in found}
+    found = np.quantile(amounts, list(_QUANTILES.values()), method="inverted_cdf").tolist()
+    units = ["inf" if is_infinite(amount) else amount / MICRO for amount in found]
+    return dict(zip(_QUANTILES, units, strict=True))
 
 
 def _column_facts(claim: dict[str, Any], column: ColumnPolicy) -> dict[str, Any]:

@@ -67,21 +67,13 @@ def ledger_of(policy: Policy) -> Iterator[Ledger | None]:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a run will find, in counts; they travel as JSON from an executor to the driver.
+    """What a run will find, in counts; they travel as JSON from an executor to the driver."""
 
-    Attributes:
-        answers: Records by what the ledger will answer (`Outcome`).
-        unkept: Changed records of which the release has no committed text to publish again.
-        drawn: Records with a draw, without those that are left out.
-        charged: New draws of records by text column.
-        words: Draws over all text columns.
-    """
-
-    answers: Mapping[str, int] = field(default_factory=dict)
-    unkept: int = 0
-    drawn: int = 0
-    charged: Mapping[str, int] = field(default_factory=dict)
-    words: int = 0
+    answers: Mapping[str, int] = field(default_factory=dict)  # records by what the ledger will answer (`Outcome`)
+    unkept: int = 0  # changed records of which the release has no committed text to publish again
+    drawn: int = 0  # records with a draw, without those that are left out
+    charged: Mapping[str, int] = field(default_factory=dict)  # new records by text column
+    words: int = 0  # draws over all text columns
 
     @property
     def over_cap(self) -> int:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dptext_etl.accounting import log10_odds
 from dptext_etl.checks.gate import load
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
-from dptext_etl.html_page import document
+from dptext_etl.html_output import document
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.policy.column_policy import INTERMEDIATE
@@ -112,10 +113,10 @@ def _add_left_out(found: dict[str, Any], layout: Layout, ledger: Ledger, policy:
         found["lacks"].append("which rows were left out: the staging folder of the run holds these counts")
         return
     gone = max((ledger.count_forgotten(ref) for ref in ledger.find_all(policy).values()), default=0)
-    counts = {**noted.rows, "forgotten": gone}
+    counts = {**noted["rows"], "forgotten": gone}
     found["left_out"] = {"read": counts["read"], **{name: counts[name] for name in _LEFT_OUT if counts.get(name)}}
     for gate in found["gates"]:
-        gate["idle"] = gate["name"] in noted.idle
+        gate["idle"] = gate["name"] in noted["idle"]
 
 
 def _released(column: Mapping[str, Any]) -> list[str]:
@@ -126,17 +127,12 @@ def _released(column: Mapping[str, Any]) -> list[str]:
 
 
 def _column(claim: Mapping[str, Any]) -> dict[str, Any]:
-    worst = claim["largest_epsilon"]
+    worst, delta, words = claim["largest_epsilon"], claim["largest_delta"], claim["longest_text_words"]
     return {
         **claim,
         "meaning": GuaranteeClass(claim["class"]).meaning,
         "disclosures": {name: Disclosure(name).meaning for name in claim["disclosures"]},
-        "worst_case": {
-            "epsilon": worst,
-            "delta": claim["largest_delta"],
-            "words": claim["longest_text_words"],
-            "log10_odds": _odds(worst),
-        },
+        "worst_case": {"epsilon": worst, "delta": delta, "words": words, "log10_odds": _odds(worst)},
     }
 
 
@@ -149,27 +145,25 @@ def _record(columns: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
 def _add_claims(found: dict[str, Any], exported: Mapping[str, Any]) -> None:
     """Add what the ledger pinned for each column: neighbors, configuration, hashes of public inputs."""
     releases = exported["datasets"].get(found["dataset"], {}).get("releases", [])
-    for column in found["columns"]:
-        for release in releases:
-            if (release["column"], release["release"]) == (column["name"], found["release"]):
-                wanted = ("neighbours", "configuration", "artifact_hashes", "burnt")
-                column |= {name: release[name] for name in wanted if name in release}
+    for column, release in product(found["columns"], releases):
+        if (release["column"], release["release"]) == (column["name"], found["release"]):
+            wanted = ("neighbours", "configuration", "artifact_hashes", "burnt")
+            column |= {name: release[name] for name in wanted if name in release}
 
 
 def _add_charges(found: dict[str, Any], releases: list[dict[str, Any]]) -> None:
     """Add the largest charge of a record, and how many records were charged; canary rows are no records."""
-    for column in found["columns"]:
-        for release in releases:
-            named = (release["dataset"], release["column"], release["release"])
-            if named == (found["dataset"], column["name"], found["release"]):
-                largest = _units(release["max_eps_approx"])
-                column["charged"] = {
-                    "largest_epsilon": largest,
-                    "largest_delta": _units(release["max_delta"]),
-                    "records": release["records"] - release["canaries"],
-                    "log10_odds": _odds(largest),
-                    "by": "draws made" if release["expost"] else "worst case of the record's own length",
-                }
+    for column, release in product(found["columns"], releases):
+        named = (release["dataset"], release["column"], release["release"])
+        if named == (found["dataset"], column["name"], found["release"]):
+            largest = _units(release["max_eps_approx"])
+            column["charged"] = {
+                "largest_epsilon": largest,
+                "largest_delta": _units(release["max_delta"]),
+                "records": release["records"] - release["canaries"],
+                "log10_odds": _odds(largest),
+                "by": "draws made" if release["expost"] else "worst case of the record's own length",
+            }
 
 
 def _cap(ledger: Ledger, pinned: Mapping[str, Any]) -> dict[str, Any]:

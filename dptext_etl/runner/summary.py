@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dptext_etl import html_tables
+from dptext_etl import html_output
 from dptext_etl.checks import Verdict
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.policy import Policy
@@ -44,7 +44,7 @@ class RunSummary:
         manifest: SHA-256 of the manifest, or None.
         staging: The staging folder, inside the boundary.
         notes: Further facts, in sentences.
-        profile: What each stage took: name, seconds, cpu_seconds, rows, bytes, peak_memory (`runner.profile`). Of a
+        profile: What each stage took: name, seconds, cpu_seconds, rows, bytes, peak_memory (`runner.progress`). Of a
             run in several processes, the stages of the last one.
     """
 
@@ -86,10 +86,10 @@ class RunSummary:
             "notes": " · ".join(self.notes),
         }
         gates = [(gate["name"], "passed" if gate["passed"] else "FAILED", gate["message"]) for gate in self.gates]
-        shown = html_tables.facts(f"{self.dataset} {self.release}", about)
+        shown = html_output.facts(f"{self.dataset} {self.release}", about)
         beyond = [(item["name"], "BEYOND CHANCE", item["message"]) for item in self.reports if not item["passed"]]
-        reports = html_tables.table("reports", ("report", "", "outcome"), beyond) if beyond else ""
-        return shown + html_tables.table("gates", ("gate", "", "outcome"), gates) + reports
+        reports = html_output.table("reports", ("report", "", "outcome"), beyond) if beyond else ""
+        return shown + html_output.table("gates", ("gate", "", "outcome"), gates) + reports
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""

@@ -127,4 +127,4 @@ def _named(place: tuple[str, ...]) -> str:
 
 def refines(before: IdForm, now: IdForm) -> bool:
     """Return whether the new form says the fields of a composite that was pinned without them."""
-    return before.kind == now.kind == COMPOSITE and not before.fields and now.told
+    return before.kind == now.kind == COMPOSITE and not before.fields and now.complete

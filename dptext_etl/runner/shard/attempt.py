@@ -17,8 +17,7 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.claims import register, require_provenance
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.profile import Profile
-from dptext_etl.runner.progress import Checkpoint
+from dptext_etl.runner.progress import Checkpoint, Profile
 from dptext_etl.runner.publish.versions import require_sink
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.records import StagedShard, WholeTable

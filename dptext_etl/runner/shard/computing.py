@@ -18,7 +18,7 @@ from dptext_etl.families.by_word import by_word
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import settles, shard_spends
-from dptext_etl.runner.profile import Profile
+from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.shard.charging import Column, canary_marks, texts_of, views_of
 from dptext_etl.runner.shard.records import Facts, Hardware, merge_hardware, write_draws
 from dptext_etl.runner.shard.replay import Replay

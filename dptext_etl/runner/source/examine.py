@@ -32,41 +32,26 @@ HASHES_AT_ONCE = 1 << 25
 """Hashes of 8 bytes that are sorted at a time; a longer table takes several passes over its ids."""
 BATCH_ROWS = 1 << 18
 _VERIFIED = 100_000
-_NUMBERS = 1 << 16
+_SHARDS_PER_VERSION = 1 << 16
 """Numbers of shards, and so of their canary rows, that a version of an incremental table takes for itself."""
 
 
 @dataclass(frozen=True)
 class Examined(Generic[Rows]):
-    """A checked source.
-
-    Attributes:
-        table: The source, projected to the columns of the policy.
-        rows: The rows that the run takes, lazily.
-        total: Rows of the source.
-        wanted: Rows that the run takes; fewer where an incremental run finds some published.
-        base: Digest of the manifest that an incremental run adds to, or None.
-        first: Number of the first shard; an incremental run counts on, so that its canary rows are new, too.
-        shards: How many shards there are, where someone has counted them already.
-        beyond: Rows that an unlinked release leaves out, because their persons have more than take part.
-        pairs: Sum of digests of records with their persons, where these were chosen by person; None otherwise.
-        nameless: Rows that are left out because they have no subject.
-        known: Rows that an incremental run leaves out or takes, lazily; None where the run takes all of them.
-        held: Rows of the version that an incremental run adds to.
-    """
+    """A checked source."""
 
     table: Table[Rows]
-    rows: Rows
-    total: int
-    wanted: int
-    base: str | None
-    first: int
-    shards: int | None = None
-    beyond: int = 0
-    pairs: int | None = None
-    nameless: int = 0
-    known: Rows | None = None
-    held: int = 0
+    rows: Rows  # that the run takes, lazily
+    total: int  # rows of the source
+    wanted: int  # rows that the run takes; fewer where an incremental run finds some published
+    base: str | None  # digest of the manifest that an incremental run adds to
+    first: int  # number of the first shard; an incremental run counts on, so that its canary rows are new, too
+    shards: int | None = None  # how many there are, if they are counted already
+    beyond: int = 0  # rows that an unlinked release leaves out, because their persons have more than take part
+    pairs: int | None = None  # sum of digests of records with their persons, if these were chosen by person
+    nameless: int = 0  # rows that are left out because they have no subject
+    known: Rows | None = None  # rows that an incremental run leaves out or takes, lazily; None if it takes all
+    held: int = 0  # rows of the version that an incremental run adds to
 
     @classmethod
     def of(  # noqa: PLR0917  (what an engine brings)
@@ -92,7 +77,7 @@ class Examined(Generic[Rows]):
             return cls(table, named, total, rest, None, 0, nameless=nameless)
         rows, wanted = without(named, manifest)
         selection.refuse_deletions(policy, manifest, there=rest - wanted)
-        first = manifest.version * _NUMBERS
+        first = manifest.version * _SHARDS_PER_VERSION
         return cls(
             table, rows, total, wanted, manifest.digest, first, nameless=nameless, known=named, held=manifest.rows
         )

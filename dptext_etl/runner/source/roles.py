@@ -25,22 +25,13 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True)
 class Table(Generic[Rows]):
-    """A raw table, projected to the columns of a policy.
+    """A raw table, projected to the columns of a policy."""
 
-    Attributes:
-        frame: Lazy: id, kept columns, text columns, and last the subject if it is not kept.
-        schema: Types of those columns, as Polars names them.
-        dropped: Places of the columns that the policy does not name ("column 3"). They are never read, and their names,
-            which may be texts, are never quoted.
-        id_type: The kind of the record ids, as the ledger pins it.
-        origin: Format and version of a Delta Lake or Iceberg table; None for plain files and frames.
-    """
-
-    frame: Rows
+    frame: Rows  # lazy: id, kept columns, text columns, and last the subject if it is not kept
     schema: pl.Schema
-    dropped: tuple[str, ...]
-    id_type: str
-    origin: dict[str, str] | None = None
+    dropped: tuple[str, ...]  # places of other columns ("column 3"): never read; their names may be texts
+    id_type: str  # the kind of the record ids, as the ledger pins it
+    origin: dict[str, str] | None = None  # format and version of a Delta Lake or Iceberg table
 
 
 def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
@@ -91,8 +82,7 @@ def table_of(
     """Project a lazy frame to the columns of a policy, and check their roles."""
     found, texts = schema_of(rows), string_columns(policy)
     dropped, kind = check_roles(policy, found, layout)
-    cast_texts = {name for name in texts if found[name] != pl.String}
-    chosen = (pl.col(name).cast(pl.String) if name in cast_texts else pl.col(name) for name in wanted_columns(policy))
+    chosen = (pl.col(name).cast(pl.String) if name in texts else pl.col(name) for name in wanted_columns(policy))
     frame = in_pinned_order(rows.select(*chosen), found, policy)
     return Table(frame, schema_of(frame), dropped, kind, origin)
 

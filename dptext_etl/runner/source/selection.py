@@ -6,7 +6,7 @@ probability below 1e-20, as in the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,16 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.checks.buckets import BYTES, Buckets, Cells, as_rows, short_digests
+from dptext_etl.checks.buckets import BYTES, Buckets, Cells, short_digests
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import own_ids
-from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.manifest import Manifest, scan_parts
 from dptext_etl.runner.source.roles import shown_columns
-from dptext_etl.runner.source.table import READ_HINT, Files, batches
+from dptext_etl.runner.source.table import READ_HINT, batches
 
 BATCH_ROWS = 1 << 18
 PAIRS = 1 << 128
@@ -82,10 +82,9 @@ def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: M
 def require_plain(policy: Policy, dtype: pl.DataType) -> None:
     """Refuse ids whose canonical strings cannot be read back, where the published table does not hold them."""
     if dtype != pl.String and not dtype.is_integer():
-        msg = (
-            f"an incremental run with ids = {policy.ids!r} compares ids that are strings or whole numbers, got {dtype}"
-        )
-        raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
+        compared = f"an incremental run with ids = {policy.ids!r} compares ids that are strings or whole numbers"
+        hint = "set incremental = false: published rows cost nothing a second time"
+        raise InputError(f"{compared}, got {dtype}", hint)
 
 
 def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:
@@ -95,17 +94,9 @@ def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:
     """
     gone = manifest.rows - there
     if policy.deletions == "refuse" and there and gone > 0:
-        msg = (
-            f"{gone} of {manifest.rows} published records are no longer in the source, and an incremental run only adds"
-        )
+        lost = f"{gone} of {manifest.rows} published records are no longer in the source"
         hint = '`dptext forget POLICY --missing` takes them out; deletions = "keep" if the source holds new rows only'
-        raise InputError(msg, hint)
-
-
-def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = ()) -> pl.LazyFrame:
-    """Scan the parts that a manifest lists, in order."""
-    paths = tuple(layout.part(part.path) for part in manifest.parts)
-    return Files(paths, manifest.file_format, layout.storage_options).scan(tuple(as_written))
+        raise InputError(f"{lost}, and an incremental run only adds", hint)
 
 
 def by_digest(ids: pa.Array) -> pl.Series:
@@ -146,12 +137,7 @@ def at_most(
 
 
 def sum_of_pairs(ids: pa.Array, persons: pa.Array | pl.Series) -> int:
-    """Add up digests of records with their persons: a record that moves to another person changes the sum.
-
-    Args:
-        ids: Canonical ids, shape (n,).
-        persons: Canonical subjects, shape (n,).
-    """
+    """Add up digests of canonical ids with their canonical subjects: another person of a record changes the sum."""
     rows = pl.DataFrame({"id": pl.Series(ids, dtype=pl.String), _PERSON: pl.Series(persons, dtype=pl.String)})
     length = pl.col(_PERSON).str.len_bytes().cast(pl.String)
     both = rows.select(pl.concat_str(length, pl.lit(":"), _PERSON, "id")).to_series()
@@ -189,25 +175,14 @@ def _digests(ids: pl.LazyFrame, name: str) -> Iterator[Cells]:
 
 def _within(asked: Cells, known: Cells) -> npt.NDArray[np.bool_]:
     """Return which digests are known, shape (asked,)."""
-    if not len(known):
-        return np.zeros(len(asked), np.bool_)
-    fronts, front = _fronts(known), _fronts(asked)
-    order = np.argsort(fronts)
-    at = order[np.minimum(np.searchsorted(fronts[order], front), len(order) - 1)]
-    near = fronts[at] == front
-    found: npt.NDArray[np.bool_] = near & (known[at] == asked).all(axis=1)
-    unsure = np.flatnonzero(near & ~found)  # equal halves of other digests: none, or very few
-    if len(unsure):
-        found[unsure] = np.isin(as_rows(asked[unsure]), as_rows(known))
-    return found
-
-
-def _fronts(rows: Cells) -> npt.NDArray[np.uint64]:
-    return np.ascontiguousarray(rows[:, :8]).view("<u8").reshape(-1)
+    mine, theirs = (pl.DataFrame(np.ascontiguousarray(rows).view("<u8"), schema=["a", "b"]) for rows in (asked, known))
+    marked = theirs.unique().with_columns(known=True)
+    joined = mine.join(marked, on=["a", "b"], how="left", maintain_order="left")
+    return joined["known"].fill_null(value=False).to_numpy()
 
 
 def _at(frame: pl.LazyFrame, chosen: npt.NDArray[np.uint8]) -> pl.LazyFrame:
-    """Return the rows whose bit is set, and all that came later, so that anyone who counts rows notices them."""
+    """Return the rows whose bit is set, and all that came later, so that counts of rows show them."""
 
     def bits(places: pl.Series) -> pl.Series:
         at = places.to_numpy()

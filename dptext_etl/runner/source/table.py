@@ -34,20 +34,12 @@ _TABLE_HINT = "check that the table is complete, and of a version that the libra
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a table in the order of their rows, or one version of a table with a log of its own.
+    """The files of a table in the order of their rows, or one version of a table with a log of its own."""
 
-    Attributes:
-        paths: Local files in sorted order, or one object-store URL.
-        format: "parquet", "csv" or "ndjson"; "delta" or "iceberg" for a table with a log of its own.
-        storage: Options for object stores, resolved.
-        version: The version of such a table that is read.
-        csv: How CSV files are written.
-    """
-
-    paths: tuple[str, ...]
-    format: str
-    storage: dict[str, Any] = field(default_factory=dict, repr=False)
-    version: str | None = None
+    paths: tuple[str, ...]  # local files in sorted order, or one object-store URL
+    format: str  # "parquet", "csv" or "ndjson"; "delta" or "iceberg" for a table with a log of its own
+    storage: dict[str, Any] = field(default_factory=dict, repr=False)  # options for object stores, resolved
+    version: str | None = None  # the version of a table with a log
     csv: CsvSpec = PLAIN_CSV
 
     @property

@@ -150,29 +150,17 @@ class Drawn:
 
 @dataclass(frozen=True)
 class StagedTable:
-    """A synthetic table that is staged and committed, or that the release holds in another form.
-
-    Attributes:
-        attempt: The attempt that staged it.
-        ref: The pinned release.
-        drawn: The table and its statistic.
-        records: The keyed digest of the records that were summed, as the ledger pins it, 64 hex digits.
-        rows: Rows of the source by what became of them.
-        dropped: Places of the columns that the policy does not name.
-        origin: Which version of which kind of table was read; None for plain files and frames.
-        seconds: What this took.
-        other: Whether a table that another machine drew from the same statistic is committed and published instead.
-    """
+    """A synthetic table that is staged and committed, or that the release holds in another form."""
 
     attempt: SyntheticAttempt
     ref: ReleaseRef
     drawn: Drawn
-    records: str
-    rows: dict[str, int]
-    dropped: tuple[str, ...]
-    origin: dict[str, str] | None
+    records: str  # the keyed digest of the records that were summed, as the ledger pins it, 64 hex digits
+    rows: dict[str, int]  # of the source, by what became of them
+    dropped: tuple[str, ...]  # places of the columns that the policy does not name
+    origin: dict[str, str] | None  # format and version of a Delta Lake or Iceberg table
     seconds: float
-    other: bool = False
+    other: bool = False  # whether another machine's table of the same statistic is committed and published instead
 
     @property
     def policy(self) -> Policy:

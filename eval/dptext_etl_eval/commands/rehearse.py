@@ -59,7 +59,7 @@ def rehearse(
     """
     from dptext_etl.cli import terminal
     from dptext_etl.errors import PolicyError, seam
-    from dptext_etl.html_page import document
+    from dptext_etl.html_output import document
     from dptext_etl_eval import rehearsal, stand_in
     from dptext_etl_eval.forms import FORMS
 

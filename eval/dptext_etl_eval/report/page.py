@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from dptext_etl.html_page import document
+from dptext_etl.html_output import document
 from dptext_etl_eval.evidence import INSIDE, Evidence, Measured
 from dptext_etl_eval.measure import WAYS, Attack, Score
 from dptext_etl_eval.report.bars import LEGEND, bar
