@@ -14,7 +14,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -69,22 +70,29 @@ def written(value: Any) -> Any:
     return value
 
 
+@contextmanager
+def _refusing(problem: str, hint: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        reason = exc.strerror or type(exc).__name__
+    else:
+        return
+    raise ArtifactError(f"{problem}: {reason}", hint) from None
+
+
 def sha256_file(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, 64 hex digits.
 
     A process reads a file again only if its inode, size or times of change differ from the last time.
     """
-    try:
-        facts = path.stat()
-        seen = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
-        found = _HASHES.get(seen) or files.sha256(path)
-    except OSError as exc:
-        reason = exc.strerror
-    else:
-        if time.time_ns() - max(facts.st_mtime_ns, facts.st_ctime_ns) > _SETTLED:
-            _HASHES[seen] = found
-        return found
-    raise ArtifactError(f"the artifact {path} cannot be read: {reason}", "check the path and its permissions")
+    with _refusing(f"the artifact {path} cannot be read", "check the path and its permissions"):
+        status = path.stat()
+        state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        digest = _HASHES.get(state) or files.sha256(path)
+    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED:
+        _HASHES[state] = digest
+    return digest
 
 
 @dataclass(frozen=True)
@@ -130,17 +138,13 @@ def cache_directory() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(os.environ.get(CACHE_VARIABLE) or Path(home) / "dptext").absolute()
     hint = f"set {CACHE_VARIABLE} to a folder of your own"
-    try:
+    with _refusing(f"the artifact cache {folder} cannot be used", hint):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=files.PRIVATE_FOLDER, exist_ok=True)
         mode = folder.stat().st_mode
-    except OSError as exc:
-        reason = exc.strerror
-    else:
-        if mode & 0o002:
-            raise ArtifactError(f"everybody may write to the artifact cache {folder}", hint)
-        return folder
-    raise ArtifactError(f"the artifact cache {folder} cannot be used: {reason}", hint)
+    if mode & 0o002:
+        raise ArtifactError(f"everybody may write to the artifact cache {folder}", hint)
+    return folder
 
 
 def store(description: Mapping[str, Any], build: Callable[[Path], None], *, suffix: str = "", **facts: str) -> Artifact:
@@ -152,55 +156,38 @@ def store(description: Mapping[str, Any], build: Callable[[Path], None], *, suff
     name = hashlib.sha256(canon(description)).hexdigest()
     entry = DERIVED / name
     if not entry.is_dir():
-        entry = _cached(name, description, build, suffix)
-    return Artifact.open(entry / f"content{suffix}", _recorded_hash(entry), description=dict(description), **facts)
-
-
-def _cached(name: str, description: Mapping[str, Any], build: Callable[[Path], None], suffix: str) -> Path:
-    folder = cache_directory()
-    entry = folder / name
+        entry = cache_directory() / name
     if not entry.is_dir():
-        try:
-            _publish(folder, entry, description, build, suffix)
-        except OSError as exc:
-            failure: str | None = exc.strerror or type(exc).__name__
-        else:
-            failure = None
-        if failure is not None:
-            message = f"an artifact cannot be written to the cache {folder}: {failure}"
-            raise ArtifactError(message, f"free some space, or set {CACHE_VARIABLE} to a folder that you may write to")
-    return entry
+        hint = f"free some space, or set {CACHE_VARIABLE} to a folder that you may write to"
+        with _refusing(f"an artifact cannot be written to the cache {entry.parent}", hint):
+            _build(entry, description, build, suffix)
+    try:
+        digest = str(json.loads((entry / _RECORD).read_bytes())["sha256"])
+    except (OSError, ValueError, LookupError, TypeError):
+        digest = ""
+    if not digest:
+        raise ArtifactError(f"the cache entry {entry} is damaged", "delete this folder; it is built again")
+    return Artifact.open(entry / f"content{suffix}", digest, description=dict(description), **facts)
 
 
-def _publish(
-    folder: Path, entry: Path, description: Mapping[str, Any], build: Callable[[Path], None], suffix: str
-) -> None:
-    aside = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
+def _build(entry: Path, description: Mapping[str, Any], build: Callable[[Path], None], suffix: str) -> None:
+    """Make an entry of the cache durably, whole or not at all."""
+    aside = Path(tempfile.mkdtemp(prefix=".building-", dir=entry.parent))
     try:
         content = aside / f"content{suffix}"
         build(content)
-        record = {"description": dict(description), "sha256": sha256_file(content)}
-        (aside / _RECORD).write_bytes(canon(record))
-        for file in (content, aside / _RECORD):
-            file.chmod(0o400)
-            files.flush(file)
-        files.flush(aside)
+        content.chmod(0o400)
+        files.flush(content)
+        record = canon({"description": dict(description), "sha256": sha256_file(content)})
+        files.write(aside / _RECORD, record, mode=0o400)
         try:
             aside.rename(entry)
         except OSError:
             if not entry.is_dir():  # otherwise another process was first, and its entry is the artifact
                 raise
-        files.flush(folder)
+        files.flush(entry.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _recorded_hash(entry: Path) -> str:
-    try:
-        return str(json.loads((entry / _RECORD).read_bytes())["sha256"])
-    except (OSError, ValueError, LookupError, TypeError):
-        pass
-    raise ArtifactError(f"the cache entry {entry} is damaged", "delete this folder; it is built again")
 
 
 def save_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> None:

@@ -33,13 +33,13 @@ EXIT_CODES = {
     INTERRUPTED: "interrupted: stopped from the keyboard; repeat the call",
 }
 """The exit codes of the command line, with their meanings."""
-ROOM = "free some space; what was charged is kept, and the same call goes on from there"
-_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
-_FULL_SAID = ("No space left on device", "os error 28", "Disk quota exceeded")
+DISK_HINT = "free some space; what was charged is kept, and the same call goes on from there"
 
 
 class DPTextError(Exception):
     """Base of all errors that dptext_etl raises on purpose.
+
+    A subclass names its code and exit code as arguments of the class; without them it has those of its base.
 
     Args:
         message: Says what is wrong, what was given and what is allowed. It never quotes a cell, a token or a secret.
@@ -54,6 +54,11 @@ class DPTextError(Exception):
 
     code = "unexpected"
     exit_code = UNEXPECTED
+
+    def __init_subclass__(cls, code: str | None = None, exit_code: int | None = None) -> None:
+        super().__init_subclass__()
+        cls.code = code or cls.code
+        cls.exit_code = exit_code or cls.exit_code
 
     def __init__(self, message: str, hint: str | None = None, fields: Mapping[str, Any] | None = None) -> None:
         super().__init__(message if hint is None else f"{message}\nHint: {hint}")
@@ -70,112 +75,74 @@ def described(error: DPTextError) -> dict[str, Any]:
     return {name: getattr(error, name) for name in ("code", "exit_code", "message", "hint", "fields")}
 
 
-class PolicyError(DPTextError):
+class PolicyError(DPTextError, code="policy", exit_code=POLICY):
     """A policy, a parameter or a command cannot be carried out as written."""
 
-    code = "policy"
-    exit_code = POLICY
 
-
-class UsageError(PolicyError):
+class UsageError(PolicyError, code="usage", exit_code=USAGE):
     """A command was given options that do not fit together, or an option that cannot be read."""
 
-    code = "usage"
-    exit_code = USAGE
 
-
-class DisclosureError(PolicyError):
+class DisclosureError(PolicyError, code="disclosure"):
     """A mechanism discloses something that the policy does not allow."""
 
-    code = "disclosure"
 
-
-class KeyReferenceError(PolicyError):
+class KeyReferenceError(PolicyError, code="key"):
     """A key reference cannot be resolved, or its key must not be used."""
 
-    code = "key"
 
-
-class ArtifactError(PolicyError):
+class ArtifactError(PolicyError, code="artifact"):
     """A public input is missing or malformed, or has another hash than expected."""
 
-    code = "artifact"
 
-
-class InputError(PolicyError):
+class InputError(PolicyError, code="input"):
     """A table cannot be read, or cannot be privatized as it is."""
 
-    code = "input"
 
-
-class DiskError(InputError):
+class DiskError(InputError, code="disk", exit_code=DISK):
     """A disk has no space left."""
 
-    code = "disk"
-    exit_code = DISK
 
-
-class BusyError(PolicyError):
+class BusyError(PolicyError, code="busy", exit_code=UNAVAILABLE):
     """Another process works there: nothing was written, and the same call can be repeated."""
 
-    code = "busy"
-    exit_code = UNAVAILABLE
 
-
-class LedgerError(PolicyError):
+class LedgerError(PolicyError, code="ledger"):
     """A ledger is locked, frozen or of a newer version, or its records do not allow the request."""
 
-    code = "ledger"
 
-
-class UnavailableLedgerError(LedgerError):
+class UnavailableLedgerError(LedgerError, code="unavailable", exit_code=UNAVAILABLE):
     """A ledger that cannot be used now: nothing was written, and the same call can be repeated."""
 
-    code = "unavailable"
-    exit_code = UNAVAILABLE
 
-
-class LockedLedgerError(UnavailableLedgerError, BusyError):
+class LockedLedgerError(UnavailableLedgerError, BusyError, code="busy"):
     """A ledger in which another writer is busy."""
 
-    code = BusyError.code
 
-
-class FullLedgerError(LedgerError, DiskError):
+class FullLedgerError(LedgerError, DiskError, code="disk", exit_code=DISK):
     """A ledger whose disk has no space left."""
 
-    code = DiskError.code
-    exit_code = DISK
 
-
-class FrozenLedgerError(LedgerError):
+class FrozenLedgerError(LedgerError, code="frozen"):
     """A dataset or group that is frozen, because its ledger was lost or restored."""
 
-    code = "frozen"
 
-
-class BudgetError(DPTextError):
+class BudgetError(DPTextError, code="budget", exit_code=BUDGET):
     """A release would exceed a cap."""
 
-    code = "budget"
-    exit_code = BUDGET
 
-
-class GateError(DPTextError):
+class GateError(DPTextError, code="gate", exit_code=GATE):
     """A gate stopped a publication."""
 
-    code = "gate"
-    exit_code = GATE
 
-
-def refusal_of(facts: Mapping[str, Any]) -> DPTextError:
+def refusal_of(failure: Mapping[str, Any]) -> DPTextError:
     """Return the failure that `described` wrote, to be raised again."""
-    waiting, kinds = [DPTextError], list[type[DPTextError]]()
-    while waiting:
-        kinds.append(waiting.pop())
-        waiting += kinds[-1].__subclasses__()
-    kind = next(kind for kind in kinds if (kind.code, kind.exit_code) == (facts["code"], facts["exit_code"]))
-    return kind(facts["message"], facts["hint"], facts["fields"])
+    waiting = [DPTextError]
+    for kind in waiting:  # it grows while it is walked
+        if (kind.code, kind.exit_code) == (failure["code"], failure["exit_code"]):
+            return kind(failure["message"], failure["hint"], failure["fields"])
+        waiting += kind.__subclasses__()
+    return DPTextError(failure["message"], failure["hint"], failure["fields"])
 
 
 class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source"):`)
@@ -202,7 +169,7 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
         if kind is None or issubclass(kind, (DPTextError, KeyboardInterrupt, SystemExit, GeneratorExit)):
             return
         if is_full(exc):
-            self.leave(DiskError(f"{self._action} failed: no space is left on the disk", ROOM))
+            self.leave(DiskError(f"{self._action} failed: no space is left on the disk", DISK_HINT))
         self.leave(self._error(f"{self._action} failed ({kind.__name__})", self._hint))
 
     def leave(self, failure: DPTextError) -> NoReturn:
@@ -217,8 +184,9 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
 def is_full(error: BaseException | None) -> bool:
     """Return whether an error of the system or of a library means that a disk has no space left."""
     if isinstance(error, OSError) and error.errno is not None:
-        return error.errno in _FULL
-    return isinstance(error, Exception) and any(said in str(error) for said in _FULL_SAID)
+        return error.errno in {errno.ENOSPC, errno.EDQUOT}
+    messages = ("No space left on device", "os error 28", "Disk quota exceeded")
+    return isinstance(error, Exception) and any(message in str(error) for message in messages)
 
 
 def by_place(names: Iterable[str], among: Iterable[str]) -> str:
@@ -242,8 +210,6 @@ def bare(function: Callable[P, R]) -> Callable[P, R]:
         ... def read(rows):
         ...     return rows["missing"]
     """
-    if isgeneratorfunction(function):
-        return cast("Callable[P, R]", _bare_flow(function))
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -254,32 +220,28 @@ def bare(function: Callable[P, R]) -> Callable[P, R]:
             _clear(error)
             raise
 
-    return call
-
-
-def _bare_flow(function: Callable[P, Iterator[Any]]) -> Callable[P, Iterator[Any]]:
     @wraps(function)
     def flow(*args: P.args, **kwargs: P.kwargs) -> Iterator[Any]:
         try:
-            yield from function(*args, **kwargs)
+            yield from cast("Iterator[Any]", function(*args, **kwargs))
         except BaseException as error:
             del args, kwargs
             _clear(error)
             raise
 
-    return flow
+    return cast("Callable[P, R]", flow) if isgeneratorfunction(function) else call
 
 
-def _clear(error: BaseException | None) -> None:
+def _clear(error: BaseException) -> None:
     """Clear the frames of an error, and of all errors that led to it."""
-    seen: set[int] = set()
-    waiting = [error]
+    cleared: set[int] = set()
+    waiting: list[BaseException | None] = [error]
     while waiting:
-        found = waiting.pop()
-        if found is None or id(found) in seen:
+        cause = waiting.pop()
+        if cause is None or id(cause) in cleared:
             continue
-        seen.add(id(found))
-        traceback.clear_frames(found.__traceback__)
-        waiting += [found.__cause__, found.__context__]
-        if isinstance(found, BaseExceptionGroup):
-            waiting += found.exceptions
+        cleared.add(id(cause))
+        traceback.clear_frames(cause.__traceback__)
+        waiting += [cause.__cause__, cause.__context__]
+        if isinstance(cause, BaseExceptionGroup):
+            waiting += cause.exceptions

@@ -37,7 +37,6 @@ Content = bytes | Callable[[IO[bytes]], object]
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, 64 hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

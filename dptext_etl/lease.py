@@ -1,4 +1,4 @@
-"""Hold a sink, or a staging folder, in an object store for one run: an object says who works there, and until when.
+"""Hold a folder in an object store for one run: an object names its holder, and until when it works there.
 
 The lease spares a second run its work. What is published does not rest on it: a manifest is replaced only if it is
 still the one that the run began with, and every version has names of its own. Nor does what is staged: every attempt at
@@ -11,9 +11,8 @@ import json
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from dptext_etl.errors import BusyError, DPTextError, InputError
@@ -37,68 +36,60 @@ class Lease:
         self._until = 0.0
         self._one = Lock()
 
-    def __enter__(self) -> Self:
-        tag = self.require_free()
-        if not self._write(tag):
+    @contextmanager
+    def held(self) -> Iterator[Self]:
+        """Hold the lease for a block, and renew it from a thread."""
+        if not self._write(self.require_free()):
             raise BusyError(f"another run {self._what}", "wait for it, or stop it")
-        return self
+        over, lost = Event(), list[BusyError]()
+
+        def renew() -> None:
+            while not over.wait(max(SECONDS / 8, 0.05)):
+                try:
+                    self.renew()
+                except BusyError as failure:
+                    if not isinstance(failure, InputError):  # a store that is away may come back
+                        lost.append(failure)
+                        return
+
+        thread = Thread(target=renew, name="dptext-lease", daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            over.set()
+            thread.join()
+            with suppress(DPTextError):  # it ends by itself
+                found = self._store.read_versioned(NAME)
+                if found is not None and found[1] == self._tag:
+                    self._store.delete(NAME)
+        if lost:
+            raise lost[0]
 
     def require_free(self) -> str | None:
-        """Refuse what another run holds, and return the state of the lease."""
-        held = self._store.read_versioned(NAME)
-        left = 0.0 if held is None else _until(held.content) - time.time()
+        """Refuse what another run holds, and return the tag of the lease that ran out, or None if there is none."""
+        found = self._store.read_versioned(NAME)
+        if found is None:
+            return None
+        left = _until(found[0]) - time.time()
         if left > 0:
             hint = f"wait for it, or stop it; one that was killed keeps others out for {max(left, 1):.0f} more seconds"
             raise BusyError(f"another run {self._what}", hint)
-        return None if held is None else held.etag
+        return found[1]
 
     def renew(self) -> None:
-        """Hold it for longer, if half of the time is gone."""
         with self._one:
             held = self._until - time.time() >= SECONDS / 2 or self._write(self._tag)
         if not held:
             raise BusyError(f"this run stood still for so long that another run {self._what}", "run again later")
 
     def _write(self, tag: str | None) -> bool:
-        """Write the lease over the state that `tag` names, and return whether no one else has."""
+        """Write the lease over the state of a tag, and return whether no one else has."""
         self._until = time.time() + SECONDS
         content = json.dumps({"holder": self._holder, "until": self._until}).encode()
         written = self._store.replace_object(NAME, content, tag)
         self._tag = written or ""
         return written is not None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        try:
-            held = self._store.read_versioned(NAME)
-            if held is not None and held.etag == self._tag:
-                self._store.delete(NAME)
-        except DPTextError:
-            return  # it ends by itself
-
-
-@contextmanager
-def kept_alive(lease: Lease) -> Iterator[None]:
-    """Renew a lease while the block runs, from a thread of its own."""
-    over, lost = Event(), list[DPTextError]()
-
-    def renew() -> None:
-        while not over.wait(max(SECONDS / 8, 0.05)):
-            try:
-                lease.renew()
-            except BusyError as failure:
-                if not isinstance(failure, InputError):  # a store that is away may come back
-                    lost.append(failure)
-                    return
-
-    thread = Thread(target=renew, name="dptext-lease", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-    if lost:
-        raise lost[0]
 
 
 def _until(content: bytes) -> float:

@@ -32,7 +32,6 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 
 
 def client(url: str, options: Mapping[str, Any]) -> Any:
-    """Return the client of a store, for options that `resolved` returned."""
     if find_spec("obstore") is None:
         msg = "publishing to an object store, and reading from one by its manifest, needs obstore"
         raise InputError(msg, f"`{extras.install(EXTRA)}`")

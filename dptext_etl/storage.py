@@ -8,7 +8,6 @@ copies, which no one else sees. Objects that several writers may replace are wri
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -16,13 +15,13 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import quote, unquote
 
 from dptext_etl import files, object_stores
 from dptext_etl.errors import InputError, seam
 from dptext_etl.lease import NAME as LEASE
-from dptext_etl.lease import Lease, kept_alive
+from dptext_etl.lease import Lease
 
 _HINT = (
     "is the object store reachable, and may these credentials do it? Run the same policy again: it goes on from here"
@@ -33,28 +32,16 @@ _GROUPED = re.compile(r"(shard|quarantine|changed|kept|draft)-(\d{5,})?")
 Result = TypeVar("Result")
 
 
-class Versioned(NamedTuple):
-    """The bytes of an object, and the tag that identifies this state of it."""
-
-    content: bytes
-    etag: str
-
-
 @dataclass(unsafe_hash=True)
 class Storage:
-    """The files of one folder. It can be sent to other machines: it holds references to secrets, no secret.
+    """The files of one folder. It can be sent to other machines: it holds references to secrets, no secret."""
 
-    Attributes:
-        url: Path of the folder, or URL of the prefix.
-        options: Options of the store, as a policy writes them.
-        grouped: Whether the objects of a shard have a prefix of their own, so that they can be listed by themselves.
-        copies: Folder for copies of objects; None takes a folder of this process.
-    """
-
-    url: str
+    url: str  # path of the folder, or URL of the prefix
+    # options of the store, as a policy writes them
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    # whether the objects of a shard have a prefix of their own, so that they can be listed by themselves
     grouped: bool = False
-    copies: Path | None = None
+    copies: Path | None = None  # folder for copies of objects; None takes a folder of this process
 
     def __post_init__(self) -> None:
         self._lease: Lease | None = None
@@ -64,12 +51,10 @@ class Storage:
 
     @classmethod
     def open(cls, url: str, options: Mapping[str, str], *, grouped: bool = False) -> Self:
-        """Return the storage at a path or URL."""
         return cls(url.rstrip("/"), tuple(options.items()), grouped) if "://" in url else cls(url, grouped=grouped)
 
     @property
     def remote(self) -> bool:
-        """Whether it is an object store."""
         return "://" in self.url
 
     @property
@@ -83,16 +68,13 @@ class Storage:
 
     @property
     def name(self) -> str:
-        """The name of the folder itself."""
         return unquote(self.url.rpartition("/")[2]) if self.remote else Path(self.url).name
 
     @property
     def parent(self) -> Self:
-        """The folder that this one lies in."""
         return replace(self, url=self.url.rpartition("/")[0] if self.remote else str(Path(self.url).parent))
 
     def child(self, name: str) -> Self:
-        """Return a folder in this one."""
         return replace(self, url=f"{self.url}/{quote(name)}" if self.remote else str(Path(self.url) / name))
 
     def absolute(self) -> Self:
@@ -131,7 +113,7 @@ class Storage:
 
     @contextmanager
     def _leased(self, what: str) -> Iterator[None]:
-        with Lease(self, what) as lease, kept_alive(lease):
+        with Lease(self, what).held() as lease:
             self._lease = lease
             try:
                 yield
@@ -188,23 +170,22 @@ class Storage:
         return path
 
     def location(self, name: str) -> Path | str:
-        """Return path or URL of a file, for people."""
         return f"{self.url}/{self._key(name)}" if self.remote else self.folder / name
 
     def read(self, name: str) -> bytes | None:
         """Return the bytes of a file, or None if there is none."""
         if self.remote:
             found = self.read_versioned(name)
-            return None if found is None else found.content
+            return None if found is None else found[0]
         with seam(f"reading {name}", InputError, _FOLDER_HINT):
             return _unless_missing((self.folder / name).read_bytes)
 
-    def read_versioned(self, name: str) -> Versioned | None:
-        """Return an object with the tag that `replace_object` takes, or None if there is none."""
+    def read_versioned(self, name: str) -> tuple[bytes, str] | None:
+        """Return an object and the tag that `replace_object` takes, or None if there is none."""
 
-        def read(obstore: Any, client: Any) -> Versioned:
+        def read(obstore: Any, client: Any) -> tuple[bytes, str]:
             found = obstore.get(client, self._key(name))
-            return Versioned(bytes(found.bytes()), str(found.meta["e_tag"]))
+            return bytes(found.bytes()), str(found.meta["e_tag"])
 
         return self._ask("reading an object", read)
 
@@ -214,9 +195,7 @@ class Storage:
         return None if found is None else str(found["e_tag"] or f"{found['last_modified']} {found['size']}")
 
     def tail(self, name: str, most: int) -> bytes | None:
-        """Return the last bytes of a file, or None if there is none."""
-        if not self.remote:
-            return _unless_missing(lambda: _tail(self.folder / name, most))
+        """Return the last bytes of an object, or None if there is none."""
 
         def tail(obstore: Any, client: Any) -> bytes:
             size = int(obstore.head(client, self._key(name))["size"])
@@ -226,7 +205,6 @@ class Storage:
         return self._ask("reading an object", tail)
 
     def sha256(self, name: str) -> str | None:
-        """Return the SHA-256 of a file, 64 hex digits, or None if there is none."""
         if not self.remote:
             return _unless_missing(lambda: files.sha256(self.folder / name))
 
@@ -239,8 +217,6 @@ class Storage:
         return self._ask("reading an object", digest)
 
     def download(self, name: str, path: Path) -> bool:
-        """Write an object to a local file, and return whether there was one."""
-
         def download(obstore: Any, client: Any) -> bool:
             found = obstore.get(client, self._key(name)).stream()
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -268,18 +244,25 @@ class Storage:
         with seam(f"writing the object {name}", InputError, _HINT):
             obstore.put(client, self._key(name), content)
 
+    def append(self, name: str, line: bytes) -> None:
+        """Add a line to a file; in a store, one process may write it at a time."""
+        if self.remote:
+            self.put(name, (self.read(name) or b"") + line + b"\n")
+            return
+        with (self.folder / name).open("ab") as file:
+            file.write(line + b"\n")
+
     def replace_object(self, name: str, content: bytes, etag: str | None) -> str | None:
         """Write an object if it is still in the state of `etag` (None: there is none), and return its new tag."""
 
         def put(obstore: Any, client: Any) -> None:
-            refused = (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError)
-            with suppress(*refused):
+            with suppress(obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
                 obstore.put(client, self._key(name), content, mode="create" if etag is None else {"e_tag": etag})
 
         self._ask(f"writing the object {name}", put)
         # what was refused may be ours all the same: of an attempt whose answer was lost
         found = self.read_versioned(name)
-        return found.etag if found is not None and found.content == content else None
+        return found[1] if found is not None and found[0] == content else None
 
     def copy(self, name: str, new: str) -> None:
         """Give a file a second name that outlives the first, if there is such a file and the name is free."""
@@ -297,7 +280,6 @@ class Storage:
             (self.folder / name).unlink(missing_ok=True)
 
     def delete_folder(self, name: str) -> None:
-        """Delete a folder in this one, and all that is in it."""
         if self.remote:
             self._delete(*self.names(name))
         elif (self.folder / name).exists():
@@ -318,7 +300,6 @@ class Storage:
         return f"{group}/{name}" if group else name
 
     def _ask(self, action: str, call: Callable[[Any, Any], Result]) -> Result | None:
-        """Call obstore with the client of this store; None if there is no such object."""
         client = self._client
         import obstore
         import obstore.exceptions
@@ -356,9 +337,3 @@ def _unless_missing(read: Callable[[], Result]) -> Result | None:
         return read()
     except FileNotFoundError:
         return None
-
-
-def _tail(path: Path, most: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(max(file.seek(0, os.SEEK_END) - most, 0))
-        return file.read()

@@ -47,11 +47,7 @@ class Unlinked(BaseModel):
         return central_epsilon(self.rows, law, self.delta)
 
     def charged_delta(self, law: Law) -> Fraction:
-        """Return the delta that each record is charged, so that `per_subject` of them cover a person, rounded up.
-
-        Raises:
-            ValueError: It is above the largest delta of a record.
-        """
+        """Return the delta that each record is charged, so that `per_subject` of them cover a person, rounded up."""
         if self.per_subject == 1:
             return exact(self.delta)
         exponent = float((self.per_subject - 1) * self.epsilon(law))

@@ -49,8 +49,8 @@ def spread(scores: Sequence[float], total: int, lowest: int, highest: int) -> li
     parts = [min(highest, max(lowest, total * each // whole)) for each in inverse]
     if sum(parts) <= total:
         return parts
-    room, excess = total - len(parts) * lowest, sum(parts) - len(parts) * lowest
-    return [lowest + (part - lowest) * room // excess for part in parts]
+    free, excess = total - len(parts) * lowest, sum(parts) - len(parts) * lowest
+    return [lowest + (part - lowest) * free // excess for part in parts]
 
 
 def _from_floor(score: float) -> float:
@@ -141,14 +141,14 @@ class Allocation(Tools):
         return "text" if self.first is None else "first"
 
     @property
-    def beside(self) -> Fraction:
-        """Return the epsilon of what a record draws next to `total`: a first release, or the choice of a template."""
+    def before(self) -> Fraction:
+        """Return the epsilon of what is drawn before: a first release, or the choice of a template."""
         return exact(self.first or self.choosing or 0.0)
 
     @property
     def epsilon(self) -> float:
         """Return the epsilon of a record."""
-        return float(exact(self.total) + self.beside)
+        return float(exact(self.total) + self.before)
 
     def parts(self) -> list[dict[str, Any]]:
         """Return the parts of a record's epsilon in the order of their draws: what each pays for, and how much.
@@ -162,13 +162,13 @@ class Allocation(Tools):
             "template": "all draws, divided by their positions",
             "chosen": "all draws, divided by the chosen template",
         }
-        before = {
+        first = {
             "first": "all draws of the first pass, divided evenly",
             "chosen": f"a template near {names} of the text",
         }
         parts: list[dict[str, Any]] = [{"pays": how[self.source], "epsilon": self.total}]
-        if self.source in before:
-            parts.insert(0, {"pays": before[self.source], "epsilon": float(self.beside)})
+        if self.source in first:
+            parts.insert(0, {"pays": first[self.source], "epsilon": float(self.before)})
         return parts
 
     def scaled(self, epsilon: float) -> Self:

@@ -27,17 +27,11 @@ Found = TypeVar("Found")
 
 
 class Marked(NamedTuple):
-    """A text and its draws, for a division.
+    """A text and its draws, for a division."""
 
-    Attributes:
-        tokens: The words of the text, in order.
-        places: Index of each draw's word, or the indices of its words; None for a draw that has none.
-        most: Largest number of draws of a text with these disclosures, at least as many as there are.
-    """
-
-    tokens: Sequence[str]
-    places: Sequence[Place]
-    most: int
+    tokens: Sequence[str]  # the words of the text, in order
+    places: Sequence[Place]  # index of each draw's word, or the indices of its words; None for a draw that has none
+    most: int  # largest number of draws of a text with these disclosures, at least as many as there are
 
 
 def along(words: int, steps: int) -> list[int | None]:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 import pyarrow.parquet as pq
 
-from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan, policy_tokens
+from dptext_etl.checks.canaries import CANARY, CanaryPlan, policy_tokens
+from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
-    from dptext_etl.checks.reports.copies import CopyCount
+    from dptext_etl.checks.reports import CopyCount
     from dptext_etl.checks.sink import PublishedManifest
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.terms import ReleaseRef
@@ -39,8 +40,7 @@ class Candidate:
 
     Attributes:
         policy: Its policy.
-        parts: Staged Parquet files, with their marked canary rows; none where a published table is
-            judged.
+        parts: Staged Parquet files, with their marked canary rows; none where a published table is judged.
         canaries: The canary rows that were planted, one plan per shard; none after publication.
         quarantined: Records that were left out over the cap.
         ledger: The ledger, open; None where nothing is looked up.
@@ -91,9 +91,7 @@ class Candidate:
     @property
     def rows(self) -> int:
         """Rows of all parts, canary rows included."""
-        if self.counted is not None:
-            return self.counted
-        return sum(map(count, self.parts))
+        return sum(map(count, self.parts)) if self.counted is None else self.counted
 
     def pseudo_words(self) -> dict[str, frozenset[str]]:
         """Return the words of out-of-vocabulary canaries, by text column.
@@ -112,12 +110,9 @@ class Candidate:
 
 def as_released(batch: pl.DataFrame, policy: Policy) -> pl.DataFrame:
     """Return published rows as mechanisms released them, as far as a policy keeps that next to what was made of it."""
-    made = [item.name for item in policy.columns if item.postprocess and item.name in batch.columns]
-    kept = {item.intermediate: item.name for item in policy.columns if item.intermediate in batch.columns}
-    return batch.drop(made).rename({str(name): column for name, column in kept.items()})
-
-
-Way = Literal["id", "kept", "released"]
+    rewritten = [item.name for item in policy.columns if item.postprocess and item.name in batch.columns]
+    released = {str(item.intermediate): item.name for item in policy.columns if item.intermediate in batch.columns}
+    return batch.drop(rewritten).rename(released)
 
 
 @dataclass(frozen=True, order=True)
@@ -126,7 +121,7 @@ class Edge:
 
     source: str  # column of the raw table
     output: str  # column of the published table
-    way: Way  # "id", "kept" (both in clear) or "released" (through a mechanism)
+    way: Literal["id", "kept", "released"]  # "id", "kept" (both in clear) or "released" (through a mechanism)
     by: str | None = None  # name of the mechanism, where released
     cfg: str | None = None  # its configuration hash, where released
 
@@ -141,28 +136,22 @@ class Lineage:
     @classmethod
     def declared(cls, policy: Policy, source_columns: Iterable[str] = ()) -> Lineage:
         """Return what a policy says must happen to the columns of its source."""
-        edges = [Edge(policy.id, policy.id, "id")]
-        edges += [Edge(name, name, "kept") for name in policy.keep]
+        columns = [(spec, item.mechanism) for spec, item in zip(policy.columns, policy.column_policies(), strict=True)]
+        edges = [Edge(policy.id, policy.id, "id"), *(Edge(name, name, "kept") for name in policy.keep)]
+        edges += [Edge(spec.name, spec.name, "released", made.name, made.cfg()) for spec, made in columns]
         edges += [
-            Edge(item.column, item.column, "released", item.mechanism.name, item.mechanism.cfg())
-            for item in policy.column_policies()
-            if item.column is not None
-        ]
-        edges += [
-            Edge(item.column, spec.intermediate, "released", item.mechanism.name, item.mechanism.cfg())
-            for spec, item in zip(policy.columns, policy.column_policies(), strict=True)
-            if spec.intermediate is not None and item.column is not None
+            Edge(spec.name, spec.intermediate, "released", made.name, made.cfg())
+            for spec, made in columns
+            if spec.intermediate is not None
         ]
         named = {edge.source for edge in edges}
         return cls(tuple(edges), tuple(name for name in source_columns if name not in named))
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The output columns, in order."""
         return tuple(edge.output for edge in self.edges)
 
     def as_dict(self) -> dict[str, Any]:
-        """The same facts as JSON can hold them: output column -> where it comes from."""
         columns = {
             edge.output: {"source": edge.source, "way": edge.way, "by": edge.by, "cfg": edge.cfg} for edge in self.edges
         }
@@ -193,6 +182,15 @@ def with_id(batch: pl.DataFrame, name: str) -> pl.DataFrame:
     """Return the rows of a batch that have an id."""
     ids = batch[name]
     return batch.filter(ids.is_not_null()) if ids.null_count() else batch
+
+
+def canary_texts(batch: pl.DataFrame, id_column: str, names: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the canonical id and the released texts of every canary row of a batch that has an id."""
+    marked = with_id(canary_rows(batch), id_column)
+    present = [name for name in names if name in marked.columns]
+    ids = canonical_ids(marked[id_column].to_arrow()).to_pylist()
+    for canonical, row in zip(ids, marked.iter_rows(named=True), strict=True):
+        yield canonical, {name: row[name] for name in present}
 
 
 def count(part: Path) -> int:

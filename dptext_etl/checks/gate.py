@@ -1,32 +1,40 @@
-"""Define what a gate is: it looks at a release, and says whether it may be published.
+"""Define gates, which look at a release and decide whether it may be published, and judge a staged run by all of them.
 
 A gate is one file in `checks/gates/` with one class. The file name is the name of the gate. `every` finds it, and so do
-the runner, `dptext check`, Dagster, Great Expectations and the documentation. What a gate says is a `Verdict`: a
-positive record with counts, never a value, an id or a quoted error.
+the runner, `dptext check`, Dagster, Great Expectations and the documentation. A `Verdict` is a positive record with
+counts, never a value, an id or a quoted error.
+
+Gates decide from released values, configuration, ledger presence and canary rows only. A decision that compares a real
+text with its release is a disclosure without bound: it publishes y = t with probability 0 where the text is t, and
+above 0 elsewhere (docs/spec/privacy.md#gates). No gate reads a raw text. A gate that uses `chance.FALSE_ALARM` fails a
+correct run with at most that probability; the other gates never do. With `policy.copy_gate_false_alarm` two whole-run
+counts of copies decide as well, at that false-alarm bound, which is charged as delta.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import polars as pl
+
 from dptext_etl import extensions, html_output
-from dptext_etl.checks.candidate import Stage
-from dptext_etl.errors import GateError, PolicyError
+from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.candidate import Candidate, Stage, batches
+from dptext_etl.device import threads
+from dptext_etl.errors import GateError, PolicyError, seam
 from dptext_etl.policy import Policy
+from dptext_etl.side_by_side import ahead, sharing
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    import polars as pl
-
-    from dptext_etl.checks.buckets import Repeats
-    from dptext_etl.checks.candidate import Candidate
-    from dptext_etl.checks.ledger_comparison import Cellwise
+    from dptext_etl.checks.comparison import Cellwise, Repeats
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,6 @@ class Verdict:
     catches: str = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Freeze the counts."""
         object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))
 
     def __reduce__(self) -> tuple[type[Verdict], tuple[Any, ...]]:
@@ -59,30 +66,21 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         """Show the outcome in a notebook."""
-        said = "passed" if self.passed else "FAILED"
+        caption = f"{self.name}: {'passed' if self.passed else 'FAILED'}"
         return html_output.facts(
-            f"{self.name}: {said}", {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
+            caption, {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The same facts as JSON can hold them."""
-        return {
-            "name": self.name,
-            "passed": self.passed,
-            "counts": {key: _finite(value) for key, value in self.counts.items()},
-            "message": self.message,
-            "catches": self.catches,
-        }
+        """Return the verdict as JSON can hold it."""
+        counts = {key: value if math.isfinite(value) else str(value) for key, value in self.counts.items()}
+        return {**vars(self), "counts": counts}
 
     @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> Verdict:
+    def from_dict(cls, verdict: Mapping[str, Any]) -> Verdict:
         """Read what `as_dict` wrote."""
-        counts = {key: float(value) if isinstance(value, str) else value for key, value in facts["counts"].items()}
-        return cls(facts["name"], facts["passed"], counts, facts["message"], facts["catches"])
-
-
-def _finite(value: float) -> int | float | str:
-    return str(value) if value in {float("inf"), float("-inf")} or value != value else value  # noqa: PLR0124
+        counts = {key: float(value) if isinstance(value, str) else value for key, value in verdict["counts"].items()}
+        return cls(verdict["name"], verdict["passed"], counts, verdict["message"], verdict["catches"])
 
 
 def require(verdicts: Iterable[Verdict]) -> None:
@@ -96,10 +94,10 @@ def require(verdicts: Iterable[Verdict]) -> None:
         raise GateError("no gate was evaluated, so nothing can be published")
     failed = [verdict for verdict in verdicts if not verdict.passed]
     if failed:
-        said = "; ".join(f"{verdict.name}: {verdict.message}" for verdict in failed)
+        messages = "; ".join(f"{verdict.name}: {verdict.message}" for verdict in failed)
         hint = "find the defect, mend it, and release under a new name: what is charged stays charged"
         fields = {"failed": [verdict.name for verdict in failed], "gates": len(verdicts)}
-        raise GateError(f"{len(failed)} of {len(verdicts)} gates failed: {said}", hint, fields)
+        raise GateError(f"{len(failed)} of {len(verdicts)} gates failed: {messages}", hint, fields)
 
 
 class Gate(ABC):
@@ -146,7 +144,6 @@ class Gate(ABC):
     seen: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        """Name the gate after its file."""
         super().__init_subclass__()
         cls.name = cls.__module__.rpartition(".")[2]
 
@@ -229,9 +226,6 @@ def _added(mine: Any, other: Any) -> Any:
     return mine | other if isinstance(mine, set) else mine + other
 
 
-_TAKES = ("look_at_columns", "feed", "search")
-
-
 def load(name: str) -> type[Gate]:
     """Return the class of a gate."""
     try:
@@ -241,7 +235,9 @@ def load(name: str) -> type[Gate]:
     if not getattr(gate, "catches", "") or not getattr(gate, "stages", ()):
         raise GateError(f"{gate.__module__} does not say what its gate catches, or which stages it judges")
     folds = gate.seen or gate.repeats is not Gate.repeats
-    if not folds and any(getattr(gate, method) is not getattr(Gate, method) for method in _TAKES):
+    if not folds and any(
+        getattr(gate, method) is not getattr(Gate, method) for method in ("look_at_columns", "feed", "search")
+    ):
         raise GateError(f"{gate.__module__} does not say in `seen` which attributes its gate changes")
     return gate
 
@@ -256,10 +252,101 @@ def judges(policy: Policy, stage: Stage) -> tuple[type[Gate], ...]:
     if policy.synthetic is not None:
         return tuple(gate for gate in every() if gate.synthetic and stage in gate.stages)
     no_ids = stage is Stage.PUBLISHED and policy.unlinked is not None
-    found = (gate for gate in every() if stage in gate.stages and gate.applies(policy))
-    return tuple(gate for gate in found if not (no_ids and gate.by_record))
+    gates = (gate for gate in every() if stage in gate.stages and gate.applies(policy))
+    return tuple(gate for gate in gates if not (no_ids and gate.by_record))
 
 
 def catalogue(policy: Policy, stage: Stage) -> dict[str, str]:
     """Return what each gate of a stage catches, by name; known before anything runs."""
     return {gate.name: gate.catches for gate in judges(policy, stage)}
+
+
+def evaluate(candidate: Candidate, done: Callable[[int], object] = lambda _: None) -> tuple[Verdict, ...]:
+    """Judge a staged run, one bounded batch at a time."""
+    with seam("evaluating the gates", GateError, "nothing was published, and no gate has fired"):
+        rows = ahead(batches(*candidate.parts), threads())
+        schemas = [pl.Schema(pl.read_parquet_schema(part)) for part in candidate.parts]
+        gates = staged_gates(candidate, schemas)
+        for schema in schemas:
+            for gate in gates:
+                gate.look_at_columns(schema)
+        feed(gates, rows, done)
+        for part in candidate.rewritten:
+            feed_rewritten(gates, part)
+        search(gates, candidate)
+        return _verdicts(gates)
+
+
+def staged_gates(candidate: Candidate, schemas: Iterable[pl.Schema]) -> list[Gate]:
+    """Make all gates of a staged run, in order; equal arguments give equal gates, whose states can be merged."""
+    policy = candidate.policy
+    marked = policy.synthetic is not None  # a synthetic table has neither ids nor canary rows
+    marked |= all(policy.id in schema and schema.get(CANARY) == pl.Boolean for schema in schemas)
+    kinds = [kind for kind in judges(policy, Stage.STAGED) if marked or not kind.needs_markers]
+    return [gate for kind in kinds for gate in kind.over(candidate)]
+
+
+def feed(gates: Iterable[Gate], rows: Iterable[pl.DataFrame], done: Callable[[int], object] = lambda _: None) -> None:
+    """Give every batch of rows to every gate, in order; gates look at two batches side by side.
+
+    A gate that asks the ledger stays in this thread, to which the ledger's connection belongs.
+    """
+    gates, width = tuple(gates), threads()
+    here = [gate for gate in gates if gate.asks_ledger or width <= 1]
+    elsewhere = [gate for gate in gates if gate not in here]
+    with ThreadPoolExecutor(width, thread_name_prefix="dptext-gate") as pool:
+        before: Sequence[Future[None] | None] = [None] * len(elsewhere)
+        waiting: deque[tuple[Sequence[Future[None]], int]] = deque()
+
+        def finish() -> None:
+            """Wait until all gates have looked at the oldest batch, and report how many rows it had."""
+            looks, height = waiting.popleft()
+            for look in looks:
+                look.result()
+            done(height)
+
+        for batch in rows:
+            looks = [pool.submit(_look, gate, batch, last) for gate, last in zip(elsewhere, before, strict=True)]
+            waiting.append((looks, batch.height))
+            before = looks
+            for gate in here:
+                gate.feed(batch)
+            if len(waiting) > 1:
+                finish()
+        for gate in here:
+            gate.all_fed()
+        while waiting:
+            finish()
+
+
+def _look(gate: Gate, batch: pl.DataFrame, before: Future[None] | None) -> None:
+    """Let a gate look at a batch after the one before; that one waits for no thread, as it was asked for earlier."""
+    if before is not None:
+        before.result()
+    with sharing():
+        gate.feed(batch)
+
+
+def _verdicts(gates: Sequence[Gate]) -> tuple[Verdict, ...]:
+    """Let every gate decide, side by side; one that asks the ledger does so in this thread."""
+    with ThreadPoolExecutor(threads(), thread_name_prefix="dptext-gate") as pool:
+        deciding = {gate: pool.submit(gate.verdict) for gate in gates if not gate.asks_ledger}
+        here = {gate: gate.verdict() for gate in gates if gate.asks_ledger}
+        return tuple(here[gate] if gate in here else deciding[gate].result() for gate in gates)
+
+
+def feed_rewritten(gates: Iterable[Gate], part: Path) -> None:
+    """Give a part as it is to be published, after post-processing, to the gates that judge it."""
+    gates = tuple(gate for gate in gates if gate.rewritten)
+    for gate in gates:
+        gate.look_at_rewritten(pl.Schema(pl.read_parquet_schema(part)))
+    for batch in batches(part):
+        for gate in gates:
+            gate.feed_rewritten(batch)
+
+
+def search(gates: Iterable[Gate], candidate: Candidate) -> None:
+    """Give every other file of a release to every gate."""
+    for gate in gates:
+        for artefact in candidate.texts:
+            gate.search(artefact)

@@ -5,7 +5,7 @@
     published.manifest.json   which files are current, and what is claimed of them
 
 Anyone who globs `published` meets one version. An older layout held manifest and versions inside the folder itself. It
-is read as it is, and the next publication moves it (`runner.publish.showing`).
+is read as it is, and the next publication moves it (`runner.publish.versions`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from dptext_etl.storage import Storage
 
 MANIFEST = "manifest.json"
 VERSIONS = ".versions"
-_LINKS = 40
-"""How many links may lead to a sink; a chain without end stops here."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class LocalSink:
     def at(cls, path: str | Path) -> Self:
         """Find the places of a table by the path that readers use."""
         here = Path(path) if Path(path).name else Path(path).absolute()
-        for _ in range(_LINKS):
+        for _ in range(40):  # a chain of links without end stops here
             if not here.is_symlink() or cls(here).linked:
                 break
             here = here.parent / here.readlink()
@@ -58,12 +56,10 @@ class LocalSink:
 
     @property
     def versions(self) -> Path:
-        """The folder that holds the files of every version."""
         return self.path.with_name(self.path.name + VERSIONS)
 
     @property
     def manifest(self) -> Path:
-        """The file that says which files are current."""
         return self.path.with_name(f"{self.path.name}.{MANIFEST}")
 
     @property
@@ -103,8 +99,7 @@ class PublishedManifest:
     sink: LocalSink
     content: bytes = field(repr=False)  # the bytes of the manifest
     facts: dict[str, Any] = field(repr=False)  # the manifest, as it was read
-    # whether the folder is a copy of an object store, which shows no one a folder of current files
-    copied: bool = False
+    copied: bool = False  # whether this is a copy of an object store, which has no folder of current files
 
     @classmethod
     def read(cls, folder: Path, *, copied: bool = False) -> Self:
@@ -125,7 +120,6 @@ class PublishedManifest:
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """The entries of the published files."""
         parts: list[dict[str, Any]] = self.facts["parts"]
         return parts
 
@@ -135,7 +129,6 @@ class PublishedManifest:
         return path if is_inside(part["path"]) and path.is_file() else None
 
     def present(self) -> list[Path]:
-        """Return the files that are there."""
         return [path for part in self.parts if (path := self.file(part)) is not None]
 
     def shown(self) -> list[Path]:
@@ -151,9 +144,9 @@ def fetched(store: Storage, folder: Path) -> PublishedManifest:
     sink = LocalSink.at(folder / "sink")
     if not store.download(MANIFEST, sink.manifest):
         raise InputError("nothing is published there", HINT)
-    found = PublishedManifest.read(sink.path, copied=True)
-    listed = {part["path"] for part in found.parts if is_inside(part["path"])}
-    beside = {name for top in {path.partition("/")[0] for path in listed} for name in store.names(top)}
-    for path in sorted(listed | {name for name in beside if is_inside(name)}):
+    manifest = PublishedManifest.read(sink.path, copied=True)
+    listed = {part["path"] for part in manifest.parts if is_inside(part["path"])}
+    present = {name for top in {path.partition("/")[0] for path in listed} for name in store.names(top)}
+    for path in sorted(listed | {name for name in present if is_inside(name)}):
         store.download(path, sink.versions / path)
-    return found
+    return manifest

@@ -60,7 +60,7 @@ def division(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
         "even": allocation.total / max(1, len(_together(marks.places))),
         "sum": sum(parts) / MICRO,
         "divided_by": allocation.source,
-        "beside": float(allocation.beside),
+        "beside": float(allocation.before),
         "first_each": allocation.even(marks.most) / MICRO,
         "templates": [
             {"shares": list(shares), "chance": chance}

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 from dptext_etl import errors
 from dptext_etl.cli import terminal
-from dptext_etl.errors import INTERRUPTED, ROOM, UNEXPECTED, DiskError, DPTextError, UsageError, is_full
+from dptext_etl.errors import DISK_HINT, INTERRUPTED, UNEXPECTED, DiskError, DPTextError, UsageError, is_full
 
 _HANDLED_BY_CLICK = (click.ClickException, click.exceptions.Exit, SystemExit, BrokenPipeError)
 FULL = "no space is left on the disk"
@@ -55,7 +55,7 @@ def described(error: BaseException) -> dict[str, Any]:
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         facts: tuple[str, int, str, str | None] = ("interrupted", INTERRUPTED, STOPPED, None)
     elif is_full(error):
-        facts = (DiskError.code, DiskError.exit_code, FULL, ROOM)
+        facts = (DiskError.code, DiskError.exit_code, FULL, DISK_HINT)
     else:
         facts = (DPTextError.code, UNEXPECTED, f"unexpected {_kind(error)}", None)
     return {**dict(zip(("code", "exit_code", "message", "hint"), facts, strict=True)), "fields": {}}
@@ -66,7 +66,7 @@ def report(error: BaseException) -> int:
         click.echo("Stopped.", err=True)
         return INTERRUPTED
     if is_full(error) and not isinstance(error, DPTextError):
-        error = DiskError(FULL, ROOM)
+        error = DiskError(FULL, DISK_HINT)
     if isinstance(error, DPTextError):
         click.echo(f"Error: {error}", err=True)
         return error.exit_code

@@ -151,8 +151,7 @@ def _text(path: Path) -> Iterator[Entry]:
 def _parse(fields: list[bytes], width: int) -> Entry:
     blanks = len(fields) - 1 - width
     if width < 1 or blanks < 0 or (blanks > 0 and _is_number(fields[blanks])):
-        msg = f"expected a word and {max(width, 1)} numbers, got {len(fields)} fields"
-        raise ValueError(msg)
+        raise ValueError(f"expected a word and {max(width, 1)} numbers, got {len(fields)} fields")
     try:
         numbers = [float(field) for field in fields[blanks + 1 :]]
     except ValueError:
@@ -173,8 +172,7 @@ def _finite(numbers: npt.NDArray[Any]) -> Reals:
     with np.errstate(over="ignore"):
         reals = numbers.astype(np.float32)
     if not np.isfinite(reals).all():
-        msg = "a number is not finite in float32"
-        raise ValueError(msg)
+        raise ValueError("a number is not finite in float32")
     return reals
 
 
@@ -195,8 +193,7 @@ def _word(file: BinaryIO) -> str:
     letters = bytearray()
     while (letter := file.read(1)) != b" ":
         if not letter:
-            msg = "the file ends inside a word"
-            raise ValueError(msg)
+            raise ValueError("the file ends inside a word")
         letters += letter
     return letters.lstrip(b"\n").decode()
 

@@ -51,13 +51,13 @@ def nearest_walk(vectors: WordVectors, start: int = 0, metric: Metric = "euclide
     total = len(vectors)
     walk = _Walk(vectors, metric)
     order = np.empty(total, dtype=np.uint32)
-    began = said = time.monotonic()
+    began = reported = time.monotonic()
     current = start
     for place in range(total):
         order[place] = current
         walk.use(current)
-        if (now := time.monotonic()) - said >= _REPORT_SECONDS:
-            said = now
+        if (now := time.monotonic()) - reported >= _REPORT_SECONDS:
+            reported = now
             log.info("list of neighbors: %d of %d words after %.0f s", place, total, now - began)
         if place + 1 < total:
             current = walk.after(current)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Generic
 import polars as pl
 
 from dptext_etl.checks import Candidate, Verdict
-from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import Expected
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter
 from dptext_etl.runner.publish.gating import judge_here
-from dptext_etl.runner.publish.parts import Writer, write_here
+from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.records import StagedShard
@@ -109,4 +109,4 @@ class Engine(ABC, Generic[Rows]):
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
         """Write staged shards as parts of a version; in this process unless overridden."""
-        write_here(writer, shards, each)
+        writer.add(shards, each)

@@ -49,8 +49,7 @@ class WordByWord(Mechanism):
     @model_validator(mode="after")
     def _length_can_be_hidden(self) -> Self:
         if (self.epsilon_length is not None) != (self.length == "noisy"):
-            msg = 'epsilon_length is the price of length "noisy": give both or neither'
-            raise ValueError(msg)
+            raise ValueError('epsilon_length is the price of length "noisy": give both or neither')
         if not self.hides_length:
             return self
         reason = self._length_is_shown_by

@@ -44,11 +44,7 @@ def in_kernel(mechanism: Mechanism) -> InKernel | None:
 
 
 def charges(mechanism: InKernel) -> tuple[int, int]:
-    """Return the declared epsilon of one draw, and of a text next to its draws, in millionths, for engines.
-
-    Raises:
-        PolicyError: The epsilon of draws is finer than a millionth, so that it cannot be multiplied by their number.
-    """
+    """Return the declared epsilon of one draw, and of a text next to its draws, in millionths, for engines."""
     price = getattr(mechanism, "epsilon_length", None)
     text = 0 if price is None else int(micro(exact(price)))
     unit, many = mechanism.spend(1).eps_approx - text, 1 if mechanism.most_positions == 1 else _MANY

@@ -19,9 +19,8 @@ from dptext_etl import _kernel
 from dptext_etl.accounting import Composed, Event, MetricClaim, PureDraws, computed
 from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.errors import PolicyError
-from dptext_etl.families import extremes
 from dptext_etl.families.by_word import WordByWord
-from dptext_etl.families.certificate import Certificate, of_distributions
+from dptext_etl.families.certificate import Certificate, largest_range_bounded, of_distributions
 from dptext_etl.families.division import NOISE, Division, units_of_known_words
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, exact
 from dptext_etl.keys import RecordKeys
@@ -118,9 +117,9 @@ class WordMechanism(WordByWord):
     def metric_claim(self) -> MetricClaim | None:
         """Return the METRIC claim of one draw, if its certificate holds; None if there is no such claim.
 
-        There is none where a budget is divided: the charge says what holds for a whole text.
-
         Specification: docs/spec/privacy.md#metric-certificate.
+
+        There is none where a budget is divided: the charge says what holds for a whole text.
         """
         return None
 
@@ -192,7 +191,7 @@ class WordMechanism(WordByWord):
         outputs = self.output_words()
         if not self._bounded_range or self.word_disclosures or not outputs:
             return 1.0
-        return extremes.range_bounded(float(self.epsilon_per_word), len(outputs))
+        return largest_range_bounded(float(self.epsilon_per_word), len(outputs))
 
     def certificate(self) -> Certificate | None:
         """Compute the largest loss of one draw; None if the distribution of a word has no finite table."""

@@ -10,8 +10,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
-from dptext_etl.checks import Verdict
-from dptext_etl.checks.reports import copies, rewritten
+from dptext_etl.checks import Verdict, reports
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.runner import StagedRun
@@ -168,9 +167,9 @@ def report_results(policy: Policy, asset: dg.AssetKey, runs: Runs) -> list[Check
 
 def _copies_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> CheckResult:
     assert isinstance(run, StagedRun)  # noqa: S101  (a synthetic table has no such report)
-    found = copies.report(run.policy, copies_of(run))
+    found = reports.copy_reports(run.policy, copies_of(run))
     counts = {f"{item.column}: {name}": count for item in found for name, count in item.verdict().counts.items()}
-    for column, count in rewritten.copies_of(shard.post for shard in run.shards).items():
+    for column, count in reports.copies_of(shard.post for shard in run.shards).items():
         counts[f"{column}, rewritten: copies"] = count.copies
     beyond = sum(item.beyond_chance for item in found)
     said = f"{beyond} of {len(found)} text columns have more copies than chance makes" if beyond else "within chance"

@@ -7,7 +7,7 @@ from typing import Any
 
 from dptext_etl.errors import GateError
 from dptext_etl.polars.plan_marks import Mark
-from dptext_etl.policy.in_plans import Held, Releases, raw_names
+from dptext_etl.policy.plan_rules import Held, Releases, raw_names
 
 HINT = "release the column there with .dptext.privatize(policy, id=…), or drop it before this step"
 _PARTS = {
@@ -79,7 +79,7 @@ class Expressions:
     def _computed(self, number: int, item: Any, kind: str, columns: Columns) -> Held:
         inputs = [part for name in _PARTS[kind] for part in _numbers(getattr(item, name))]
         parts = [self.held(part, columns) for part in inputs]
-        if kind == "Function" and str(item.function_data[0]) in _NULLS and self._releases.nulls_are_told(parts[0]):
+        if kind == "Function" and str(item.function_data[0]) in _NULLS and self._releases.discloses_nulls(parts[0]):
             return Held()
         if kind in {"Cast", "BinaryExpr", "Ternary"}:
             own = [str(getattr(item, name, "")) for name in ("dtype", "options", "op")]

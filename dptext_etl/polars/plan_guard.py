@@ -4,7 +4,7 @@ The plan is read, not run: every column is followed from the sources through eac
 show (IPC, files as bytes) is judged by its columns; what the guard does not know how to follow is refused when raw text
 flows into it. So a plan that passes has no way around the release. Covered: columns, their fields and aliases in
 projections, expressions, joins, groups, unions, sorts and sinks; rows that are chosen or ordered by raw text; and what
-is released, next to which ids (`dptext_etl.policy.in_plans`). Not covered: what Python functions read from elsewhere,
+is released, next to which ids (`dptext_etl.policy.plan_rules`). Not covered: what Python functions read from elsewhere,
 what was done before the plan begins, and files under another column name.
 """
 
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from dptext_etl.errors import GateError, PolicyError, bare, by_place
 from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, fields, named, refuse_any
 from dptext_etl.policy import PolicyLike
-from dptext_etl.policy.in_plans import (
+from dptext_etl.policy.plan_rules import (
     CHOOSE,
     PUBLISHED,
     Held,
     Releases,
     Rows,
-    below_each_other,
+    concatenated,
     new_rows,
     next_number,
     raw_names,
@@ -183,7 +183,7 @@ class _Walk:
     def _union(self, _: Any, inputs: list[Columns]) -> Columns:
         number = next_number()
         return {
-            name: below_each_other(number, [columns.get(name, Held()) for columns in inputs])
+            name: concatenated(number, [columns.get(name, Held()) for columns in inputs])
             for name in self._nodes.get_schema()
         }
 
@@ -234,7 +234,7 @@ class _Walk:
             for one, other in zip(node.left_on, node.right_on, strict=True):
                 mine, theirs = self._expressions.held(one.node, left), self._expressions.held(other.node, right)
                 if mine == left.get(one.output_name) and theirs == right.get(other.output_name):
-                    left[one.output_name], right[other.output_name] = mine.beside(theirs), theirs.beside(mine)
+                    left[one.output_name], right[other.output_name] = mine.joined(theirs), theirs.joined(mine)
         both = left.keys() & right.keys()
         merged = {name: left[name].either(right[name]) for name in both} if how in _MERGED else {}
         return {**right, **{f"{name}{suffix}": right[name] for name in both}, **left, **merged}

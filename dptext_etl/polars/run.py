@@ -16,8 +16,7 @@ from dptext_etl.engines import run
 from dptext_etl.engines.local.frame import FrameEngine
 from dptext_etl.errors import bare
 from dptext_etl.polars.other_ids import warn_of_other_ids
-from dptext_etl.policy import PolicyLike
-from dptext_etl.policy.whole import whole_policy
+from dptext_etl.policy import PolicyLike, run_policy
 from dptext_etl.runner import RunSummary, scan_published
 from dptext_etl.runner.progress import Listener
 
@@ -60,7 +59,7 @@ def run_frame(
         GateError: A gate failed: nothing is published, charges stay, and the release name is revoked.
     """
     named = {"id": id, "subject": subject, **entries}
-    whole = whole_policy(policy, {name: value for name, value in named.items() if value is not None})
+    whole = run_policy(policy, {name: value for name, value in named.items() if value is not None})
     warn_of_other_ids(whole, whole.id, frame)
     return run(
         whole,

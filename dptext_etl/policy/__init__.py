@@ -3,16 +3,13 @@
 A policy holds references to keys, never keys, so it can be printed, logged and sent anywhere.
 """
 
-from dptext_etl.policy.checked import KeyReference, Name
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
-from dptext_etl.policy.consent import Accepted, require_acceptance, require_consent
-from dptext_etl.policy.dataset_policy import PARTITION, Policy
-from dptext_etl.policy.resolving import PolicyLike, resolve, resolve_column
-from dptext_etl.policy.terms import Cap, DagsterSpec, LedgerSpec
+from dptext_etl.policy.consistency import PARTITION
+from dptext_etl.policy.dataset_policy import Policy, PolicyLike, resolve, resolve_column, run_policy
+from dptext_etl.policy.terms import Cap, DagsterSpec, KeyReference, LedgerSpec, Name
 
 __all__ = [
     "PARTITION",
-    "Accepted",
     "Cap",
     "ColumnPolicy",
     "ColumnSpec",
@@ -22,8 +19,7 @@ __all__ = [
     "Name",
     "Policy",
     "PolicyLike",
-    "require_acceptance",
-    "require_consent",
     "resolve",
     "resolve_column",
+    "run_policy",
 ]

@@ -4,81 +4,72 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BeforeValidator,
     Field,
+    FieldSerializationInfo,
     ModelWrapValidatorHandler,
+    PlainSerializer,
     PrivateAttr,
-    SerializerFunctionWrapHandler,
     WithJsonSchema,
     field_serializer,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
 from dptext_etl import _kernel, catalog, html_output, keys
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import DisclosureError, PolicyError
+from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import Mechanism
-from dptext_etl.policy.checked import Checked, KeyReference, Name
-from dptext_etl.policy.consent import Accepted, Allowed, require_acceptance, require_consent
+from dptext_etl.policy.terms import Checked, KeyReference, Name
 from dptext_etl.postprocessing import PostProcess, chain
 
-RENAMED = {"accept": "accept_unbounded"}
+_IN_ORDER = PlainSerializer(sorted, return_type=list[str], when_used="json")
+"""Sets of names vary in order by process: a policy is written in the same way by all."""
+Allowed = Annotated[frozenset[Disclosure], _IN_ORDER]
+Accepted = Annotated[frozenset[Literal[GuaranteeClass.UMLDP]], _IN_ORDER]
+"""Classes without a finite bound that a policy can accept; NONE is not one of them."""
 
 
-def _built(value: Any) -> Any:
+def _build(value: Any) -> Any:
     return catalog.build(value) if isinstance(value, Mapping) else value
 
 
-Built = Annotated[Mechanism, BeforeValidator(_built)]
-"""A mechanism, or plain data that it is built from."""
-Written = Annotated[Built, WithJsonSchema({"additionalProperties": True, "title": "Mechanism", "type": "object"})]
-"""The same type, which the JSON Schema describes as plain data."""
-
-
-def _built_step(value: Any) -> Any:
+def _build_step(value: Any) -> Any:
     return catalog.build_postprocess(value) if isinstance(value, Mapping) else value
 
 
-Step = Annotated[PostProcess, BeforeValidator(_built_step)]
-"""A post-processing, or plain data that it is built from."""
-WrittenStep = Annotated[
-    Step, WithJsonSchema({"additionalProperties": True, "title": "Post-processing", "type": "object"})
+Built = Annotated[
+    Mechanism,
+    BeforeValidator(_build),
+    WithJsonSchema({"additionalProperties": True, "title": "Mechanism", "type": "object"}),
 ]
-"""The same type, which the JSON Schema describes as plain data."""
+"""A mechanism, or plain data that it is built from."""
+Step = Annotated[
+    PostProcess,
+    BeforeValidator(_build_step),
+    WithJsonSchema({"additionalProperties": True, "title": "Post-processing", "type": "object"}),
+]
+"""A post-processing, or plain data that it is built from."""
 INTERMEDIATE = "_intermediate"
 """Ends the name of the column that holds what a mechanism released, next to what post-processing made of it."""
-_LATER: Mapping[str, Any] = {"postprocess": (), "keep_intermediate": False}
-"""Entries that came later; with these values they are not written, so older policies keep the hashes that they had."""
 
 
-class _Rewritable(Checked):
-    """Check and write what both descriptions of a text column say of post-processing."""
-
-    if TYPE_CHECKING:
-        postprocess: tuple[PostProcess, ...]
-        keep_intermediate: bool
-
-    @model_validator(mode="after")
-    def _something_to_keep(self) -> Self:
-        if self.keep_intermediate and not self.postprocess:
-            msg = "keep_intermediate is for columns with postprocess: there is nothing else to keep"
-            raise ValueError(msg)
-        return self
-
-    @model_serializer(mode="wrap")
-    def _without_what_came_later(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the entries of post-processing where there is none."""
-        said: dict[str, Any] = write(self)
-        return {
-            name: value for name, value in said.items() if name not in _LATER or getattr(self, name) != _LATER[name]
-        }
+Steps = Annotated[tuple[Step, ...], Field(exclude_if=lambda steps: not steps)]
+KeepIntermediate = Annotated[bool, Field(exclude_if=lambda keep: not keep)]
+"""Entries that are written, and so hashed, only where a column has them."""
 
 
-class ColumnPolicy(_Rewritable):
+def _require_steps(policy: ColumnPolicy | ColumnSpec) -> ColumnPolicy | ColumnSpec:
+    if policy.keep_intermediate and not policy.postprocess:
+        msg = "keep_intermediate is for columns with postprocess: there is nothing else to keep"
+        raise ValueError(msg)
+    return policy
+
+
+class ColumnPolicy(Checked):
     """Describe one text column completely, for every engine.
 
     Attributes:
@@ -100,7 +91,6 @@ class ColumnPolicy(_Rewritable):
     """
 
     what: ClassVar[str] = "column policy"
-    renamed: ClassVar[Mapping[str, str]] = RENAMED
 
     dataset: Name
     column: Name | None
@@ -111,8 +101,9 @@ class ColumnPolicy(_Rewritable):
     accept_unbounded: Accepted = frozenset()
     nonce: Annotated[int, Field(ge=0, lt=2**64)] = 0
     sql_function: bool = True
-    postprocess: tuple[Step, ...] = ()
-    keep_intermediate: bool = False
+    postprocess: Steps = ()
+    keep_intermediate: KeepIntermediate = False
+    _something_to_keep = model_validator(mode="after")(_require_steps)
 
     def __init__(self, /, **values: Any) -> None:
         with self.checking():
@@ -126,8 +117,19 @@ class ColumnPolicy(_Rewritable):
 
     @model_validator(mode="after")
     def _consented(self) -> Self:
-        require_consent(self.mechanism, self.allow, self.column)
-        require_acceptance(self.mechanism, self.accept_unbounded, self.column)
+        """Refuse what the policy does not consent to; the hint is the line to paste."""
+        mechanism, claim = self.mechanism, self.mechanism.guarantee
+        where = f"column {self.column!r}: " if self.column else ""
+        missing = claim.disclosures - self.allow - DEFAULT_ALLOWED
+        if missing:
+            meanings = "; ".join(f"{item.value} ({item.meaning})" for item in sorted(missing))
+            line = ", ".join(f'"{item.value}"' for item in sorted(missing | (self.allow - DEFAULT_ALLOWED)))
+            msg = f"{where}{mechanism.name} discloses what the policy does not allow: {meanings}"
+            raise DisclosureError(msg, f"to consent, write: allow = [{line}]")
+        kind = claim.guarantee_class
+        if kind is GuaranteeClass.UMLDP and kind not in self.accept_unbounded:
+            msg = f"{where}{mechanism.name} has no finite epsilon here, class {kind.value}: {kind.meaning}"
+            raise DisclosureError(msg, f'to accept this, write: accept_unbounded = ["{kind.value}"]')
         return self
 
     def _repr_html_(self) -> str:
@@ -163,7 +165,7 @@ class ColumnPolicy(_Rewritable):
         return _kernel.ReleaseKey(self.secret, self.dataset, self.column, self.release, cfg)
 
 
-class ColumnSpec(_Rewritable):
+class ColumnSpec(Checked):
     """Describe one `[[column]]` of a policy file.
 
     Attributes:
@@ -175,16 +177,14 @@ class ColumnSpec(_Rewritable):
         keep_intermediate: Publish what the mechanism released as well, in the column `NAME_intermediate`.
     """
 
-    renamed: ClassVar[Mapping[str, str]] = RENAMED
-
     name: Name
-    mechanism: Written
+    mechanism: Built
     allow: Allowed = frozenset()
     accept_unbounded: Accepted = frozenset()
-    postprocess: tuple[WrittenStep, ...] = ()
-    keep_intermediate: bool = False
-    _given: dict[str, Any] = PrivateAttr(default_factory=dict)
-    _given_steps: list[dict[str, Any]] = PrivateAttr(default_factory=list)
+    postprocess: Steps = ()
+    keep_intermediate: KeepIntermediate = False
+    _something_to_keep = model_validator(mode="after")(_require_steps)
+    _input: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
     def intermediate(self) -> str | None:
@@ -193,29 +193,23 @@ class ColumnSpec(_Rewritable):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _keep_what_was_given(cls, values: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
-        made = build(values)
+    def _keep_input(cls, values: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        spec = build(values)
         if isinstance(values, Mapping):
-            given = values.get("mechanism")
-            written = dict(given) if isinstance(given, Mapping) else _described(made.mechanism)
-            made._given = written  # noqa: SLF001  (its own class)
-            steps = zip(values.get("postprocess") or (), made.postprocess, strict=True)
-            made._given_steps = [  # noqa: SLF001
-                dict(given) if isinstance(given, Mapping) else _described(step) for given, step in steps
-            ]
-        return made
+            steps = zip(values.get("postprocess") or (), spec.postprocess, strict=True)
+            spec._input = {  # noqa: SLF001  (its own class)
+                "mechanism": _plain(values.get("mechanism"), spec.mechanism),
+                "postprocess": [_plain(value, step) for value, step in steps],
+            }
+        return spec
 
-    @field_serializer("mechanism")
-    def _written(self, _: Mechanism) -> dict[str, Any]:
-        """Write the mechanism as it was given."""
-        return self._given
-
-    @field_serializer("postprocess")
-    def _written_steps(self, _: tuple[PostProcess, ...]) -> list[dict[str, Any]]:
-        """Write the post-processings as they were given."""
-        return self._given_steps
+    @field_serializer("mechanism", "postprocess")
+    def _as_given(self, _: Any, info: FieldSerializationInfo) -> Any:
+        return self._input[info.field_name]
 
 
-def _described(made: Mechanism | PostProcess) -> dict[str, Any]:
-    """Return plain data from which the same is built: its name and the parameters that were set."""
-    return {"name": made.name, **made.model_dump(mode="json", exclude_unset=True)}
+def _plain(value: Any, built: Mechanism | PostProcess) -> dict[str, Any]:
+    """Return plain data from which the same is built: what was given, or the name and the parameters that were set."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return {"name": built.name, **built.model_dump(mode="json", exclude_unset=True)}

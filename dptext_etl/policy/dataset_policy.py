@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
@@ -14,22 +15,25 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.families.aggregate import Statistic
 from dptext_etl.id_forms import Normalization
 from dptext_etl.mechanism import Fetched
-from dptext_etl.policy.checked import Checked, KeyReference, Name
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
-from dptext_etl.policy.fitting import (
-    require_changes,
-    require_choices,
-    require_fit,
-    require_synthetic,
-    require_unlinkable,
-)
+from dptext_etl.policy.consistency import require_consistent, require_fit, require_unlinkable
 from dptext_etl.policy.paths import anchored
-from dptext_etl.policy.secrets import holds_password, written_out
-from dptext_etl.policy.terms import PLAIN_CSV, Cap, CsvSpec, DagsterSpec, LedgerSpec, Retention
+from dptext_etl.policy.terms import (
+    PLAIN_CSV,
+    Cap,
+    Checked,
+    CsvSpec,
+    DagsterSpec,
+    KeyReference,
+    LedgerSpec,
+    Name,
+    Retention,
+    holds_password,
+    is_secret,
+)
 from dptext_etl.synthetic import Synthetic, no_rows
 from dptext_etl.unlinked import Unlinked, unlinked_of
 
-PARTITION = "{partition}"
 _SHOWN = ("dataset", "release", "source", "sink", "id", "subject", "unit", "keep", "on_cap", "publish")
 """Entries that a notebook shows."""
 
@@ -84,18 +88,16 @@ class Policy(Checked):
         columns: The text columns; none with `synthetic`.
     """
 
-    renamed: ClassVar[Mapping[str, str]] = {"beta": "copy_gate_false_alarm"}
-
     dataset: Name
     release: Name
     source: str
-    csv: CsvSpec = Field(default_factory=CsvSpec, exclude_if=lambda given: given == PLAIN_CSV)
+    csv: CsvSpec = Field(default_factory=CsvSpec, exclude_if=lambda csv: csv == PLAIN_CSV)
     sink: str
     id: Name
     subject: Name | None = None
-    normalize: tuple[Normalization, ...] = Field(default=(), exclude_if=lambda given: not given)
+    normalize: tuple[Normalization, ...] = Field(default=(), exclude_if=lambda steps: not steps)
     unit: Literal["subject", "record"] = "subject"
-    ids: Literal["keep", "drop", "keyed"] = Field(default="keep", exclude_if=lambda given: given == "keep")
+    ids: Literal["keep", "drop", "keyed"] = Field(default="keep", exclude_if=lambda ids: ids == "keep")
     keep: tuple[Name, ...] = ()
     strict_columns: bool = False
     key: KeyReference
@@ -103,10 +105,10 @@ class Policy(Checked):
     cap: Cap | None = None
     on_cap: Literal["quarantine", "refuse"] = "quarantine"
     on_null_subject: Literal["refuse", "quarantine", "own"] = Field(
-        default="refuse", exclude_if=lambda given: given == "refuse"
+        default="refuse", exclude_if=lambda choice: choice == "refuse"
     )
     on_changed: Literal["refuse", "keep", "quarantine", "release_again"] = Field(
-        default="refuse", exclude_if=lambda given: given == "refuse"
+        default="refuse", exclude_if=lambda choice: choice == "refuse"
     )
     min_released: Annotated[float, Field(ge=0, le=1)] = 0.5
     publish: bool = True
@@ -120,9 +122,9 @@ class Policy(Checked):
     sql_function: bool = True
     copy_gate_false_alarm: Annotated[float, Field(gt=0, lt=0.5)] | None = None
     reports: tuple[Literal["copies"], ...] = ()
-    dagster: DagsterSpec = Field(default_factory=DagsterSpec, exclude_if=lambda given: not given.tags)
-    unlinked: Unlinked | None = Field(default=None, exclude_if=lambda given: given is None)
-    synthetic: Synthetic | None = Field(default=None, exclude_if=lambda given: given is None)
+    dagster: DagsterSpec = Field(default_factory=DagsterSpec, exclude_if=lambda spec: not spec.tags)
+    unlinked: Unlinked | None = Field(default=None, exclude_if=lambda spec: spec is None)
+    synthetic: Synthetic | None = Field(default=None, exclude_if=lambda spec: spec is None)
     columns: tuple[ColumnSpec, ...] = Field(default=(), alias="column")
     _column_policies: tuple[ColumnPolicy, ...] = PrivateAttr(default=())
     _statistic: Statistic | None = PrivateAttr(default=None)
@@ -154,8 +156,10 @@ class Policy(Checked):
     @classmethod
     def _no_secret(cls, options: dict[str, str]) -> dict[str, str]:
         """Refuse secrets themselves: policies are printed, sent to executors, and shown by Dagster."""
-        if found := written_out(options):
-            msg = f'{found[0]} is a secret; put it into a variable and name that: {found[0]} = "env:NAME_OF_A_SECRET"'
+        written = sorted(name for name, value in options.items() if is_secret(name) and not value.startswith("env:"))
+        if written:
+            msg = f"{written[0]} is a secret; put it into a variable and name that: "
+            msg += f'{written[0]} = "env:NAME_OF_A_SECRET"'
             raise ValueError(msg)
         return options
 
@@ -170,41 +174,10 @@ class Policy(Checked):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """Refuse entries that contradict each other, and build the policies of all columns once."""
-        if self.unit == "subject" and self.subject is None:
-            msg = 'no subject column: name it with `subject = "user_id"`, or declare `unit = "record"`'
-            raise ValueError(msg)
-        if self.normalize and self.unit == "record":
-            msg = 'normalize spells subjects, and unit = "record" has none'
-            raise ValueError(msg)
-        if (self.synthetic is None) != bool(self.columns):
-            msg = "name text columns in entries [[column]], or one in a table [synthetic]; a policy has either of them"
-            raise ValueError(msg)
-        names = list(self.text_columns)
-        require_choices(self)
-        if self.synthetic is not None:
-            require_synthetic(self, self.synthetic)
-            names = list(self.synthetic.columns)
-        if self.subject in {self.id, *names}:
-            msg = (
-                'subject must be another column than id and text columns; where every record is a unit: unit = "record"'
-            )
-            raise ValueError(msg)
-        roles = [*names, self.id, *self.keep]
-        roles += [item.intermediate for item in self.columns if item.intermediate is not None]
-        if len(set(roles)) < len(roles):
-            msg = "a column has two roles: text columns, what they keep as NAME_intermediate, id and keep must differ"
-            raise ValueError(msg)
-        if (PARTITION in self.source) != (PARTITION in self.sink):
-            msg = f"{PARTITION} must be in both source and sink, or in neither"
-            raise ValueError(msg)
-        if self.copy_gate_false_alarm is not None and (self.cap is None or self.cap.measure != "approx"):
-            msg = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
-            raise ValueError(msg)
+        require_consistent(self)
         self._column_policies = tuple(self._column_policy(item) for item in self.columns)
         for column in self._column_policies:
-            require_fit(column, self.cap, publish=self.publish)
-            if self.discloses_changes:
-                require_changes(column, again=self.on_changed == "release_again")
+            require_fit(self, column)
         if self.synthetic is not None:
             self._statistic = self.synthetic.statistic(self.storage_options)
         return self
@@ -324,3 +297,43 @@ class Policy(Checked):
         names = ", ".join(item.name for item in self.columns)
         wanted = f"no text column {column!r}" if column is not None else "several text columns"
         raise PolicyError(f"the policy has {wanted}; text columns: {names}", "name one: policy.column_policy(…)")
+
+
+PolicyLike = Policy | ColumnPolicy | str | PathLike[str]
+"""A policy, the policy of one column, or the path of a policy file."""
+
+
+def resolve(policy: PolicyLike) -> Policy:
+    """Return the policy of a dataset."""
+    if isinstance(policy, Policy):
+        return policy
+    if isinstance(policy, str | PathLike):
+        return Policy.load(Path(policy))
+    msg = f"a Policy or the path of a policy file is needed here, got {type(policy).__name__}"
+    raise PolicyError(
+        msg, "the policy of one column names no table and no ledger; `dptext init FILE` writes a policy file"
+    )
+
+
+def resolve_column(policy: PolicyLike, column: str | None = None) -> ColumnPolicy:
+    """Return the policy of one text column."""
+    return policy if isinstance(policy, ColumnPolicy) else resolve(policy).column_policy(column)
+
+
+def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
+    """Return the policy of a run over a frame: a policy with some entries set, or that of one column with the rest."""
+    entries = dict(entries)
+    if isinstance(entries.get("ledger"), str):
+        entries["ledger"] = {"url": entries["ledger"]}
+    if not isinstance(policy, ColumnPolicy):
+        return resolve(policy).model_copy(update=entries)
+    if policy.column is None:
+        raise PolicyError("the policy names no column", "give ColumnPolicy(column=…)")
+    if policy.nonce:
+        raise PolicyError("a run takes the first release of a name (nonce 0)", "take another release name")
+    names = ("mechanism", "allow", "accept_unbounded", "postprocess", "keep_intermediate")
+    column = {"name": policy.column, **{name: getattr(policy, name) for name in names}}
+    shared = {name: getattr(policy, name) for name in ("dataset", "release", "key", "sql_function")}
+    source = str(entries.get("sink", ""))
+    made = {**shared, "source": source, "unlinked": unlinked_of(policy.mechanism), "column": [column], **entries}
+    return Policy.parse(made)

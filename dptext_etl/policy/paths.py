@@ -11,45 +11,51 @@ from pydantic import BaseModel
 from dptext_etl import catalog, extensions
 from dptext_etl.key_providers import installed
 
-_PATHS = (("source",), ("sink",), ("staging",), ("key",), ("ledger", "url"), ("ledger", "id_key"))
-
 
 def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return a policy's entries with relative paths resolved from a folder."""
-    for *parents, last in _PATHS:
-        table: Any = values
-        for name in parents:
-            table = table.get(name, {}) if isinstance(table, dict) else {}
-        if isinstance(table, dict) and isinstance(table.get(last), str):
-            table[last] = _from_folder(table[last], folder)
+    for table, names in (
+        (values, ("source", "sink", "staging", "key")),
+        (values.get("ledger"), ("url", "id_key")),
+    ):
+        for name in names:
+            if isinstance(table, dict) and isinstance(table.get(name), str):
+                table[name] = _from_folder(table[name], folder)
     synthetic = values.get("synthetic")
-    made = synthetic.get("mechanism") if isinstance(synthetic, dict) else None
-    if isinstance(made, dict) and "corpus" in made:
-        made["corpus"] = _found(made["corpus"], folder)
+    maxent = synthetic.get("mechanism") if isinstance(synthetic, dict) else None
+    if isinstance(maxent, dict) and "corpus" in maxent:
+        maxent["corpus"] = _existing(maxent["corpus"], folder)
     for column in values.get("column", ()):
-        mechanism = column.get("mechanism") if isinstance(column, dict) else None
-        if isinstance(mechanism, dict) and extensions.known("mechanisms", mechanism.get("name")):
-            _anchor(mechanism, catalog.load(mechanism["name"]), folder)
-        steps = column.get("postprocess") if isinstance(column, dict) else None
-        for step in steps if isinstance(steps, list) else ():
-            if isinstance(step, dict) and extensions.known("postprocesses", step.get("name")):
-                _anchor(step, catalog.load_postprocess(step["name"]), folder)
+        if isinstance(column, dict):
+            steps = column.get("postprocess")
+            _anchor_named("mechanisms", column.get("mechanism"), folder)
+            for step in steps if isinstance(steps, list) else ():
+                _anchor_named("postprocesses", step, folder)
     return values
 
 
-def _anchor(given: dict[str, Any], kind: type[BaseModel], folder: Path) -> None:
+def _anchor_named(group: extensions.Group, parameters: Any, folder: Path) -> None:
+    """Resolve the paths among the parameters of a mechanism or a post-processing, which are checked later."""
+    if isinstance(parameters, dict) and extensions.known(group, parameters.get("name")):
+        load = catalog.load if group == "mechanisms" else catalog.load_postprocess
+        _anchor(parameters, load(parameters["name"]), folder)
+
+
+def _anchor(parameters: dict[str, Any], kind: type[BaseModel], folder: Path) -> None:
     """Resolve the paths among the parameters of a model, at any depth; they are changed in place.
 
     A model names the fields that hold paths (`artifact_fields`, `hub_fields`), and so do the models of its fields.
     """
     paths: frozenset[str] = getattr(kind, "artifact_fields", frozenset())
-    perhaps: frozenset[str] = getattr(kind, "hub_fields", frozenset())
-    for name in given.keys() & paths:
-        value, anchor = given[name], _found if name in perhaps else _named
-        given[name] = [anchor(item, folder) for item in value] if isinstance(value, list) else anchor(value, folder)
-    for name in given.keys() & kind.model_fields.keys():
+    hub: frozenset[str] = getattr(kind, "hub_fields", frozenset())
+    for name in parameters.keys() & paths:
+        value, anchor = parameters[name], _existing if name in hub else _named
+        parameters[name] = (
+            [anchor(item, folder) for item in value] if isinstance(value, list) else anchor(value, folder)
+        )
+    for name in parameters.keys() & kind.model_fields.keys():
         inner = next(_models(kind.model_fields[name].annotation), None)
-        for item in given[name] if isinstance(given[name], list) else [given[name]]:
+        for item in parameters[name] if isinstance(parameters[name], list) else [parameters[name]]:
             if inner is not None and isinstance(item, dict):
                 _anchor(item, inner, folder)
 
@@ -68,7 +74,7 @@ def _named(reference: Any, folder: Path) -> Any:
     return _from_folder(reference, folder) if path else reference
 
 
-def _found(reference: Any, folder: Path) -> Any:
+def _existing(reference: Any, folder: Path) -> Any:
     """Resolve a path from the policy's folder if it exists; other names belong to a hub or a distribution and stay.
 
     What stands before a colon ("nltk:FOLDER") says what lies there, and stays.

@@ -1,16 +1,97 @@
-"""Define parts of a policy: how CSV files are written, the ledger that records spends, the cap of a unit."""
+"""Define the parts of a policy, and find secrets in them: a policy may be printed and sent anywhere."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
+from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from dptext_etl.policy.checked import Checked, KeyReference, Name
-from dptext_etl.policy.secrets import holds_password
+from dptext_etl import keys
+from dptext_etl.validation import validated
 
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+KeyReference = Annotated[str, BeforeValidator(keys.reference)]
+"""The name of a key. A policy refuses a key itself when it is built, so that no one can print or send one with it."""
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 """A finite number above 0; `True` is none."""
+
+_SECRET = re.compile(
+    r"secret|passw|credential$|(^|_)(token|sas)$|(account|access|storage|master|sas|encryption|signature)_key$|bearer|^key$"
+)
+"""Names of parameters and options whose values are secrets; paths of files and ids of keys are not secrets."""
+
+
+def is_secret(name: str) -> bool:
+    """Return whether an option of this name holds a secret.
+
+    >>> is_secret("aws_secret_access_key"), is_secret("aws_access_key_id"), is_secret("sslpassword")
+    (True, False, True)
+    """
+    return _SECRET.search(name.lower().replace("-", "_")) is not None
+
+
+def holds_password(url: str) -> bool:
+    """Return whether a URL holds a password, before its host or among its parameters.
+
+    >>> holds_password("postgresql://u:p@host/db"), holds_password("postgresql://host/db?password=p")
+    (True, True)
+    >>> holds_password("postgresql://u@host/db?sslmode=require"), holds_password("ledger.db")
+    (False, False)
+    """
+    if "://" not in url:
+        return False
+    parts = urlsplit(url)
+    names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    return parts.password is not None or any(map(is_secret, names))
+
+
+class Checked(BaseModel):
+    """Plain data that is checked however it is made, also as a copy."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    what: ClassVar[str] = "policy"
+    """Noun for this part of a policy in messages."""
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Show the entries that differ from their defaults."""
+        fields = type(self).model_fields
+        for name, value in super().__repr_args__():
+            if name not in fields or value != fields[name].get_default(call_default_factory=True):
+                yield name, value
+
+    @classmethod
+    def checking(cls) -> validated:
+        """Return a context that turns wrong entries into one `PolicyError`."""
+        return validated(cls.what, [field.alias or name for name, field in cls.model_fields.items()])
+
+    @classmethod
+    def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:  # type: ignore[override]
+        """Check the entries like every other constructor, so that no unchecked policy can be printed or sent."""
+        with cls.checking():
+            return cls.model_validate(values)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy the object; other entries, if given, are checked like those of a new policy."""
+        if not update:
+            return super().model_copy(deep=deep)
+        aliases = {name: field.alias or name for name, field in type(self).model_fields.items()}
+        entries = {**{name: getattr(self, name) for name in self.model_fields_set}, **update}
+        with self.checking():
+            return type(self).model_validate({aliases.get(name, name): value for name, value in entries.items()})
 
 
 class DagsterSpec(Checked):
@@ -42,12 +123,12 @@ class CsvSpec(Checked):
 
     @field_validator("separator", "quote")
     @classmethod
-    def _one_character(cls, given: str, info: ValidationInfo) -> str:
-        empty = info.field_name == "quote" and not given
-        if not empty and (len(given) != 1 or not given.isascii() or given.isalnum() or given in "\n\r"):
+    def _one_character(cls, value: str, info: ValidationInfo) -> str:
+        empty = info.field_name == "quote" and not value
+        if not empty and (len(value) != 1 or not value.isascii() or value.isalnum() or value in "\n\r"):
             msg = "must be one ASCII character, and no letter, digit or line break"
             raise ValueError(msg)
-        return given
+        return value
 
     @model_validator(mode="after")
     def _differ(self) -> Self:

@@ -11,15 +11,15 @@ import numpy.typing as npt
 from dptext_etl.accounting import log10_odds
 from dptext_etl.arrays import to_numpy
 from dptext_etl.column import INFINITE, spends, step_costs
-from dptext_etl.guarantee import MICRO, millionths
+from dptext_etl.guarantee import MICRO, PURE, millionths
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
 from dptext_etl.runner.claims import with_gate
 from dptext_etl.runner.shard.charging import Column
 
 _CHARGED = "eps_charged"
-"""The pure epsilon that the ledger holds: less than `eps_pure` where it gives back draws that were not made."""
-AMOUNTS = ("eps_pure", "eps_tight", "eps_approx", "delta", "rho", _CHARGED)
+"""The pure epsilon that the ledger holds: less than the declared one where it gives back draws that were not made."""
+AMOUNTS = (PURE, "eps_tight", "eps_approx", "delta", "rho", _CHARGED)
 """The amounts in a summary."""
 _UNBOUNDED = -1
 """An infinite amount in a staging record."""
@@ -56,7 +56,7 @@ def shard_spends(
         counts["null"] += int(to_numpy(texts.is_null())[own].sum())
         mechanism = column.policy.mechanism
         costs = with_gate(spends(mechanism, positions), delta)
-        costs[_CHARGED] = costs["eps_pure"]
+        costs[_CHARGED] = costs[PURE]
         if settled and mechanism.refundable and steps is not None:
             costs[_CHARGED] = step_costs(mechanism, to_numpy(steps))
         for name in AMOUNTS:
@@ -109,7 +109,7 @@ def spend_facts(total: Mapping[str, int | float]) -> dict[str, dict[str, float |
 
 def refund_notes(total: Mapping[str, int | float]) -> list[str]:
     """Say how much less a run charged than its records are guaranteed, if draws were given back."""
-    charged, worst = total[f"sum_{_CHARGED}"], total["sum_eps_pure"]
+    charged, worst = total[f"sum_{_CHARGED}"], total[f"sum_{PURE}"]
     if charged in {worst, _UNBOUNDED}:
         return []
     amounts = f"epsilon {charged / MICRO:,.6g} of at most {worst / MICRO:,.6g}"

@@ -23,27 +23,18 @@ _REMOVING = ("removing what is no longer kept", InputError, "the files must be y
 
 @dataclass
 class Cleaned:
-    """The paths that were removed, or would be removed.
+    """The paths that were removed, or would be removed."""
 
-    Attributes:
-        versions: Names of published versions, and of versions that were never shown to readers.
-        stopped: Staging folders of runs that a gate stopped.
-        staged: Files of rows that were never published.
-        quarantined: Lists of records over the cap, or with changed texts.
-        kept: Files of bytes that were kept for replays.
-        busy: Folders that were skipped because a run is using them.
-    """
-
+    # names of published versions, and of versions that were never shown to readers
     versions: list[str] = field(default_factory=list)
-    stopped: list[Path | str] = field(default_factory=list)
-    staged: list[Path | str] = field(default_factory=list)
-    quarantined: list[Path | str] = field(default_factory=list)
-    kept: list[Path | str] = field(default_factory=list)
-    busy: list[Path | str] = field(default_factory=list)
+    stopped: list[Path | str] = field(default_factory=list)  # staging folders of runs that a gate stopped
+    staged: list[Path | str] = field(default_factory=list)  # files of rows that were never published
+    quarantined: list[Path | str] = field(default_factory=list)  # lists of records over the cap, or with changed texts
+    kept: list[Path | str] = field(default_factory=list)  # files of bytes that were kept for replays
+    busy: list[Path | str] = field(default_factory=list)  # folders that were skipped because a run is using them
 
     @property
     def removed(self) -> list[Path | str]:
-        """All that was removed."""
         return [*self.versions, *self.stopped, *self.staged, *self.quarantined, *self.kept]
 
 
@@ -78,7 +69,6 @@ def _revoked(policy: Policy) -> set[str]:
 
 
 def _clean_staging(storage: Storage, policy: Policy, revoked: set[str], found: Cleaned, *, dry_run: bool) -> None:
-    """Clean the staging folder of one release."""
     retention, now = policy.retention, time.time()
     if storage.glob(NOTE) or unquote(storage.parent.name) in revoked:
         found.stopped.append(_location(storage))

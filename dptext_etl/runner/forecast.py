@@ -14,9 +14,9 @@ import pyarrow as pa
 from dptext_etl import extras
 from dptext_etl.accounting import MEASURES, PureDraws, joint, least, range_bounded, spend
 from dptext_etl.arrays import to_arrow, to_numpy
-from dptext_etl.checks.reports.copies import gate_delta
+from dptext_etl.checks.reports import gate_delta
 from dptext_etl.column import INFINITE, spends
-from dptext_etl.guarantee import ADDITIVE, MICRO, Spend
+from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Spend
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.operations.scopes import limits
 from dptext_etl.mechanism import Mechanism
@@ -39,7 +39,7 @@ class Forecast:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self.components = MEASURES[policy.cap.measure] if policy.cap is not None else ("eps_pure",)
+        self.components = MEASURES[policy.cap.measure] if policy.cap is not None else (PURE,)
         self._worst: list[Amounts] = []
         self._asked: list[Amounts] = []
         self._units: list[Hashes] = []

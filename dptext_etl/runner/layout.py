@@ -25,31 +25,19 @@ _PARTITION_NAME = re.compile(r"[\w=+-][\w=+.-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of one run.
-
-    Attributes:
-        source: File, folder, glob or object-store URL of the raw table.
-        sink: Folder or object-store URL of the published table.
-        staging: What this release and partition have not published yet, inside the boundary.
-        memory: The storage inside the boundary that all releases and partitions share.
-        partition: Name of the partition, or None.
-        options: Options for object stores, as a policy writes them.
-        storage_options: The same, with environment references resolved; never printed.
-        csv: How CSV files of the source are written.
-    """
-
-    source: str
-    sink: str
-    staging: Storage = _NONE
-    memory: Storage = _NONE
+    source: str  # file, folder, glob or object-store URL of the raw table
+    sink: str  # folder or object-store URL of the published table
+    staging: Storage = _NONE  # what this release and partition have not published yet, inside the boundary
+    memory: Storage = _NONE  # the storage inside the boundary that all releases and partitions share
     partition: str | None = None
+    # options for object stores, as a policy writes them
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # the same, with environment references resolved; never printed
     storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
-    csv: CsvSpec = PLAIN_CSV
+    csv: CsvSpec = PLAIN_CSV  # how CSV files of the source are written
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None = None) -> Layout:
-        """Fill in the paths of a policy."""
         check_partition(policy, partition)
         source = _local(policy.source.replace(PARTITION, partition or ""))
         sink = _local(policy.sink.replace(PARTITION, partition or "")).rstrip("/")
@@ -61,12 +49,10 @@ class Layout:
 
     @classmethod
     def of_source(cls, source: str, csv: CsvSpec) -> Layout:
-        """Return the place of a raw table alone."""
         return cls(_local(source), "", csv=csv)
 
     @classmethod
     def of_sink(cls, sink: str, storage_options: dict[str, str]) -> Layout:
-        """Return the places of a published table alone."""
         resolved = object_stores.resolved(storage_options)
         return cls("", _local(sink).rstrip("/"), options=storage_options, storage_options=resolved)
 
@@ -77,12 +63,10 @@ class Layout:
 
     @property
     def remote_sink(self) -> bool:
-        """Whether the sink is an object store."""
         return is_remote(self.sink)
 
     @property
     def local(self) -> LocalSink:
-        """The places of a sink that is a folder."""
         return LocalSink.at(self.sink)
 
     @property
@@ -92,21 +76,17 @@ class Layout:
 
     @property
     def published(self) -> Storage:
-        """The published files."""
         return Storage.open(self.sink if self.remote_sink else str(self.local.parts), self.options)
 
     def part(self, path: str) -> str:
-        """Return the full path or URL of a file that a manifest names."""
         return str(self.published.location(path))
 
 
 def is_remote(path: str) -> bool:
-    """Return whether a path names an object store."""
     return "://" in path
 
 
 def format_of(path: str) -> str | None:
-    """Return the format that a path's suffix names, or None."""
     return FORMATS.get(PurePosixPath(path).suffix.lower())
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dptext_etl.accounting import log10_odds, require_delta
 from dptext_etl.errors import DPTextError, bare, described
 from dptext_etl.families.words import WordMechanism
-from dptext_etl.guarantee import MICRO, Disclosure
+from dptext_etl.guarantee import MICRO, PURE, Disclosure
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
@@ -53,7 +53,7 @@ class PlanSummary:
     columns: list[
         dict[str, Any]
     ]  # what is claimed of each, and its table, its model's device, and disclosures in words
-    component: str  # what `per_record` and `per_subject` count: "eps_pure", "rho" or "eps_approx"
+    component: str  # what `per_record` and `per_subject` count, a component of `Spend`
     per_record: dict[str, float | str]  # quantiles of the worst case of a record
     per_subject: dict[str, float | str] | None  # of a subject, over this run; None where the unit is the record
     subjects: int | None
@@ -203,7 +203,7 @@ def _unlinked_notes(policy: Policy, beyond: int) -> list[str]:
     if policy.unlinked is None:
         return []
     cost = worst_spend(policy.column_policies()[0].mechanism)
-    local, central = at_most(cost.eps_pure / MICRO), at_most(cost.eps_approx / MICRO)
+    local, central = at_most(getattr(cost, PURE) / MICRO), at_most(cost.eps_approx / MICRO)
     notes = [f"published unlinked: epsilon {local} of a draw is {central} of a record among {policy.unlinked.rows:,}"]
     if beyond:
         most = policy.unlinked.per_subject

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dptext_etl._kernel import Secret
-from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.errors import KeyReferenceError
 from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy
@@ -19,6 +19,8 @@ from dptext_etl.runner.shard.records import ColumnHardware, StagedShard, merge_h
 from dptext_etl.runner.shard.staging import Staging
 
 _VERSION = 1
+_PLAIN = ("partition", "rows", "dropped", "base", "seconds", "origin")
+"""Fields that JSON holds as they are."""
 
 
 @dataclass(frozen=True)
@@ -26,77 +28,52 @@ class StagedRun:
     """A run whose rows are computed, staged and committed, but not yet judged or published.
 
     It holds paths, counts and public facts; `to_json` writes it for another process.
-
-    Attributes:
-        policy: The policy of the run.
-        partition: Name of the partition, or None.
-        shards: The staged shards, in order; none if there was nothing new.
-        canaries: The sets of canary rows.
-        refs: The pinned release of each text column.
-        rows: Row counts: read, already_published, over_contribution (if any), new, resumed, replayed, quarantined,
-            forgotten (if any), released, null (texts).
-        dropped: Columns of the source that the policy does not name, by place: "column 3".
-        base: Digest of the manifest that an incremental run adds to, or None.
-        seconds: The duration of staging.
-        origin: Which version of a table of Delta Lake or Iceberg was read; None for anything else.
-        profile: What the stages of the run took so far.
     """
 
     policy: Policy
     partition: str | None
-    shards: tuple[StagedShard, ...]
-    canaries: tuple[CanaryPlan, ...] = field(repr=False)
-    refs: dict[str, ReleaseRef]
+    shards: tuple[StagedShard, ...]  # the staged shards, in order; none if there was nothing new
+    canaries: tuple[CanaryPlan, ...] = field(repr=False)  # the sets of canary rows
+    refs: dict[str, ReleaseRef]  # the pinned release of each text column
+    # row counts: read, already_published, over_contribution (if any), new, resumed, replayed, quarantined, forgotten
+    # (if any), released, null (texts)
     rows: dict[str, int]
-    dropped: tuple[str, ...]
-    base: str | None
-    seconds: float
+    dropped: tuple[str, ...]  # columns of the source that the policy does not name, by place: "column 3"
+    base: str | None  # digest of the manifest that an incremental run adds to, or None
+    seconds: float  # the duration of staging
+    # which version of a table of Delta Lake or Iceberg was read; None for anything else
     origin: dict[str, str] | None = None
+    # what the stages of the run took so far
     profile: Profile = field(default_factory=Profile, repr=False, compare=False)
 
     @property
     def layout(self) -> Layout:
-        """The places of the run."""
         return Layout.of(self.policy, self.partition)
 
     @property
     def computed(self) -> ColumnHardware:
-        """Where models computed."""
         return merge_hardware(shard.computed for shard in self.shards)
 
     @property
     def parts(self) -> tuple[Path, ...]:
-        """The staged files, canary rows included."""
         staging = Staging(self.layout.staging)
         return tuple(staging.path(shard) for shard in self.shards)
-
-    @property
-    def rewritten(self) -> tuple[Path, ...]:
-        """The files of what post-processing made of them, canary rows included; none where there is none."""
-        staging = Staging(self.layout.staging)
-        return tuple(staging.post(shard) for shard in self.shards if shard.post)
 
 
 def to_json(staged: StagedRun) -> str:
     """Write counts, hashes, and names of a staged run, without its policy, a text, or a key."""
     facts = {
         "version": _VERSION,
-        "partition": staged.partition,
         "key": key_mark(staged.policy.column_policies()[0].secret),
         "shards": [shard.as_dict() for shard in staged.shards],
         "canaries": plans_as_dicts(staged.canaries),
         "refs": {name: asdict(ref) for name, ref in staged.refs.items()},
-        "rows": staged.rows,
-        "dropped": staged.dropped,
-        "base": staged.base,
-        "seconds": staged.seconds,
-        **({} if staged.origin is None else {"origin": staged.origin}),
+        **{name: getattr(staged, name) for name in _PLAIN},
     }
     return json.dumps(facts, indent=1)
 
 
 def from_json(text: str, policy: Policy) -> StagedRun:
-    """Read what `to_json` wrote."""
     facts = json.loads(text)
     if facts["version"] != _VERSION:
         msg = "another version of the record"
@@ -110,18 +87,9 @@ def from_json(text: str, policy: Policy) -> StagedRun:
     if facts["canaries"]:
         dtype = Staging(Layout.of(policy, partition).staging).schema(shards[0])[policy.id]
         canaries = plans_of(facts["canaries"], policy, partition, dtype)
-    return StagedRun(
-        policy=policy,
-        partition=partition,
-        shards=shards,
-        canaries=canaries,
-        refs={name: ReleaseRef(**ref) for name, ref in facts["refs"].items()},
-        rows=facts["rows"],
-        dropped=tuple(facts["dropped"]),
-        base=facts["base"],
-        seconds=facts["seconds"],
-        origin=facts.get("origin"),
-    )
+    refs = {name: ReleaseRef(**ref) for name, ref in facts["refs"].items()}
+    plain = {name: facts[name] for name in _PLAIN} | {"dropped": tuple(facts["dropped"])}
+    return StagedRun(policy=policy, shards=shards, canaries=canaries, refs=refs, **plain)
 
 
 def key_mark(secret: Secret) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dptext_etl.guarantee import PURE
 from dptext_etl.runner.amounts import VACUOUS, at_most
 
 ASSUMES = {
@@ -215,7 +216,7 @@ def _whole(found: dict[str, Any]) -> Section:
         f"The text columns of a record add up. {meaning_of(amounts['epsilon'], amounts['delta'], disclosed=disclosed)}"
     ]
     for cap in found["caps"]:
-        epsilon = cap["limits"].get("eps_pure", cap["limits"].get("eps_approx"))
+        epsilon = cap["limits"].get(PURE, cap["limits"].get("eps_approx"))
         if epsilon is not None:
             limit = {"epsilon": epsilon, "delta": cap["limits"].get("delta", 0)}
             rows.append((f"cap of a {cap['unit']}: {cap['scope']}", _amounts(limit)))

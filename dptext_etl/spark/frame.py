@@ -17,8 +17,7 @@ from dptext_etl.engines import run, stage
 from dptext_etl.engines.spark.engine import SparkEngine
 from dptext_etl.engines.spark.session import read_text
 from dptext_etl.errors import InputError, bare, seam
-from dptext_etl.policy import Policy, PolicyLike
-from dptext_etl.policy.whole import whole_policy
+from dptext_etl.policy import Policy, PolicyLike, run_policy
 from dptext_etl.runner import RunSummary
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, nothing
@@ -72,7 +71,7 @@ def run_frame(
         GateError: A gate failed: nothing is published, charges stay, and the release name is revoked.
     """
     named = {"id": id, "subject": subject, **entries}
-    whole = whole_policy(policy, {name: value for name, value in named.items() if value is not None})
+    whole = run_policy(policy, {name: value for name, value in named.items() if value is not None})
     return run(
         whole,
         engine=SparkEngine(df, gpus_per_task, check_workers),

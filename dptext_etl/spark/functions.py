@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from dptext_etl.checks.great_expectations.spark_tallies import polars_schema
+from dptext_etl.checks.great_expectations.tallies import polars_schema
 from dptext_etl.column import require_row_by_row
 from dptext_etl.engines.spark.session import require_workers
 from dptext_etl.engines.spark.worker_policy import WorkerLedger, WorkerPolicy, opened, ship

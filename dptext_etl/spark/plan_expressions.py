@@ -13,7 +13,7 @@ from typing import Any
 
 from dptext_etl.errors import GateError, InputError
 from dptext_etl.policy import ColumnPolicy
-from dptext_etl.policy.in_plans import Held, Releases
+from dptext_etl.policy.plan_rules import Held, Releases
 
 _FORMS = {"dptext_etl.spark.arrow_form": "worker", "dptext_etl.spark.pandas_form": "series"}
 """Modules of the functions that `register` makes, and the module that each of them calls."""
@@ -128,7 +128,7 @@ class Expressions:
         same = kind == "Cast" and item.dataType().sql() == parts[0].dataType().sql()  # views cast to their own types
         if kind == "Alias" or same or (len(parts) == 1 and is_a(item, "InheritAnalysisRules")):
             return holds[0]  # an expression of these rules has its replacement as its child, and nothing else
-        if kind in {"IsNull", "IsNotNull"} and self._releases.nulls_are_told(holds[0]):
+        if kind in {"IsNull", "IsNotNull"} and self._releases.discloses_nulls(holds[0]):
             return Held()
         if kind == "GetStructField":
             return holds[0].field(str(item.extractFieldName()))

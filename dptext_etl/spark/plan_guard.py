@@ -5,8 +5,8 @@ sources through each step, with views, common tables and sub-queries. If raw tex
 know, it refuses the plan.
 
 The guard covers classic sessions, columns and everything that is computed from them under any name, rows that raw text
-chooses, orders, joins or groups, and the texts and ids of each release (`dptext_etl.policy.in_plans`). It refuses Spark
-Connect, whose client sees no analyzed plan. It does not cover anything before the plan begins (RDDs, checkpoints,
+chooses, orders, joins or groups, and the texts and ids of each release (`dptext_etl.policy.plan_rules`). It refuses
+Spark Connect, whose client sees no analyzed plan. It does not cover anything before the plan begins (RDDs, checkpoints,
 session variables, files that hold raw text under another name), and data that a function reads from other places.
 """
 
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from dptext_etl.errors import GateError, PolicyError, bare
 from dptext_etl.policy import PolicyLike
-from dptext_etl.policy.in_plans import (
+from dptext_etl.policy.plan_rules import (
     CHOOSE,
     PUBLISHED,
     Held,
     Releases,
     Rows,
-    below_each_other,
+    concatenated,
     new_rows,
     next_number,
     raw_names,
@@ -169,7 +169,7 @@ class _Walk:
         if defined is None:
             raise GateError("a table that is defined by itself cannot be followed", HINT)
         number = next_number()  # each use of the table has rows of its own
-        return {one: below_each_other(number, [held]) for one, held in zip(output, defined, strict=True)}
+        return {one: concatenated(number, [held]) for one, held in zip(output, defined, strict=True)}
 
     def _cterelationdef(self, node: Any, columns: Found, _: list[Found], __: Columns) -> Found:
         self._common[node.id()] = [columns.get(item.exprId().id(), Held()) for item in items(node.output())]
@@ -197,7 +197,7 @@ class _Walk:
         for one, other in _equals(condition):
             if one in columns and other in columns:
                 mine, theirs = columns[one], columns[other]
-                columns = {**columns, one: mine.beside(theirs), other: theirs.beside(mine)}
+                columns = {**columns, one: mine.joined(theirs), other: theirs.joined(mine)}
         return columns
 
     def _union(self, node: Any, _: Found, below: list[Found], __: Columns) -> Found:
@@ -205,7 +205,7 @@ class _Walk:
         inputs = [list(items(child.output())) for child in items(node.children())]
         for at, mine in enumerate(items(node.output())):
             parts = [held.get(theirs[at].exprId().id(), Held()) for held, theirs in zip(below, inputs, strict=True)]
-            found[mine.exprId().id()] = below_each_other(number, parts)
+            found[mine.exprId().id()] = concatenated(number, parts)
         return found
 
     def _expand(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:

@@ -19,7 +19,8 @@ import pyarrow as pa
 from dptext_etl import catalog, column, delta_policy, keys
 from dptext_etl.accounting import zcdp_epsilon
 from dptext_etl.corpora import Corpus
-from dptext_etl.families.aggregate import Noisy, Statistic, costs, describe, nearest_mean, noisy, partial_sum, table
+from dptext_etl.families.aggregate import Noisy, Statistic, describe, nearest_mean, noisy, partial_sum, table
+from dptext_etl.families.aggregate.statistic import rho_of, rounded_up, variance_of
 from dptext_etl.guarantee import exact, steps
 from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl.synthetic import CLAIM
@@ -131,12 +132,12 @@ def _cheapest(rows: int, delta: float, per_person: int, epsilon: float) -> tuple
 
     The local guarantee holds, too: a draw of `epsilon` itself is charged no more.
     """
-    told = Unlinked(rows=rows, delta=delta, per_subject=per_person)
+    unlinked = Unlinked(rows=rows, delta=delta, per_subject=per_person)
 
     def charge(draw: float) -> tuple[float, Fraction, Fraction] | None:
         law = Surrogate(epsilon=draw, corpus=CORPUS).law
-        central = told.epsilon(law)
-        return (draw, central, told.charged_delta(law)) if central <= exact(epsilon) else None
+        central = unlinked.epsilon(law)
+        return (draw, central, unlinked.charged_delta(law)) if central <= exact(epsilon) else None
 
     found, low, high = None, math.floor(epsilon / STEP), max(1, round(LARGEST_DRAW / STEP)) + 1
     while high - low > 1:
@@ -164,8 +165,8 @@ def _statistic(rows: StandIn, epsilon: float, per_person: int) -> Noisy:
     corpus, delta = Corpus.open(CORPUS), delta_policy.largest(len(rows.texts))
     labels = sorted({str(label) for label in rows.labels})
     reach = describe(corpus, epsilon=epsilon, delta=delta, labels=labels).sensitivity
-    variance = costs.variance_of(reach * per_person, epsilon * per_person, delta)  # k records of a person: k^2 rho
-    own = zcdp_epsilon(costs.rounded_up(costs.rho_of(reach, variance)), delta)
+    variance = variance_of(reach * per_person, epsilon * per_person, delta)  # k records of a person: k^2 rho
+    own = zcdp_epsilon(rounded_up(rho_of(reach, variance)), delta)
     statistic = describe(corpus, epsilon=own, delta=delta, labels=labels, per_subject=per_person)
     key = keys.throwaway(statistic.cfg())
     ids = pa.array([str(row) for row in range(len(rows.texts))])

@@ -85,9 +85,9 @@ def _sequences(running: Ids, order: int) -> Ids:
 
 def write(path: Path, table: pa.Table, facts: dict[str, Any]) -> None:
     """Write counts and facts about them."""
-    said = {name: str(value) for name, value in {"format": FORMAT, **facts}.items()}
+    metadata = {name: str(value) for name, value in {"format": FORMAT, **facts}.items()}
     pq.write_table(
-        table.replace_schema_metadata(said),
+        table.replace_schema_metadata(metadata),
         path,
         compression="zstd",
         compression_level=19,

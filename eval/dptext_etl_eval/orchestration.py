@@ -67,8 +67,8 @@ def _asset(policy: Policy, settings: Settings, wanted: EvidenceReport) -> dg.Ass
         with as_failure("measuring the release"):
             here = deployed(policy, context, name)
             for partition in in_run(context) or [None]:
-                said = _measured(here, partition, wanted, context)
-                context.add_asset_metadata(said, partition_key=partition)
+                metadata = _measured(here, partition, wanted, context)
+                context.add_asset_metadata(metadata, partition_key=partition)
         return dg.MaterializeResult()
 
     return evidence

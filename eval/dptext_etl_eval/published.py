@@ -18,7 +18,7 @@ from dptext_etl.runner.source.table import Files
 from dptext_etl.synthetic import no_rows
 from dptext_etl_eval.evidence import Evidence, Listener, evaluate
 from dptext_etl_eval.pairs import Pairs, join
-from dptext_etl_eval.report.folder import refuse_published
+from dptext_etl_eval.report import refuse_published
 
 
 def columns_of(
@@ -35,7 +35,9 @@ def columns_of(
     place = released or layout.sink
     refuse_published(out, place)
     subject = given.pop("subject", None) or (policy.subject if policy.unit == "subject" else None)
-    for column, beside in zip(policy.column_policies(), (item.intermediate for item in policy.columns), strict=True):
+    for column, intermediate in zip(
+        policy.column_policies(), (item.intermediate for item in policy.columns), strict=True
+    ):
         name = str(column.column)
         frame, cost = claimed(place, name, policy.storage_options)
         if policy.ids != "keep":
@@ -43,8 +45,8 @@ def columns_of(
         raw = Files.find(layout).scan()
         more = {**given, "subject": subject, "id": policy.id, "text": name}
         yield name, join(raw, frame, **more, mechanism=None if column.postprocess else column.mechanism), cost
-        if beside is not None:
-            yield beside, join(raw, frame, **more, released_text=beside, mechanism=column.mechanism), cost
+        if intermediate is not None:
+            yield intermediate, join(raw, frame, **more, released_text=intermediate, mechanism=column.mechanism), cost
 
 
 def evidence_of(
@@ -98,6 +100,6 @@ def claimed(place: str, column: str, options: dict[str, str] | None = None) -> t
     if any("statistic" in item for item in manifest.columns):
         msg = "a synthetic table is published there, and no row of it belongs to a record"
         raise PolicyError(msg, "give its policy: `dptext evaluate POLICY`")
-    said = next((item for item in manifest.columns if item["name"] == column), {})
-    facts = {name.replace("_", " "): value for name, value in said.items() if name != "name"}
+    entry = next((item for item in manifest.columns if item["name"] == column), {})
+    facts = {name.replace("_", " "): value for name, value in entry.items() if name != "name"}
     return scan_published(place, options), facts

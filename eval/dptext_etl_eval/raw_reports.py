@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import polars as pl
 
 from dptext_etl import _kernel
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.corpora.cleaning import normalized
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.families.choice import ChoiceMechanism
@@ -134,5 +134,5 @@ def _log(staged: StagedRun, what: str) -> None:
     asked |= {"dataset": staged.policy.dataset, "release": staged.policy.release}
     storage = staged.layout.staging
     with seam("logging a report", InputError):
-        storage.write(QUERIES, (storage.read(QUERIES) or b"") + json.dumps(asked).encode() + b"\n")
+        storage.append(QUERIES, json.dumps(asked).encode())
     log.warning("a report inside the boundary was asked for: %s", what)

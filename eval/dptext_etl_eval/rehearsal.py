@@ -127,9 +127,9 @@ def answers(figures: Sequence[Figure], baselines: Mapping[str, float]) -> list[s
     lines = []
     for asked in dict.fromkeys(figure.asked for figure in figures):
         here = sorted((one for one in figures if one.asked == asked), key=lambda one: -one.macro_f1)
-        said = ", ".join(f"{one.form} {one.macro_f1:.2f} ({_bound(one)})" for one in here)
+        sentence = ", ".join(f"{one.form} {one.macro_f1:.2f} ({_bound(one)})" for one in here)
         most = at_most(max(one.person for one in here), 4)
-        line = f"A person loses epsilon {most} at most: {said}; {name} {baselines[name]:.2f} at no loss."
+        line = f"A person loses epsilon {most} at most: {sentence}; {name} {baselines[name]:.2f} at no loss."
         if here[0].macro_f1 <= baselines[name]:
             line += f" Publish nothing, do this instead: {name}."
         lines.append(line)
@@ -152,14 +152,17 @@ def recommendation(figures: Sequence[Figure], baselines: Mapping[str, float]) ->
     if take is None:
         best = baselines[name]
         return f"Publish nothing, do this instead: {name}. Macro-F1 {best:.2f}; no release does better."
-    said = _said(take, name, baselines[name])
+    sentence = _sentence(take, name, baselines[name])
     local = [one for one in figures if one.model == "local"]
     if take.model == "local" or not local:
-        return said
+        return sentence
     rows = _cheapest(local, baselines[name])
     if rows is None:
-        return f"{said} If readers need a text per row, publish nothing: no row-wise release does better than {name}."
-    return f"{said} If readers need a text per row, or do not trust the curator: {_said(rows, name, baselines[name])}"
+        return (
+            f"{sentence} If readers need a text per row, publish nothing: no row-wise release does better than {name}."
+        )
+    row_wise = _sentence(rows, name, baselines[name])
+    return f"{sentence} If readers need a text per row, or do not trust the curator: {row_wise}"
 
 
 def _cheapest(figures: Sequence[Figure], baseline: float) -> Figure | None:
@@ -170,7 +173,7 @@ def _cheapest(figures: Sequence[Figure], baseline: float) -> Figure | None:
     return min((one for one in better if one.macro_f1 >= best - 0.02), key=lambda one: one.person, default=None)
 
 
-def _said(take: Figure, name: str, baseline: float) -> str:
+def _sentence(take: Figure, name: str, baseline: float) -> str:
     delta = f" and delta {at_most(take.delta, 2)}" if take.delta else ""
     exact = f" It releases exactly: {', '.join(take.discloses)}." if take.discloses else ""
     return (

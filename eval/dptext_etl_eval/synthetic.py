@@ -30,7 +30,7 @@ from dptext_etl_eval.classifier import Guesses, counted, crossed, fit
 from dptext_etl_eval.evidence import Evidence, Listener, Measured
 from dptext_etl_eval.measure import MEAN, Metric, Score, attacks, metrics
 from dptext_etl_eval.pairs import FEWEST, LABEL, RAW, ROW_LINKS, Pairs, Values
-from dptext_etl_eval.report.folder import refuse_published
+from dptext_etl_eval.report import refuse_published
 from dptext_etl_eval.statistics import accuracy, bootstrapped, macro_f1, unseen
 
 
@@ -152,18 +152,18 @@ def evaluate_table(
 
 def cost_of(policy: Policy, manifest: Manifest) -> dict[str, Any]:
     """Return what the whole table costs a record, and a person where persons are known, rounded up; all is public."""
-    (said,) = manifest.columns
-    statistic = said["statistic"]
+    (column,) = manifest.columns
+    statistic = column["statistic"]
     facts = {
-        "mechanism": said["mechanism"],
-        "class": said["class"],
+        "mechanism": column["mechanism"],
+        "class": column["class"],
         "epsilon of the whole table for one record": at_most(statistic["epsilon"]),
         "delta": statistic["delta"],
     }
     if policy.unit == "subject":
         facts["records of a person that count"] = statistic["per_subject"]
-        facts["epsilon of the whole table for a person"] = at_most(statistic["per_subject"] * said["unit_epsilon"])
-    return {**facts, "rows": said["synthetic"]["rows"], "assumptions": said["assumptions"]}
+        facts["epsilon of the whole table for a person"] = at_most(statistic["per_subject"] * column["unit_epsilon"])
+    return {**facts, "rows": column["synthetic"]["rows"], "assumptions": column["assumptions"]}
 
 
 def _with_labels(policy: Policy, label: str | None) -> Synthetic:

@@ -97,13 +97,13 @@ class RewriteAgain(PostProcess):
     @cached_property
     def training(self) -> Artifact | None:
         """Return the file next to the model that says how it was trained; None if there is none."""
-        beside = self.model_files[language_model.ROLE + language_model.CONFIG].path.with_name(FACTS)
-        return Artifact.open(beside) if beside.is_file() else None
+        facts_path = self.model_files[language_model.ROLE + language_model.CONFIG].path.with_name(FACTS)
+        return Artifact.open(facts_path) if facts_path.is_file() else None
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the model's files, and what it says of its training, by role."""
-        said = self.training
-        return {**self.model_files, **({} if said is None else {TRAINING: said})}
+        stated = self.training
+        return {**self.model_files, **({} if stated is None else {TRAINING: stated})}
 
     @property
     def model_hash(self) -> str:
@@ -115,11 +115,11 @@ class RewriteAgain(PostProcess):
         """Return what training.json says, or the policy's entry where there is none."""
         if self.training is None:
             return self.training_provenance
-        said = self._facts.get("training_provenance")
-        if self.training_provenance not in {None, said}:
+        stated = self._facts.get("training_provenance")
+        if self.training_provenance not in {None, stated}:
             msg = f"the policy declares training_provenance {self.training_provenance!r}, and {FACTS} another one"
             raise PolicyError(msg, "leave training_provenance out of the policy: the file decides")
-        found: Provenance | None = said if said in {"public", "disjoint-records"} else None
+        found: Provenance | None = stated if stated in {"public", "disjoint-records"} else None
         return found
 
     @property

@@ -8,9 +8,8 @@ import polars as pl
 import pytest
 
 from dptext_etl import load
-from dptext_etl.checks import common_prefixes
-from dptext_etl.checks.common_prefixes import CommonPrefixes, prefix_words
-from dptext_etl.checks.gates.duplicates_within_chance import PairedCanaries
+from dptext_etl.checks.gates import duplicates_within_chance
+from dptext_etl.checks.gates.duplicates_within_chance import CommonPrefixes, PairedCanaries, prefix_words
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.words import sample_many
 from dptext_etl.mechanisms.custext import CusText
@@ -202,8 +201,8 @@ def test_equal_heads_are_found_and_short_texts_are_let_be(mechanism):
 @pytest.mark.parametrize("words", [1, 2, 5, 513])
 def test_both_ways_to_take_first_words_agree(monkeypatch, words):
     texts = pl.Series(["", " ", "a", "a b", "a  b c d e", "ä b\nc d\te f", None, "word " * 600])
-    found = common_prefixes.prefixes(texts, words)
+    found = duplicates_within_chance.prefixes(texts, words)
     split = [text.split(" ") for text in texts if text is not None]
     assert found.to_list() == [" ".join(each[:words]) for each in split if len(each) >= words]
-    monkeypatch.setattr(common_prefixes, "_BY_PATTERN", 0)
-    assert common_prefixes.prefixes(texts, words).equals(found)
+    monkeypatch.setattr(duplicates_within_chance, "_BY_PATTERN", 0)
+    assert duplicates_within_chance.prefixes(texts, words).equals(found)

@@ -5,7 +5,7 @@ import threading
 import polars as pl
 import pytest
 
-from dptext_etl.checks import judging
+from dptext_etl.checks import gate as judging
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.gates.rows_ledgered import RowsLedgered
 

@@ -12,14 +12,14 @@ import pytest
 from dptext_etl import ColumnPolicy, Policy
 from dptext_etl.checks import Candidate, Stage
 from dptext_etl.checks.gate import judges
-from dptext_etl.checks.reports.copies import (
+from dptext_etl.checks.reports import (
     CopyCount,
+    copy_reports,
     count_copies,
     gate_delta,
     ngram_chances,
-    ngram_report,
+    ngram_reports,
     ngram_words,
-    report,
 )
 from dptext_etl.column import release
 from dptext_etl.errors import InputError, PolicyError
@@ -100,19 +100,19 @@ def test_a_correct_release_stays_within_its_bound_and_a_copy_does_not(small_vect
     draws = pl.Series(out.positions)
     honest = count_copies(raw, pl.Series(out.text), draws)
     facts = policy(small_vectors)
-    (fine,) = report(facts, {"text": honest})
+    (fine,) = copy_reports(facts, {"text": honest})
     assert fine.rows == 3000
     assert 0 < fine.copies < fine.expected
     assert not fine.beyond_chance
     assert fine.threshold < 3000
-    (caught,) = report(facts, {"text": count_copies(raw, raw, draws)})
+    (caught,) = copy_reports(facts, {"text": count_copies(raw, raw, draws)})
     assert caught.copies == 3000
     assert caught.beyond_chance
 
 
 def test_a_report_never_stops_a_publication(small_vectors):
     everything = {"text": CopyCount(1000, {10: 1000}, 10_000, 10_000)}
-    (found,) = report(policy(small_vectors), everything)
+    (found,) = copy_reports(policy(small_vectors), everything)
     assert found.beyond_chance
     assert not found.gating
     assert not found.verdict().passed, "a verdict is the one that was computed"
@@ -140,8 +140,8 @@ def test_with_beta_the_count_gates_and_costs_delta(small_vectors):
 def test_columns_and_counts_share_beta(small_vectors):
     both = policy(small_vectors, beta=1e-6, columns=("text", "note"))
     counts = {"text": CopyCount(0, {1: 50}), "note": CopyCount(0, {1: 50})}
-    assert [item.beta for item in report(both, counts)] == [2.5e-7, 2.5e-7]
-    assert [item.beta for item in ngram_report(both, counts)] == [2.5e-7, 2.5e-7]
+    assert [item.beta for item in copy_reports(both, counts)] == [2.5e-7, 2.5e-7]
+    assert [item.beta for item in ngram_reports(both, counts)] == [2.5e-7, 2.5e-7]
 
 
 def test_where_copies_are_likely_no_threshold_exists(small_vectors):
@@ -150,7 +150,7 @@ def test_where_copies_are_likely_no_threshold_exists(small_vectors):
     Specification: docs/spec/privacy.md#copy-gate.
     """
     loud = policy(small_vectors, epsilon=400.0, beta=1e-6)
-    (found,) = report(loud, {"text": CopyCount(50, {10: 50})})
+    (found,) = copy_reports(loud, {"text": CopyCount(50, {10: 50})})
     assert found.threshold is None
     assert not found.beyond_chance
     (verdict,) = decisions(loud, {"text": CopyCount(50, {10: 50})})
@@ -159,21 +159,21 @@ def test_where_copies_are_likely_no_threshold_exists(small_vectors):
 
 def test_one_row_of_one_word_may_be_copied(small_vectors):
     """CusText with K = 20 and epsilon = 3 copies a word with probability up to 0.19 (docs/spec/privacy.md#gates)."""
-    (found,) = report(policy(small_vectors, beta=0.01), {"text": CopyCount(1, {1: 1})})
+    (found,) = copy_reports(policy(small_vectors, beta=0.01), {"text": CopyCount(1, {1: 1})})
     assert found.threshold is None
 
 
 def test_rows_without_draws_are_no_copies(small_vectors):
     blanks = count_copies(pl.Series(["", " "]), pl.Series(["", ""]), pl.Series([0, 0]))
     assert blanks == CopyCount()
-    (found,) = report(policy(small_vectors, beta=1e-6), {"text": blanks})
+    (found,) = copy_reports(policy(small_vectors, beta=1e-6), {"text": blanks})
     assert found.verdict().passed
 
 
 def test_reports_hold_numbers_and_the_columns_name(small_vectors):
     raw = pl.Series(["Sentinelword one", "sentinelword two"])
     found = count_copies(raw, raw.str.to_lowercase(), pl.Series([2, 2]))
-    said = repr(found) + repr(report(policy(small_vectors), {"text": found})) + json.dumps(found.as_dict())
+    said = repr(found) + repr(copy_reports(policy(small_vectors), {"text": found})) + json.dumps(found.as_dict())
     assert "sentinelword" not in said.lower()
 
 
@@ -233,13 +233,13 @@ def test_a_stretch_of_original_text_is_beyond_chance(small_vectors):
     out = release(raw.to_arrow(), pa.array([str(n) for n in range(len(raw))]), column)
     text, draws, run = pl.Series(out.text), pl.Series(out.positions), ngram_words(mechanism)
     paid = policy(small_vectors, beta=1e-6)
-    (fine,) = ngram_report(paid, {"text": count_copies(raw, text, draws, run)})
+    (fine,) = ngram_reports(paid, {"text": count_copies(raw, text, draws, run)})
     assert not fine.beyond_chance
     assert fine.expected < 1
     stretch = (
         raw.str.split(" ").list.head(run).list.join(" ") + " " + text.str.split(" ").list.slice(run).list.join(" ")
     )
-    (caught,) = ngram_report(paid, {"text": count_copies(raw, stretch, draws, run)})
+    (caught,) = ngram_reports(paid, {"text": count_copies(raw, stretch, draws, run)})
     assert (caught.copies, caught.beyond_chance) == (300, True)
     copied, stretched = decisions(paid, {"text": count_copies(raw, stretch, draws, run)})
     assert copied.passed

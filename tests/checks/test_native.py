@@ -11,11 +11,11 @@ import pytest
 from scipy.stats import beta
 
 from dptext_etl.checks import CANARY
-from dptext_etl.checks.canaries.rows import CanaryPlan, CanaryRow
+from dptext_etl.checks.canaries import CanaryPlan, CanaryRow
+from dptext_etl.checks.chance import upper_bound
 from dptext_etl.checks.gates import canary_words_replaced
-from dptext_etl.checks.gates.canary_words_replaced import CanaryWordsReplaced
-from dptext_etl.checks.poisson_binomial import Chances, upper_bound
-from dptext_etl.checks.reports.copies import copy_chances
+from dptext_etl.checks.gates.canary_words_replaced import CanaryWordsReplaced, Chances
+from dptext_etl.checks.reports import copy_chances
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.mechanism import PAD, Released

@@ -8,7 +8,7 @@ import pytest
 
 from dptext_etl.checks import Verdict, require
 from dptext_etl.checks.candidate import Edge, Lineage
-from dptext_etl.checks.record import ExpectationOutcome, VerdictRecord
+from dptext_etl.checks.great_expectations import ExpectationOutcome, VerdictRecord
 from dptext_etl.errors import GateError
 from dptext_etl.policy import Policy
 

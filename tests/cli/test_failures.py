@@ -92,7 +92,7 @@ def test_our_errors_say_their_sentence_and_hint(kind, code):
         (errors.GateError("this is so"), "gate", 4, None),
         (errors.InputError("this is so", fields={"rows": 24}), "input", 5, None),
         (errors.FullLedgerError("this is so"), "disk", 7, None),
-        (OSError(28, SENTINEL, SENTINEL), "disk", 7, errors.ROOM),
+        (OSError(28, SENTINEL, SENTINEL), "disk", 7, errors.DISK_HINT),
         (KeyboardInterrupt(SENTINEL), "interrupted", 130, None),
         (ValueError(SENTINEL), "unexpected", 1, None),
     ],

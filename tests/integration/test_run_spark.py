@@ -11,7 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from dptext_etl import ColumnPolicy
-from dptext_etl.checks.canaries.rows import policy_tokens
+from dptext_etl.checks.canaries import policy_tokens
 from dptext_etl.checks.gates.canary_text_absent import find
 from dptext_etl.keys import resolve
 from dptext_etl.ledger import Ledger, Scope

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dptext_etl.checks import CANARY, judging
-from dptext_etl.checks.buckets import counted
+from dptext_etl.checks import CANARY, gate
+from dptext_etl.checks.comparison import counted
 from dptext_etl.engines import stage
 from dptext_etl.engines.spark import digest_counts
 from dptext_etl.engines.spark.digest_counts import Pack, batch_of, counts_of, packed
@@ -116,7 +116,7 @@ def test_a_driver_reads_no_staged_row_and_writes_no_part(spark, make_job, monkey
         raise AssertionError
 
     with monkeypatch.context() as driver:
-        driver.setattr(judging, "batches", never)
+        driver.setattr(gate, "batches", never)
         driver.setattr(Staging, "read", never)
         driver.setattr(Staging, "require", never)
         seen = []

@@ -70,7 +70,7 @@ def job(request, make_job):
 @pytest.fixture
 def drifting(monkeypatch):
     """A mechanism that gives other bytes whenever it computes again, as a model on another machine may."""
-    from dptext_etl.families.table.mapped import MappedMechanism
+    from dptext_etl.families.table import MappedMechanism
     from dptext_etl.mechanism import Released
 
     real, calls = MappedMechanism.release, []

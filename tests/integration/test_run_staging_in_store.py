@@ -14,7 +14,7 @@ from dptext_etl import files, lease
 from dptext_etl.checks import CANARY
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
-from dptext_etl.families.table.table import TableMechanism
+from dptext_etl.families.table import TableMechanism
 from dptext_etl.ledger import Ledger
 from dptext_etl.mechanism import Released
 from dptext_etl.runner import check, publish, scan_published

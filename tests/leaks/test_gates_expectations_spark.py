@@ -8,7 +8,7 @@ import sys
 import polars as pl
 import pytest
 
-from dptext_etl.checks.great_expectations import spark_tallies, tallies
+from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.errors import GateError, LedgerError
 
 gx = pytest.importorskip("great_expectations")
@@ -152,8 +152,8 @@ def test_a_frame_that_fails_while_it_is_evaluated_quotes_nothing(bench, frames, 
 
 
 def test_a_ledger_out_of_reach_is_said(bench, frames, monkeypatch):
-    real = spark_tallies.require_reach
-    monkeypatch.setattr(spark_tallies, "require_reach", lambda _, url: real(Elsewhere, url))
+    real = tallies.require_reach
+    monkeypatch.setattr(tallies, "require_reach", lambda _, url: real(Elsewhere, url))
     record = dptx.validate(frames(bench.published), bench.policy)
     assert {item.name for item in record.outcomes if item.errored} == {"expect_released_rows_to_be_ledgered"}
 
@@ -168,15 +168,15 @@ class Elsewhere:
 
 def test_a_sqlite_ledger_is_for_one_machine():
     with pytest.raises(LedgerError, match="file of one machine"):
-        spark_tallies.require_reach(Elsewhere, "sqlite:///ledger.db")
-    spark_tallies.require_reach(Elsewhere, "postgresql://somewhere/ledger")
+        tallies.require_reach(Elsewhere, "sqlite:///ledger.db")
+    tallies.require_reach(Elsewhere, "postgresql://somewhere/ledger")
 
 
 def test_workers_stay_light(bench):
     """What an executor imports for a tally knows nothing of Great Expectations."""
-    code = "import sys, dptext_etl.checks.great_expectations.spark_tallies; print('great_expectations' in sys.modules)"
+    code = "import sys, dptext_etl.checks.great_expectations.tallies; print('great_expectations' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
-    assert tallies.known(tallies.written(bench.policy)).policy == bench.policy
+    assert tallies.parse_policy(tallies.written(bench.policy)) == bench.policy
 
 
 CONNECT = """
@@ -187,7 +187,7 @@ spark = SparkSession.builder.remote(remote).getOrCreate()
 assert not hasattr(spark, "_jvm")
 from dptext_etl.checks.great_expectations.expectations import validate
 from dptext_etl.checks.great_expectations import tallies
-policy = tallies.known(open(f"{folder}/policy.json").read()).policy
+policy = tallies.parse_policy(open(f"{folder}/policy.json").read())
 for name in ("published", "raw"):
     record = validate(spark.read.parquet(f"{folder}/{name}.parquet"), policy)
     print(json.dumps(record.as_dict()))

@@ -7,12 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dptext_etl.checks import CANARY, buckets
-from dptext_etl.checks.buckets import Counted, Repeats, counted
+from dptext_etl.checks import CANARY, comparison
 from dptext_etl.checks.candidate import batches
-from dptext_etl.checks.gate import load
-from dptext_etl.checks.judging import feed, made, search
-from dptext_etl.checks.ledger_comparison import compared, located
+from dptext_etl.checks.comparison import Counted, Repeats, compared, counted, located
+from dptext_etl.checks.gate import feed, load, search, staged_gates
 from dptext_etl.errors import GateError, InputError
 
 
@@ -30,9 +28,9 @@ def raw(frames):
 
 def apart(candidate, schemas):
     """One set of gates per part, merged; digests and cells drained and counted by others, as a cluster does."""
-    whole, drained = made(candidate, schemas), {}
+    whole, drained = staged_gates(candidate, schemas), {}
     for part in candidate.parts:
-        gates = made(replace(candidate, looked_up_elsewhere=True), schemas)
+        gates = staged_gates(replace(candidate, looked_up_elsewhere=True), schemas)
         for gate in gates:
             gate.look_at_columns(pl.read_parquet_schema(part))
         feed(gates, batches(part))
@@ -61,11 +59,11 @@ def test_gates_that_looked_at_parts_say_together_what_one_says_of_all(bench, tmp
         frame.write_parquet(parts[-1])
     candidate = bench.candidate(tuple(parts), texts=(b"{}",), scratch=tmp_path)
     schemas = [pl.read_parquet_schema(part) for part in parts]
-    gates = made(candidate, schemas)
+    gates = staged_gates(candidate, schemas)
     for found in schemas:
         for gate in gates:
             gate.look_at_columns(found)
-    monkeypatch.setattr(buckets, "HELD_BYTES", 1 << 10)  # digests go to the disk
+    monkeypatch.setattr(comparison, "HELD_BYTES", 1 << 10)  # digests go to the disk
     for part in parts:
         feed(gates, batches(part))
     search(gates, candidate)
@@ -77,7 +75,7 @@ def test_gates_that_looked_at_parts_say_together_what_one_says_of_all(bench, tmp
 
 @pytest.mark.parametrize("held", [1, 1 << 12, 1 << 25])
 def test_repeats_are_counted_as_by_a_set(monkeypatch, tmp_path, held):
-    monkeypatch.setattr(buckets, "HELD_BYTES", held)
+    monkeypatch.setattr(comparison, "HELD_BYTES", held)
     random = np.random.default_rng(4)
     rows = np.zeros((3_000, 18), np.uint8)
     rows[:, [0, 12]] = random.integers(0, 64, (3_000, 2))  # equal first halves, other second halves
@@ -103,7 +101,7 @@ def test_what_a_gate_has_seen_does_not_grow_with_rows(bench, tmp_path):
         frames = [bench.released[0], *[plain.with_columns(pl.col("id") + 10_000 * n) for n in range(times)]]
         path = tmp_path / f"{times}.parquet"
         pl.concat(frames).write_parquet(path)
-        gates = made(bench.candidate((path,)), [pl.read_parquet_schema(path)])
+        gates = staged_gates(bench.candidate((path,)), [pl.read_parquet_schema(path)])
         feed(gates, batches(path))
         sizes.append(len(pickle.dumps([gate.state() for gate in gates])))
     assert sizes[1] <= sizes[0] + 64

@@ -218,7 +218,7 @@ def test_text_in_a_failing_expectation(policy, outcomes):
     run(policy)
     record = gx.validate(pl.read_parquet(policy.source).with_columns(pl.col("text").fill_null("")), policy)
     assert not record.success
-    own = "`checks.expectations.Redacted`: counts alone, in every result format"
+    own = "`checks.great_expectations`: counts alone, in every result format"
     said(outcomes, "a failing expectation", "Great Expectations #8780", own, json.dumps(record.as_dict()))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl.checks.ledger_comparison import ANY, CellCounts, Cellwise, batches_of, compared, located
+from dptext_etl.checks.comparison import ANY, CellCounts, Cellwise, batches_of, compared, located
 from dptext_etl.ledger.storage import sorted_runs
 from dptext_etl.ledger.storage.keyed_ids import matrix
 

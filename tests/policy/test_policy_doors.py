@@ -9,10 +9,9 @@ from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.engines.spark import tasks
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.guarantee import Disclosure
-from dptext_etl.policy import ColumnPolicy
+from dptext_etl.policy import ColumnPolicy, run_policy
 from dptext_etl.policy.column_policy import ColumnSpec
 from dptext_etl.policy.terms import Cap, CsvSpec, DagsterSpec, LedgerSpec, Retention
-from dptext_etl.policy.whole import whole_policy
 
 from ..toy_mechanisms import again  # noqa: F401  (a fixture)
 
@@ -91,7 +90,7 @@ def test_its_own_words(policy):
 
 
 def test_entries_of_a_run_over_a_frame(policy):
-    assert facts(whole_policy(policy, {"release": "r8"})) == {**facts(policy), "release": "r8"}
+    assert facts(run_policy(policy, {"release": "r8"})) == {**facts(policy), "release": "r8"}
 
 
 def test_tasks_on_spark_get_all_but_storage_options(policy):
@@ -110,7 +109,7 @@ def test_sets_of_names_are_written_in_order(policy):
 
 
 def test_expectations_get_all_but_storage_options(policy):
-    assert facts(tallies.known(tallies.written(policy)).policy) == {**facts(policy), "storage_options": {}}
+    assert facts(tallies.parse_policy(tallies.written(policy))) == {**facts(policy), "storage_options": {}}
 
 
 @pytest.fixture
@@ -130,7 +129,7 @@ def test_a_column_has_every_field_of_its_policy(policy, column):
 
 def test_a_run_over_a_frame_from_the_policy_of_one_column(column, tmp_path):
     entries = {"sink": str(tmp_path / "out"), "ledger": str(tmp_path / "ledger.db"), "id": "number", "unit": "record"}
-    there = whole_policy(column, entries).column_policies()[0]
+    there = run_policy(column, entries).column_policies()[0]
     assert facts(there) == facts(column)
 
 

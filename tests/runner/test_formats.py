@@ -6,7 +6,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from dptext_etl.runner.formats import GROUP_BYTES, writer
+from dptext_etl.runner.publish.parts import GROUP_BYTES, sink_of
 
 
 def rows(size, each=1000):
@@ -16,7 +16,7 @@ def rows(size, each=1000):
 
 def written(frame, file_format="parquet"):
     file = io.BytesIO()
-    writer(frame, file_format)(file)
+    sink_of(frame, file_format)(file)
     return file.getvalue()
 
 

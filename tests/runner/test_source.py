@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl import files
-from dptext_etl.errors import ROOM, InputError, PolicyError
+from dptext_etl.errors import DISK_HINT, InputError, PolicyError
 from dptext_etl.runner.layout import folder_name, format_of, is_remote
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.source import examine
@@ -94,7 +94,7 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path):
 
     with pytest.raises(InputError) as caught:
         files.write(path, failing, action="staging a shard")
-    assert caught.value.hint == ROOM
+    assert caught.value.hint == DISK_HINT
     assert path.read_bytes() == b"one"
     assert [item.name for item in tmp_path.iterdir()] == ["file"]
 

@@ -9,9 +9,8 @@ from polars.testing import assert_frame_equal
 
 from dptext_etl import files
 from dptext_etl.errors import InputError
-from dptext_etl.runner.formats import writer
 from dptext_etl.runner.publish import parts
-from dptext_etl.runner.publish.parts import write_part
+from dptext_etl.runner.publish.parts import sink_of, write_part
 from dptext_etl.runner.shard.records import Facts, StagedShard
 from dptext_etl.runner.shard.staging import Staging
 
@@ -44,9 +43,11 @@ def test_the_names_of_all_parts_are_durable_before_the_version_has_its_name(stag
     versions.mkdir()
     layout = SimpleNamespace(remote_sink=False, local=SimpleNamespace(versions=versions), sink_format="parquet")
     shards = [staging.save(number, ROWS, DRAWS, "inputs", FACTS) for number in range(3)]
-    monkeypatch.setattr(parts, "flush", lambda folder: listed.append((folder.name, {p.name for p in folder.iterdir()})))
+    monkeypatch.setattr(
+        parts.files, "flush", lambda folder: listed.append((folder.name, {p.name for p in folder.iterdir()}))
+    )
     with parts.Writer(layout, staging, 1, most=(1, 1000)) as version:
-        parts.write_here(version, shards, lambda _: None)
+        version.add(shards, lambda _: None)
         version.finish()
     names = {f"part-0000{number}.parquet" for number in range(3)}
     assert listed == [(".v1.incomplete", names), ("versions", {"v1"})]
@@ -74,7 +75,7 @@ def test_a_part_holds_the_rows_of_a_shard_without_its_canary_rows(staging, tmp_p
     assert_frame_equal(staging.read(saved), ROWS)
     target, again = tmp_path / "part", tmp_path / "again"
     assert write_part(staging, saved, target, file_format, None)[0] == 1
-    writer(ROWS.head(1).drop("__dptext_canary"), file_format)(again.open("wb"))
+    sink_of(ROWS.head(1).drop("__dptext_canary"), file_format)(again.open("wb"))
     assert target.read_bytes() == again.read_bytes()
 
 

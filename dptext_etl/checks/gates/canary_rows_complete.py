@@ -8,7 +8,7 @@ from typing import Self
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.checks.candidate import Candidate, Stage, canary_rows, other_rows
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.keys import canonical_ids
@@ -35,15 +35,13 @@ class CanaryRowsComplete(Gate):
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Look for the canary rows of the run."""
         return (cls(candidate.policy, candidate.canaries),)
 
     def feed(self, batch: pl.DataFrame) -> None:
         """Look for planted rows in a batch, and for cells that should be empty in them."""
         marked = canary_rows(batch)
         self._found.update(_canonical(marked[self.policy.id]))
-        others = _canonical(other_rows(batch)[self.policy.id])
-        self._unmarked += int(others.is_in(self._ids).sum())
+        self._unmarked += int(_canonical(other_rows(batch)[self.policy.id]).is_in(self._ids).sum())
         kept = [name for name in self.policy.keep if name in batch.columns]
         self._filled += sum(marked[name].len() - marked[name].null_count() for name in kept)
 
@@ -58,11 +56,11 @@ class CanaryRowsComplete(Gate):
         }
         wrong = {name: count for name, count in counts.items() if count and name != "planted"}
         passed = bool(self._planned) and not wrong
-        said = f"all {counts['planted']} canary rows came through"
+        message = f"all {counts['planted']} canary rows came through"
         if not passed:
-            listed = ", ".join(f"{count} {name}" for name, count in wrong.items()) or "none planted"
-            said = f"of {counts['planted']} canary rows: {listed}"
-        return self.outcome(counts, said, passed=passed)
+            problems = ", ".join(f"{count} {name}" for name, count in wrong.items()) or "none planted"
+            message = f"of {counts['planted']} canary rows: {problems}"
+        return self.outcome(counts, message, passed=passed)
 
 
 def _canonical(ids: pl.Series) -> pl.Series:

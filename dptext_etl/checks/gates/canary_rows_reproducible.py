@@ -31,7 +31,6 @@ class CanaryRowsReproducible(Gate):
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Take what the shards counted."""
         return (cls(candidate.policy, candidate.recomputed),)
 
     def verdict(self) -> Verdict:
@@ -41,11 +40,11 @@ class CanaryRowsReproducible(Gate):
         """
         rows = wrong = 0
         for item in self.policy.column_policies():
-            found = self._recomputed.get(item.column or "", {"rows": 0, "equal": 0, "moved": 0})
-            rows += found["rows"]
-            wrong += found["equal"] < (found["rows"] if item.mechanism.reproducible else found["moved"])
-        said = f"{rows} canary texts were released again without other rows, "
-        said += f"with other results in {wrong} columns" if wrong else "with the same results"
+            counts = self._recomputed.get(item.column or "", {"rows": 0, "equal": 0, "moved": 0})
+            rows += counts["rows"]
+            wrong += counts["equal"] < (counts["rows"] if item.mechanism.reproducible else counts["moved"])
+        message = f"{rows} canary texts were released again without other rows, "
+        message += f"with other results in {wrong} columns" if wrong else "with the same results"
         if not rows:
-            said = "not applicable: this run computed no canary row"
-        return self.outcome({"rows": rows, "suspicious_columns": wrong}, said, passed=not wrong)
+            message = "not applicable: this run computed no canary row"
+        return self.outcome({"rows": rows, "suspicious_columns": wrong}, message, passed=not wrong)

@@ -1,7 +1,5 @@
 """Gate `canary_text_absent` requires that no word of an out-of-vocabulary canary is in the release, in any writing.
 
-The stored name says "foreign" for out-of-vocabulary.
-
 Words are searched as written, in other case, reversed, in base64 (at all three alignments), percent-encoded, in
 hexadecimal and in UTF-16. In tables, every column is searched (nested, binary and categorical ones included), and texts
 that are split over neighboring columns. In folders, file names are searched, too; in Parquet files also the footers,
@@ -22,17 +20,15 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from dptext_etl import _kernel
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Candidate, Stage, canary_rows, other_rows
+from dptext_etl.checks.chance import FALSE_ALARM
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.errors import InputError, seam
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import Policy
-
-FALSE_ALARM = 1e-9
-"""Bound of the probability that a correct run fails this gate."""
 
 
 class CanaryTextAbsent(Gate):
@@ -80,7 +76,6 @@ class CanaryTextAbsent(Gate):
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Search for the words that were planted, or that follow from the key of a published table."""
         planted = sum(len(plan.ids("out_of_vocabulary")) for plan in candidate.canaries)
         return (cls(candidate.policy, candidate.pseudo_words(), planted),)
 
@@ -124,16 +119,17 @@ class CanaryTextAbsent(Gate):
         total = sum(self._hits.values())
         counts = {"rows": self._rows, "words": sum(map(len, self._tokens.values())), "hits": total, **self._hits}
         if total:
-            said = "canary words survived: " + ", ".join(
-                f"{count} {form}" for form, count in self._hits.items() if count
-            )
+            message = "canary words survived: "
+            message += ", ".join(f"{count} {form}" for form, count in self._hits.items() if count)
         else:
-            said = f"none of {counts['words']} canary words survived"
+            message = f"none of {counts['words']} canary words survived"
         if self._in_clear:
-            said += f"; {len(self._in_clear)} columns keep unknown words in clear and were not searched for their own"
+            message += (
+                f"; {len(self._in_clear)} columns keep unknown words in clear and were not searched for their own"
+            )
         if self._spelled_again:
-            said += f"; {len(self._spelled_again)} columns may spell them by chance: their canary rows prove nothing"
-        return self.outcome(counts, said, passed=not total and counts["words"] > 0)
+            message += f"; {len(self._spelled_again)} columns may spell them by chance: their canary rows prove nothing"
+        return self.outcome(counts, message, passed=not total and counts["words"] > 0)
 
 
 def _chance_of_foreign_words(mechanism: Mechanism) -> float:
@@ -186,12 +182,13 @@ class Searcher:
         elif isinstance(anything, Path):
             yield from self._in_path(anything)
         else:
-            yield self._in_bytes(anything if isinstance(anything, bytes) else anything.encode("utf-8", "surrogatepass"))
+            data = anything if isinstance(anything, bytes) else anything.encode("utf-8", "surrogatepass")
+            yield self._patterns.occurrences(data, 0)
 
     def _in_path(self, path: Path) -> Iterator[list[int]]:
         if path.is_dir():
             for inner in sorted(item for item in path.rglob("*") if item.is_file()):
-                yield self._in_bytes(str(inner.relative_to(path)).encode("utf-8", "surrogateescape"))
+                yield self._patterns.occurrences(str(inner.relative_to(path)).encode("utf-8", "surrogateescape"), 0)
                 yield from self._in_path(inner)
             return
         with path.open("rb") as file:
@@ -210,7 +207,7 @@ class Searcher:
             size = file.seek(-8, 2)
             footer = min(size, int.from_bytes(file.read(4), "little"))
             file.seek(size - footer)
-            yield self._in_bytes(file.read(footer))
+            yield self._patterns.occurrences(file.read(footer), 0)
         with pq.ParquetFile(path) as table:
             for batch in table.iter_batches(batch_size=_ROWS):
                 frame = pl.from_arrow(batch)
@@ -218,24 +215,20 @@ class Searcher:
                     yield from self._in_frame(frame)
 
     def _in_stream(self, file: IO[bytes] | gzip.GzipFile) -> Iterator[list[int]]:
-        kept = b""
+        tail = b""
         while chunk := file.read(_CHUNK):
-            window = kept + chunk
-            yield self._in_bytes(window, after=len(kept))
-            kept = window[-(self._longest - 1) :]
-
-    def _in_bytes(self, data: bytes, after: int = 0) -> list[int]:
-        """Count occurrences that end after the first `after` bytes, which were searched before."""
-        return self._patterns.occurrences(data, after)
+            window = tail + chunk
+            yield self._patterns.occurrences(window, len(tail))  # those that end after what was searched before
+            tail = window[-(self._longest - 1) :]
 
     def _in_frame(self, frame: pl.DataFrame) -> Iterator[list[int]]:
-        yield self._in_bytes("\0".join(frame.columns).encode())
+        yield self._patterns.occurrences("\0".join(frame.columns).encode(), 0)
         for start in range(0, frame.height, _ROWS):
             rows = frame.slice(start, _ROWS)
             leaves = [leaf for column in rows for leaf in _leaves(column)]
             yield from map(self._patterns.holding, leaves)
-            beside = [leaf for leaf in leaves if len(leaf) == rows.height]
-            yield from starmap(self._patterns.across, pairwise(beside))
+            per_row = [leaf for leaf in leaves if len(leaf) == rows.height]
+            yield from starmap(self._patterns.across, pairwise(per_row))
 
 
 def _written(token: str, form: str) -> Iterator[bytes]:

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan
-from dptext_etl.checks.candidate import Candidate, Stage
+from dptext_etl.checks.canaries import CanaryPlan, CanaryRow
+from dptext_etl.checks.candidate import Candidate, Stage, canary_texts
+from dptext_etl.checks.chance import FALSE_ALARM, Trials, least_suspicious, powerless, round_up
 from dptext_etl.checks.gate import Gate, Verdict
-from dptext_etl.checks.poisson_binomial import Trials, least_suspicious, round_up
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
-
-FALSE_ALARM = 1e-9
-"""Bound of the probability that a correct run fails this gate, over all its columns."""
-
-
-class _Planted(NamedTuple):
-    shard: int
-    pair: int
-    texts: dict[str, str]
 
 
 class CanaryTextsReplaced(Gate):
@@ -49,8 +40,11 @@ class CanaryTextsReplaced(Gate):
             for item in policy.column_policies()
             if isinstance(item.mechanism, ChoiceMechanism) and item.mechanism.most_positions == 1
         }
-        self._planted = dict(self._rows(plans))
-        self._released: dict[tuple[str, str], str | None] = {}
+        self._planted: dict[str, tuple[int, CanaryRow]] = {}
+        for plan in plans:
+            ids = canonical_ids(plan.ids().to_arrow()).to_pylist()
+            self._planted |= {canonical: (plan.shard, row) for canonical, row in zip(ids, plan.rows, strict=True)}
+        self._released: dict[str, dict[str, Any]] = {}
 
     @classmethod
     def applies(cls, policy: Policy) -> bool:
@@ -59,28 +53,18 @@ class CanaryTextsReplaced(Gate):
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Look at the canary rows of the run."""
         return (cls(candidate.policy, candidate.canaries),)
 
-    def _rows(self, plans: Iterable[CanaryPlan]) -> Iterator[tuple[str, _Planted]]:
-        for plan in plans:
-            for row, canonical in zip(plan.rows, canonical_ids(plan.ids().to_arrow()).to_pylist(), strict=True):
-                if row.pair is not None:
-                    texts = {name: row.texts[name] for name in self._mechanisms}
-                    yield canonical, _Planted(plan.shard, row.pair, texts)
-
     def feed(self, batch: pl.DataFrame) -> None:
-        """Keep the releases of the canary rows of a batch; each row counts once."""
-        marked = batch.filter(pl.col(CANARY) & pl.col(self.policy.id).is_not_null())
-        for place, canonical in enumerate(canonical_ids(marked[self.policy.id].to_arrow()).to_pylist()):
-            for name in self._mechanisms if canonical in self._planted else ():
-                if name in marked.columns:
-                    self._released.setdefault((name, canonical), marked[name][place])
+        """Take the releases of the canary rows of a batch; each row counts once."""
+        for canonical, texts in canary_texts(batch, self.policy.id, self._mechanisms):
+            if canonical in self._planted and self._planted[canonical][1].pair is not None:
+                self._released.setdefault(canonical, texts)
 
     def verdict(self) -> Verdict:
         """Pass if neither count is suspicious in any column."""
         counts = {"texts": 0, "survived": 0, "pairs": 0, "equal": 0, "suspicious": 0}
-        powerless = []
+        without_power = []
         for name, mechanism in self._mechanisms.items():
             power = False
             for trials, hits, names in self._compared(name, mechanism):
@@ -90,15 +74,12 @@ class CanaryTextsReplaced(Gate):
                 counts[names[1]] += hits
                 counts["suspicious"] += hits >= limit
             if not power:
-                powerless.append(name)
+                without_power.append(name)
         passed = not counts["suspicious"]
-        said = (
-            f"{counts['survived']} of {counts['texts']} public texts came back, {counts['equal']} of {counts['pairs']} "
-        )
-        said += f"pairs of equal texts agree, {'within' if passed else 'beyond'} chance"
-        if powerless:
-            said += f"; no count would be suspicious in {', '.join(map(repr, powerless))}"
-        return self.outcome({**counts, "false_alarm": FALSE_ALARM}, said, passed=passed)
+        message = f"{counts['survived']} of {counts['texts']} public texts came back, "
+        message += f"{counts['equal']} of {counts['pairs']} pairs of equal texts agree, "
+        message += f"{'within' if passed else 'beyond'} chance{powerless(without_power)}"
+        return self.outcome({**counts, "false_alarm": FALSE_ALARM}, message, passed=passed)
 
     def _compared(self, name: str, mechanism: ChoiceMechanism) -> Iterator[tuple[Trials, int, tuple[str, str]]]:
         """Yield trials, successes, and the names of their counts: of survivors, and of pairs that agree."""
@@ -106,15 +87,14 @@ class CanaryTextsReplaced(Gate):
         back: Trials = Counter()
         same: Trials = Counter()
         survived = equal = 0
-        pairs: dict[tuple[int, int], list[tuple[int, str | None]]] = {}
-        for (column, canonical), text in self._released.items():
-            if column != name:
-                continue
-            row = self._planted[canonical]
-            number = numbers[row.texts[name]]
-            back[round_up(mechanism.survival(number))] += 1
-            survived += text == row.texts[name]
-            pairs.setdefault((row.shard, row.pair), []).append((number, text))
+        pairs: dict[tuple[int, int | None], list[tuple[int, Any]]] = {}
+        for canonical, texts in self._released.items():
+            if name in texts:
+                shard, row = self._planted[canonical]
+                number, text = numbers[row.texts[name]], texts[name]
+                back[round_up(mechanism.survival(number))] += 1
+                survived += text == row.texts[name]
+                pairs.setdefault((shard, row.pair), []).append((number, text))
         for rows in pairs.values():
             if len(rows) == 2:
                 same[round_up(mechanism.collision(rows[0][0]))] += 1

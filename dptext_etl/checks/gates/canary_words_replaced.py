@@ -1,7 +1,4 @@
-"""Gate `canary_words_replaced` requires that vocabulary words do not come back more often than the mechanism allows.
-
-The stored name says "native" for in-vocabulary.
-"""
+"""Gate `canary_words_replaced` requires that vocabulary words do not come back more often than the mechanism allows."""
 
 from __future__ import annotations
 
@@ -11,17 +8,31 @@ from typing import Any, Self
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CanaryPlan, CanaryRow
-from dptext_etl.checks.candidate import Candidate, Stage, canary_rows, with_id
+from dptext_etl.checks.canaries import CanaryPlan, CanaryRow
+from dptext_etl.checks.candidate import Candidate, Stage, canary_texts
+from dptext_etl.checks.chance import (
+    FALSE_ALARM,
+    ROUNDING,
+    Trials,
+    least_suspicious,
+    powerless,
+    round_up,
+    upper_bound,
+    word_columns,
+)
 from dptext_etl.checks.gate import Gate, Verdict
-from dptext_etl.checks.poisson_binomial import Chances, Trials, least_suspicious
-from dptext_etl.families.by_word import WordByWord, by_word
+from dptext_etl.errors import PolicyError
+from dptext_etl.families.by_word import Simulated, WordByWord
+from dptext_etl.families.words import WordMechanism, sample_many
 from dptext_etl.keys import canonical_ids
 from dptext_etl.mechanism import PAD
 from dptext_etl.policy import Policy
 
-FALSE_ALARM = 1e-9
-"""Bound of the probability that a correct run fails this gate, over all its columns and shards."""
+SAMPLES = 256
+PAD_SAMPLES = 2_048
+"""Draws behind an estimated chance: for a word, and for the padding, which stands at most positions."""
+TRIALS = 2_048
+"""Draws behind the simulated survival of a word."""
 
 
 class CanaryWordsReplaced(Gate):
@@ -34,7 +45,7 @@ class CanaryWordsReplaced(Gate):
     everything (large epsilon), no count is suspicious, and the verdict says that the gate had no power.
 
     Where the length is hidden, released words have no places. Then a released word counts if it is any word of its row,
-    and each of the text's positions, padding included, is a trial (`poisson_binomial.Chances`).
+    and each of the text's positions, padding included, is a trial (`Chances`).
     """
 
     catches = (
@@ -47,34 +58,31 @@ class CanaryWordsReplaced(Gate):
 
     def __init__(self, policy: Policy, plans: Iterable[CanaryPlan]) -> None:
         super().__init__(policy)
-        self._rows: dict[str, tuple[int, CanaryRow]] = {}
+        self._planted: dict[str, tuple[int, CanaryRow]] = {}
         self._shards = 0
         for plan in plans:
             self._shards += 1
             rows = [(plan.shard, row) for row in plan.rows if row.kind == "in_vocabulary"]
-            self._rows.update(zip(_canonical(plan.ids("in_vocabulary")), rows, strict=True))
-        found = ((item.column or "", by_word(item.mechanism)) for item in policy.column_policies())
-        self._columns = [(name, mechanism) for name, mechanism in found if mechanism is not None]
+            ids = canonical_ids(plan.ids("in_vocabulary").to_arrow()).to_pylist()
+            self._planted.update(zip(ids, rows, strict=True))
+        self._columns = word_columns(policy)
         self._released: dict[str, dict[str, Any]] = {}
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Look at the canary rows of the run."""
         return (cls(candidate.policy, candidate.canaries),)
 
     def feed(self, batch: pl.DataFrame) -> None:
         """Take the releases of the canary rows of a batch; each row counts once."""
-        marked = with_id(canary_rows(batch), self.policy.id)
-        there = [name for name, _ in self._columns if name in marked.columns]
-        for place, canonical in enumerate(_canonical(marked[self.policy.id])):
-            if canonical in self._rows and canonical not in self._released:
-                self._released[canonical] = {name: marked[name][place] for name in there}
+        for canonical, texts in canary_texts(batch, self.policy.id, dict(self._columns)):
+            if canonical in self._planted:
+                self._released.setdefault(canonical, texts)
 
     def verdict(self) -> Verdict:
         """Pass if no count is suspicious and every row has as many words as were planted."""
         counts: dict[str, int | float] = {"rows": len(self._released)}
         counts |= dict.fromkeys(("words", "survived", "misaligned", "suspicious"), 0)
-        powerless = []
+        without_power = []
         for column in self._survivors():
             chances, alarm = column.chances(FALSE_ALARM / len(self._columns))
             total: Trials = sum(chances.values(), Counter())
@@ -90,16 +98,15 @@ class CanaryWordsReplaced(Gate):
             )
             counts[f"allowed {column.name}"] = limit - 1
             if limit > column.at_most:
-                powerless.append(column.name)
+                without_power.append(column.name)
         counts["false_alarm"] = FALSE_ALARM
         passed = not (counts["suspicious"] or counts["misaligned"])
-        said = f"{counts['survived']} of {counts['words']} vocabulary words came back as themselves"
-        said += ", within chance" if passed else ", beyond chance (or rows of another length than was planted)"
-        if powerless:
-            said += f"; no count would be suspicious in {', '.join(map(repr, powerless))}"
+        message = f"{counts['survived']} of {counts['words']} vocabulary words came back as themselves"
+        message += ", within chance" if passed else ", beyond chance (or rows of another length than was planted)"
+        message += powerless(without_power)
         if not self._columns:
-            said = "not applicable: no column replaces words one by one"
-        return self.outcome(counts, said, passed=passed)
+            message = "not applicable: no column replaces words one by one"
+        return self.outcome(counts, message, passed=passed)
 
     def _survivors(self) -> Iterable[_Survivors]:
         """Count the words that survived in the canary rows, column by column."""
@@ -107,13 +114,9 @@ class CanaryWordsReplaced(Gate):
             column = _Survivors(name, mechanism)
             for canonical, texts in self._released.items():
                 if name in texts:
-                    shard, row = self._rows[canonical]
+                    shard, row = self._planted[canonical]
                     column.feed(shard, row.words[name], texts[name])
             yield column
-
-
-def _canonical(ids: pl.Series) -> pl.Series:
-    return pl.Series(canonical_ids(ids.to_arrow()), dtype=pl.String)
 
 
 class _Survivors:
@@ -146,20 +149,84 @@ class _Survivors:
         self._texts[shard].append(words)
 
     def chances(self, alarm: float) -> tuple[Mapping[int, Trials], float]:
-        """Return the trials whose successes were counted."""
-        found: dict[int, Trials] = {shard: Counter() for shard in self._texts}
+        """Return the trials whose successes were counted, by shard, and what is left of the false alarms."""
+        trials: dict[int, Trials] = {shard: Counter() for shard in self._texts}
         chances = Chances(self._mechanism, {word for texts in self._texts.values() for text in texts for word in text})
         estimates = sum(len({*text, PAD}) for texts in self._texts.values() for text in texts)
         share = alarm / 2 / max(1, estimates)
         left = alarm if chances.exact else alarm / 2
         if not self._mechanism.hides_length:
             for shard, texts in self._texts.items():
-                found[shard].update(chances.survival(word, share) for text in texts for word in text)
-            return found, left
+                trials[shard].update(chances.survival(word, share) for text in texts for word in text)
+            return trials, left
         for shard, texts in self._texts.items():
             for text in texts:
                 targets = frozenset(text)
                 for word, times in Counter(text).items():
-                    found[shard][chances.within(word, targets, share)] += times
-                found[shard][chances.within(PAD, targets, share)] += self._mechanism.n_max - len(text)
-        return found, left
+                    trials[shard][chances.within(word, targets, share)] += times
+                trials[shard][chances.within(PAD, targets, share)] += self._mechanism.n_max - len(text)
+        return trials, left
+
+
+class Chances:
+    """Computes upper bounds of the chances of one column's canary words, each of them once."""
+
+    def __init__(self, mechanism: WordByWord, words: Iterable[str]) -> None:
+        self._mechanism = mechanism
+        self._words = frozenset(words)
+        self._survival: dict[str, tuple[float, int | None]] = {}
+        self._distributions: dict[str, dict[str, float]] = {}
+        self._samples: dict[str, Counter[str]] = {}
+        self._contextual = not isinstance(mechanism, WordMechanism) or mechanism.allocation is not None
+        self.exact = self._is_exact()  # whether no chance has to be estimated
+
+    def survival(self, word: str, alarm: float) -> float:
+        """Bound the probability that `word` comes back; a simulated bound is wrong with probability `alarm`."""
+        if word not in self._survival:
+            survivors = None
+            if not self.exact and isinstance(self._mechanism, Simulated):
+                survivors = self._mechanism.simulated_survivals(word, TRIALS)
+            self._survival[word] = round_up(self._mechanism.survival(word)), survivors
+        bound, survivors = self._survival[word]
+        return bound if survivors is None else min(bound, upper_bound(survivors, TRIALS, alarm))
+
+    def within(self, word: str, targets: frozenset[str], alarm: float) -> float:
+        """Bound the probability that one draw for `word`, or for `PAD`, gives one of `targets`.
+
+        Where no fractions express the output distribution, the mechanism draws samples under a key that is thrown away.
+        They bound the chance of the other targets, at a confidence of 1 - `alarm`. The chance that `word` itself comes
+        back is never estimated from the code that is under suspicion: it has a bound, or a simulation of its own.
+        """
+        if self._contextual:
+            return min(1.0, len(targets) * self._mechanism.largest_probability() * ROUNDING)
+        if self.exact:
+            return min(1.0, sum(self._distribution(word).get(target, 0.0) for target in targets) * ROUNDING)
+        samples = self._sampled(word)
+        hits = sum(samples[target] for target in targets - {word})
+        itself = self.survival(word, alarm / 2) if word in targets else 0.0
+        return min(1.0, itself + upper_bound(hits, samples.total(), alarm / 2))
+
+    def _is_exact(self) -> bool:
+        if self._contextual:
+            return True
+        try:
+            for word in sorted(self._words)[:1]:
+                self._distribution(word)
+        except PolicyError:
+            return False
+        return True
+
+    def _distribution(self, word: str) -> dict[str, float]:
+        if word not in self._distributions:
+            distribution = zip(*self._mechanism.transition(word), strict=True)
+            self._distributions[word] = {
+                output: round_up(chance) for output, chance in distribution if output in self._words
+            }
+        return self._distributions[word]
+
+    def _sampled(self, word: str) -> Counter[str]:
+        if word not in self._samples:
+            count = PAD_SAMPLES if word == PAD else SAMPLES
+            draws = sample_many(self._mechanism, word, count) if isinstance(self._mechanism, WordMechanism) else ()
+            self._samples[word] = Counter(draws)
+        return self._samples[word]

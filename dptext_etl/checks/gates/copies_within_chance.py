@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dptext_etl.checks.candidate import Stage
-from dptext_etl.checks.reports.copies import COPIES_CATCHES, CopyCount, CopyGate, CopyReport, report
+from dptext_etl.checks.reports import COPIES_CATCHES, CopyCount, CopyGate, CopyReport, copy_reports
 from dptext_etl.errors import InputError
 from dptext_etl.policy import Policy
 
@@ -23,10 +23,10 @@ class CopiesWithinChance(CopyGate):
     @classmethod
     def reports(cls, policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
         """Return one report per text column."""
-        reports = report(policy, copies)
+        reports = copy_reports(policy, copies)
         unbounded = {item.name for item in policy.columns} - {item.column for item in reports}
         if unbounded:
             msg = f"copy_gate_false_alarm is set, but {len(unbounded)} columns have no copy count or no bound"
-            hint = "count while staging (`reports.copies.count_copies`), or leave copy_gate_false_alarm out"
+            hint = "count while staging (`reports.count_copies`), or leave copy_gate_false_alarm out"
             raise InputError(msg, hint)
         return reports

@@ -7,6 +7,11 @@ Draws are functions of the record id and the text (docs/spec/stream.md#record-ke
 drawn independently: word i of both releases is the same with probability c_i = sum over y of P(y | word i)^2. A defect
 that joins the draws of records shows as more agreement: one seed for all workers, a generator that every shard starts
 anew, samples that are kept for equal texts or words, a key without the record id.
+
+Whatever two texts say, k given draws of one agree with k of the other with probability at most p^k; p bounds every
+probability of the output distribution (`chance.word_chance`). Take R rows, and k such that R (R - 1) / 2 * p^k is below
+the false-alarm bound. Then a single pair of equal prefixes of k words is a defect, and neither the raw texts nor how
+often they repeat matter. k follows from the number of rows and the configuration alone.
 """
 
 from __future__ import annotations
@@ -19,24 +24,36 @@ from typing import Any, NamedTuple, Self
 
 import polars as pl
 
-from dptext_etl.checks.buckets import Repeats
-from dptext_etl.checks.canaries.rows import CanaryPlan
-from dptext_etl.checks.candidate import Candidate, Stage, canary_rows, with_id
-from dptext_etl.checks.common_prefixes import CommonPrefixes
+from dptext_etl.checks.canaries import CanaryPlan
+from dptext_etl.checks.candidate import Candidate, Stage, canary_texts
+from dptext_etl.checks.chance import (
+    FALSE_ALARM,
+    Trials,
+    least_suspicious,
+    powerless,
+    upper_bound,
+    word_chance,
+    word_columns,
+)
+from dptext_etl.checks.comparison import Repeats, short_digests
 from dptext_etl.checks.gate import Gate, Verdict
-from dptext_etl.checks.poisson_binomial import Trials, least_suspicious, upper_bound
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.by_word import Simulated, WordByWord, by_word
+from dptext_etl.families.by_word import Simulated, WordByWord
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 
-FALSE_ALARM = 1e-9
-"""Bound of the probability that a correct run fails this gate, over all its columns."""
+PAIRS = 1_024
+"""Pairs of draws behind the simulated agreement of one text."""
+_BY_PATTERN = 512
+"""So many words a pattern finds, in a fifth of the time; it grows with them."""
+
+Words = tuple[str, ...]
+Chances = dict[int, tuple[float, ...]]
 
 
 class _Planted(NamedTuple):
-    place: tuple[int, int, int]
-    words: dict[str, tuple[str, ...]]
+    place: tuple[int, int, int]  # number of the text, shard, and 0 or 1 for the first or second row of a text
+    words: Mapping[str, Words]
 
 
 class DuplicatesWithinChance(Gate):
@@ -54,20 +71,16 @@ class DuplicatesWithinChance(Gate):
     def __init__(self, policy: Policy, plans: Iterable[CanaryPlan], rows: int, scratch: Path | None = None) -> None:
         super().__init__(policy)
         self._planted = dict(_planted(plans))
-        found = ((item.column or "", by_word(item.mechanism)) for item in policy.column_policies())
-        columns = [(name, mechanism) for name, mechanism in found if mechanism is not None]
-        self._alarm = FALSE_ALARM / 2 / max(1, len(columns))
-        self._columns = columns
-        self._prefixes = [CommonPrefixes(*column, rows, self._alarm, scratch) for column in columns]
+        self._columns = word_columns(policy)
+        self._alarm = FALSE_ALARM / 2 / max(1, len(self._columns))
+        self._prefixes = [CommonPrefixes(*column, rows, self._alarm, scratch) for column in self._columns]
         self._released: dict[str, dict[str, Any]] = {}
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Look at the canary rows and at all released texts of the run."""
         return (cls(candidate.policy, candidate.canaries, candidate.rows, candidate.scratch),)
 
     def repeats(self) -> Mapping[str, Repeats]:
-        """Compare the prefixes of each column."""
         return {prefixes.name: prefixes.repeats for prefixes in self._prefixes}
 
     def feed(self, batch: pl.DataFrame) -> None:
@@ -75,11 +88,9 @@ class DuplicatesWithinChance(Gate):
         for prefixes in self._prefixes:
             if prefixes.name in batch.columns:
                 prefixes.feed(batch[prefixes.name])
-        marked = with_id(canary_rows(batch), self.policy.id)
-        there = [name for name, _ in self._columns if name in marked.columns]
-        for at, canonical in enumerate(canonical_ids(marked[self.policy.id].to_arrow()).to_pylist()):
-            if canonical in self._planted and canonical not in self._released:
-                self._released[canonical] = {name: marked[name][at] for name in there}
+        for canonical, texts in canary_texts(batch, self.policy.id, dict(self._columns)):
+            if canonical in self._planted:
+                self._released.setdefault(canonical, texts)
 
     def verdict(self) -> Verdict:
         """Pass if no comparison of canary rows is suspicious and no long prefix is shared.
@@ -88,14 +99,14 @@ class DuplicatesWithinChance(Gate):
         """
         counts: dict[str, int | float] = {"rows": len(self._released), "compared": 0, "equal": 0, "heads": 0}
         counts |= {"equal_heads": 0, "suspicious": 0}
-        powerless = []
+        without_power = []
         for pairs, prefixes in zip(self._paired(), self._prefixes, strict=True):
             power = False
-            for found in pairs.comparisons(self._alarm):
-                counts["compared"] += found.compared
-                counts["equal"] += found.equal
-                counts["suspicious"] += found.beyond_chance
-                power |= found.limit <= found.compared
+            for comparison in pairs.comparisons(self._alarm):
+                counts["compared"] += comparison.compared
+                counts["equal"] += comparison.equal
+                counts["suspicious"] += comparison.beyond_chance
+                power |= comparison.limit <= comparison.compared
             compared, equal = prefixes.counts()
             counts["heads"] += compared
             counts["equal_heads"] += equal
@@ -103,17 +114,15 @@ class DuplicatesWithinChance(Gate):
             if prefixes.words is not None:
                 counts[f"head words {prefixes.name}"] = prefixes.words
             if not (power or compared > 1):
-                powerless.append(prefixes.name)
+                without_power.append(prefixes.name)
         counts["false_alarm"] = FALSE_ALARM
         passed = not counts["suspicious"]
-        said = f"{counts['equal']} of {counts['compared']} pairs agree among canary rows of equal text, "
-        said += f"{counts['equal_heads']} of {counts['heads']} long beginnings are shared, "
-        said += "within chance" if passed else "beyond chance"
-        if powerless:
-            said += f"; no count would be suspicious in {', '.join(map(repr, powerless))}"
+        message = f"{counts['equal']} of {counts['compared']} pairs agree among canary rows of equal text, "
+        message += f"{counts['equal_heads']} of {counts['heads']} long beginnings are shared, "
+        message += f"{'within' if passed else 'beyond'} chance{powerless(without_power)}"
         if not self._columns:
-            said = "not applicable: no column replaces words one by one"
-        return self.outcome(counts, said, passed=passed)
+            message = "not applicable: no column replaces words one by one"
+        return self.outcome(counts, message, passed=passed)
 
     def _paired(self) -> Iterable[PairedCanaries]:
         """Put together the releases of canary rows, column by column."""
@@ -135,11 +144,46 @@ def _planted(plans: Iterable[CanaryPlan]) -> Iterable[tuple[str, _Planted]]:
                 seen.add(row.pair)
 
 
-PAIRS = 1_024
-"""Pairs of draws behind the simulated agreement of one text."""
+class CommonPrefixes:
+    """Compares the prefixes of one column's texts: 16 bytes of each text that is long enough."""
 
-Words = tuple[str, ...]
-Chances = dict[int, tuple[float, ...]]
+    def __init__(self, name: str, mechanism: WordByWord, rows: int, alarm: float, scratch: Path | None = None) -> None:
+        self.name = name
+        self.words = prefix_words(mechanism, rows, alarm)  # words per prefix; None where no number is enough
+        self.repeats = Repeats(folder=scratch)
+
+    def feed(self, texts: pl.Series) -> None:
+        if self.words is None or texts.dtype != pl.String:
+            return
+        self.repeats.add(short_digests(prefixes(texts, self.words)))
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many prefixes were compared, and how many of them stand in more than one record."""
+        counts = self.repeats.counts()
+        return counts.rows, counts.shared
+
+
+def prefixes(texts: pl.Series, words: int) -> pl.Series:
+    """Return the first words of every text that has so many; a single U+0020 separates words.
+
+    >>> prefixes(pl.Series(["one two three", "one"]), 2).to_list()
+    ['one two']
+    """
+    if words <= _BY_PATTERN:
+        found = texts.str.extract(rf"\A((?:[^ ]* ){{{words - 1}}}[^ ]*)")
+        return found.drop_nulls() if found.null_count() else found
+    split = texts.drop_nulls().str.split(" ")
+    return split.filter(split.list.len() >= words).list.head(words).list.join(" ")
+
+
+def prefix_words(mechanism: WordByWord, rows: int, alarm: float) -> int | None:
+    """Return how many words two prefixes need so that chance does not make them equal."""
+    largest = word_chance(mechanism)
+    if largest >= 1:
+        return None
+    pairs = max(1, math.comb(rows, 2))
+    words = max(1, math.ceil((math.log(alarm) - math.log(pairs)) / math.log(largest) * (1 + 1e-12)))
+    return words if words <= mechanism.n_max else None
 
 
 class Comparison(NamedTuple):

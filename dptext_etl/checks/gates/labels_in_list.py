@@ -26,7 +26,6 @@ class LabelsInList(Gate):
 
     @classmethod
     def applies(cls, policy: Policy) -> bool:
-        """Judge synthetic tables."""
         return policy.synthetic is not None
 
     def feed(self, batch: pl.DataFrame) -> None:
@@ -35,14 +34,14 @@ class LabelsInList(Gate):
         self._rows += batch.height
         if labels is None:
             return
-        found = batch[labels.column] if labels.column in batch.columns else pl.Series(dtype=pl.Null)
-        listed = int(found.is_in(labels.values).sum()) if found.dtype == pl.String else 0
+        cells = batch[labels.column] if labels.column in batch.columns else pl.Series(dtype=pl.Null)
+        listed = int(cells.is_in(labels.values).sum()) if cells.dtype == pl.String else 0
         self._outside += batch.height - listed
 
     def verdict(self) -> Verdict:
         """Pass if every label is listed."""
         counts = {"rows": self._rows, "outside": self._outside}
-        said = f"all {self._rows} rows have a listed label, or need none"
+        message = f"all {self._rows} rows have a listed label, or need none"
         if self._outside:
-            said = f"{self._outside} of {self._rows} rows have a label that the policy does not list"
-        return self.outcome(counts, said, passed=not self._outside)
+            message = f"{self._outside} of {self._rows} rows have a label that the policy does not list"
+        return self.outcome(counts, message, passed=not self._outside)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dptext_etl.checks.candidate import Stage
-from dptext_etl.checks.reports.copies import NGRAMS_CATCHES, CopyCount, CopyGate, CopyReport, ngram_report
+from dptext_etl.checks.reports import NGRAMS_CATCHES, CopyCount, CopyGate, CopyReport, ngram_reports
 from dptext_etl.policy import Policy
 
 
@@ -23,4 +23,4 @@ class NgramsWithinChance(CopyGate):
     @classmethod
     def reports(cls, policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
         """Return one report per text column in which shared n-grams have a bound."""
-        return ngram_report(policy, copies)
+        return ngram_reports(policy, copies)

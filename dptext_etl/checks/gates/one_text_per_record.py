@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from dptext_etl.checks.buckets import BYTES, Repeats, short_digests
 from dptext_etl.checks.candidate import Candidate, Stage, with_id
+from dptext_etl.checks.comparison import BYTES, Cells, Repeats, short_digests
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
@@ -40,7 +39,6 @@ class OneTextPerRecord(Gate):
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Judge every release."""
         return (cls(candidate.policy, candidate.scratch),)
 
     def repeats(self) -> Mapping[str, Repeats]:
@@ -51,24 +49,24 @@ class OneTextPerRecord(Gate):
         """Take the digests of a batch; `rows_ledgered` judges rows without an id."""
         if self.policy.id not in batch.columns:
             return
-        known = with_id(batch, self.policy.id)
-        if known.height:
-            canonical = canonical_ids(known[self.policy.id].to_arrow())
+        rows = with_id(batch, self.policy.id)
+        if rows.height:
+            canonical = canonical_ids(rows[self.policy.id].to_arrow())
             ids = short_digests(pl.Series(canonical, dtype=pl.String))
-            self._rows.add(np.hstack([ids, *(_column(known, name) for name in self._columns)]))
+            self._rows.add(np.hstack([ids, *(_column(rows, name) for name in self._columns)]))
 
     def verdict(self) -> Verdict:
         """Pass if no record id is repeated."""
         rows, records, distinct, _ = self._rows.counts()
         repeated, conflicting = rows - records, distinct - records
         counts = {"rows": rows, "repeated": repeated, "conflicting": conflicting}
-        said = f"all {rows} rows are of different records"
+        message = f"all {rows} rows are of different records"
         if repeated:
-            said = f"of {rows} rows {repeated} repeat a record id, {conflicting} of them with another text"
-        return self.outcome(counts, said, passed=not repeated)
+            message = f"of {rows} rows {repeated} repeat a record id, {conflicting} of them with another text"
+        return self.outcome(counts, message, passed=not repeated)
 
 
-def _column(rows: pl.DataFrame, name: str) -> npt.NDArray[np.uint8]:
+def _column(rows: pl.DataFrame, name: str) -> Cells:
     """Return the digests of a column, shape (rows, 16); zeros for a column that is missing or holds no strings."""
     if rows.schema.get(name) != pl.String:
         return np.zeros((rows.height, BYTES), np.uint8)

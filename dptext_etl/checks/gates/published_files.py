@@ -53,7 +53,9 @@ class PublishedFiles(Gate):
 
     def verdict(self) -> Verdict:
         """Count files and settings that differ."""
-        parts, facts, policy = self._manifest.parts, self._manifest.facts, self.policy
+        parts, manifest, policy = self._manifest.parts, self._manifest.facts, self.policy
+        refs, digest = self._refs.values(), self._manifest.digest
+        recorded = bool(refs) and all(digest in self._ledger.published(ref).values() for ref in refs)
         paths = [self._manifest.file(part) for part in parts]
         shown = self._manifest.shown()
         names = list(zip(paths, shown or paths, strict=True))  # each file, and what readers of the folder see of it
@@ -64,39 +66,36 @@ class PublishedFiles(Gate):
             configured = {item.column: (item.mechanism.cfg(), item.chain) for item in policy.column_policies()}
         else:
             configured = {policy.synthetic.column: (policy.statistic.cfg(), None)}
-        stated = {column.get("name"): (column.get("cfg"), column.get("chain")) for column in facts.get("columns", [])}
+        stated = {
+            column.get("name"): (column.get("cfg"), column.get("chain")) for column in manifest.get("columns", [])
+        }
         counts = {
             "files": len(paths),
             "missing": sum(not all(path and path.is_file() for path in pair) for pair in names),
             "changed": _changed(names, parts),
             "unlisted": sum(item not in listed for path in folders for item in _inside(path)),
-            "other_release": int((facts.get("dataset"), facts.get("release")) != (policy.dataset, policy.release)),
-            "other_configuration": len(set(configured.items()) ^ set(stated.items())),
-            "unrecorded_manifest": int(not self._recorded()),
-            "retired_manifest": int(
-                any(self._manifest.digest in self._ledger.retired(ref) for ref in self._refs.values())
+            "other_release": int(
+                (manifest.get("dataset"), manifest.get("release")) != (policy.dataset, policy.release)
             ),
+            "other_configuration": len(set(configured.items()) ^ set(stated.items())),
+            "unrecorded_manifest": int(not recorded),
+            "retired_manifest": int(any(digest in self._ledger.retired(ref) for ref in refs)),
         }
         wrong = {name: count for name, count in counts.items() if count and name != "files"}
-        said = f"all {len(paths)} files are those of the manifest, which the ledger recorded"
+        message = f"all {len(paths)} files are those of the manifest, which the ledger recorded"
         counts["newer_recorded"] = newer = self._newer()
         if newer:
-            said += f"; it knows {newer} newer versions, of this sink or another"
+            message += f"; it knows {newer} newer versions, of this sink or another"
         if wrong:
-            said = "; ".join(f"{name.replace('_', ' ')}: {count}" for name, count in wrong.items())
-        return self.outcome(counts, said, passed=bool(paths) and not wrong)
+            message = "; ".join(f"{name.replace('_', ' ')}: {count}" for name, count in wrong.items())
+        return self.outcome(counts, message, passed=bool(paths) and not wrong)
 
     def _newer(self) -> int:
         """Count recorded versions of this partition with a higher number: an older one put back shows here."""
         partition, mine = self._manifest.facts.get("partition"), int(self._manifest.facts.get("version", 0))
         known = {version for ref in self._refs.values() for version in self._ledger.published(ref)}
-        found = (_NAME.fullmatch(version) for version in known)
-        return sum(name["partition"] == partition and int(name["number"]) > mine for name in found if name)
-
-    def _recorded(self) -> bool:
-        """Return whether the ledger recorded these very bytes as a publication of every column."""
-        refs, digest = self._refs.values(), self._manifest.digest
-        return bool(refs) and all(digest in self._ledger.published(ref).values() for ref in refs)
+        names = (_NAME.fullmatch(version) for version in known)
+        return sum(name["partition"] == partition and int(name["number"]) > mine for name in names if name)
 
 
 def _changed(names: Sequence[tuple[Path | None, Path | None]], parts: Sequence[dict[str, Any]]) -> int:

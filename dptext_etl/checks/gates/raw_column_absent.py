@@ -7,10 +7,10 @@ from typing import Self
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Candidate, Lineage, Stage
 from dptext_etl.checks.gate import Gate, Verdict
-from dptext_etl.checks.table_metadata import changed, published_types
+from dptext_etl.checks.published import changed, published_types
 from dptext_etl.policy import Policy
 from dptext_etl.unlinked import COUNT
 
@@ -50,7 +50,6 @@ class RawColumnAbsent(Gate):
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Judge every release; only staged parts hold the canary marker."""
         made = candidate.policy.synthetic is not None  # no column of the source reaches its table
         lineage = candidate.lineage or (Lineage(()) if made else Lineage.declared(candidate.policy))
         staged = candidate.stage is Stage.STAGED
@@ -60,13 +59,9 @@ class RawColumnAbsent(Gate):
     def look_at_columns(self, schema: pl.Schema) -> None:
         """Take the columns of one part, unless post-processing makes others of them."""
         if not self._later:
-            self._take(schema)
+            self.look_at_rewritten(schema)
 
     def look_at_rewritten(self, schema: pl.Schema) -> None:
-        """Take the columns of one part after post-processing."""
-        self._take(schema)
-
-    def _take(self, schema: pl.Schema) -> None:
         self._schemas.setdefault(tuple(schema.items()))
 
     def verdict(self) -> Verdict:
@@ -75,13 +70,8 @@ class RawColumnAbsent(Gate):
         missing = {name for schema in schemas for name in self._expected - set(schema)}
         unknown = {name for schema in schemas for name in set(schema) - self._expected}
         mistyped = {name for schema in schemas for name in self._mistyped(schema, schemas[0])}
-        counts = {
-            "columns": len(self._expected),
-            "missing": len(missing),
-            "unknown": len(unknown),
-            "mistyped": len(mistyped),
-            "wrong_lineage": self._wrong_edges,
-        }
+        counts = {"columns": len(self._expected), "missing": len(missing), "unknown": len(unknown)}
+        counts |= {"mistyped": len(mistyped), "wrong_lineage": self._wrong_edges}
         problems = []
         if missing:
             problems.append(f"missing: {_names(missing)}")
@@ -93,20 +83,20 @@ class RawColumnAbsent(Gate):
             problems.append(f"{self._wrong_edges} columns were made otherwise than the policy says")
         if not schemas:
             problems.append("there are no parts")
-        said = "; ".join(problems) or f"{counts['columns']} columns, as the policy says"
-        return self.outcome(counts, said, passed=not problems)
+        message = "; ".join(problems) or f"{counts['columns']} columns, as the policy says"
+        return self.outcome(counts, message, passed=not problems)
 
     def _mistyped(self, schema: dict[str, pl.DataType], first: dict[str, pl.DataType]) -> set[str]:
         """Return the columns of a part that are no strings where they should be, or of another type than the first."""
-        found = {name for name in self._texts if schema.get(name, pl.String()) != pl.String}
+        wrong = {name for name in self._texts if schema.get(name, pl.String()) != pl.String}
         if schema.get(CANARY, pl.Boolean()) != pl.Boolean:
-            found.add(CANARY)
+            wrong.add(CANARY)
         if self.policy.unlinked is not None and not schema.get(COUNT, pl.Int64()).is_integer():
-            found.add(COUNT)
+            wrong.add(COUNT)
         if self._types is not None:
-            found |= changed(schema, self.policy, self._types)
+            wrong |= changed(schema, self.policy, self._types)
         both = self._expected & set(schema) & set(first)
-        return found | {name for name in both if schema[name] != first[name]}
+        return wrong | {name for name in both if schema[name] != first[name]}
 
 
 def _names(names: set[str]) -> str:

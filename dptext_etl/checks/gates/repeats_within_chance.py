@@ -8,14 +8,11 @@ from typing import ClassVar
 import polars as pl
 
 from dptext_etl.checks.candidate import Stage
-from dptext_etl.checks.corpus_texts import CorpusTexts
+from dptext_etl.checks.chance import FALSE_ALARM, least_suspicious, powerless, round_up
 from dptext_etl.checks.gate import Gate, Verdict
-from dptext_etl.checks.poisson_binomial import least_suspicious, round_up
+from dptext_etl.checks.gates.texts_in_corpus import CorpusTexts
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.policy import Policy
-
-FALSE_ALARM = 1e-9
-"""Bound of the probability that a correct run fails this gate, over all its columns."""
 
 
 class RepeatsWithinChance(Gate):
@@ -56,13 +53,12 @@ class RepeatsWithinChance(Gate):
         for name, corpus in self._corpora.items():
             if name in batch.columns:
                 self._draws[name] += batch.height * self._mechanisms[name].most_positions
-                for number, count in corpus.find(batch[name]).drawn.items():
-                    self._drawn[name, number] += count
+                self._drawn.update({(name, number): count for number, count in corpus.find(batch[name])[0].items()})
 
     def verdict(self) -> Verdict:
         """Pass if no text of a corpus was drawn too often."""
         counts: dict[str, int | float] = {"draws": self._draws.total(), "most": 0, "suspicious": 0}
-        powerless = []
+        without_power = []
         for name, mechanism in self._mechanisms.items():
             draws = self._draws[name]
             chance = round_up(mechanism.largest_probability())
@@ -73,10 +69,8 @@ class RepeatsWithinChance(Gate):
             counts["suspicious"] += most >= limit
             counts[f"allowed {name}"] = limit - 1
             if limit > draws:
-                powerless.append(name)
+                without_power.append(name)
         counts["false_alarm"] = FALSE_ALARM
-        said = f"no public text was drawn more than {counts['most']} times in {counts['draws']} draws, "
-        said += "beyond chance" if counts["suspicious"] else "within chance"
-        if powerless:
-            said += f"; no count would be suspicious in {', '.join(map(repr, powerless))}"
-        return self.outcome(counts, said, passed=not counts["suspicious"])
+        message = f"no public text was drawn more than {counts['most']} times in {counts['draws']} draws, "
+        message += f"{'beyond' if counts['suspicious'] else 'within'} chance{powerless(without_power)}"
+        return self.outcome(counts, message, passed=not counts["suspicious"])

@@ -26,15 +26,13 @@ class RowCount(Gate):
 
     @classmethod
     def applies(cls, policy: Policy) -> bool:
-        """Judge synthetic tables."""
         return policy.synthetic is not None
 
     def feed(self, batch: pl.DataFrame) -> None:
-        """Count the rows of a batch."""
         self._rows += batch.height
 
     def verdict(self) -> Verdict:
         """Pass if there are as many rows as the policy says."""
         wanted = 0 if self.policy.synthetic is None else self.policy.synthetic.rows
-        said = f"{self._rows} rows, of {wanted} that the policy says"
-        return self.outcome({"rows": self._rows, "wanted": wanted}, said, passed=self._rows == wanted)
+        message = f"{self._rows} rows, of {wanted} that the policy says"
+        return self.outcome({"rows": self._rows, "wanted": wanted}, message, passed=self._rows == wanted)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 import numpy as np
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Candidate, Stage, with_id
+from dptext_etl.checks.comparison import ANY, Bounds, CellCounts, Cellwise
 from dptext_etl.checks.gate import Gate, Verdict
-from dptext_etl.checks.ledger_comparison import ANY, Bounds, CellCounts, Cellwise
 from dptext_etl.column import output_digests
 from dptext_etl.errors import GateError
 from dptext_etl.families.by_word import by_word
@@ -75,14 +75,12 @@ class RowsLedgered(Gate):
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Judge a release by its ledger."""
         if candidate.ledger is None:
             raise GateError("the ledger is not open, so no row can be looked up")
         policy, ledger, elsewhere = candidate.policy, candidate.ledger, candidate.looked_up_elsewhere
         return (cls(policy, ledger, candidate.refs, candidate.scratch, elsewhere=elsewhere),)
 
     def lookups(self) -> Mapping[str, Cellwise]:
-        """Compare the cells of each column with the ledger."""
         return {f"{place.column}/{place.chain or ''}": cells for place, cells in self._known.items()}
 
     def feed(self, batch: pl.DataFrame) -> None:
@@ -101,7 +99,6 @@ class RowsLedgered(Gate):
         self._take(batch, places)
 
     def _take(self, batch: pl.DataFrame, places: Mapping[_Place, str]) -> None:
-        """Hold the cells of the columns that stand in a batch."""
         if self.policy.id not in batch.columns:
             self._cells += batch.height
             self._uncommitted += batch.height
@@ -109,34 +106,29 @@ class RowsLedgered(Gate):
         for place, name in places.items():
             if place in self._known and name in batch.columns:
                 self._cells += batch.height
-                known = with_id(batch, self.policy.id)
-                self._uncommitted += batch.height - known.height
-                if known.schema[name] == pl.String:
-                    self._hold(place, name, known)
+                rows = with_id(batch, self.policy.id)
+                self._uncommitted += batch.height - rows.height
+                if rows.schema[name] == pl.String:
+                    self._hold(place, name, rows)
                 else:
-                    self._different += known.height
+                    self._different += rows.height
 
     def verdict(self) -> Verdict:
         """Pass if every column is registered, and every cell is committed with these bytes."""
-        found = CellCounts(self._uncommitted, self._different)
+        problems = CellCounts(self._uncommitted, self._different)
         for cells in self._known.values():
-            found = found.plus(cells.counts())
-        counts = {
-            "cells": self._cells,
-            "uncommitted": found.uncommitted,
-            "different": found.different,
-            "misshapen": found.misshapen,
-            "unregistered_columns": self._unregistered,
-        }
-        passed = not (found.uncommitted or found.different or found.misshapen or self._unregistered)
-        said = f"all {self._cells} cells are committed with these bytes"
+            problems = problems.plus(cells.counts())
+        counts = {"cells": self._cells, **problems._asdict(), "unregistered_columns": self._unregistered}
+        passed = not (any(problems) or self._unregistered)
+        message = f"all {self._cells} cells are committed with these bytes"
         if not passed:
-            said = f"of {self._cells} cells {found.uncommitted} have no commit, {found.different} hold other bytes"
-        if found.misshapen:
-            said += f", {found.misshapen} are null or of a length that their committed positions rule out"
+            message = f"of {self._cells} cells {problems.uncommitted} have no commit, "
+            message += f"{problems.different} hold other bytes"
+        if problems.misshapen:
+            message += f", {problems.misshapen} are null or of a length that their committed positions rule out"
         if self._unregistered:
-            said += f"; {self._unregistered} columns have no registered release"
-        return self.outcome(counts, said, passed=passed)
+            message += f"; {self._unregistered} columns have no registered release"
+        return self.outcome(counts, message, passed=passed)
 
     def _hold(self, place: _Place, name: str, rows: pl.DataFrame) -> None:
         """Hold what is looked up of rows that have an id."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import ClassVar
 
 import polars as pl
 
 from dptext_etl.checks.candidate import Stage
-from dptext_etl.checks.corpus_texts import CorpusTexts
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.policy import Policy
@@ -60,17 +60,69 @@ class TextsInCorpus(Gate):
         for name, corpus in self._corpora.items():
             if name in batch.columns:
                 self._texts += batch.height
-                self._outside += corpus.find(batch[name]).outside
+                self._outside += corpus.find(batch[name])[1]
 
     def verdict(self) -> Verdict:
         """Pass if no text is outside."""
-        counts = {
-            "rows": self._rows,
-            "texts": self._texts,
-            "outside": self._outside,
-            "columns": len(self._corpora) or 1,
-        }
-        said = f"all {self._texts} texts are made of public texts"
+        columns = len(self._corpora) or 1
+        counts = {"rows": self._rows, "texts": self._texts, "outside": self._outside, "columns": columns}
+        message = f"all {self._texts} texts are made of public texts"
         if self._outside:
-            said = f"{self._outside} of {self._texts} texts are not made of public texts of the corpus"
-        return self.outcome(counts, said, passed=not self._outside)
+            message = f"{self._outside} of {self._texts} texts are not made of public texts of the corpus"
+        return self.outcome(counts, message, passed=not self._outside)
+
+
+class CorpusTexts:
+    """Finds the texts of a corpus in released texts: one each, or several draws joined by single spaces."""
+
+    def __init__(self, mechanism: ChoiceMechanism) -> None:
+        self._draws = mechanism.most_positions
+        self._nulls = mechanism.null_as_empty
+        texts = pl.Series("cell", mechanism.opened.texts, dtype=pl.String)
+        self._numbers = texts.to_frame().with_row_index("number")
+        self._known = {text: number for number, text in enumerate(texts)} if self._draws > 1 else {}
+        self._longest = max(map(len, self._known), default=0)
+
+    def find(self, texts: pl.Series) -> tuple[Counter[int], int]:
+        """Return how often each text of the corpus was drawn, by number, and how many texts no draws could have made.
+
+        Released texts with two readings count for no draw. In a column that holds no strings every cell is outside.
+        """
+        outside = texts.null_count() if self._nulls else 0
+        texts = texts.drop_nulls()
+        if texts.dtype != pl.String:
+            return Counter(), outside + len(texts)
+        if self._draws == 1:
+            numbers = texts.to_frame("cell").join(self._numbers, on="cell", how="left")["number"]
+            drawn = Counter({row["number"]: row["count"] for row in numbers.drop_nulls().value_counts().to_dicts()})
+            return drawn, outside + numbers.null_count()
+        drawn = Counter()
+        for text in texts:
+            ways = self._ways(text)
+            outside += not ways
+            if len(ways) == 1:
+                drawn.update(ways[0])
+        return drawn, outside
+
+    def _ways(self, text: str) -> list[tuple[int, ...]]:
+        """Return up to two ways in which a text is made of as many texts of the corpus as it has draws."""
+        ends: dict[int, list[tuple[int, ...]]] = {0: [()]}
+        for _ in range(self._draws):
+            longer: dict[int, list[tuple[int, ...]]] = {}
+            for start, ways in ends.items():
+                for end, number in self._from(text, start):
+                    longer_ways = longer.setdefault(end, [])
+                    longer_ways += [(*way, number) for way in ways][: 2 - len(longer_ways)]
+            ends = longer
+        return ends.get(len(text) + 1, [])
+
+    def _from(self, text: str, start: int) -> list[tuple[int, int]]:
+        """Return where texts of the corpus that begin at a place end, one place behind the space, and their numbers."""
+        matches, end = list[tuple[int, int]](), start
+        while end < len(text) and end - start <= self._longest:
+            end = text.find(" ", end + 1)
+            end = len(text) if end < 0 else end
+            number = self._known.get(text[start:end])
+            if number is not None:
+                matches.append((end + 1, number))
+        return matches

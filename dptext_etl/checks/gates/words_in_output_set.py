@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import NamedTuple
-
 import polars as pl
 
 from dptext_etl import _kernel
 from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.policy import Policy
-
-
-class _Columns(NamedTuple):
-    """Text columns by what is known of their words."""
-
-    sets: dict[str, _kernel.WordSet]  # the output words of columns that have fixed ones
-    unknown: list[str]  # publishable columns of drawn words that have none
-    open: list[str]  # the others, to which the gate does not apply
 
 
 class WordsInOutputSet(Gate):
@@ -38,26 +27,23 @@ class WordsInOutputSet(Gate):
 
     def __init__(self, policy: Policy) -> None:
         super().__init__(policy)
-        self._words = self._outside = self._rows = 0
-
-    @cached_property
-    def _columns(self) -> _Columns:
-        """The text columns by what is known of their words: listed by the first gate that asks."""
-        found = _Columns({}, [], [])
-        for item in self.policy.column_policies():
+        self._sets: dict[str, _kernel.WordSet] = {}  # the output words of columns that have fixed ones
+        self._unknown: list[str] = []  # publishable columns of drawn words that have none
+        self._open: list[str] = []  # the other columns, to which the gate does not apply
+        for item in policy.column_policies():
             words, name = item.mechanism.output_words(), item.column or ""
             if words is not None:
-                found.sets[name] = _kernel.WordSet(list(words))
+                self._sets[name] = _kernel.WordSet(list(words))
             elif item.mechanism.mode == "strict" and item.mechanism.guarantee.unit == "word":
-                found.unknown.append(name)
+                self._unknown.append(name)
             else:
-                found.open.append(name)
-        return found
+                self._open.append(name)
+        self._words = self._outside = self._rows = 0
 
     def feed(self, batch: pl.DataFrame) -> None:
         """Count the words of a batch that are outside."""
         self._rows += batch.height
-        for name, allowed in self._columns.sets.items():
+        for name, allowed in self._sets.items():
             if name in batch.columns:
                 words, outside = outside_words(batch[name], allowed)
                 self._words += words
@@ -65,22 +51,16 @@ class WordsInOutputSet(Gate):
 
     def verdict(self) -> Verdict:
         """Pass if no word is outside, and every publishable column of drawn words has an output set."""
-        sets, unknown, unfixed = self._columns
-        counts = {
-            "rows": self._rows,
-            "words": self._words,
-            "outside": self._outside,
-            "columns": len(sets),
-            "without_set": len(unknown),
-        }
-        said = f"all {self._words} words are output words"
+        counts = {"rows": self._rows, "words": self._words, "outside": self._outside, "columns": len(self._sets)}
+        counts["without_set"] = len(self._unknown)
+        message = f"all {self._words} words are output words"
         if self._outside:
-            said = f"{self._outside} of {self._words} words are outside the output set"
-        if unknown:
-            said += f"; not known to be fixed for the publishable columns {', '.join(map(repr, unknown))}"
-        if unfixed:
-            said += f"; not applicable, as no words are fixed: {', '.join(map(repr, unfixed))}"
-        return self.outcome(counts, said, passed=not (self._outside or unknown))
+            message = f"{self._outside} of {self._words} words are outside the output set"
+        if self._unknown:
+            message += f"; not known to be fixed for the publishable columns {', '.join(map(repr, self._unknown))}"
+        if self._open:
+            message += f"; not applicable, as no words are fixed: {', '.join(map(repr, self._open))}"
+        return self.outcome(counts, message, passed=not (self._outside or self._unknown))
 
 
 def outside_words(texts: pl.Series, allowed: _kernel.WordSet) -> tuple[int, int]:

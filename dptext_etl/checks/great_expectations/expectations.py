@@ -31,23 +31,21 @@ from great_expectations.render.renderer.renderer import renderer
 
 from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.gate import judges
-from dptext_etl.checks.great_expectations import spark_tallies
+from dptext_etl.checks.great_expectations import ExpectationOutcome, VerdictRecord
 from dptext_etl.checks.great_expectations.metrics import (
     Canaries,
     Columns,
     GateCounts,
     Ledgered,
     OutputSet,
-    Redacted,
     ReleasedText,
 )
-from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, written
-from dptext_etl.checks.record import ExpectationOutcome, VerdictRecord
-from dptext_etl.checks.table_metadata import shown
+from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, is_spark, written
+from dptext_etl.checks.published import shown
 from dptext_etl.errors import GateError, InputError, PolicyError, bare, seam
 from dptext_etl.ledger.storage.store import resolved
 from dptext_etl.policy import Policy, PolicyLike, resolve
-from dptext_etl.policy.fitting import require_ids
+from dptext_etl.policy.consistency import require_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,8 +54,8 @@ if TYPE_CHECKING:
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 
 
-class _TableExpectation(Redacted, BatchExpectation):
-    """Judges a table by one metric of ours."""
+class _TableExpectation(BatchExpectation):
+    """Judges a table by one metric of ours, and hands out counts and nothing else, under every result format."""
 
     policy: str
 
@@ -70,16 +68,17 @@ class _TableExpectation(Redacted, BatchExpectation):
     domain_keys: ClassVar[tuple[str, ...]] = ("batch_id",)
 
     @pydantic.root_validator(skip_on_failure=True)
-    def _say_of_what(cls, given: dict[str, Any]) -> dict[str, Any]:  # noqa: N805
+    def _name_subject(cls, given: dict[str, Any]) -> dict[str, Any]:  # noqa: N805
         """Name column or gate in the sentence for pages: a suite may have the same expectation several times."""
-        said = given["description"] or ""
+        sentence = given["description"] or ""
         for name in ("column", "gate"):
-            said = said.replace(f"{{{name}}}", str(given.get(name)))
-        return {**given, "description": said or None}
+            sentence = sentence.replace(f"{{{name}}}", str(given.get(name)))
+        return {**given, "description": sentence or None}
 
-    def _counts(self, metrics: Any) -> Counts:
+    def _validate(self, metrics: Any, runtime_configuration: Any = None, execution_engine: Any = None) -> Any:  # noqa: ARG002
         counts: Counts = metrics[self.metric_dependencies[0]]
-        return counts
+        problems = sum(count for name, count in counts.items() if name != "checked")
+        return {"success": counts["checked"] > 0 and not problems, "result": {"observed_value": problems, **counts}}
 
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.OBSERVED_VALUE)
@@ -189,7 +188,7 @@ def _paths(public: Sequence[str] | str) -> str:
 
 
 @bare
-def suite_for(policy: PolicyLike, *, said: str | None = None) -> gx.ExpectationSuite:
+def suite_for(policy: PolicyLike, *, argument: str | None = None) -> gx.ExpectationSuite:
     """Return the suite of a policy, for the table that it publishes.
 
     A column without fixed output words (of a mechanism that draws whole texts, spells words or decodes them) or with
@@ -198,26 +197,26 @@ def suite_for(policy: PolicyLike, *, said: str | None = None) -> gx.ExpectationS
     """
     policy = resolve(policy)
     require_ids(policy)
-    said = written(policy) if said is None else said
+    argument = argument or written(policy)
     expectations: list[Expectation] = [
-        ExpectTableColumnsToBePublished(policy=said),
-        ExpectNoCanaryToSurvive(policy=said),
+        ExpectTableColumnsToBePublished(policy=argument),
+        ExpectNoCanaryToSurvive(policy=argument),
     ]
     if policy.unlinked is None:
-        expectations.append(ExpectReleasedRowsToBeLedgered(policy=said))
+        expectations.append(ExpectReleasedRowsToBeLedgered(policy=argument))
     expectations += [
-        ExpectColumnValuesToStayInOutputSet(column=spec.name, policy=said)
+        ExpectColumnValuesToStayInOutputSet(column=spec.name, policy=argument)
         for spec, column in zip(policy.columns, policy.column_policies(), strict=True)
         if column.mechanism.mode == "strict" and column.mechanism.output_words() is not None and not spec.postprocess
     ]
     expectations += [
-        ExpectGateToPass(gate=gate.name, policy=said) for gate in judges(policy, Stage.PUBLISHED) if gate.problems
+        ExpectGateToPass(gate=gate.name, policy=argument) for gate in judges(policy, Stage.PUBLISHED) if gate.problems
     ]
     return gx.ExpectationSuite(name=f"{policy.dataset} {policy.release}", expectations=expectations)
 
 
 def downstream_suite(
-    policy: PolicyLike, public: Sequence[str] | str = (), *, said: str | None = None
+    policy: PolicyLike, public: Sequence[str] | str = (), *, argument: str | None = None
 ) -> gx.ExpectationSuite:
     """Return the suite of a table that was made from a release: all of its text is released, or declared public.
 
@@ -229,8 +228,8 @@ def downstream_suite(
         msg = "an unlinked release holds no record ids, so the cells of a table made from it cannot be looked up"
         raise PolicyError(msg, "`dptext check` and the suite of the release itself judge what was published")
     require_ids(policy)
-    said = written(policy) if said is None else said
-    expectations: list[Expectation] = [ExpectOnlyReleasedText(policy=said, public=_paths(public))]
+    argument = argument or written(policy)
+    expectations: list[Expectation] = [ExpectOnlyReleasedText(policy=argument, public=_paths(public))]
     return gx.ExpectationSuite(name=f"{policy.dataset} {policy.release} downstream", expectations=expectations)
 
 
@@ -250,7 +249,7 @@ def validate_downstream(
 
 def _validated(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.ExpectationSuite) -> VerdictRecord:
     with _validating() as context:
-        if spark_tallies.is_spark(frame):
+        if is_spark(frame):
             source: Any = context.data_sources.add_spark("dptext", persist=False)
             table: Any = frame
         else:
@@ -306,10 +305,10 @@ def _judged(batch: Any, suite: gx.ExpectationSuite) -> VerdictRecord:
 
 
 def _outcome(result: Any) -> ExpectationOutcome:
-    about = result.expectation_config
+    config = result.expectation_config
     counts = {name: int(value) for name, value in result.result.items() if name != "observed_value"}
     errored = not result.success and not counts
-    return ExpectationOutcome(about.type, about.kwargs.get("column"), bool(result.success), errored, counts)
+    return ExpectationOutcome(config.type, config.kwargs.get("column"), bool(result.success), errored, counts)
 
 
 STORE = Path("gx", "expectations")
@@ -326,23 +325,22 @@ def write_suite(
     takes its own place, and checkpoints keep it. Its expectations name the policy file as it was given here, and read
     it when they are evaluated.
     """
-    read, said = Policy.load(policy), f"{BY_FILE}{policy.as_posix()}"
-    suite = downstream_suite(read, public, said=said) if downstream else suite_for(read, said=said)
+    read, argument = Policy.load(policy), f"{BY_FILE}{policy.as_posix()}"
+    suite = downstream_suite(read, public, argument=argument) if downstream else suite_for(read, argument=argument)
     name = f"{read.dataset} downstream" if downstream else read.dataset
-    facts: dict[str, Any] = {**suite.to_json_dict(), "name": name, "id": _id(name)}
-    facts["expectations"] = [{**item, "id": _id(name, item)} for item in facts["expectations"]]
-    facts["meta"] = {"great_expectations_version": gx.__version__}
+    stored: dict[str, Any] = {**suite.to_json_dict(), "name": name, "id": _id(name)}
+    stored["expectations"] = [{**item, "id": _id(name, item)} for item in stored["expectations"]]
+    stored["meta"] = {"great_expectations_version": gx.__version__}
     path = output if output.suffix == ".json" else output / f"{name}.json"
     with seam("writing the suite", InputError, "the folder must be writable by you"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{json.dumps(facts, indent=2, sort_keys=True)}\n", encoding="utf-8")
+        path.write_text(f"{json.dumps(stored, indent=2, sort_keys=True)}\n", encoding="utf-8")
     return name, path
 
 
 def _id(name: str, expectation: dict[str, Any] | None = None) -> str:
-    about = [] if expectation is None else [expectation["type"], *_chosen(expectation["kwargs"])]
+    about = []
+    if expectation is not None:
+        arguments = expectation["kwargs"]
+        about = [expectation["type"], *(str(arguments[key]) for key in ("column", "gate") if key in arguments)]
     return str(uuid.uuid5(_NAMES, json.dumps([name, *about])))
-
-
-def _chosen(arguments: dict[str, Any]) -> list[str]:
-    return [str(arguments[name]) for name in ("column", "gate") if name in arguments]

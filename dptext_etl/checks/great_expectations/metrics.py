@@ -5,7 +5,6 @@ for (its issue 8780). These classes hand out counts, in every result format:
 
 * Every metric is ours and returns whole numbers. The values that a map expectation would collect are never asked for,
   and Great Expectations itself evaluates no frame, where Spark's message could quote a cell.
-* `Redacted` lets nothing but numbers into a result, whatever result format a caller sets.
 * Rows of a table of a database come here in batches over one connection, and SQL computes nothing. A type that the
   database does not keep (a date in SQLite) arrives as another type, whose ids the ledger does not know: it fails.
 * A metric that fails raises our own error with a type's name, so no message and no traceback holds a cell.
@@ -14,23 +13,23 @@ for (its issue 8780). These classes hand out counts, in every result format:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 from great_expectations.core.metric_domain_types import MetricDomainTypes
-from great_expectations.core.result_format import ResultFormat
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 from great_expectations.execution_engine.sqlalchemy_execution_engine import SqlAlchemyExecutionEngine
-from great_expectations.expectations.expectation_configuration import parse_result_format
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 
-from dptext_etl.checks.candidate import BATCH_ROWS
-from dptext_etl.checks.great_expectations import spark_tallies, tallies
-from dptext_etl.checks.great_expectations.tallies import Counts, Tally, known
-from dptext_etl.checks.table_metadata import published_types, shown, without_published
+from dptext_etl.checks.candidate import BATCH_ROWS, Lineage
+from dptext_etl.checks.gates.raw_column_absent import RawColumnAbsent
+from dptext_etl.checks.great_expectations import tallies
+from dptext_etl.checks.great_expectations.tallies import Counts, Tally, parse_policy
+from dptext_etl.checks.published import published_types, shown, without_published
 from dptext_etl.errors import GateError, seam
 
 if TYPE_CHECKING:
@@ -38,29 +37,6 @@ if TYPE_CHECKING:
 
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-
-
-class Redacted:
-    """Lets an expectation hand out counts and nothing else, under every result format."""
-
-    def get_validation_dependencies(
-        self, execution_engine: Any = None, runtime_configuration: Any = None, **_: Any
-    ) -> Any:
-        """Ask for counts only; values, rows and indices of what failed are never computed."""
-        asked = parse_result_format((runtime_configuration or {}).get("result_format", ResultFormat.SUMMARY))
-        modest = {**(runtime_configuration or {}), "result_format": {"result_format": ResultFormat.BOOLEAN_ONLY}}
-        needed = super().get_validation_dependencies(execution_engine=execution_engine, runtime_configuration=modest)  # type: ignore[misc]
-        needed.result_format = {"result_format": asked["result_format"]}
-        return needed
-
-    def _validate(self, metrics: Any, runtime_configuration: Any = None, execution_engine: Any = None) -> Any:  # noqa: ARG002
-        counts = self._counts(metrics)
-        problems = sum(count for name, count in counts.items() if name != "checked")
-        return {"success": counts["checked"] > 0 and not problems, "result": {"observed_value": problems, **counts}}
-
-    def _counts(self, metrics: Any) -> Counts:
-        """Return how much was "checked", and how many of each problem there are."""
-        raise NotImplementedError
 
 
 def _evaluated(engine: type, count: Callable[[Any, Any, Any, dict[str, str]], Counts]) -> Any:
@@ -82,9 +58,16 @@ def _evaluated(engine: type, count: Callable[[Any, Any, Any, dict[str, str]], Co
     return evaluate
 
 
-def _counted_in_sql(cls: Any, execution_engine: Any, table: Any, given: dict[str, str]) -> Counts:
+def _count(make: Callable[[], Tally], batches: Iterable[pl.DataFrame]) -> Counts:
+    tally = make()
+    for batch in batches:
+        tally.feed(batch)
+    return tally.counts()
+
+
+def _count_in_sql(cls: Any, execution_engine: Any, table: Any, arguments: dict[str, str]) -> Counts:
     with execution_engine.get_connection() as connection:
-        counts: Counts = cls.count_in_sql(connection, table, **given)
+        counts: Counts = cls.count_in_sql(connection, table, **arguments)
     return counts
 
 
@@ -92,58 +75,63 @@ class TableMetric(TableMetricProvider):
     """Counts over a whole table."""
 
     metric_name: str  # its name in Great Expectations
+    value_keys: tuple[str, ...] = ("policy",)
     # prepares the counting from the expectation's arguments, which come by name
     tally: ClassVar[Callable[..., Callable[[], Tally]]]
+    needs_ledger: ClassVar[bool] = False  # whether the executors of Spark must reach the ledger
 
     @classmethod
     def count(cls, table: pl.DataFrame, **arguments: str) -> Counts:
-        """Count over a table in memory."""
-        return tallies.count(cls.tally(**arguments), table)
+        return _count(cls.tally(**arguments), [table])
 
     @classmethod
     def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
-        """Count over a Spark frame."""
-        return spark_tallies.count(cls.tally(**arguments), table)
+        if cls.needs_ledger:
+            tallies.require_reach(table, parse_policy(arguments["policy"]).ledger.url)
+        return tallies.count_on_spark(cls.tally(**arguments), table)
 
     @classmethod
     def count_in_sql(cls, connection: Any, table: Any, **arguments: str) -> Counts:
-        """Count over a table of a database."""
-        return _count_in_sql(cls.tally(**arguments), connection, table)
+        return _count(cls.tally(**arguments), _sql_batches(connection, table))
 
     _pandas = _evaluated(PandasExecutionEngine, lambda cls, _, table, given: cls.count(shown(table), **given))
     _spark = _evaluated(SparkDFExecutionEngine, lambda cls, _, table, given: cls.count_on_spark(table, **given))
-    _sql = _evaluated(SqlAlchemyExecutionEngine, _counted_in_sql)
+    _sql = _evaluated(SqlAlchemyExecutionEngine, _count_in_sql)
+
+
+def _compare_columns(schema: pl.Schema, policy: str) -> Counts:
+    """Compare the columns of a table with those that a policy publishes."""
+    read = parse_policy(policy)
+    gate = RawColumnAbsent(read, Lineage.declared(read), marked=False, types=published_types(read))
+    (gate.look_at_rewritten if tallies.has_steps(read) else gate.look_at_columns)(schema)
+    counts = gate.verdict().counts
+    return {"checked": len(schema), **{name: int(counts[name]) for name in ("missing", "unknown", "mistyped")}}
 
 
 class Columns(TableMetric):
     """Counts columns that are missing, unknown or of another type."""
 
     metric_name = "table.dptext_columns"
-    value_keys = ("policy",)
 
     @classmethod
     def count(cls, table: pl.DataFrame, **arguments: str) -> Counts:
-        """Compare the columns of a table in memory."""
-        types = published_types(known(arguments["policy"]).policy)
-        return tallies.columns(without_published(table, types).schema, **arguments)
+        types = published_types(parse_policy(arguments["policy"]))
+        return _compare_columns(without_published(table, types).schema, **arguments)
 
     @classmethod
     def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
-        """Compare the columns of a Spark frame."""
-        counts = tallies.columns(spark_tallies.polars_schema(table), **arguments)
-        return {**counts, "unknown": counts["unknown"] + spark_tallies.metadata(table)}
+        counts = _compare_columns(tallies.polars_schema(table), **arguments)
+        return {**counts, "unknown": counts["unknown"] + tallies.metadata(table)}
 
     @classmethod
     def count_in_sql(cls, connection: Any, table: Any, **arguments: str) -> Counts:
-        """Compare the columns of a table of a database."""
-        return tallies.columns(_sql_schema(connection, table), **arguments)
+        return _compare_columns(_sql_schema(connection, table), **arguments)
 
 
 class Canaries(TableMetric):
     """Counts pseudo-words of canaries."""
 
     metric_name = "table.dptext_canaries"
-    value_keys = ("policy",)
     tally = staticmethod(tallies.canaries)
 
 
@@ -151,14 +139,8 @@ class Ledgered(TableMetric):
     """Counts cells that the ledger does not vouch for."""
 
     metric_name = "table.dptext_ledgered"
-    value_keys = ("policy",)
     tally = staticmethod(tallies.ledgered)
-
-    @classmethod
-    def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
-        """Look up the rows of a Spark frame, where the executors can reach the ledger."""
-        spark_tallies.require_reach(table, known(arguments["policy"]).policy.ledger.url)
-        return super().count_on_spark(table, **arguments)
+    needs_ledger = True
 
 
 class ReleasedText(TableMetric):
@@ -167,12 +149,11 @@ class ReleasedText(TableMetric):
     metric_name = "table.dptext_released_text"
     value_keys = ("policy", "public")
     tally = staticmethod(tallies.released_text)
+    needs_ledger = True
 
     @classmethod
     def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
-        """Look up the cells of a Spark frame, where the executors can reach the ledger."""
-        spark_tallies.require_reach(table, known(arguments["policy"]).policy.ledger.url)
-        counts, metadata = super().count_on_spark(table, **arguments), spark_tallies.metadata(table)
+        counts, metadata = super().count_on_spark(table, **arguments), tallies.metadata(table)
         return {**counts, "unreleased_in_metadata": metadata} if metadata else counts
 
 
@@ -196,33 +177,21 @@ def _sql_batches(connection: Connection, table: Any) -> Iterator[pl.DataFrame]:
     """Read a table, or anything that can be selected from, in batches; an empty table gives one batch without rows."""
     import sqlalchemy
 
-    found = connection.execution_options(stream_results=True).execute(
-        sqlalchemy.select(sqlalchemy.text("*")).select_from(table)
-    )
-    names = list(found.keys())
+    query = sqlalchemy.select(sqlalchemy.text("*")).select_from(table)
+    result = connection.execution_options(stream_results=True).execute(query)
+    names = list(result.keys())
     yield pl.DataFrame(schema=names)
-    for rows in found.partitions(BATCH_ROWS):
+    for rows in result.partitions(BATCH_ROWS):
         cells = zip(*rows, strict=True)
         yield pl.DataFrame([_column(name, list(column)) for name, column in zip(names, cells, strict=True)])
 
 
 def _sql_schema(connection: Connection, table: Any) -> pl.Schema:
     """Return the columns and the types of their cells; a column that holds only nulls counts as text."""
-    found = pl.Schema()
-    for place, batch in enumerate(_sql_batches(connection, table)):
-        found = pl.Schema({name: pl.String() if dtype == pl.Null else dtype for name, dtype in batch.schema.items()})
-        if place:
-            break
-    return found
-
-
-def _count_in_sql(make: Callable[[], Tally], connection: Connection, table: Any) -> Counts:
-    tally = make()
-    for batch in _sql_batches(connection, table):
-        tally.feed(batch)
-    return tally.counts()
+    *_, batch = islice(_sql_batches(connection, table), 2)
+    return pl.Schema({name: pl.String() if dtype == pl.Null else dtype for name, dtype in batch.schema.items()})
 
 
 def _column(name: str, cells: list[Any]) -> pl.Series:
-    found = pl.Series(name, cells, strict=True)
-    return found.cast(pl.String) if found.dtype == pl.Null else found
+    column = pl.Series(name, cells, strict=True)
+    return column.cast(pl.String) if column.dtype == pl.Null else column

@@ -1,37 +1,46 @@
-"""Count what the expectations judge in a released table, batch by batch, wherever the batches are.
+"""Count what the expectations judge in a released table, batch by batch, here or on the executors of Spark.
 
-Workers of Spark import this module, so it stays light: it does not import Great Expectations. A tally is made from
-plain data, so that it can be sent to the batches. Its counts add up.
+Workers of Spark import this module, so it does not import Great Expectations. A tally is made from plain data, so that
+it can be sent to the batches. Its counts add up. It works with classic sessions and Spark Connect.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from inspect import signature
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.checks.canaries.rows import policy_tokens
-from dptext_etl.checks.candidate import Candidate, Lineage, as_released
-from dptext_etl.checks.gate import load
+from dptext_etl.checks.canaries import policy_tokens
+from dptext_etl.checks.candidate import Candidate, as_released
+from dptext_etl.checks.gate import Gate, load
 from dptext_etl.checks.gates.canary_text_absent import CanaryTextAbsent
-from dptext_etl.checks.gates.raw_column_absent import RawColumnAbsent
 from dptext_etl.checks.gates.rows_ledgered import RowsLedgered
 from dptext_etl.checks.gates.words_in_output_set import inside_output_set
-from dptext_etl.checks.table_metadata import CATEGORIES, changed, published_types, without_published
-from dptext_etl.errors import InputError
+from dptext_etl.checks.published import CATEGORIES, changed, published_types, without_published
+from dptext_etl.errors import GateError, InputError, LedgerError, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.ledger.storage.store import POSTGRES, resolved
+from dptext_etl.policy import Policy
 
 Counts = dict[str, int]
+
+BY_FILE = "file:"
+"""What the name of a policy file begins with, in the place of a policy."""
+FOLDER = "DPTEXT_POLICIES"
+"""Environment variable that names the folder of such files."""
+STORED = {"copy_gate_false_alarm": "beta", "accept_unbounded": "accept"}
+"""Entries that suites, which are stored, call by another name than policies do."""
 
 
 class Tally(Protocol):
@@ -42,21 +51,6 @@ class Tally(Protocol):
 
     def counts(self) -> Counts:
         """Return how much was "checked", and how many of each problem there are; asked once."""
-
-
-class Known(NamedTuple):
-    """Holds a policy, and the policies of its columns by name."""
-
-    policy: Policy
-    columns: dict[str, ColumnPolicy]
-
-
-BY_FILE = "file:"
-"""What the name of a policy file begins with, in the place of a policy."""
-FOLDER = "DPTEXT_POLICIES"
-"""Environment variable that names the folder of such files."""
-STORED = {"copy_gate_false_alarm": "beta", "accept_unbounded": "accept"}
-"""Entries that suites, which are stored, call by another name than policies do."""
 
 
 def written(policy: Policy) -> str:
@@ -75,68 +69,115 @@ def read(arguments: Mapping[str, str]) -> dict[str, str]:
 
 
 @lru_cache(maxsize=16)
-def known(policy: str) -> Known:
+def parse_policy(policy: str) -> Policy:
     """Read what `written` wrote."""
-    read = Policy.parse(_renamed(json.loads(policy), {stored: name for name, stored in STORED.items()}))
-    return Known(read, {spec.name: column for spec, column in zip(read.columns, read.column_policies(), strict=True)})
+    return Policy.parse(_renamed(json.loads(policy), {stored: name for name, stored in STORED.items()}))
 
 
 def _renamed(entries: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Rename entries of a policy and of its columns."""
-    whole = {names.get(name, name): value for name, value in entries.items()}
-    columns = [{names.get(name, name): value for name, value in column.items()} for column in whole["column"]]
-    return {**whole, "column": columns}
+    renamed = {names.get(name, name): value for name, value in entries.items()}
+    columns = [{names.get(name, name): value for name, value in column.items()} for column in renamed["column"]]
+    return {**renamed, "column": columns}
 
 
-def columns(schema: pl.Schema, policy: str) -> Counts:
-    """Compare the columns of a table with those that a policy publishes."""
-    read = known(policy).policy
-    gate = RawColumnAbsent(read, Lineage.declared(read), marked=False, types=published_types(read))
-    (gate.look_at_rewritten if _later(read) else gate.look_at_columns)(schema)
-    found = gate.verdict().counts
-    return {"checked": len(schema), **{name: int(found[name]) for name in ("missing", "unknown", "mistyped")}}
-
-
-def _later(policy: Policy) -> bool:
+def has_steps(policy: Policy) -> bool:
     """Return whether post-processing comes after a mechanism."""
     return any(item.postprocess for item in policy.columns)
 
 
-class CanaryTally:
-    """Counts pseudo-words of the policy's canaries, in any writing."""
+def _ledger(policy: Policy) -> Ledger:
+    return Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True)
 
-    def __init__(self, policy: str) -> None:
-        read, by_name = known(policy)
-        self._gate = CanaryTextAbsent(read, policy_tokens(read, next(iter(by_name.values())).secret))
+
+class GateTally:
+    """Counts what gates call problems, and closes the ledger that they look rows up in."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        gates: Sequence[Gate],
+        problems: Sequence[str],
+        checked: str | None = None,  # the count of what was checked; rows without it
+        ledger: Ledger | None = None,
+    ) -> None:
+        self._policy, self._gates, self._problems, self._checked = policy, gates, problems, checked
+        self._ledger = ledger
         self._rows = 0
 
     def feed(self, table: pl.DataFrame) -> None:
-        """Search a batch of rows."""
         self._rows += table.height
-        self._gate.feed(table)
+        steps = has_steps(self._policy)
+        released = as_released(table, self._policy) if steps else table
+        for gate in self._gates:
+            if steps and gate.rewritten:
+                gate.feed_rewritten(table)
+            else:
+                gate.feed(released)
 
     def counts(self) -> Counts:
-        """Return rows and hits."""
-        return {"checked": self._rows, "hits": int(self._gate.verdict().counts["hits"])}
+        total: Counter[str] = Counter(checked=self._rows if self._checked is None else 0)
+        for gate in self._gates:
+            counts = gate.verdict().counts
+            total.update({name: int(counts[name]) for name in self._problems})
+            total["checked"] += 0 if self._checked is None else int(counts[self._checked])
+        if self._ledger is not None:
+            self._ledger.close()
+        return dict(total)
 
 
-class LedgerTally:
-    """Counts cells without a commit, and cells with other bytes than were committed."""
+def _gate_tally(policy: str, gate: str) -> Tally:
+    read, kind = parse_policy(policy), load(gate)
+    return GateTally(read, kind.over(Candidate.published(read)), kind.problems)
 
-    def __init__(self, policy: str, refs: Mapping[str, ReleaseRef]) -> None:
-        read = known(policy).policy
-        self._ledger = Ledger.open(read.ledger.url, read.ledger.id_key, create=False, read_only=True)
-        self._gate = RowsLedgered(read, self._ledger, refs)
 
-    def feed(self, table: pl.DataFrame) -> None:
-        """Look up a batch of rows."""
-        (self._gate.feed_rewritten if _later(self._gate.policy) else self._gate.feed)(table)
+def _canary_tally(policy: str) -> Tally:
+    read = parse_policy(policy)
+    tokens = policy_tokens(read, read.column_policies()[0].secret)
+    return GateTally(read, [CanaryTextAbsent(read, tokens)], ["hits"])
 
-    def counts(self) -> Counts:
-        """Return cells and problems, and close the ledger."""
-        counts = {name: int(count) for name, count in self._gate.verdict().counts.items()}
-        self._ledger.close()
-        return {"checked": counts.pop("cells"), **counts}
+
+def _ledger_tally(policy: str, refs: Mapping[str, ReleaseRef]) -> Tally:
+    read = parse_policy(policy)
+    ledger = _ledger(read)
+    problems = ("uncommitted", "different", "misshapen", "unregistered_columns")
+    return GateTally(read, [RowsLedgered(read, ledger, refs)], problems, "cells", ledger)
+
+
+def gate(policy: str, gate: str) -> Callable[[], Tally]:
+    """Prepare counting the problems of a gate."""
+    return partial(_gate_tally, policy, gate)
+
+
+def canaries(policy: str) -> Callable[[], Tally]:
+    """Prepare a search for canaries, in any writing."""
+    return partial(_canary_tally, policy)
+
+
+def ledgered(policy: str) -> Callable[[], Tally]:
+    """Prepare looking up rows in the ledger; the releases are found here, where the artifacts are."""
+    return partial(_ledger_tally, policy, _registered(policy))
+
+
+def released_text(policy: str, public: str) -> Callable[[], Tally]:
+    """Prepare the look-up of cells of a wider table; the releases are found here, because the artifacts are here."""
+    return partial(ReleasedTextTally, policy, public, _registered(policy), published_types(parse_policy(policy)))
+
+
+def _registered(policy: str) -> dict[str, ReleaseRef]:
+    """Return the registered release of each text column that has one."""
+    read = parse_policy(policy)
+    with _ledger(read) as ledger:
+        refs = {column.column or "": ledger.find(column) for column in read.column_policies()}
+    return {name: ref for name, ref in refs.items() if ref is not None}
+
+
+def words(policy: str, column: str) -> Callable[[], Tally]:
+    """Prepare comparing the words of a column."""
+    allowed = parse_policy(policy).column_policy(column).mechanism.output_words()
+    if allowed is None:
+        raise InputError("the mechanism has no fixed output words")
+    return partial(WordTally, column, tuple(sorted(allowed)))
 
 
 class WordTally:
@@ -148,113 +189,36 @@ class WordTally:
         self._rows = self._outside = 0
 
     def feed(self, table: pl.DataFrame) -> None:
-        """Look at a batch of rows."""
         if self._column not in table.columns:
             raise InputError("the table has no such column")
         self._rows += table.height
         self._outside += int((~inside_output_set(table[self._column], self._words)).sum())
 
     def counts(self) -> Counts:
-        """Return rows, and rows outside."""
         return {"checked": self._rows, "rows_outside": self._outside}
 
 
-class GateTally:
-    """Counts what a gate calls problems."""
-
-    def __init__(self, policy: str, gate: str) -> None:
-        self._policy = known(policy).policy
-        self._gates = load(gate).over(Candidate.published(self._policy))
-        self._rows = 0
-
-    def feed(self, table: pl.DataFrame) -> None:
-        """Give a batch of rows to the gate."""
-        self._rows += table.height
-        released = as_released(table, self._policy) if _later(self._policy) else table
-        for gate in self._gates:
-            gate.feed(released)
-
-    def counts(self) -> Counts:
-        """Return rows and problems."""
-        found: Counter[str] = Counter(checked=self._rows)
-        for gate in self._gates:
-            counts = gate.verdict().counts
-            found.update({name: int(counts[name]) for name in gate.problems})
-        return dict(found)
-
-
-def gate(policy: str, gate: str) -> Callable[[], Tally]:
-    """Prepare counting the problems of a gate."""
-    return partial(GateTally, policy, gate)
-
-
-def canaries(policy: str) -> Callable[[], Tally]:
-    """Prepare a search for canaries."""
-    return partial(CanaryTally, policy)
-
-
-def ledgered(policy: str) -> Callable[[], Tally]:
-    """Prepare looking up rows in the ledger; the releases are found here, where the artifacts are."""
-    return partial(LedgerTally, policy, registered(policy))
-
-
-def registered(policy: str) -> dict[str, ReleaseRef]:
-    """Return the registered release of each text column that has one."""
-    read, by_name = known(policy)
-    with Ledger.open(read.ledger.url, read.ledger.id_key, create=False, read_only=True) as ledger:
-        found = {name: ledger.find(column) for name, column in by_name.items()}
-    return {name: ref for name, ref in found.items() if ref is not None}
-
-
-def words(policy: str, column: str) -> Callable[[], Tally]:
-    """Prepare comparing the words of a column."""
-    allowed = known(policy).columns[column].mechanism.output_words()
-    if allowed is None:
-        raise InputError("the mechanism has no fixed output words")
-    return partial(WordTally, column, tuple(sorted(allowed)))
-
-
-def count(make: Callable[[], Tally], table: pl.DataFrame) -> Counts:
-    """Count over a table in memory."""
-    tally = make()
-    tally.feed(table)
-    return tally.counts()
-
-
-def added(parts: list[Counts]) -> Counts:
-    """Add up the counts of batches."""
-    total: Counter[str] = Counter()
-    for part in parts:
-        total.update(part)
-    return dict(total)
-
-
-_NESTED = (pl.List, pl.Array)
 _READABLE = (pl.String, pl.Categorical, pl.Enum)
 """Types of cells that may be a released text; bytes, objects and types unknown to us never are."""
 
 
 class ReleasedTextTally:
-    """Count cells of text that no one released."""
+    """Counts cells of text that no one released, by the column's place."""
 
     def __init__(self, policy: str, public: str, refs: Mapping[str, ReleaseRef], types: Mapping[str, str]) -> None:
-        read = known(policy).policy
-        self._id = read.id
-        texts = {column.name for column in read.columns}
+        self._policy, self._refs, self._types = parse_policy(policy), refs, types
+        texts = {column.name for column in self._policy.columns}
         self._public = {*json.loads(public)} - texts
         self._public |= {name + CATEGORIES for name in self._public}
-        self._kept = {*read.keep} - texts - self._public
-        self._policy, self._types = read, types
-        self._ledger = Ledger.open(read.ledger.url, read.ledger.id_key, create=False, read_only=True)
-        self._refs = refs
-        self._chains = {item.column: item.chain for item in read.column_policies()}
-        self._found: Counter[str] = Counter(checked=0)
+        self._kept = {*self._policy.keep} - texts - self._public
+        self._ledger = _ledger(self._policy)
+        self._chains = {item.column: item.chain for item in self._policy.column_policies()}
+        self._counts: Counter[str] = Counter(checked=0)
 
     def feed(self, table: pl.DataFrame) -> None:
-        """Look up the cells of a batch of rows."""
         if table.is_empty():  # columns of a database have no types before the first rows
             return
-        self._found["checked"] += table.height
+        self._counts["checked"] += table.height
         table = without_published(table, self._types)
         public = self._public | (self._kept - changed(table.schema, self._policy, self._types))
         rows = pl.int_range(table.height, dtype=pl.UInt32, eager=True)
@@ -263,37 +227,38 @@ class ReleasedTextTally:
         for place, column in enumerate(table.iter_columns(), start=1):
             for cells in _cells(column, rows, column.name, public):
                 named = cells.join(ids, on="row")
-                keys = ["id"] if column.name == self._id else ["id", "digest"]  # ids are those that the ledger knows
+                keys = (
+                    ["id"] if column.name == self._policy.id else ["id", "digest"]
+                )  # ids are those that the ledger knows
                 unreleased = cells.height - named.join(released, on=keys, how="semi").height
                 if unreleased:
-                    self._found[f"unreleased_in_column_{place}"] += unreleased
+                    self._counts[f"unreleased_in_column_{place}"] += unreleased
 
     def counts(self) -> Counts:
-        """Return rows, and cells of text that no one released by the column's place; close the ledger."""
         self._ledger.close()
-        return dict(self._found)
+        return dict(self._counts)
 
     def _ids(self, table: pl.DataFrame, rows: pl.Series) -> pl.DataFrame:
         """Return row and canonical record id of the rows that have an id."""
-        if self._id not in table.columns:
+        if self._policy.id not in table.columns:
             return pl.DataFrame(schema={"row": pl.UInt32, "id": pl.String})
-        there = table[self._id].is_not_null()
-        ids = canonical_ids(table[self._id].filter(there).to_arrow())
+        there = table[self._policy.id].is_not_null()
+        ids = canonical_ids(table[self._policy.id].filter(there).to_arrow())
         return pl.DataFrame({"row": rows.filter(there), "id": pl.Series(ids, dtype=pl.String)})
 
     def _released(self, ids: pl.DataFrame) -> pl.DataFrame:
         """Return record id and digest of every text that was committed for these records, or made of one of these."""
         wanted = ids["id"].unique()
-        found = pl.DataFrame(schema={"id": pl.String, "digest": pl.Binary})
+        released = pl.DataFrame(schema={"id": pl.String, "digest": pl.Binary})
         asked = wanted.to_arrow().cast(pa.large_string())
         for name, ref in self._refs.items():
-            held, chain = [self._ledger.committed(ref, asked).digests], self._chains.get(name)
+            stored, chain = [self._ledger.committed(ref, asked).digests], self._chains.get(name)
             if chain is not None:
-                held.append(self._ledger.posted(ref, chain, asked).digests)
-            for written in held:
-                digests = pl.Series(written.cast(pa.large_binary()), dtype=pl.Binary)
-                found.vstack(pl.DataFrame({"id": wanted, "digest": digests}).drop_nulls(), in_place=True)
-        return found
+                stored.append(self._ledger.posted(ref, chain, asked).digests)
+            for array in stored:
+                digests = pl.Series(array.cast(pa.large_binary()), dtype=pl.Binary)
+                released.vstack(pl.DataFrame({"id": wanted, "digest": digests}).drop_nulls(), in_place=True)
+        return released
 
 
 def _cells(column: pl.Series, rows: pl.Series, path: str, public: set[str]) -> Iterator[pl.DataFrame]:
@@ -306,7 +271,7 @@ def _cells(column: pl.Series, rows: pl.Series, path: str, public: set[str]) -> I
     elif isinstance(dtype, pl.Struct):
         for field in dtype.fields:
             yield from _cells(column.struct.field(field.name), rows, f"{path}.{field.name}", public)
-    elif isinstance(dtype, _NESTED):
+    elif isinstance(dtype, pl.List | pl.Array):
         inner = pl.DataFrame({"row": rows, "cell": column}).explode("cell")
         yield from _cells(inner["cell"], inner["row"], path, public)
     else:
@@ -319,6 +284,73 @@ def _cells(column: pl.Series, rows: pl.Series, path: str, public: set[str]) -> I
         yield pl.DataFrame({"row": rows, "digest": digests})
 
 
-def released_text(policy: str, public: str) -> Callable[[], Tally]:
-    """Prepare the look-up of cells of a wider table; the releases are found here, because the artifacts are here."""
-    return partial(ReleasedTextTally, policy, public, registered(policy), published_types(known(policy).policy))
+def is_spark(frame: object) -> bool:
+    """Say whether something is a Spark frame, classic or Connect; this does not import pyspark."""
+    return type(frame).__module__.startswith("pyspark.sql.")
+
+
+def polars_schema(frame: Any, wanted: tuple[str, ...] | None = None) -> pl.Schema:
+    """Return the columns of a Spark frame with the types that its batches have."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    zone: dict[str, Any] = {"timezone": frame.sparkSession.conf.get("spark.sql.session.timeZone")}
+    options = zone if "timezone" in signature(to_arrow_type).parameters else {}  # Spark 4.0 and newer
+    types = {}
+    for place, field in enumerate(frame.schema.fields, start=1):
+        with seam(f"finding the Arrow type of column {place}", InputError, "cast the column, or drop it"):
+            read = wanted is None or field.name in wanted
+            types[field.name] = pl.Series(pa.array([], to_arrow_type(field.dataType, **options) if read else pa.null()))
+    return pl.Schema({name: series.dtype for name, series in types.items()})
+
+
+def metadata(frame: Any) -> int:
+    """Count the metadata of a frame's columns, nested ones included, beyond the length of a VARCHAR.
+
+    Spark writes it into Parquet files, and keeps the labels of an indexed column there.
+    """
+    varchar, length = "__CHAR_VARCHAR_TYPE_STRING", re.compile(r"(var)?char\(\d+\)")
+    waiting, total = [json.loads(frame.schema.json())], 0
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, list):
+            waiting += inner
+        elif isinstance(inner, dict):
+            about = inner.pop("metadata", {}) if "name" in inner else {}
+            total += sum(not (key == varchar and length.fullmatch(str(value))) for key, value in about.items())
+            waiting += inner.values()
+    return total
+
+
+def count_on_spark(make: Callable[[], Tally], frame: Any) -> Counts:
+    """Count over a Spark frame."""
+    names = list(frame.columns)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"counts": [_counted(make, names, batches)]})
+
+    plain = frame.toDF(*(f"c{at}" for at in range(len(names))))  # names that Spark does not parse
+    with seam("counting on Spark", GateError, "the executors' logs say more"):
+        rows = plain.mapInArrow(work, "counts string").collect()
+    total = Counter[str]()
+    for row in rows:
+        total.update(json.loads(row[0]))
+    return dict(total) if rows else make().counts()
+
+
+def _counted(make: Callable[[], Tally], names: list[str], batches: Iterator[pa.RecordBatch]) -> str:
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    with seam("counting on an executor", GateError):
+        tally = make()
+        for batch in batches:
+            table = pl.DataFrame(batch)
+            table.columns = names
+            tally.feed(table)
+        return json.dumps(tally.counts())
+
+
+def require_reach(frame: Any, url: str) -> None:
+    """Refuse to look up rows in a ledger that executors may not see."""
+    master = str(frame.sparkSession.conf.get("spark.master", None))
+    if not resolved(url).startswith(POSTGRES) and not master.startswith("local"):
+        msg = "a SQLite ledger is a file of one machine, and the executors of this Spark are not known to run on it"
+        raise LedgerError(msg, "validate with a local master, or read the published files with Polars")

@@ -12,6 +12,7 @@ import typer
 from dptext_etl.cli import amounts, terminal
 from dptext_etl.cli.options import IdKey, Json, LedgerCommand, LedgerUrl, epilog
 from dptext_etl.errors import GATE, PolicyError, UsageError
+from dptext_etl.guarantee import PURE
 
 if TYPE_CHECKING:
     from dptext_etl.ledger import Ledger
@@ -42,7 +43,7 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
     rows = [
         (
             *(item[name] for name in columns),
-            item["max_eps_pure"],
+            item[f"max_{PURE}"],
             "draws made" if item["expost"] else "worst case",
             f"10^{item['log10_odds']}",
             [f"{version['version']} ({version['rows']:,} rows)" for version in item["published"]],

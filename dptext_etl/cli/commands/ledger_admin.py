@@ -12,6 +12,7 @@ from dptext_etl.cli.amounts import plain_all
 from dptext_etl.cli.commands.ledger import command, open_ledger, report
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl, Yes, require_confirmation
 from dptext_etl.errors import LedgerError, PolicyError
+from dptext_etl.guarantee import PURE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +62,7 @@ def freeze(
     report({"frozen": frozen}, f"frozen: {', '.join(frozen)}", as_json=as_json)
 
 
-@command("dptext ledger thaw reviews --lost eps_pure=40 --ledger ledger.db", ("caps", "thawed"))
+@command(f"dptext ledger thaw reviews --lost {PURE}=40 --ledger ledger.db", ("caps", "thawed"))
 def thaw(
     dataset: Dataset,
     *,
@@ -71,7 +72,7 @@ def thaw(
         typer.Option(
             metavar="COMPONENT=AMOUNT",
             help="The most that a subject may have been charged since the copy was made, in all datasets that froze "
-            "together, such as eps_pure=40; one for each component of their caps.",
+            f"together, such as {PURE}=40; one for each component of their caps.",
         ),
     ] = None,
     id_key: IdKey = None,
@@ -265,7 +266,7 @@ def set_cap(
 
 
 @command(
-    'dptext ledger accept-units reviews --lost eps_pure=40 --reason "accounts were merged" --ledger ledger.db',
+    f'dptext ledger accept-units reviews --lost {PURE}=40 --reason "accounts were merged" --ledger ledger.db',
     ("caps", "accepted"),
 )
 def accept_units(
@@ -277,7 +278,7 @@ def accept_units(
         list[str] | None,
         typer.Option(
             metavar="COMPONENT=AMOUNT",
-            help="The most that a subject was charged under another name, such as eps_pure=40; one for each component "
+            help=f"The most that a subject was charged under another name, such as {PURE}=40; one for each component "
             "of the dataset's caps. 0 where columns were renamed and no subject was.",
         ),
     ] = None,
@@ -329,7 +330,7 @@ def _losses(texts: list[str] | None) -> dict[str, float]:
             losses[name] = float(amount)
         except ValueError:
             problem = "a loss is written COMPONENT=AMOUNT, the amount 0 or more"
-            raise PolicyError(problem, "for example --lost eps_pure=40") from None
+            raise PolicyError(problem, f"for example --lost {PURE}=40") from None
     return losses
 
 

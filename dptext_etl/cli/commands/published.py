@@ -15,7 +15,7 @@ from dptext_etl.errors import UNCHANGED, PolicyError, UsageError, seam
 from dptext_etl.extras import install
 
 if TYPE_CHECKING:
-    from dptext_etl.runner.publish.erasing import Erasure, Place
+    from dptext_etl.runner.publish.erasing import ErasedTable, Erasure
     from dptext_etl.runner.publish.forgetting import Forgotten
 
 app = typer.Typer()
@@ -230,7 +230,7 @@ def _everywhere(
         raise typer.Exit(UNCHANGED)
 
 
-def _note_place(place: Place) -> None:
+def _note_place(place: ErasedTable) -> None:
     terminal.note(" ".join(("done:", *filter(None, (place.dataset, place.release, place.partition)))))
 
 
@@ -242,7 +242,7 @@ def _show_plan(plan: Erasure) -> None:
         terminal.say(line)
 
 
-def _row(place: Place) -> tuple[str, ...]:
+def _row(place: ErasedTable) -> tuple[str, ...]:
     return place.dataset, place.release, place.partition or "", f"{place.records:,}", place.outcome
 
 

@@ -14,7 +14,7 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import refunds
 from dptext_etl.runner.progress import Meter
-from dptext_etl.runner.shard.attempt import shards_of
+from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Shards
@@ -35,17 +35,9 @@ def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[ShardR
         meter.add(one.rows)
 
     with Ledger.open(place.url, place.id_key) as ledger:
-        shards = shards_of(
-            attempt.policy,
-            attempt.columns,
-            work.refs,
-            ledger,
-            attempt.job,
-            work.staging,
-            attempt.layout.memory,
-            work.checkpoint,
-            attempt.profile,
-        )
+        columns, memory = Column.all(attempt.columns, work.refs), attempt.layout.memory
+        common = (attempt.policy, columns, ledger, attempt.job, work.staging, memory)
+        shards = Shards(*common, work.checkpoint, attempt.profile)
         ledger.read_key()
         every = numbers(work.source, attempt.policy)
         width = min(lanes(attempt.policy), len(every))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local.compute import compute

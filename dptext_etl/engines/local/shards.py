@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CanaryPlan, plant
+from dptext_etl.checks.canaries import CanaryPlan, plant
 from dptext_etl.engines.engine import Work
 from dptext_etl.errors import InputError
 from dptext_etl.policy import Policy

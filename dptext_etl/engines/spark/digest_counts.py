@@ -1,7 +1,7 @@
 """Count digests among all rows of a cluster: tasks pack them by their first bits, others count each pack whole.
 
 A row here is a pack: a name, the number of its bucket, and bytes. Digests of one bucket and name meet in one task, so
-the counts of all tasks add up (`checks.buckets`). The last word of a name says what is done with the pack; packs of
+the counts of all tasks add up (`checks.comparison`). The last word of a name says what is done with the pack; packs of
 other kinds pass unchanged.
 """
 
@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import errors
-from dptext_etl.checks.buckets import Cells, Counted, counted
+from dptext_etl.checks.comparison import Cells, Counted, counted
 from dptext_etl.engines.spark.shards import local_frame
 from dptext_etl.errors import DPTextError, bare, seam
 from dptext_etl.runner.shard.records import StagedShard

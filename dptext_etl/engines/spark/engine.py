@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from dptext_etl.checks import Candidate, Verdict
-from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.spark.examine import examine, open_table, present
 from dptext_etl.engines.spark.judging import judge

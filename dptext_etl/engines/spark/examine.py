@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.checks.buckets import short_digests
-from dptext_etl.checks.great_expectations.spark_tallies import polars_schema
+from dptext_etl.checks.comparison import short_digests
+from dptext_etl.checks.great_expectations.tallies import polars_schema
 from dptext_etl.engines.spark.digest_counts import SCHEMA, Pack, batch_of, collected, counts_of, exchanged, packed
 from dptext_etl.engines.spark.shards import local_frame, named, require_free_names
 from dptext_etl.errors import InputError, bare, seam

@@ -21,11 +21,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from dptext_etl.checks import Verdict
-from dptext_etl.checks.buckets import Cells, Counted
 from dptext_etl.checks.candidate import Candidate, batches, count
-from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.judging import feed, feed_rewritten, made, search
-from dptext_etl.checks.ledger_comparison import CellCounts, batches_of, compared, located, range_bits
+from dptext_etl.checks.comparison import CellCounts, Cells, Counted, batches_of, compared, located, range_bits
+from dptext_etl.checks.gate import Gate, feed, feed_rewritten, search, staged_gates
 from dptext_etl.device import threads
 from dptext_etl.engines.spark.digest_counts import (
     Pack,
@@ -71,7 +69,7 @@ def judge(
     candidate = replace(candidate, counted=config.rows)
     with seam("evaluating the gates", GateError, _HINT):
         staging = Staging(staged.layout.staging)
-        gates = keyed(made(candidate, in_order(partial(_columns, staging), staged.shards, threads())))
+        gates = keyed(staged_gates(candidate, in_order(partial(_columns, staging), staged.shards, threads())))
         lookups = LedgerLookups.of(gates, for_workers(staged.policy.ledger))
         config = replace(config, bits=lookups.bits)
         staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
@@ -192,7 +190,7 @@ def _fed(
     columns = pl.Schema(pl.read_parquet_schema(part))
     spec = run.policy.ledger
     with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
-        gates = keyed(made(replace(run, parts=(part,), ledger=ledger), [columns]))
+        gates = keyed(staged_gates(replace(run, parts=(part,), ledger=ledger), [columns]))
         for gate in gates.values():
             gate.look_at_columns(columns)
         feed(gates.values(), batches(part))

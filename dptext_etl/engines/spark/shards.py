@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan
+from dptext_etl.checks.canaries import CANARY, CanaryPlan
 from dptext_etl.errors import InputError, seam
 from dptext_etl.id_forms import spelling
 from dptext_etl.policy import Policy

@@ -22,7 +22,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import errors
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.engines.spark.shards import pieces
 from dptext_etl.engines.spark.task_messages import TaskMessages
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers
@@ -34,7 +34,6 @@ from dptext_etl.runner.anchoring import take_in
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import Expected, Preview, ledger_of
 from dptext_etl.runner.progress import Checkpoint
-from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Shards
@@ -181,15 +180,15 @@ def _preview(config: TaskConfig, held: ExitStack) -> Preview:
     policy, columns = policies(config.policy, config.columns)
     staging = Staging(held.enter_context(config.staging.with_own_copies()), tag=secrets.token_hex(8))
     ledger = held.enter_context(ledger_of(policy))
-    made = [Column(item, config.refs[item.column or ""], item.release_key()) for item in columns]
-    return Preview(policy, made, ledger, staging.changed)
+    return Preview(policy, Column.all(columns, config.refs), ledger, staging.changed)
 
 
 def _shards(config: TaskConfig, storage: Storage, memory: Storage) -> Shards:
     policy, columns = policies(config.policy, config.columns)
     ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False)
     staging = Staging(storage, tag=secrets.token_hex(8))
-    shards = shards_of(policy, columns, config.refs, ledger, config.job, staging, memory, config.checkpoint)
+    made = Column.all(columns, config.refs)
+    shards = Shards(policy, made, ledger, config.job, staging, memory, config.checkpoint)
     shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
     return shards
 

@@ -19,7 +19,7 @@ from dptext_etl.engines.spark.digest_counts import Pack, over_shards, over_texts
 from dptext_etl.engines.spark.task_messages import TaskMessages, watched
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
-from dptext_etl.runner.publish.own_ids import Hidden
+from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer, write_part
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
@@ -66,7 +66,7 @@ class PartTaskConfig:
     staging: Storage  # the staged shards
     folder: Path  # the folder for drafts
     file_format: str  # "parquet", "csv" or "ndjson"
-    hidden: Hidden | None
+    hidden: HiddenIds | None
     messages: TaskMessages
 
 
@@ -88,7 +88,7 @@ class StoreTaskConfig:
     staging: Storage  # the staged shards
     sink: Storage  # the published table
     file_format: str  # "parquet", "csv" or "ndjson"
-    hidden: Hidden | None
+    hidden: HiddenIds | None
     messages: TaskMessages
 
     @classmethod
@@ -107,9 +107,8 @@ def write_to_store(
         return
     config = StoreTaskConfig.of(writer)
     packs = written(over_shards(spark, shards, partial(draft_object, config)), config.messages, each, len(shards))
-    for pack in sorted(packs, key=lambda pack: pack.bucket):
-        writer.take_object(pack.name, *json.loads(pack.cells))
-    writer.moved_by(partial(_moved, spark, writer))
+    packs.sort(key=lambda pack: pack.bucket)
+    writer.take_objects(((pack.name, *json.loads(pack.cells)) for pack in packs), partial(_moved, spark, writer))
 
 
 def draft_object(config: StoreTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:

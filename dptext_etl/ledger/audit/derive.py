@@ -12,7 +12,7 @@ import numpy as np
 from dptext_etl.artifacts import canon
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import DPTextError
-from dptext_etl.guarantee import GuaranteeClass
+from dptext_etl.guarantee import PURE, GuaranteeClass
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger.audit.chains import Chains
 from dptext_etl.ledger.audit.derived import Derived, SealedBatch
@@ -165,7 +165,7 @@ def _reserve(event: Happening) -> None:
     tally = event.derived.tally(facts)
     tally["records"] += facts["rows"]
     tally["canaries"] += int(canary.sum())
-    most = int(columns["eps_pure"].max())
+    most = int(columns[PURE].max())
     tally["endless"] |= most == INFINITE
     tally["max_pure"] = max(tally["max_pure"], most)
 
@@ -203,13 +203,13 @@ def _settle(event: Happening) -> None:
     """Follow what committed rows gave back: each row once, and no more than was reserved."""
     event.require_usable(event.facts["release"])
     for at, mine in Places(event.columns["batch"], event.columns["row"]).groups():
-        rows, spent = event.columns["row"][mine], event.columns["eps_pure"][mine]
+        rows, spent = event.columns["row"][mine], event.columns[PURE][mine]
         batch = event.derived.batches.get(at)
         if batch is None or not batch.holds(event.facts, rows):
             event.problem(f"it speaks of rows that batch {at} did not reserve")
             continue
         before = [row for _, earlier, _ in event.derived.settled.get(at, []) for row in earlier.tolist()]
-        worst = event.book.segments.read(at, event.book.journal.facts(at), ["eps_pure"])["eps_pure"][rows]
+        worst = event.book.segments.read(at, event.book.journal.facts(at), [PURE])[PURE][rows]
         committed = (batch.states[rows] == State.COMMITTED).all()
         if len({*before, *rows.tolist()}) < len(before) + len(rows) or not committed or (spent > worst).any():
             event.problem(f"rows of batch {at} do not stand where they could be so settled")

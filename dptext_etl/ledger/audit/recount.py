@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dptext_etl.errors import LedgerError
+from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.audit.derived import Derived
 from dptext_etl.ledger.operations.balances import balances
 from dptext_etl.ledger.operations.book import Book
@@ -94,7 +95,7 @@ def charges(derived: Derived, each: Pass, batches: list[int], names: tuple[str, 
             ids.append(item.ids.take(picked))
             when.append(np.full(int(picked.sum()), event, np.int64))
             amounts.append(taken[:, picked] if event == item.batch else -taken[:, picked])
-        for event, rows, spent in derived.settled.get(item.batch, []) if names == ("eps_pure",) else []:
+        for event, rows, spent in derived.settled.get(item.batch, []) if names == (PURE,) else []:
             picked = mine & np.isin(item.rows, rows)
             left = np.zeros(int(item.rows.max(initial=0)) + 1, np.int64)
             left[rows[rows < len(left)]] = spent[rows < len(left)]

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl.column import INFINITE
-from dptext_etl.guarantee import Micro, millionths
+from dptext_etl.guarantee import PURE, Micro, millionths
 from dptext_etl.ledger.operations.balances import balances, charged
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import LARGEST, Pinned, components
@@ -20,7 +20,7 @@ from dptext_etl.ledger.storage.passes import Pass, Taken, passes
 from dptext_etl.ledger.terms import I64, Scope, State
 
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
-_UNCAPPED = "eps_pure"
+_UNCAPPED = PURE
 
 
 @dataclass(frozen=True)

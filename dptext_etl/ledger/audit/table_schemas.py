@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from dptext_etl.guarantee import ADDITIVE
+from dptext_etl.guarantee import ADDITIVE, PURE
 
 _TIME = pa.timestamp("ms", tz="UTC")
 _NAMES = (("release_id", pa.int64()), ("nonce", pa.int64()))
@@ -30,7 +30,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             ("reserved_positions", pa.int64()),
             ("positions", pa.int64()),
             ("digest", pa.string()),
-            ("reserved_eps_pure", pa.float64()),
+            (f"reserved_{PURE}", pa.float64()),
             *((name, pa.float64()) for name in ADDITIVE),
         ]
     ),
@@ -72,7 +72,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             ("publishable", pa.bool_()),
             ("revoked_by", pa.int64()),
             *((name, pa.int64()) for name in COUNTS),
-            ("largest_eps_pure", pa.float64()),
+            (f"largest_{PURE}", pa.float64()),
         ]
     ),
     "publication": pa.schema(

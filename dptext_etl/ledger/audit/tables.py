@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
-from dptext_etl.guarantee import ADDITIVE, steps
+from dptext_etl.guarantee import ADDITIVE, PURE, steps
 from dptext_etl.ledger.audit.remaining import counted, used_by_unit
 from dptext_etl.ledger.audit.table_schemas import COUNTS, SCHEMAS
 from dptext_etl.ledger.audit.views import retired
@@ -94,7 +94,7 @@ def _records(book: Book) -> Rows:
         same = {"batch": seq, "reserved_at": _time(facts), "job": job, **_named(names, release, nonce), **scopes[scope]}
         amounts = {name: _standing(columns[name], states, canary) for name in ADDITIVE}
         for event in settled.get(seq, ()):
-            _settle(book, event, seq, amounts["eps_pure"], canary)
+            _settle(book, event, seq, amounts[PURE], canary)
         yield {
             **{name: _repeated(value, rows) for name, value in same.items()},
             "batch_row": np.arange(rows),
@@ -105,7 +105,7 @@ def _records(book: Book) -> Rows:
             "reserved_positions": columns["n_worst"],
             "positions": pa.array(positions, mask=~committed),
             "digest": _hex(digests, committed),
-            "reserved_eps_pure": in_units("eps_pure", columns["eps_pure"]),
+            f"reserved_{PURE}": in_units(PURE, columns[PURE]),
             **{name: in_units(name, amount) for name, amount in amounts.items()},
         }
 
@@ -135,9 +135,9 @@ def _settlements(book: Book) -> dict[int, list[int]]:
 
 
 def _settle(book: Book, event: int, batch: int, amounts: I64, canary: Mask) -> None:
-    columns = book.segments.read(event, book.journal.facts(event), ["batch", "row", "eps_pure"])
+    columns = book.segments.read(event, book.journal.facts(event), ["batch", "row", PURE])
     mine = columns["batch"] == batch
-    rows, left = columns["row"][mine], columns["eps_pure"][mine]
+    rows, left = columns["row"][mine], columns[PURE][mine]
     amounts[rows] = np.where(canary[rows], 0, left)
 
 
@@ -215,7 +215,7 @@ def _releases(book: Book) -> Rows:
                 "publishable": bool(publishable),
                 "revoked_by": revoked,
                 **dict(zip(COUNTS, counts, strict=True)),
-                "largest_eps_pure": in_units("eps_pure", np.array([INFINITE if most < 0 else most])).item(),
+                f"largest_{PURE}": in_units(PURE, np.array([INFINITE if most < 0 else most])).item(),
             }
         )
     yield _columns("release", rows)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dptext_etl.accounting import log10_odds
 from dptext_etl.column import INFINITE
-from dptext_etl.guarantee import millionths
+from dptext_etl.guarantee import PURE, millionths
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import Pinned, components
 from dptext_etl.ledger.storage.keyed_ids import Bytes, KeyedIds, keyed_ids
@@ -52,7 +52,7 @@ def releases(book: Book) -> list[dict[str, Any]]:
                 "expost": facts.get("expost", False),
                 **counts,
                 **{f"max_{name}": "inf" if amount == INFINITE else amount for name, amount in most.items()},
-                "log10_odds": "inf" if most["eps_pure"] == INFINITE else round(log10_odds(most["eps_pure"]), 3),
+                "log10_odds": "inf" if most[PURE] == INFINITE else round(log10_odds(most[PURE]), 3),
                 "published": [{"version": version, "rows": rows} for version, rows in published],
                 **({} if rewritten is None else {"postprocess": list(rewritten.values())}),
             }
@@ -62,7 +62,8 @@ def releases(book: Book) -> list[dict[str, Any]]:
 
 def _largest(book: Book, release: int, nonce: int) -> dict[str, int | float]:
     """Return the largest charges of a record under a release, in millionths; canary rows are no records."""
-    names, most = ("eps_pure", "eps_approx", "delta"), dict.fromkeys(("eps_pure", "eps_approx", "delta"), 0)
+    names = (PURE, "eps_approx", "delta")
+    most = dict.fromkeys(names, 0)
     for (seq,) in book.store.rows("select seq from batch where release=? and nonce=? order by seq", (release, nonce)):
         columns = book.segments.read(seq, book.journal.facts(seq), ["canary", *names])
         own = columns["canary"] == 0

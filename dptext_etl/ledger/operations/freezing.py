@@ -17,7 +17,7 @@ from math import ceil
 from typing import NamedTuple
 
 from dptext_etl.errors import FrozenLedgerError, LedgerError
-from dptext_etl.guarantee import Micro, exact, micro, millionths, steps
+from dptext_etl.guarantee import PURE, Micro, exact, micro, millionths, steps
 from dptext_etl.ledger.operations.releases import Releases
 from dptext_etl.ledger.operations.scopes import Scopes, components
 from dptext_etl.ledger.storage.journal import Journal
@@ -155,7 +155,7 @@ def checked_losses(lost: Mapping[str, float]) -> dict[str, float]:
     """Return amounts that may have been lost, by component."""
     for amount in lost.values():
         if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 <= amount <= _MOST:
-            raise LedgerError(f"a loss is a number from 0 to {_MOST:,}", "for example {'eps_pure': 40.0}")
+            raise LedgerError(f"a loss is a number from 0 to {_MOST:,}", f"for example {{'{PURE}': 40.0}}")
     return {name: float(amount) for name, amount in lost.items()}
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from dptext_etl.errors import LedgerError
+from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.operations.balances import balances, charged
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.storage.keyed_ids import keyed_ids
@@ -20,7 +21,7 @@ from dptext_etl.ledger.storage.segments import LAYOUTS, seal
 from dptext_etl.ledger.terms import I64, Event, ReleaseRef
 
 MEASURE = "pure"
-_WORST = ["unit", "canary", "eps_pure"]
+_WORST = ["unit", "canary", PURE]
 
 
 def scopes_of(book: Book, places: Places) -> list[str]:
@@ -40,12 +41,12 @@ def settle(book: Book, job: str, ref: ReleaseRef, places: Places, spent: I64) ->
         pinned = book.scopes.by_id(number)
         columns = book.segments.read(batch, book.journal.facts(batch), _WORST)
         rows, used = places.row[mine], spent[mine]
-        worst = columns["eps_pure"][rows]
+        worst = columns[PURE][rows]
         if (used < 0).any() or (used > worst).any():
             raise LedgerError(f"{int((used > worst).sum())} records used more than was reserved; nothing was committed")
         if pinned.measure != MEASURE:
             continue
-        sealed = {"batch": np.full(len(rows), batch, np.int64), "row": rows, "eps_pure": used}
+        sealed = {"batch": np.full(len(rows), batch, np.int64), "row": rows, PURE: used}
         facts, blobs = seal(LAYOUTS[Event.SETTLE], sealed)
         seq = book.journal.append(Event.SETTLE, job=job, release=ref.id, nonce=ref.nonce, **facts)
         book.segments.write(seq, blobs)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dptext_etl.column import INFINITE
 from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import BudgetError, DPTextError, LedgerError
+from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.operations.attribution import require_same_units
 from dptext_etl.ledger.operations.balances import admit, balances, charged
 from dptext_etl.ledger.operations.batch import BatchIds, ColumnCharge
@@ -269,7 +270,7 @@ def _count(request: Request, item: Seen, rows: Index) -> None:
     if not len(rows):
         return
     store, ref = request.book.store, item.column.ref
-    most, canaries = int(item.column.spends["eps_pure"][rows].max()), int(request.batch.canary[rows].sum())
+    most, canaries = int(item.column.spends[PURE][rows].max()), int(request.batch.canary[rows].sum())
     store.execute("insert or ignore into tally(release, nonce) values(?,?)", (ref.id, ref.nonce))
     highest = None if most == INFINITE else most
     store.execute(

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.arrays import distinct
 from dptext_etl.ledger.storage.cache import PartCache
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.keyed_ids import WIDTH, Bytes, Index, KeyedIds
@@ -185,7 +184,7 @@ class Records:
 
     def note_post(self, places: Places, seq: int) -> None:
         """Remember which event holds the digests of post-processed rows."""
-        for batch in distinct(places.batch).tolist():
+        for batch in np.unique(places.batch).tolist():
             name, before = f"{POSTS}{batch}", self._seqs(f"{POSTS}{batch}")
             self._store.execute("insert or replace into meta values(?,?)", (name, " ".join(map(str, [*before, seq]))))
 
@@ -204,7 +203,7 @@ class Records:
         return known, found
 
     def _posts(self, places: Places) -> list[int]:
-        batches = distinct(places.batch).tolist()
+        batches = np.unique(places.batch).tolist()
         return sorted({seq for batch in batches for seq in self._seqs(f"{POSTS}{batch}")})
 
     def _seqs(self, name: str) -> list[int]:
@@ -213,7 +212,7 @@ class Records:
 
     def _commits(self, places: Places) -> list[int]:
         found: set[int] = set()
-        for batch in distinct(places.batch).tolist():
+        for batch in np.unique(places.batch).tolist():
             found.update(row[0] for row in self._store.rows("select seq from commit_part where batch=?", (batch,)))
         return sorted(found)
 

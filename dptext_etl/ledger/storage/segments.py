@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dptext_etl import _kernel
-from dptext_etl.guarantee import ADDITIVE
+from dptext_etl.guarantee import ADDITIVE, PURE
 from dptext_etl.ledger.storage import units
 from dptext_etl.ledger.storage.columns import Column, Rule, decode, encode
 from dptext_etl.ledger.storage.keyed_ids import WIDTH, binaries
@@ -35,7 +35,7 @@ OUTPUTS: Layout = (("batch", 8), ("row", 4), ("positions", 4), ("digest", WIDTH)
 PLACES: Layout = (("batch", 8), ("row", 4))
 """A reserved row."""
 
-SETTLED: Layout = (*PLACES, ("eps_pure", 8))
+SETTLED: Layout = (*PLACES, (PURE, 8))
 """A reserved row, and what stays charged of its worst case."""
 
 POSTED: Layout = (*PLACES, ("digest", WIDTH))

@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,12 +19,11 @@ import pyarrow as pa
 
 from dptext_etl.checks.sink import MANIFEST
 from dptext_etl.errors import InputError, PolicyError, bare
-from dptext_etl.id_forms import normalized
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.storage.store import there_is
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.publish import forgetting
+from dptext_etl.runner.publish.forgetting import forget, forget_drafts, identified, listed, subject_ids
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.storage import Storage
 
@@ -31,50 +31,30 @@ Outcome = Literal["removed", "withdrawn", "statistic stays", "not published", "n
 
 
 @dataclass(frozen=True)
-class Place:
-    """What happens to one published table.
-
-    Attributes:
-        policy: Path of the policy file.
-        dataset: Its dataset.
-        release: Its release.
-        partition: The partition, if the policy has partitions.
-        outcome: Rows are removed; an unlinked release is withdrawn as a whole; a synthetic table keeps its statistic;
-            the table is not published, so only staging changes; or it holds none of these people.
-        records: Published rows of these people; of a table without ids, their records in its release.
-        version: The version that readers see afterwards; None in a dry run.
-        deleted: Names of older versions whose files were deleted.
-        staged: Files in staging that were removed, or written without these people.
-    """
-
-    policy: str
-    dataset: str
-    release: str
-    partition: str | None
+class ErasedTable:
+    policy: str  # path of the policy file
+    dataset: str  # its dataset
+    release: str  # its release
+    partition: str | None  # the partition, if the policy has partitions
+    # rows are removed; an unlinked release is withdrawn as a whole; a synthetic table keeps its statistic; the table is
+    # not published, so only staging changes; or it holds none of these people
     outcome: Outcome
-    records: int
-    version: int | None = None
-    deleted: list[str] = field(default_factory=list)
-    staged: int = 0
+    records: int  # published rows of these people; of a table without ids, their records in its release
+    version: int | None = None  # the version that readers see afterwards; None in a dry run
+    deleted: list[str] = field(default_factory=list)  # names of older versions whose files were deleted
+    staged: int = 0  # files in staging that were removed, or written without these people
 
 
 @dataclass(frozen=True)
 class Erasure:
-    """The plan of an erasure, or its result.
+    """The plan of an erasure, or its result."""
 
-    Attributes:
-        dry_run: Whether nothing was changed.
-        people: Number of subjects and records that were named.
-        places: One entry per published table of the policies.
-        elsewhere: Publications that a ledger records under names that no policy here has: look for their files.
-        noted: Records that the ledgers newly note as forgotten.
-    """
-
-    dry_run: bool
-    people: int
-    places: list[Place]
+    dry_run: bool  # whether nothing was changed
+    people: int  # number of subjects and records that were named
+    places: list[ErasedTable]  # one entry per published table of the policies
+    # publications that a ledger records under names that no policy here has: look for their files
     elsewhere: list[dict[str, Any]]
-    noted: int = 0
+    noted: int = 0  # records that the ledgers newly note as forgotten
 
 
 class _Table(NamedTuple):
@@ -94,54 +74,37 @@ def erase(
     subjects: Sequence[str] = (),
     records: Sequence[str] = (),
     dry_run: bool = False,
-    progress: Callable[[Place], None] | None = None,
+    progress: Callable[[ErasedTable], None] | None = None,
 ) -> Erasure:
-    """Take people out of every table that the policies at `where` publish.
-
-    Args:
-        where: A policy file, or a folder with policy files, at any depth.
-        subjects: Ids of people, as the subject columns hold them.
-        records: Ids of records, as the id columns hold them.
-        dry_run: Say what would happen, and change nothing.
-        progress: Called after each table.
-
-    Raises:
-        PolicyError: There is no policy, or one charges records alone and subjects are named.
-        InputError: A person is unknown to all ledgers, or a source still holds their records. Nothing was changed.
-    """
+    """Take people out of every table that the policies in a file, or in a folder at any depth, publish."""
     policies = list(_policies(where))
     if subjects and any(policy.unit == "record" for _, policy in policies):
         names = ", ".join(sorted(file.name for file, policy in policies if policy.unit == "record"))
         msg = f'{names}: unit is "record", so the ledger does not know whose records they are; nothing was changed'
-        raise PolicyError(
-            msg, "call `dptext forget POLICY --record ID` for these policies, and move them to another folder"
-        )
-    tables = _known(policies, list(subjects), list(records))
+        hint = "call `dptext forget POLICY --record ID` for these policies, and move them to another folder"
+        raise PolicyError(msg, hint)
+    tables, elsewhere = _known(policies, list(subjects), list(records))
     _refuse_copies(tables)
-    places = [_look(table) for table in tables]
-    plan = Erasure(True, len({*subjects}) + len({*records}), places, _elsewhere(tables, policies))
+    places = [_outcome(table) for table in tables]
+    plan = Erasure(True, len({*subjects}) + len({*records}), places, elsewhere)
     if dry_run:
         return plan
-    done, noted = [], 0
+    erased, noted = [], 0
     for table, place in zip(tables, places, strict=True):
-        done.append(place)
-        if table.subjects or table.records:
-            changed, more = _carry_out(table, place)
-            done[-1] = changed
-            noted += more
+        changed, more = _forget(table, place) if table.subjects or table.records else (place, 0)
+        erased.append(changed)
+        noted += more
         if progress is not None:
-            progress(done[-1])
-    return replace(plan, dry_run=False, places=done, noted=noted)
+            progress(changed)
+    return replace(plan, dry_run=False, places=erased, noted=noted)
 
 
-def _carry_out(table: _Table, place: Place) -> tuple[Place, int]:
-    """Forget the people in one table, and return what was done, and how many records the ledger newly notes."""
+def _forget(table: _Table, place: ErasedTable) -> tuple[ErasedTable, int]:
+    named: dict[str, Any] = {"partition": table.partition, "subjects": table.subjects, "records": table.records}
     if place.outcome == "not published":
-        noted, staged = forgetting.forget_drafts(
-            table.policy, partition=table.partition, subjects=table.subjects, records=table.records
-        )
+        noted, staged = forget_drafts(table.policy, **named)
         return replace(place, staged=staged), noted
-    found = forgetting.forget(table.policy, partition=table.partition, subjects=table.subjects, records=table.records)
+    found = forget(table.policy, **named)
     if place.outcome == "not in it" and found.removed:  # another table took their ids out of staging before
         place = replace(place, outcome="removed", records=found.removed)
     return replace(place, version=found.version, deleted=found.versions, staged=found.staged), found.noted
@@ -164,26 +127,35 @@ def _has_dataset(file: Path) -> bool:
         return False
 
 
-def _known(policies: list[tuple[Path, Policy]], subjects: list[str], records: list[str]) -> list[_Table]:
-    """Return all published tables with the people that their datasets know, and refuse people that none knows."""
-    tables, seen_subjects, seen_records = [], np.zeros(len(subjects), bool), np.zeros(len(records), bool)
+def _known(
+    policies: list[tuple[Path, Policy]], subjects: list[str], records: list[str]
+) -> tuple[list[_Table], list[dict[str, Any]]]:
+    """Find the published tables of these people, and publications that no policy here names; refuse unknown people."""
+    here = {(policy.dataset, policy.release) for _, policy in policies}
+    tables, elsewhere = list[_Table](), dict[tuple[str, str], dict[str, Any]]()
+    seen_subjects, seen_records = np.zeros(len(subjects), bool), np.zeros(len(records), bool)
     for file, policy in policies:
         if not there_is(policy.ledger.url):  # it never ran
             continue
+        partitions = _partitions(policy)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            named = normalized(pa.array(subjects, pa.large_string()), policy.normalize)
-            theirs = ledger.known_subjects(policy.dataset, named)
-            held = ledger.known_records(policy.dataset, pa.array(records, pa.large_string()))
-        seen_subjects |= theirs
-        seen_records |= held
-        some = [subject for subject, known in zip(subjects, theirs, strict=True) if known]
-        rows = [record for record, known in zip(records, held, strict=True) if known]
-        tables += [_Table(file, policy, partition, some, rows) for partition in _partitions(policy)]
+            known_subjects = ledger.known_subjects(policy.dataset, subject_ids(policy, subjects))
+            known_records = ledger.known_records(policy.dataset, pa.array(records, pa.large_string()))
+            some, rows = list(compress(subjects, known_subjects)), list(compress(records, known_records))
+            ids = pa.array(rows, pa.large_string())
+            for entry in ledger.publications_of(policy.dataset, ids, subject_ids(policy, some)):
+                name = policy.dataset, entry["release"]
+                if partitions and name not in here:
+                    counts = {"versions": entry["versions"], "records": entry["records"]}
+                    elsewhere[name] = {"dataset": name[0], "release": name[1], **counts}
+        seen_subjects |= known_subjects
+        seen_records |= known_records
+        tables += [_Table(file, policy, partition, some, rows) for partition in partitions]
     unknown = int((~seen_subjects).sum()), int((~seen_records).sum())
     if any(unknown):
         msg = f"no ledger of these policies knows {unknown[0]} of {len(subjects)} subjects and {unknown[1]} of "
         raise InputError(f"{msg}{len(records)} records; nothing was changed", "name ids as the table holds them")
-    return tables
+    return tables, [*elsewhere.values()]
 
 
 def _refuse_copies(tables: list[_Table]) -> None:
@@ -224,42 +196,24 @@ def _manifest(policy: Policy, partition: str | None) -> Manifest | None:
     return found if found and (found.dataset, found.release) == (policy.dataset, policy.release) else None
 
 
-def _look(table: _Table) -> Place:
-    """Say what happens to one table, and refuse records that its source still holds."""
+def _outcome(table: _Table) -> ErasedTable:
     policy = table.policy
     layout = Layout.of(policy, table.partition)
     manifest = _manifest(policy, table.partition)
     outcome: Outcome = "not in it"
     count = 0
     if table.subjects or table.records:
-        named = normalized(pa.array(table.subjects, pa.large_string()), policy.normalize)
+        named = subject_ids(policy, table.subjects)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            found = forgetting.listed(policy, layout, manifest, ledger, named, table.records, missing=False)
+            found = listed(policy, layout, manifest, ledger, named, table.records, missing=False)
             ids = pa.array(sorted(found.records), pa.large_string())
             held = ledger.publications_of(policy.dataset, ids, named)
         found.require_gone_from_source()
         if manifest is None:
             outcome = "not published"
-        elif not forgetting.identified(manifest):
+        elif not identified(manifest):
             count = max((entry["records"] for entry in held if entry["release"] == policy.release), default=0)
             outcome = ("statistic stays" if policy.synthetic is not None else "withdrawn") if count else outcome
         elif found.published:
             outcome, count = "removed", len(found.published)
-    return Place(str(table.file), policy.dataset, policy.release, table.partition, outcome, count)
-
-
-def _elsewhere(tables: list[_Table], policies: list[tuple[Path, Policy]]) -> list[dict[str, Any]]:
-    """List publications of these people that no policy here publishes now."""
-    here = {(policy.dataset, policy.release) for _, policy in policies}
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for table in tables:
-        policy = table.policy
-        named = normalized(pa.array(table.subjects, pa.large_string()), policy.normalize)
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            ids = pa.array(table.records, pa.large_string())
-            for entry in ledger.publications_of(policy.dataset, ids, named):
-                key = (policy.dataset, entry["release"])
-                if key not in here:
-                    versions = {name: entry[name] for name in ("versions", "records")}
-                    found[key] = {"dataset": key[0], "release": key[1], **versions}
-    return list(found.values())
+    return ErasedTable(str(table.file), policy.dataset, policy.release, table.partition, outcome, count)

@@ -7,7 +7,8 @@ the texts were released. Copies of readers cannot be reached.
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -26,9 +27,8 @@ from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish import own_ids, versions
 from dptext_etl.runner.publish.manifest import Manifest, published_manifest, require_whole, scan
-from dptext_etl.runner.publish.own_ids import Hidden
+from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer
-from dptext_etl.runner.publish.publication import name_of
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import in_pinned_order
@@ -40,37 +40,20 @@ _WHOM = 'name them: subjects, records, or missing=True ("--missing": all that th
 
 @dataclass(frozen=True)
 class Forgotten:
-    """The result for a published table.
+    """The result for a published table."""
 
-    Attributes:
-        version: The version that readers see now.
-        removed: Number of published rows that were removed.
-        rows: Number of rows that stay published.
-        versions: Folders of older versions that were deleted.
-        staged: Number of files in staging that were removed, or written without these people.
-        noted: Number of records that the ledger did not know as forgotten before.
-        withdrawn: Whether the table was an unlinked release, which holds no ids: all of it is gone.
-        stays: Whether the table is a synthetic one: its statistic was charged, and stays as it is.
-    """
-
-    version: int
-    removed: int
-    rows: int
-    versions: list[str]
-    staged: int
-    noted: int
-    withdrawn: bool = False
-    stays: bool = False
+    version: int  # the version that readers see now
+    removed: int  # number of published rows that were removed
+    rows: int  # number of rows that stay published
+    versions: list[str]  # folders of older versions that were deleted
+    staged: int  # number of files in staging that were removed, or written without these people
+    noted: int  # number of records that the ledger did not know as forgotten before
+    withdrawn: bool = False  # whether the table was an unlinked release, which holds no ids: all of it is gone
+    stays: bool = False  # whether the table is a synthetic one: its statistic was charged, and stays as it is
 
 
 class Listed(NamedTuple):
-    """Canonical ids of records to forget.
-
-    Attributes:
-        records: All of them.
-        published: Those that the published table shows.
-        in_source: Those that the source still holds.
-    """
+    """Canonical ids of records to forget, those of them that are published, and those that the source still holds."""
 
     records: frozenset[str]
     published: frozenset[str]
@@ -79,13 +62,12 @@ class Listed(NamedTuple):
     def require_gone_from_source(self) -> None:
         """Refuse records that the next run would publish again."""
         if self.in_source:
-            msg = (
-                f"the source still holds {len(self.in_source)} of these records: the next run would publish them again"
-            )
+            count = len(self.in_source)
+            msg = f"the source still holds {count} of these records: the next run would publish them again"
             raise InputError(msg, "take them out of the source first")
 
 
-Gone = Callable[[pl.Series], pl.Series]
+Forgets = Callable[[pl.Series], pl.Series]
 """Says which record ids are forgotten."""
 
 
@@ -113,33 +95,28 @@ def forget(
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
-    staging = Staging(layout.staging)
-    staging.storage.prepare()
-    with staging.storage.lock("of this release is under way"), alone_at(layout) as hold:
+    published_manifest(layout)  # a table that was never published may have no ledger
+    storage = layout.staging
+    with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
         before = published_manifest(layout)
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
-            require_same_ledger(ledger, layout, policy)
-            refs = _refs(ledger, policy, before)
-            hidden = Hidden.of(policy)
-            named = normalized(pa.array(subjects, pa.large_string()), policy.normalize)
-            found = listed(policy, layout, before, ledger, named, records, missing=missing)
-            found.require_gone_from_source()
-            new = ledger.forget(policy.dataset, pa.array(sorted(found.records), pa.large_string()), named)
-            remember(ledger, layout.memory, policy)
-            checkpoint("forgotten")
-            gone = partial(_gone, ledger, policy.dataset)
-            rows = identified(before) or any(ledger.holds_forgotten(ref) for ref in refs)
-            holds = rows and policy.synthetic is None
-            now, lists = before, set[str]()
-            if holds:
-                now, lists = _without(gone, layout, before, staging, ledger, refs, checkpoint, hold, hidden)
-            remember(ledger, layout.memory, policy)
-            checkpoint("shown")
-            older = versions.unlisted(layout, now)
-            versions.delete(layout, older)
-            own_ids.keep_only(staging.storage, (part.sha256 for part in now.parts), lists)
-            left_out.carry(staging.storage, before.digest, now.digest)
-            staged = _all_unstaged(layout, policy, gone)
+        refs = _refs(ledger, policy, before)
+        ids = subject_ids(policy, subjects)
+        found = listed(policy, layout, before, ledger, ids, records, missing=missing)
+        found.require_gone_from_source()
+        new = ledger.forget(policy.dataset, pa.array(sorted(found.records), pa.large_string()), ids)
+        remember(ledger, layout.memory, policy)
+        checkpoint("forgotten")
+        is_forgotten = partial(_is_forgotten, ledger, policy.dataset)
+        now, lists = before, set[str]()
+        if policy.synthetic is None and (identified(before) or any(ledger.holds_forgotten(ref) for ref in refs)):
+            now, lists = _publish_without(is_forgotten, layout, policy, before, ledger, refs, checkpoint, renew_lock)
+        remember(ledger, layout.memory, policy)
+        checkpoint("shown")
+        older = versions.unlisted(layout, now)
+        versions.delete(layout, older)
+        own_ids.keep_only(storage, (part.sha256 for part in now.parts), lists)
+        left_out.carry(storage, before.digest, now.digest)
+        staged = _take_out_of_staging(layout, policy, is_forgotten)
     withdrawn = not identified(before) and before.rows > now.rows
     stays = policy.synthetic is not None
     return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
@@ -147,41 +124,44 @@ def forget(
 
 @bare
 def forget_drafts(
-    policy: PolicyLike, *, partition: str | None, subjects: Sequence[str], records: Sequence[str]
+    policy: Policy, *, partition: str | None, subjects: Sequence[str], records: Sequence[str]
 ) -> tuple[int, int]:
-    """Take people out of the staging of a table that was never published.
-
-    Returns:
-        The number of records that the ledger newly notes as forgotten, and that of changed or removed files.
-    """
-    policy = resolve(policy)
+    """Take people out of the staging of a table that was never published; count newly noted records, and files."""
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=False)
-    staging = Staging(layout.staging)
-    staging.storage.prepare()  # a release that did not run yet has none
+    with _opened(layout, policy) as ledger:
+        ids = subject_ids(policy, subjects)
+        new = ledger.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), ids)
+        remember(ledger, layout.memory, policy)
+        return new, _take_out_of_staging(layout, policy, partial(_is_forgotten, ledger, policy.dataset))
+
+
+@contextmanager
+def _opened(layout: Layout, policy: Policy) -> Iterator[Ledger]:
+    """Lock the staging folder, which a release that did not run yet lacks, and open the ledger."""
+    layout.staging.prepare()
     with (
-        staging.storage.lock("of this release is under way"),
+        layout.staging.lock("of this release is under way"),
         Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger,
     ):
         require_same_ledger(ledger, layout, policy)
-        named = normalized(pa.array(subjects, pa.large_string()), policy.normalize)
-        new = ledger.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), named)
-        remember(ledger, layout.memory, policy)
-        staged = _all_unstaged(layout, policy, partial(_gone, ledger, policy.dataset))
-    return new, staged
+        yield ledger
 
 
-def _gone(ledger: Ledger, dataset: str, ids: pl.Series) -> pl.Series:
+def subject_ids(policy: Policy, subjects: Sequence[str]) -> pa.Array:
+    return normalized(pa.array(subjects, pa.large_string()), policy.normalize)
+
+
+def _is_forgotten(ledger: Ledger, dataset: str, ids: pl.Series) -> pl.Series:
     """Return which records are forgotten; ids of some that were are null (`own_ids.blank`)."""
     gone, known = ids.is_null().to_numpy(writable=True), ids.is_not_null().to_numpy()
     gone[known] = ledger.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()))
     return pl.Series(gone, dtype=pl.Boolean)
 
 
-def _all_unstaged(layout: Layout, policy: Policy, gone: Gone) -> int:
-    """Take the records out of the staging of all releases and partitions, and return the number of changed files."""
+def _take_out_of_staging(layout: Layout, policy: Policy, is_forgotten: Forgets) -> int:
     folders = layout.staging.parent.parent.subfolders()
-    return sum(_unstaged(folder, policy, gone) + own_ids.blank(folder, gone) for folder in folders)
+    return sum(_take_out(folder, policy, is_forgotten) + own_ids.blank(folder, is_forgotten) for folder in folders)
 
 
 def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
@@ -244,7 +224,6 @@ def identified(manifest: Manifest) -> bool:
 
 
 def _source(policy: Policy, layout: Layout) -> set[str] | None:
-    """Return the canonical ids of the source; None if it has no files any more."""
     if not is_remote(layout.source) and not glob.glob(layout.source, recursive=True):  # noqa: PTH207  (as `Files`)
         return None
     scanned = Files.find(layout).scan((policy.id,))
@@ -256,60 +235,51 @@ def _ids(frame: pl.LazyFrame, column: str) -> pa.Array:
         return canonical_ids(frame.select(column).collect(engine="streaming")[column].to_arrow())
 
 
-def _without(  # noqa: PLR0917
-    gone: Gone,
+def _publish_without(  # noqa: PLR0917
+    is_forgotten: Forgets,
     layout: Layout,
+    policy: Policy,
     before: Manifest,
-    staging: Staging,
     ledger: Ledger,
     refs: list[ReleaseRef],
     checkpoint: Checkpoint,
-    hold: Callable[[], None],
-    hidden: Hidden | None,
+    renew_lock: Callable[[], None],
 ) -> tuple[Manifest, set[str]]:
-    """Publish a version without these records, or none if the current one holds none of them.
-
-    Returns:
-        The version that readers see, and the names of the lists of own ids that were just written.
-    """
+    """Publish a version without these records if the current one holds some; return it and its lists of own ids."""
     require_whole(layout, before)
+    hidden = HiddenIds.of(policy)
     column = before.id if hidden is None else hidden.column
-    own = None if hidden is None else own_ids.of_parts(staging.storage, (part.sha256 for part in before.parts))
-    with Writer(layout, staging, before.version + 1, hidden=hidden) as writer:
+    own = None if hidden is None else own_ids.of_parts(layout.staging, (part.sha256 for part in before.parts))
+    with Writer(layout, Staging(layout.staging), before.version + 1, hidden=hidden) as writer:
         for number, part in enumerate(before.parts):
-            rows = _rows(layout, before, part.path)
+            with seam("reading what is published", InputError, READ_HINT):
+                files = Files((layout.part(part.path),), before.file_format, layout.storage_options)
+                rows = files.scan(all_text=True).collect()
             if own is not None:
                 rows = rows.select(own[number].alias(str(column)), pl.exclude(str(column)))
-            left = rows.clear() if column is None else rows.filter(~gone(rows[column]))
+            left = rows.clear() if column is None else rows.filter(~is_forgotten(rows[column]))
             if left.height:
                 writer.add_rows(left)
         if not writer.parts:  # a table of no rows has its columns still
             writer.add_rows(left)
         parts = writer.parts
-        if sum(part.rows for part in parts) == before.rows and not any(
-            before.digest in ledger.retired(ref) for ref in refs
-        ):
+        retired = any(before.digest in ledger.retired(ref) for ref in refs)
+        if sum(part.rows for part in parts) == before.rows and not retired:
             show(layout, before)
             return before, writer.lists
         now = replace(before, version=writer.version, parts=parts)
         place = "" if now.partition is None else f"{now.partition}/"
         checkpoint("parts written")
-        ledger.retire(refs, place, name_of(now), now.digest, now.rows)
+        ledger.retire(refs, place, now.name, now.digest, now.rows)
         checkpoint("recorded")
-        writer.finish(hold)
+        writer.finish(renew_lock)
     now.write(layout, before)
     checkpoint("manifest written")
     show(layout, now)
     return now, writer.lists
 
 
-def _rows(layout: Layout, manifest: Manifest, path: str) -> pl.DataFrame:
-    files = Files((layout.part(path),), manifest.file_format, layout.storage_options)
-    with seam("reading what is published", InputError, READ_HINT):
-        return files.scan(all_text=True).collect()
-
-
-def _unstaged(storage: Storage, policy: Policy, gone: Gone) -> int:
+def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets) -> int:
     """Remove the records from lists and kept bytes of a release, and remove staged shards that hold them.
 
     Files of a release with another id column do not show whose rows they hold: they are removed.
@@ -319,8 +289,8 @@ def _unstaged(storage: Storage, policy: Policy, gone: Gone) -> int:
         for name in storage.glob("*.parquet"):
             frame, stem = pl.read_parquet(storage.local_path(name, fresh=True)), name.removesuffix(".parquet")
             known = policy.id in frame.columns
-            theirs = gone(frame[policy.id]) if known else pl.Series([True] * frame.height, dtype=pl.Boolean)
-            if not theirs.any():
+            forgotten = is_forgotten(frame[policy.id]) if known else pl.Series([True] * frame.height, dtype=pl.Boolean)
+            if not forgotten.any():
                 continue
             changed += 1
             draws, posts = f"{stem}.draws", storage.glob(f"{stem}-*.post")
@@ -328,14 +298,14 @@ def _unstaged(storage: Storage, policy: Policy, gone: Gone) -> int:
                 storage.delete(f"{stem}.json", f"{stem}.post", *posts, draws, name)
                 continue
             for post in posts:  # row by row the same records
-                rows = _others(pl.read_parquet(storage.local_path(post, fresh=True)), theirs)
+                rows = _without(pl.read_parquet(storage.local_path(post, fresh=True)), forgotten)
                 storage.write(post, rows.write_parquet, action=action)
             if (path := storage.local_path(draws, fresh=True)).exists():
-                storage.write(draws, _others(pl.read_ipc(path), theirs).write_ipc, action=action)
-            storage.write(name, _others(frame, theirs).write_parquet, action=action)
+                storage.write(draws, _without(pl.read_ipc(path), forgotten).write_ipc, action=action)
+            storage.write(name, _without(frame, forgotten).write_parquet, action=action)
     return changed
 
 
-def _others(rows: pl.DataFrame, theirs: pl.Series) -> pl.DataFrame:
+def _without(rows: pl.DataFrame, forgotten: pl.Series) -> pl.DataFrame:
     """Take records out, unless a call that was killed half-way has taken them out of this file already."""
-    return rows.filter(~theirs) if rows.height == len(theirs) else rows
+    return rows.filter(~forgotten) if rows.height == len(forgotten) else rows

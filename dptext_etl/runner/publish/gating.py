@@ -6,16 +6,14 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from pathlib import Path
 
 import polars as pl
 
 from dptext_etl import files, telemetry
 from dptext_etl.checks import Candidate, Verdict, evaluate
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Lineage
-from dptext_etl.checks.reports import copies, rewritten
-from dptext_etl.checks.reports.copies import CopyCount
+from dptext_etl.checks.reports import CopyCount, copy_reports, model_failures, ngram_reports, rewriting_reports
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.ledger import Ledger
@@ -37,17 +35,17 @@ Judge = Callable[[StagedRun, Candidate, Callable[[int], object]], tuple[Verdict,
 """Check the hashes of the staged files, give their rows to every gate, and report the number of rows."""
 
 
-def judge_here(staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
+def judge_here(staged: StagedRun, candidate: Candidate, count: Callable[[int], object]) -> tuple[Verdict, ...]:
     """Judge a staged run in this process; the hashes of its files are compared meanwhile."""
     staging = Staging(staged.layout.staging)
-    with ThreadPoolExecutor(threads(), thread_name_prefix="dptext-hash") as beside:
-        compared = [beside.submit(staging.require, shard) for shard in staged.shards]
+    with ThreadPoolExecutor(threads(), thread_name_prefix="dptext-hash") as pool:
+        compared = [pool.submit(staging.require, shard) for shard in staged.shards]
         if staging.storage.remote:
             wait(compared)  # the comparison fetches them
         try:
-            verdicts = evaluate(candidate, seen)
+            verdicts = evaluate(candidate, count)
         finally:
-            for one in compared:  # a gate that stumbles over a file that has changed is not what is to be said
+            for one in compared:  # a changed file is reported, not the gate that fails over it
                 one.result()
     for shard in staged.shards:
         staged.profile.count("gates", rows=shard.counts["rows"], size=staging.path(shard).stat().st_size)
@@ -72,6 +70,13 @@ def check(
 def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoint: Checkpoint) -> tuple[Verdict, ...]:
     policy = staged.policy
     staging = Staging(staged.layout.staging)
+    recomputed: dict[str, Counter[str]] = {}
+    for shard in staged.shards:
+        for column, counts in shard.recomputed.items():
+            recomputed.setdefault(column, Counter()).update(counts)
+    manifest = staging.folder / "manifest.draft.json"  # the gates search it, too
+    content = draft(staged, (), (), 0, {}).text().encode()
+    files.write(manifest, content, action="staging the manifest")
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
         lineage = Lineage.declared(policy, (*output_columns(policy), *staged.dropped))
         rows = sum(shard.counts["rows"] for shard in staged.shards) + sum(len(plan.rows) for plan in staged.canaries)
@@ -81,15 +86,15 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
             Candidate(
                 policy=policy,
                 parts=staged.parts,
-                rewritten=staged.rewritten,
+                rewritten=tuple(staging.post(shard) for shard in staged.shards if shard.post),
                 canaries=staged.canaries,
                 quarantined=staged.rows["quarantined"],
                 ledger=ledger,
                 refs=staged.refs,
-                texts=(_draft(staged, staging),),
+                texts=(manifest,),
                 lineage=lineage,
                 copies=copies_of(staged),
-                recomputed=_recomputed(staged),
+                recomputed=recomputed,
                 scratch=staging.folder,
             ),
             meter.add,
@@ -106,7 +111,6 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
 
 
 def copies_of(staged: StagedRun) -> dict[str, CopyCount]:
-    """Add up the copy counts of all shards, by text column."""
     total: dict[str, CopyCount] = {}
     for shard in staged.shards:
         for column, facts in shard.copies.items():
@@ -114,36 +118,14 @@ def copies_of(staged: StagedRun) -> dict[str, CopyCount]:
     return total
 
 
-def _recomputed(staged: StagedRun) -> dict[str, Counter[str]]:
-    total: dict[str, Counter[str]] = {}
-    for shard in staged.shards:
-        for column, found in shard.recomputed.items():
-            total.setdefault(column, Counter()).update(found)
-    return total
-
-
 def reports(staged: StagedRun) -> list[Mapping[str, object]]:
-    """Compare counts of the whole run with their bounds, and say what models failed on, for people inside the boundary.
-
-    Nothing is decided by it.
-    """
+    """Compare counts of the run with their bounds, and count failures of models, for people inside the boundary."""
     with staged.profile.stage("reports"):
-        counted = copies_of(staged)
-        made = (*copies.report(staged.policy, counted), *copies.ngram_report(staged.policy, counted))
-        failed = rewritten.model_failures(shard.failures for shard in staged.shards)
-        again = rewritten.report(staged.policy, (shard.post for shard in staged.shards))
-        return [*(item.verdict().as_dict() for item in made), *(item.as_dict() for item in (*failed, *again))]
-
-
-def _draft(staged: StagedRun, staging: Staging) -> Path:
-    """Write a draft of the manifest, so that the gates search it, too."""
-    path = staging.folder / "manifest.draft.json"
-    schema, computed = staging.schema(staged.shards[0]), staged.computed
-    drafted = draft(
-        staged.policy, staged.layout, schema, gates=[], parts=(), version=0, computed=computed, source=staged.origin
-    )
-    files.write(path, drafted.text().encode(), action="staging the manifest")
-    return path
+        counts, policy = copies_of(staged), staged.policy
+        copied = (*copy_reports(policy, counts), *ngram_reports(policy, counts))
+        failed = model_failures(shard.failures for shard in staged.shards)
+        again = rewriting_reports(policy, (shard.post for shard in staged.shards))
+        return [*(item.verdict().as_dict() for item in copied), *(item.as_dict() for item in (*failed, *again))]
 
 
 def strip(staging: Staging, policy: Policy) -> None:

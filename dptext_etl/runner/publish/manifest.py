@@ -17,14 +17,17 @@ from typing import Any, Self
 import polars as pl
 
 from dptext_etl import files
+from dptext_etl.checks import Verdict
 from dptext_etl.checks.sink import MANIFEST
 from dptext_etl.errors import InputError, PolicyError, seam
-from dptext_etl.policy import Policy
 from dptext_etl.runner.claims import claims
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.shard.records import ColumnHardware
+from dptext_etl.runner.publish.own_ids import HiddenIds
+from dptext_etl.runner.shard.records import ColumnHardware, merge_hardware
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.table import READ_HINT, Files
-from dptext_etl.storage import Storage
+from dptext_etl.runner.staged import StagedRun
+from dptext_etl.unlinked import COUNT
 
 FORMAT = "dptext-release/1"
 
@@ -40,55 +43,38 @@ class Part:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The list of parts that readers follow.
-
-    Attributes:
-        dataset: Name of the dataset.
-        release: Name of the release.
-        partition: Name of the partition, or None.
-        version: Number of this version, from 1.
-        file_format: "parquet", "csv" or "ndjson".
-        id: Column of record ids; None where none are published.
-        schema: Output columns and their types, in order.
-        columns: What is claimed of every text column: mechanism, configuration hash, class, disclosures, constants; and
-            where a model computed (`computed`).
-        gates: Names of the gates that all passed.
-        parts: The files.
-        source: Which version of a table of Delta Lake or Iceberg the rows of the last run are from; None, and not
-            written, for anything else.
-        ids: The policy's `ids`; not written for "keep".
-    """
+    """The list of parts that readers follow."""
 
     dataset: str
     release: str
     partition: str | None
-    version: int
-    file_format: str
-    id: str | None
-    schema: dict[str, str]
+    version: int  # number of this version, from 1
+    file_format: str  # "parquet", "csv" or "ndjson"
+    id: str | None  # column of record ids; None where none are published
+    schema: dict[str, str]  # output columns and their types, in order
+    # what is claimed of every text column: mechanism, configuration hash, class, disclosures, constants; and where a
+    # model computed (`computed`)
     columns: list[dict[str, Any]]
-    gates: list[str]
-    parts: tuple[Part, ...]
+    gates: list[str]  # names of the gates that all passed
+    parts: tuple[Part, ...]  # the files
+    # which version of a table of Delta Lake or Iceberg the rows of the last run are from; None, and not written, for
+    # anything else
     source: dict[str, str] | None = None
-    ids: str = "keep"
+    ids: str = "keep"  # the policy's `ids`; not written for "keep"
 
     @property
     def rows(self) -> int:
-        """The number of published rows."""
         return sum(part.rows for part in self.parts)
 
     @property
     def computed(self) -> ColumnHardware:
-        """Where models computed."""
         return {column["name"]: column["computed"] for column in self.columns if "computed" in column}
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the manifest's bytes, 64 hex digits."""
         return hashlib.sha256(self.text().encode()).hexdigest()
 
     def text(self) -> str:
-        """Return the manifest as it is written."""
         facts = {"format": FORMAT, "rows": self.rows, **asdict(self)}
         if self.source is None:
             del facts["source"]
@@ -98,7 +84,6 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `text` wrote."""
         facts = json.loads(text)
         if facts.pop("format") != FORMAT:
             msg = "another format"
@@ -106,65 +91,49 @@ class Manifest:
         facts.pop("rows")
         return cls(**{**facts, "parts": tuple(Part(**part) for part in facts["parts"])})
 
+    @property
+    def name(self) -> str:
+        """Its name in the ledger: unique over partitions and sinks, the same when a killed run goes on."""
+        where = "" if self.partition is None else f"{self.partition}/"
+        return f"{where}v{self.version}-{self.digest[:12]}"
+
     @classmethod
     def read(cls, layout: Layout) -> Self | None:
         """Return the manifest of a sink, or None if nothing was published there."""
-        with seam(
-            "reading the manifest of the sink",
-            InputError,
-            f"the {MANIFEST} of the sink must be one that dptext wrote, and readable",
-        ):
+        hint = f"the {MANIFEST} of the sink must be one that dptext wrote, and readable"
+        with seam("reading the manifest of the sink", InputError, hint):
+            if layout.remote_sink:
+                content = layout.published.read(MANIFEST)
+                return None if content is None else cls.parse(content.decode("ascii"))
             try:
-                text = _fetched(layout)
+                return cls.parse(layout.local.read_manifest().decode("ascii"))
             except FileNotFoundError:
                 return None
-            return cls.parse(text)
 
     def write(self, layout: Layout, before: Manifest | None) -> None:
-        """Replace the manifest of a sink in one step. Readers see the old one or the new one."""
-        if layout.remote_sink:
-            self._swap(layout.published, before)
+        """Replace the manifest of a sink in one step; a store must still hold the one that the run began with."""
+        content = self.text().encode()
+        if not layout.remote_sink:
+            files.write(Path(layout.manifest), content, mode=files.PUBLIC_FILE, action="writing the manifest")
             return
-        path, content = Path(layout.manifest), self.text().encode()
-        files.write(path, content, mode=files.PUBLIC_FILE, action="writing the manifest")
-
-    def _swap(self, store: Storage, before: Manifest | None) -> None:
-        """Write the manifest to a store if it holds the one that the run began with, and look at what it holds then."""
-        content, found = self.text().encode(), store.read_versioned(MANIFEST)
+        now, etag = layout.published.read_versioned(MANIFEST) or (None, None)
         begun = None if before is None else before.digest
-        there = None if found is None else _digest(found.content)
-        if there != begun or store.replace_object(MANIFEST, content, None if found is None else found.etag) is None:
+        there = None if now is None else hashlib.sha256(now).hexdigest()
+        if there != begun or layout.published.replace_object(MANIFEST, content, etag) is None:
             raise PolicyError("another run has published to this sink meanwhile", "run the same policy again")
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _fetched(layout: Layout) -> str:
-    if not layout.remote_sink:
-        return layout.local.read_manifest().decode("ascii")
-    content = layout.published.read(MANIFEST)
-    if content is None:
-        raise FileNotFoundError(MANIFEST)
-    return content.decode("ascii")
-
-
 def draft(
-    policy: Policy,
-    layout: Layout,
-    schema: pl.Schema,
-    *,
-    gates: list[str],
-    parts: tuple[Part, ...],
-    version: int,
-    computed: ColumnHardware,
-    source: dict[str, str] | None = None,
+    staged: StagedRun, verdicts: Iterable[Verdict], parts: tuple[Part, ...], version: int, older: ColumnHardware
 ) -> Manifest:
-    """Put together the manifest of a version."""
-    names = {name: str(dtype) for name, dtype in schema.items()}
-    places = {name: {"computed": found} for name, found in computed.items()}
-    columns = [{**claim, **places.get(claim["name"], {})} for claim in claims(policy)]
+    """Put together the manifest of a version of a staged run; models of kept parts computed on `older`."""
+    policy, layout = staged.policy, staged.layout
+    schema, hidden = Staging(layout.staging).schema(staged.shards[0]), HiddenIds.of(policy)
+    if policy.unlinked is not None:
+        names = policy.unlinked.columns(policy.columns[0].name)
+        schema = pl.Schema({name: pl.Int64() if name == COUNT else pl.String() for name in names})
+    schema = schema if hidden is None else hidden.schema(schema)
+    computed = {name: {"computed": found} for name, found in merge_hardware([older, staged.computed]).items()}
     return Manifest(
         policy.dataset,
         policy.release,
@@ -172,13 +141,24 @@ def draft(
         version,
         layout.sink_format,
         policy.id if policy.unlinked is None and policy.ids != "drop" else None,
-        names,
-        columns,
-        gates,
+        {name: str(dtype) for name, dtype in schema.items()},
+        [{**claim, **computed.get(claim["name"], {})} for claim in claims(policy)],
+        [verdict.name for verdict in verdicts],
         parts,
-        source,
+        staged.origin,
         policy.ids,
     )
+
+
+def same_content(before: Manifest, now: Manifest) -> bool:
+    """Return whether readers would see the same bytes with the same description."""
+
+    def content(manifest: Manifest) -> dict[str, object]:
+        parts = [(part.rows, part.sha256) for part in manifest.parts]
+        schema = [*manifest.schema.items()]  # in order
+        return {**asdict(manifest), "version": None, "source": None, "schema": schema, "parts": parts}
+
+    return content(before) == content(now)
 
 
 def published_manifest(layout: Layout, *, verify: bool = False) -> Manifest:
@@ -200,7 +180,6 @@ def require_whole(layout: Layout, manifest: Manifest) -> None:
 
 
 def is_whole(layout: Layout, manifest: Manifest) -> bool:
-    """Return whether all files of a manifest are there, byte for byte."""
     return not _changed(layout, manifest)
 
 
@@ -217,13 +196,11 @@ def scan_published(sink: str, storage_options: Mapping[str, str] | None = None, 
 
 
 def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
-    """Scan the files of a manifest in row order."""
     as_written = [column["name"] for column in manifest.columns] if manifest.id is None else [manifest.id]
     return scan_parts(manifest, layout, as_written)
 
 
 def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = ()) -> pl.LazyFrame:
-    """Scan the parts that a manifest lists, in order."""
     paths = tuple(layout.part(part.path) for part in manifest.parts)
     return Files(paths, manifest.file_format, layout.storage_options).scan(tuple(as_written))
 

@@ -6,34 +6,35 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Self
+from typing import IO, NamedTuple, Self
 
 import polars as pl
 
 from dptext_etl import files
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, seam
-from dptext_etl.files import flush, sha256
-from dptext_etl.runner.formats import writer
+from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Part
-from dptext_etl.runner.publish.own_ids import Hidden
+from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.cutting import ANY_SIZE, cut
+from dptext_etl.runner.source.cutting import ANY_SIZE, cut, size_of
 from dptext_etl.side_by_side import in_order
 from dptext_etl.storage import Storage
+from dptext_etl.unlinked import COUNT, Unlinked
 
-_NO_LIMIT = (ANY_SIZE, ANY_SIZE)
+GROUP_BYTES = 4 << 20
+"""About so many bytes of strings are in a row group of Parquet: groups are encoded, and read, in parallel."""
 _ELSEWHERE = ".elsewhere"
 """Ends the name of a folder where other machines draft parts; it is next to the drafts, and no version holds it."""
 _WIDTH = 2
 """Parts that are written at a time, at most: each is in memory."""
 _AGAIN = "is there room and access? Readers still see the version before; run the same policy again"
-
 
 Move = Callable[[Sequence[tuple[str, str, str]], Callable[[], object]], int]
 """Brings parts from the store of staging to that of the sink.
@@ -43,17 +44,22 @@ objects were missing or held other bytes.
 """
 
 
+class _Draft(NamedTuple):
+    """A part that is written, under its final name in the folder of drafts, or as an object `source` of staging."""
+
+    name: str
+    rows: int
+    sha256: str
+    size: int
+    source: str | None = None
+
+
 class Writer:
     """Write the parts of one version.
 
     They are drafted for their owner alone, until the ledger has recorded the publication. A local sink then gets them
     by one rename. An object store gets its objects one by one, under names that no other version has: no manifest names
     them yet, so no reader sees them.
-
-    Attributes:
-        version: Number of the version.
-        hidden: How ids are published in the place of the records' own; None if they are published as they are.
-        lists: Names of the lists of the records' own ids that were kept inside so far.
     """
 
     def __init__(
@@ -62,97 +68,78 @@ class Writer:
         staging: Staging,
         version: int,
         most: tuple[int, int] = (ANY_SIZE, ANY_SIZE),
-        hidden: Hidden | None = None,
+        hidden: HiddenIds | None = None,
     ) -> None:
         self._layout = layout
         self._staging = staging
         self.version = version
-        self._most = most
+        self._most = most  # rows and bytes of a part
         self.hidden = hidden
-        self.lists: set[str] = set()
-        self._written: list[tuple[str, int, str]] = []
-        self._objects: dict[str, tuple[str, int]] = {}
-        self._moved: Move | None = None
-        self._drafts = (
+        self.lists: set[str] = set()  # names of the lists of the records' own ids that were kept inside
+        self.staging = staging.storage
+        self.format = layout.sink_format
+        self._written: list[_Draft] = []
+        self._move: Move | None = None
+        self._folder = (
             staging.folder / "parts" if layout.remote_sink else layout.local.versions / f".v{version}.incomplete"
         )
 
     def __enter__(self) -> Self:
         self._remove_drafts()
         with seam("writing a version", InputError, _AGAIN):
-            self._drafts.mkdir(mode=files.PRIVATE_FOLDER)
+            self._folder.mkdir(mode=files.PRIVATE_FOLDER)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._remove_drafts()
 
     @property
-    def folder(self) -> str:
-        """The folder of the version; in an object store a name of its own, which follows from what is in it."""
-        if not self._layout.remote_sink:
-            return f"v{self.version}"
-        content = "".join(digest for _, _, digest in self._written)
-        return f"v{self.version}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The parts that were written so far."""
-        return tuple(Part(f"{self.folder}/{name}", rows, digest) for name, rows, digest in self._written)
-
-    @property
-    def drafts(self) -> tuple[Path, ...]:
-        """The drafts of the parts that were written to this machine so far."""
-        return tuple(self._drafts / name for name, _, _ in self._written if name not in self._objects)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the drafts that were written so far."""
-        drafts = (self._drafts / name for name, _, _ in self._written if name not in self._objects)
-        return sum(path.stat().st_size for path in drafts) + sum(size for _, size in self._objects.values())
-
-    @property
-    def staging(self) -> Storage:
-        """The storage of the staged shards."""
-        return self._staging.storage
-
-    @property
     def published(self) -> Storage:
-        """The storage of the published table."""
         return self._layout.published
 
     @property
-    def format(self) -> str:
-        """The format of the parts."""
-        return self._layout.sink_format
+    def parts(self) -> tuple[Part, ...]:
+        """The parts that were written so far; folders in object stores are named after what is in them."""
+        folder = f"v{self.version}"
+        if self._layout.remote_sink:
+            content = "".join(draft.sha256 for draft in self._written)
+            folder += f"-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+        return tuple(Part(f"{folder}/{draft.name}", draft.rows, draft.sha256) for draft in self._written)
 
-    def add(self, shards: Iterable[StagedShard], width: int) -> Iterator[int]:
-        """Write the rows of staged shards in their order, without canary rows, so many parts at a time.
+    @property
+    def drafts(self) -> tuple[Path, ...]:
+        return tuple(self._folder / draft.name for draft in self._written if draft.source is None)
+
+    @property
+    def size(self) -> int:
+        return sum(draft.size for draft in self._written)
+
+    def add(self, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
+        """Write the rows of staged shards in their order, without canary rows, and report the rows of each part.
 
         Shards of this process end where raw texts fill them, so parts are cut anew: where one ends follows from
         published rows alone (docs/spec/privacy.md#structure). A shard of Spark is a part.
         """
         first = len(self._written)
-        parts = self._cut(shards)
-        places = ((part, self._drafts / self._name(number)) for number, part in enumerate(parts, first))
-        for name, rows, digest, kept in in_order(self._add, places, width):
-            self._written.append((name, rows, digest))
-            self.lists.add(kept)
-            yield rows
+        places = ((rows, self._folder / self._name(number)) for number, rows in enumerate(self._cut(shards), first))
+        for path, rows, digest, kept in in_order(self._add, places, min(threads(), _WIDTH)):
+            self._append(path, rows, digest, kept)
+            each(rows)
 
     def _cut(self, shards: Iterable[StagedShard]) -> Iterator[pl.DataFrame]:
         for by_ids, some in groupby(shards, key=lambda shard: shard.by_ids):
             rows = (_published(self._staging, shard) for shard in some)
             yield from rows if by_ids else cut(rows, *self._most)
 
-    def _add(self, place: tuple[pl.DataFrame, Path]) -> tuple[str, int, str, str]:
+    def _add(self, place: tuple[pl.DataFrame, Path]) -> tuple[Path, int, str, str]:
         rows, path = place
-        return path.name, *_written(rows, path, self.format, self._staging.storage, self.hidden)
+        return path, *_write(rows, path, self.format, self.staging, self.hidden)
 
     def add_rows(self, frame: pl.DataFrame) -> None:
-        """Write rows as they are to be published."""
-        path = self._drafts / self._next()
-        rows, digest, kept = _written(frame, path, self.format, self._staging.storage, self.hidden)
-        self._written.append((path.name, rows, digest))
+        self._append(*self._add((frame, self._folder / self._name(len(self._written)))))
+
+    def _append(self, path: Path, rows: int, digest: str, kept: str) -> None:
+        self._written.append(_Draft(path.name, rows, digest, path.stat().st_size))
         self.lists.add(kept)
 
     @contextmanager
@@ -161,7 +148,7 @@ class Writer:
 
         It is next to the drafts of this process, so that an attempt that outlives the block leaves nothing in them.
         """
-        folder = self._drafts.with_name(f"{self._drafts.name}{_ELSEWHERE}").absolute()
+        folder = self._folder.with_name(f"{self._folder.name}{_ELSEWHERE}").absolute()
         with seam("writing a version", InputError, _AGAIN):
             folder.mkdir(mode=files.PRIVATE_FOLDER)
         try:
@@ -171,25 +158,17 @@ class Writer:
 
     def take(self, path: Path, rows: int, digest: str, kept: str) -> None:
         """Take a part that `write_part` drafted elsewhere as the next one."""
-        name = self._next()
+        target = self._folder / self._name(len(self._written))
         with seam("taking a part", InputError, _AGAIN):
-            path.rename(self._drafts / name)
-        self._written.append((name, rows, digest))
-        self.lists.add(kept)
+            path.rename(target)
+            self._append(target, rows, digest, kept)
 
-    def take_object(self, source: str, rows: int, digest: str, kept: str, size: int) -> None:
-        """Take a part that lies in the store of staging as the next one; `moved_by` says who moves it."""
-        name = self._next()
-        self._objects[name] = source, size
-        self._written.append((name, rows, digest))
-        self.lists.add(kept)
-
-    def moved_by(self, move: Move) -> None:
-        """Let someone else bring the parts from the store of staging to that of the sink."""
-        self._moved = move
-
-    def _next(self) -> str:
-        return self._name(len(self._written))
+    def take_objects(self, objects: Iterable[tuple[str, int, str, str, int]], move: Move) -> None:
+        """Take parts that lie in the store of staging (object, rows, hash, list, bytes); `move` publishes them."""
+        for source, rows, digest, kept, size in objects:
+            self._written.append(_Draft(self._name(len(self._written)), rows, digest, size, source))
+            self.lists.add(kept)
+        self._move = move
 
     def _name(self, number: int) -> str:
         return f"part-{number:05d}.{self.format}"
@@ -199,46 +178,45 @@ class Writer:
         if self._layout.remote_sink:
             self._upload(self.parts, each)
             return
-        target = self._layout.local.versions / self.folder
+        target = self._layout.local.versions / f"v{self.version}"
         with seam("putting a version in place", InputError, _AGAIN):
-            for path in self._drafts.iterdir():
+            for path in self._folder.iterdir():
                 path.chmod(files.PUBLIC_FILE)
-            flush(self._drafts)  # once for all parts
-            self._drafts.chmod(target.parent.stat().st_mode & 0o777)
+            files.flush(self._folder)  # once for all parts
+            self._folder.chmod(target.parent.stat().st_mode & 0o777)
             if target.exists():  # of a run that was killed before its manifest: no reader was pointed at it
                 shutil.rmtree(target)
-            self._drafts.rename(target)
-            flush(target.parent)
+            self._folder.rename(target)
+            files.flush(target.parent)
 
     def restore(self, published: tuple[Part, ...], each: Callable[[], object] = lambda: None) -> int:
         """Restore missing or damaged parts from the parts just written, and return how many."""
         if self._layout.remote_sink:
             return self._upload(published, each)
         restored = 0
-        for part, (name, _, _) in zip(published, self._written, strict=True):
+        for part, draft in zip(published, self.drafts, strict=True):
             target = self._layout.local.versions / part.path
-            if target.is_file() and sha256(target) == part.sha256:
+            if target.is_file() and files.sha256(target) == part.sha256:
                 continue
             with seam("restoring a part", InputError, _AGAIN):
                 target.parent.mkdir(exist_ok=True)
-                draft = self._drafts / name
                 draft.chmod(files.PUBLIC_FILE)
                 draft.rename(target)
-                flush(target.parent)
+                files.flush(target.parent)
             restored += 1
         return restored
 
     def _upload(self, parts: tuple[Part, ...], each: Callable[[], object]) -> int:
         """Write the objects that are missing or hold other bytes, look at what the store holds then, and count them."""
-        if self._moved is not None:
-            both = zip(parts, self._written, strict=True)
-            return self._moved([(self._objects[name][0], part.path, part.sha256) for part, (name, _, _) in both], each)
-        store, written = self._layout.published, 0
-        for part, (name, _, _) in zip(parts, self._written, strict=True):
+        both = list(zip(parts, self._written, strict=True))
+        if self._move is not None:
+            return self._move([(str(draft.source), part.path, part.sha256) for part, draft in both], each)
+        store, written = self.published, 0
+        for part, draft in both:
             each()
             if store.sha256(part.path) == part.sha256:
                 continue
-            store.put(part.path, self._drafts / name)
+            store.put(part.path, self._folder / draft.name)
             if store.sha256(part.path) != part.sha256:
                 msg = f"the object store does not hold {part.path} as it was written"
                 raise InputError(msg, "readers still see the version before; run the same policy again")
@@ -246,37 +224,65 @@ class Writer:
         return written
 
     def _remove_drafts(self) -> None:
-        storage = self._staging.storage
-        if storage.remote:
-            storage.delete(*storage.glob("draft-*"))
-        for path in (self._drafts, *self._drafts.parent.glob(f"*{_ELSEWHERE}")):
+        if self.staging.remote:
+            self.staging.delete(*self.staging.glob("draft-*"))
+        for path in (self._folder, *self._folder.parent.glob(f"*{_ELSEWHERE}")):
             shutil.rmtree(path, ignore_errors=True)
 
 
 def write_part(
-    staging: Staging, shard: StagedShard, path: Path, file_format: str, hidden: Hidden | None
+    staging: Staging, shard: StagedShard, path: Path, file_format: str, hidden: HiddenIds | None
 ) -> tuple[int, str, str]:
-    """Write a staged shard without its canary rows as one part, on an executor (see `_written`)."""
-    return _written(_published(staging, shard), path, file_format, staging.storage, hidden)
-
-
-def write_here(writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
-    """Write staged shards as parts in this process, side by side where it has cores for that."""
-    for rows in writer.add(shards, min(threads(), _WIDTH)):
-        each(rows)
+    """Write a staged shard without its canary rows as one part, on an executor (see `_write`)."""
+    return _write(_published(staging, shard), path, file_format, staging.storage, hidden)
 
 
 def _published(staging: Staging, shard: StagedShard) -> pl.DataFrame:
-    """Return the rows of a staged shard as they are to be published."""
     return staging.outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
 
 
-def _written(
-    frame: pl.DataFrame, path: Path, file_format: str, staging: Storage, hidden: Hidden | None
+def _write(
+    frame: pl.DataFrame, path: Path, file_format: str, staging: Storage, hidden: HiddenIds | None
 ) -> tuple[int, str, str]:
     """Write rows, keep the ids inside that readers do not see, and return rows, hash, and the name of their list."""
     frame = frame if hidden is None else hidden.arranged(frame)
     shown = frame if hidden is None else hidden.shown(frame)
-    files.write(path, writer(shown.rechunk(), file_format), action="writing a part", flush_folder=False)
-    digest = sha256(path)
+    files.write(path, sink_of(shown.rechunk(), file_format), action="writing a part", flush_folder=False)
+    digest = files.sha256(path)
     return frame.height, digest, "" if hidden is None else hidden.keep(staging, digest, frame)
+
+
+def sink_of(frame: pl.DataFrame, file_format: str) -> Callable[[IO[bytes]], object]:
+    """Return the function that writes rows into an open file; equal rows give equal bytes."""
+    lazy = frame.lazy()
+    if file_format != "parquet":
+        return lazy.sink_csv if file_format == "csv" else lazy.sink_ndjson
+    size = lazy.select(size_of(lazy.collect_schema()).sum()).collect().item()
+    groups = round(size / GROUP_BYTES)  # they follow from the rows alone
+    return partial(lazy.sink_parquet, row_group_size=-(-frame.height // groups) if groups > 1 else None)
+
+
+def write_unlinked(
+    writer: Writer, staging: Staging, shards: Iterable[StagedShard], policy: Policy, unlinked: Unlinked
+) -> None:
+    """Write an unlinked release as a multiset of texts: no ids, no order, no other columns.
+
+    Texts are sorted by their bytes, and a part holds `shard_rows` rows: what is written depends on the multiset alone
+    (docs/spec/unlinked.md#published).
+    """
+    text, most = policy.columns[0].name, policy.shard_rows
+    counted = [pl.DataFrame(schema={text: pl.String, COUNT: pl.Int64})]
+    for shard in shards:
+        rows = staging.read(shard).filter(~pl.col(CANARY) & pl.col(text).is_not_null())
+        counted.append(rows.group_by(text).agg(pl.len().cast(pl.Int64).alias(COUNT)))
+    counts = pl.concat(counted).group_by(text).agg(pl.col(COUNT).sum()).sort(text)
+    if unlinked.form == "counts":
+        for start in range(0, max(counts.height, 1), most):
+            writer.add_rows(counts.slice(start, most))
+        return
+    counts = counts.with_columns(end=pl.col(COUNT).cum_sum())
+    for start in range(0, max(int(counts[COUNT].sum()), 1), most):
+        # how often a text stands among the rows from `start` up to `start + most`
+        inside = pl.min_horizontal("end", start + most) - pl.max_horizontal(pl.col("end") - pl.col(COUNT), start)
+        chosen = counts.with_columns(inside.alias(COUNT)).filter(pl.col(COUNT) > 0)
+        writer.add_rows(chosen.select(pl.col(text).repeat_by(COUNT)).explode(text))

@@ -17,50 +17,37 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.claims import register, require_provenance
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.progress import Checkpoint, Profile
+from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.versions import require_sink
-from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.records import StagedShard, WholeTable
 from dptext_etl.runner.shard.replay import replays
-from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import Examined
-from dptext_etl.storage import Storage
 
 log = logging.getLogger("dptext_etl.runner")
 
 UNDER_WAY = "of this release is under way"
+_ALWAYS_COUNTED = frozenset(
+    {"read", "already_published", "new", "resumed", "replayed", "quarantined", "released", "null"}
+)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a run.
-
-    Attributes:
-        policy: The policy of the run.
-        partition: Name of the partition, or None.
-        layout: The places of the run.
-        columns: The policies of the text columns.
-        secret: The noise secret, checked for what the policy asks.
-        job: The name of this attempt in the ledger.
-        accept_lower_cap: Whether the pinned cap may be lowered to that of the policy.
-        began: When it began, on the monotonic clock.
-        profile: What its stages take.
-    """
+    """One attempt at a run, whatever engine computes it."""
 
     policy: Policy
     partition: str | None
-    layout: Layout
-    columns: list[ColumnPolicy]
-    secret: Secret = field(repr=False)
-    accept_lower_cap: bool = False
-    job: str = field(default_factory=lambda: uuid.uuid4().hex)
-    began: float = field(default_factory=time.monotonic)
-    profile: Profile = field(default_factory=Profile, repr=False)
+    layout: Layout  # where the run reads, stages and publishes
+    columns: list[ColumnPolicy]  # the policies of the text columns
+    secret: Secret = field(repr=False)  # the noise secret, checked for what the policy asks
+    accept_lower_cap: bool = False  # whether the pinned cap may be lowered to that of the policy
+    job: str = field(default_factory=lambda: uuid.uuid4().hex)  # the name of this attempt in the ledger
+    began: float = field(default_factory=time.monotonic)  # when it began, on the monotonic clock
+    profile: Profile = field(default_factory=Profile, repr=False)  # time and memory of its stages
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None, *, accept_lower_cap: bool = False) -> Attempt:
-        """Find the places and the key of a run."""
         require_provenance(policy)
         columns = policy.column_policies()
         secret = usable_secret(policy, columns[0].secret)
@@ -68,7 +55,6 @@ class Attempt:
 
     @property
     def refusing(self) -> bool:
-        """Whether records over the cap stop the run."""
         return self.policy.on_cap == "refuse" and self.policy.cap is not None
 
     @property
@@ -88,7 +74,6 @@ class Attempt:
             yield staging
 
     def register(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
-        """Pin the cap and the releases of the text columns."""
         require_same_ledger(ledger, self.layout, self.policy)
         if self.policy.cap is not None:
             ledger.agree_on_cap(Scope.of(self.policy), self.policy.cap, lowering=self.accept_lower_cap)
@@ -97,7 +82,6 @@ class Attempt:
         return refs
 
     def pinned(self, ledger: Ledger, id_type: str) -> list[ReleaseRef]:
-        """Pin the cap and the releases of the text columns."""
         return list(self.register(ledger, id_type).values())
 
     def give_back(self, ledger: Ledger) -> None:
@@ -110,25 +94,8 @@ class Attempt:
             log.info("%d reservations given back", given)
 
     def configurations(self) -> list[str]:
-        """Return hashes of all mechanisms and post-processings."""
         chains = [column.chain for column in self.columns if column.chain is not None]
         return [column.mechanism.cfg() for column in self.columns] + chains
-
-
-def shards_of(  # noqa: PLR0917
-    policy: Policy,
-    columns: list[ColumnPolicy],
-    refs: Mapping[str, ReleaseRef],
-    ledger: Ledger,
-    job: str,
-    staging: Staging,
-    memory: Storage,
-    checkpoint: Checkpoint,
-    profile: Profile | None = None,
-) -> Shards:
-    """Put together what computes the shards of an attempt, in this process or on another machine."""
-    charged = [Column(item, refs[item.column or ""], item.release_key()) for item in columns]
-    return Shards(policy, charged, ledger, job, staging, memory, checkpoint, profile or Profile())
 
 
 def refuse_over_cap(over: int) -> None:
@@ -180,38 +147,36 @@ def refuse_other_table(pinned: WholeTable, released: WholeTable) -> None:
         raise InputError(f"{msg}or left out over the cap meanwhile; nothing was published", "run again")
 
 
-def refuse_other_rows(wanted: int, seen: int) -> None:
+def refuse_other_rows(wanted: int, read: int) -> None:
     """Refuse a source that changed between its checks and its use."""
-    if seen != wanted:
-        then = "more" if seen > wanted else str(seen)
+    if read != wanted:
+        then = "more" if read > wanted else str(read)
         msg = f"the source changed while it was read: {wanted} rows were checked, then there were {then}"
         raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
 
 
 def row_counts(
-    policy: Policy, source: Examined[Any], said: Mapping[str, int], staged: list[StagedShard], stale: int
+    policy: Policy, source: Examined[Any], outcomes: Mapping[str, int], staged: list[StagedShard], stale: int
 ) -> dict[str, int]:
-    """Count the rows of a run by what became of them; `stale` changed ones of an incremental run stay as they are."""
-    gone = said.get(Outcome.FORGOTTEN.name, 0)
-    changed = {
-        "changed_kept": said.get(Outcome.CHANGED.name, 0) + stale if policy.on_changed == "keep" else 0,
-        "changed_left_out": said.get(Outcome.CHANGED.name, 0) if policy.on_changed == "quarantine" else 0,
-        "changed_released": said.get(Outcome.AGAIN.name, 0),
-    }
-    return {
+    """Count the rows of a run by outcome; `stale` changed ones of an incremental run stay as they are."""
+    changed = outcomes.get(Outcome.CHANGED.name, 0)
+    counts = {
         "read": source.total,
         "already_published": source.published,
-        **({"over_contribution": source.beyond} if source.beyond else {}),
-        **({"without_subject": source.nameless} if source.nameless else {}),
-        **{name: count for name, count in changed.items() if count},
-        "new": said.get(Outcome.RESERVED.name, 0),
-        "resumed": said.get(Outcome.PENDING.name, 0),
-        "replayed": said.get(Outcome.COMMITTED.name, 0),
-        "quarantined": said.get(Outcome.OVER_CAP.name, 0),
-        **({"forgotten": gone} if gone else {}),
+        "over_contribution": source.beyond,
+        "without_subject": source.nameless,
+        "changed_kept": changed + stale if policy.on_changed == "keep" else 0,
+        "changed_left_out": changed if policy.on_changed == "quarantine" else 0,
+        "changed_released": outcomes.get(Outcome.AGAIN.name, 0),
+        "new": outcomes.get(Outcome.RESERVED.name, 0),
+        "resumed": outcomes.get(Outcome.PENDING.name, 0),
+        "replayed": outcomes.get(Outcome.COMMITTED.name, 0),
+        "quarantined": outcomes.get(Outcome.OVER_CAP.name, 0),
+        "forgotten": outcomes.get(Outcome.FORGOTTEN.name, 0),
         "released": sum(shard.counts["rows"] for shard in staged),
         "null": sum(shard.counts["null"] for shard in staged),
     }
+    return {name: count for name, count in counts.items() if count or name in _ALWAYS_COUNTED}
 
 
 def usable_secret(policy: Policy, secret: Secret) -> Secret:

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from dptext_etl._kernel import Secret
-from dptext_etl.checks.canaries import rows as canaries
-from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.checks import canaries
+from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.errors import DPTextError
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
@@ -24,12 +24,7 @@ Present = Callable[[pl.Series], pl.Series]
 
 
 def canary_sets(first: int, rows: int, least: int) -> range:
-    """Number the sets of canary rows of a run. How many there are follows from the number of rows, not from texts.
-
-    Args:
-        first: The first number.
-        rows: Rows that the run takes.
-        least: The least number of sets: the shards that these rows fill if texts take no room.
+    """Number the sets of canary rows of a run, by its rows alone; `least` are the shards that short texts would fill.
 
     >>> canary_sets(0, 60, 1), canary_sets(0, 2_000, 1), canary_sets(3, 10_000_000, 100)
     (range(0, 1), range(0, 4), range(3, 103))
@@ -38,7 +33,6 @@ def canary_sets(first: int, rows: int, least: int) -> range:
 
 
 def by_shard(plans: Sequence[CanaryPlan], shards: range) -> dict[int, list[CanaryPlan]]:
-    """Deal sets of canary rows to shards, in order."""
     sets: dict[int, list[CanaryPlan]] = {number: [] for number in shards}
     for at, plan in enumerate(plans):
         sets[shards[at * len(shards) // len(plans)]].append(plan)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +14,8 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.checks.reports.copies import gate_delta
+from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.reports import gate_delta
 from dptext_etl.column import worst_case
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
@@ -31,42 +32,29 @@ MODULUS = 1 << 256
 
 @dataclass(frozen=True)
 class Column:
-    """A text column of a run, with what all its shards share.
-
-    Attributes:
-        policy: The policy of the column.
-        ref: Its pinned release.
-        key: Its release key.
-    """
+    """A text column of a run, with what all its shards share."""
 
     policy: ColumnPolicy
     ref: ReleaseRef
     key: _kernel.ReleaseKey
 
+    @classmethod
+    def all(cls, policies: Iterable[ColumnPolicy], refs: Mapping[str, ReleaseRef]) -> list[Self]:
+        return [cls(item, refs[item.column or ""], item.release_key()) for item in policies]
+
     @property
     def name(self) -> str:
-        """The name of the column."""
         return self.policy.column or ""
 
 
 @dataclass(frozen=True)
 class Charged:
-    """The charges of a shard.
-
-    Attributes:
-        ids: Canonical record ids, shape (rows,).
-        subjects: Canonical subject ids, null for canary rows; None where the unit is the record.
-        charges: One charge per text column.
-        forms: The forms of the ids before they were canonical strings.
-    """
-
-    ids: pa.Array
-    subjects: pa.Array | None
-    charges: tuple[Charge, ...]
-    forms: IdForms
+    ids: pa.Array  # canonical record ids, shape (rows,)
+    subjects: pa.Array | None  # canonical subject ids, null for canary rows; None where the unit is the record
+    charges: tuple[Charge, ...]  # one charge per text column
+    forms: IdForms  # the forms of the ids before they were canonical strings
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> Charged:
-        """Return some of the records."""
         mask = to_arrow(chosen)
         charges = tuple(
             Charge(
@@ -81,7 +69,6 @@ class Charged:
         return Charged(self.ids.filter(mask), subjects, charges, self.forms)
 
     def identities(self) -> list[bytes]:
-        """Return the identities of the texts (keyed hashes), one byte string per column."""
         return [matrix(item.idem_keys, "identities").tobytes() for item in self.charges]
 
     def sum_of_identities(self) -> int:
@@ -95,23 +82,13 @@ class Charged:
 
 @dataclass(frozen=True)
 class Reserved:
-    """A charged shard.
-
-    Attributes:
-        frame: The raw shard with its canary rows.
-        charged: Its charges.
-        outcome: An `Outcome` per row, shape (rows,).
-        answers: Records by outcome, without canary rows, before any row was left out.
-    """
-
-    frame: pl.DataFrame = field(repr=False)
+    frame: pl.DataFrame = field(repr=False)  # the raw shard with its canary rows
     charged: Charged = field(repr=False)
-    outcome: npt.NDArray[np.uint8]
-    answers: Mapping[str, int]
+    outcome: npt.NDArray[np.uint8]  # an `Outcome` per row, shape (rows,)
+    answers: Mapping[str, int]  # records by outcome, without canary rows, before any row was left out
 
-    def without(self, gone: Collection[Outcome]) -> Reserved:
-        """Leave out the rows of some outcomes."""
-        chosen = ~np.isin(self.outcome, list(gone))
+    def without(self, outcomes: Collection[Outcome]) -> Reserved:
+        chosen = ~np.isin(self.outcome, list(outcomes))
         if chosen.all():
             return self
         return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)
@@ -124,12 +101,10 @@ class Reserved:
 
     @property
     def canary(self) -> npt.NDArray[np.bool_]:
-        """Which rows are canaries, shape (rows,)."""
         return canary_marks(self.frame)
 
 
 def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:
-    """Return which rows are canaries, shape (rows,)."""
     marks: npt.NDArray[np.bool_] = frame[CANARY].to_numpy()
     return marks
 

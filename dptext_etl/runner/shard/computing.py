@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.checks.reports.copies import SAMPLE_ROWS, count_copies, counts_all, gate_delta, ngram_words, sample
+from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.reports import SAMPLE_ROWS, count_copies, counts_all, gate_delta, ngram_words, sample
 from dptext_etl.column import release
 from dptext_etl.families.by_word import by_word
 from dptext_etl.mechanism import Released
@@ -26,17 +26,9 @@ from dptext_etl.runner.source.roles import output_columns
 
 
 class Computed(NamedTuple):
-    """A computed shard.
-
-    Attributes:
-        frame: The rows to stage: id, kept columns, released texts, canary marks.
-        draws: Draw counts, one column per text column, as `write_draws` writes them.
-        facts: Counts, spends, and the like.
-    """
-
-    frame: pl.DataFrame
-    draws: pl.DataFrame
-    facts: Facts
+    frame: pl.DataFrame  # the rows to stage: id, kept columns, released texts, canary marks
+    draws: pl.DataFrame  # draw counts, one column per text column, as `write_draws` writes them
+    facts: Facts  # counts, spends, and the like
 
 
 def compute(  # noqa: PLR0917
@@ -47,7 +39,6 @@ def compute(  # noqa: PLR0917
     replays: Mapping[str, Replay | None],
     profile: Profile,
 ) -> Computed:
-    """Release the texts of a charged shard, canary rows included."""
     released = {}
     for column in columns:
         replay = replays[column.name]

@@ -34,37 +34,33 @@ def merge_hardware(parts: Iterable[ColumnHardware]) -> ColumnHardware:
 
 @dataclass(frozen=True)
 class StagedShard:
-    """The record of one staged file.
+    """The record of one staged file."""
 
-    Attributes:
-        index: Number of the shard in its run.
-        sha256: Hash of the file.
-        inputs: Hash of what the file was computed from (keyed hashes of texts, kept values); a resumed run compares it.
-        counts: Whole numbers: rows by kind, words.
-        spends: Sums and maxima in millionths, by name.
-        copies: Texts that equal their originals, by column (`checks.leaks`); stays inside the boundary.
-        computed: Where the texts' models computed; none without a model.
-        failures: What models failed on, by column: `texts`, and `draws` that were uniform; none where none failed, and
-            inside the boundary.
-        recomputed: Canary rows that were computed twice (`rows`), that agree (`equal`), and that got the release of
-            another text (`moved`), by column.
-        tag: What names the files of one attempt; empty where attempts cannot meet.
-        post: What post-processing made of it: `sha256` of the file next to it, `chains` by column, how many texts
-            a model `failed` on, by column, and `copies` among its results, as above; none where nothing is
-            post-processed, or before it was.
-    """
-
-    index: int
-    sha256: str
+    index: int  # number of the shard in its run
+    sha256: str  # hash of the file
+    # hash of what the file was computed from (keyed hashes of texts, kept values); a resumed run compares it
     inputs: str
-    counts: Mapping[str, int]
-    spends: Mapping[str, int | float]
+    counts: Mapping[str, int]  # whole numbers: rows by kind, words
+    spends: Mapping[str, int | float]  # sums and maxima in millionths, by name
+    # texts that equal their originals, by column (`checks.leaks`); stays inside the boundary
     copies: Mapping[str, Mapping[str, Any]]
-    computed: ColumnHardware = field(default_factory=dict)
+    computed: ColumnHardware = field(default_factory=dict)  # where the texts' models computed; none without a model
+    # what models failed on, by column: `texts`, and `draws` that were uniform; none where none failed, and inside the
+    # boundary
     failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    # canary rows that were computed twice (`rows`), that agree (`equal`), and that got the release of another text
+    # (`moved`), by column
     recomputed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    tag: str = ""
+    tag: str = ""  # what names the files of one attempt; empty where attempts cannot meet
+    # what post-processing made of it: `sha256` of the file next to it, `chains` by column, how many texts a model
+    # `failed` on, by column, and `copies` among its results, as above; none where nothing is post-processed, or before
+    # it was
     post: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stem(self) -> str:
+        """The name of its files, without their suffixes."""
+        return stem_of(self.index, self.tag)
 
     @property
     def by_ids(self) -> bool:
@@ -73,7 +69,6 @@ class StagedShard:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
-        """Read what `as_dict` wrote."""
         values = dict(facts)
         if values.pop("version") != _VERSION:
             msg = "another version of the record"
@@ -82,14 +77,12 @@ class StagedShard:
 
     @classmethod
     def parse(cls, content: bytes | None) -> Self | None:
-        """Read a record, or None if it is gone, damaged, or of another version."""
         try:
             return cls.from_dict(json.loads(content or b"{}"))
         except (ValueError, KeyError, TypeError):
             return None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the record as JSON holds it."""
         facts = {item.name: getattr(self, item.name) for item in fields(self)}
         for name in ("computed", "failures", "recomputed", "post"):  # left out where empty
             if not facts[name]:
@@ -97,23 +90,19 @@ class StagedShard:
         return {"version": _VERSION, **facts}
 
 
+def stem_of(index: int, tag: str = "") -> str:
+    return f"shard-{index:05d}{tag and f'-{tag}'}"
+
+
 class WholeTable(NamedTuple):
-    """The records of a table that a release takes, in numbers (docs/spec/unlinked.md#one-batch).
+    """The records of a table that a release takes, in numbers (docs/spec/unlinked.md#one-batch)."""
 
-    Attributes:
-        records: Records, those without a text included.
-        draws: Records with a draw.
-        digest: Sum of their identities modulo 2^256, 64 hex digits.
-    """
-
-    records: int
-    draws: int
-    digest: str
+    records: int  # records, those without a text included
+    draws: int  # records with a draw
+    digest: str  # sum of their identities modulo 2^256, 64 hex digits
 
 
 class Facts(NamedTuple):
-    """The counts of a computed shard (see `StagedShard`)."""
-
     counts: Mapping[str, int]
     spends: Mapping[str, int | float]
     copies: Mapping[str, Mapping[str, Any]]
@@ -123,19 +112,12 @@ class Facts(NamedTuple):
 
 
 class KeptShard(NamedTuple):
-    """A shard that was kept for replays.
+    """A shard that was kept for replays."""
 
-    Attributes:
-        frame: Its rows, canary rows included.
-        draws: Draws made, one column per text column.
-        computed: Where the texts' models computed.
-        posts: What post-processing made of its rows, a frame for each time.
-    """
-
-    frame: pl.DataFrame
-    draws: pl.DataFrame
-    computed: ColumnHardware
-    posts: tuple[pl.DataFrame, ...] = ()
+    frame: pl.DataFrame  # its rows, canary rows included
+    draws: pl.DataFrame  # draws made, one column per text column
+    computed: ColumnHardware  # where the texts' models computed
+    posts: tuple[pl.DataFrame, ...] = ()  # what post-processing made of its rows, a frame for each time
 
 
 def write_draws(released: Released) -> pl.Series:

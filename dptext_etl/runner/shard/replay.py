@@ -49,18 +49,12 @@ def replays(policy: Policy) -> bool:
 
 @dataclass(frozen=True)
 class Replay:
-    """Rows of a column of a shard that are released already, with their bytes.
+    """Rows of a column of a shard that are released already, with their bytes."""
 
-    Attributes:
-        rows: Columns `row` (place in the shard), `text` and `draws`.
-        computed: Where they were computed, as far as that was noted.
-    """
-
-    rows: pl.DataFrame = field(repr=False)
-    computed: Sequence[Hardware] = ()
+    rows: pl.DataFrame = field(repr=False)  # columns `row` (place in the shard), `text` and `draws`
+    computed: Sequence[Hardware] = ()  # where they were computed, as far as that was noted
 
     def missing(self, rows: int) -> npt.NDArray[np.bool_]:
-        """Return which of so many rows must be computed."""
         new = np.ones(rows, dtype=bool)
         new[self.rows["row"].to_numpy()] = False
         return new
@@ -98,11 +92,7 @@ def find_replay(  # noqa: PLR0917
 def matches(
     ids: pa.Array, wanted: Committed | Posted, kept: Iterable[tuple[pl.Series, pl.DataFrame, Extra]]
 ) -> Iterator[tuple[pl.DataFrame, Extra]]:
-    """Find the bytes of wanted rows in kept frames with a column `text`, until all are found.
-
-    Yields:
-        For each frame, those of its rows whose id and digest are wanted, with `row`, their place in `ids`.
-    """
+    """Yield the rows of each kept frame whose id and digest of `text` are wanted, with `row`, their place in `ids`."""
     left = pl.DataFrame({"id": ids, "row": np.arange(len(ids)), "digest": _binary(wanted.digests)}).filter(wanted.mask)
     for kept_ids, frame, extra in kept:
         if not left.height:
@@ -115,11 +105,7 @@ def matches(
 
 
 def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np.uint8]) -> Charged:
-    """Put the identities and draws of the earlier texts in the place of those of changed texts.
-
-    Raises:
-        InputError: The release holds no committed text of a changed record.
-    """
+    """Put the identities and draws of the earlier texts in the place of those of changed texts."""
     changed = outcome == Outcome.CHANGED
     if not changed.any():
         return charged

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import polars as pl
 
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import InputError
-from dptext_etl.runner.shard.charging import MODULUS, Reserved
+from dptext_etl.runner.shard.charging import MODULUS
 from dptext_etl.runner.shard.records import StagedShard, WholeTable
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.source.selection import PAIRS, sum_of_pairs
@@ -23,41 +23,37 @@ Phase = Literal["reserve", "release"]
 
 @dataclass(frozen=True)
 class ShardResult:
-    """Counts of the rows of a shard; it travels as JSON from an executor to the driver.
+    """Counts of the rows of a shard; it travels as JSON from an executor to the driver."""
 
-    Attributes:
-        rows: Rows of the source among them.
-        outcomes: Records by the answer of the ledger (`Outcome`).
-        shard: The staged shard, as `StagedShard.as_dict` writes it; None where rows were only reserved.
-        admitted: Which records of an unlinked release are drawn or to be drawn among them, in numbers; None otherwise.
-        pairs: Sum of digests of its records with their persons, 32 hex digits; None without persons.
-    """
-
-    rows: int
-    outcomes: Mapping[str, int]
+    rows: int  # rows of the source among them
+    outcomes: Mapping[str, int]  # records by the answer of the ledger (`Outcome`)
+    # the staged shard, as `StagedShard.as_dict` writes it; None where rows were only reserved
     shard: Mapping[str, Any] | None
+    # which records of an unlinked release are drawn or to be drawn among them, in numbers; None otherwise
     admitted: Mapping[str, Any] | None = None
-    pairs: str | None = None
+    pairs: str | None = None  # sum of digests of its records with their persons, 32 hex digits; None without persons
 
     @classmethod
     def of(cls, shards: Shards, raw: pl.DataFrame, index: int, phase: Phase) -> ShardResult:
-        """Take a shard through a phase."""
-        rows = int((~raw[CANARY]).sum())
-        if phase == "reserve":
-            reserved = shards.reserve(raw, index)
-            facts = _admitted(shards, reserved.without(shards.gone)), _pairs(shards, reserved)
-            return cls(rows, dict(reserved.answers), None, *facts)
-        staged, reserved = shards.release(raw, index)
-        return cls(rows, dict(reserved.answers), staged.as_dict(), _admitted(shards, reserved))
+        rows, whole = int((~raw[CANARY]).sum()), shards.policy.unlinked is not None
+        if phase == "release":
+            staged, reserved = shards.release(raw, index)
+            admitted = reserved.whole_table()._asdict() if whole else None
+            return cls(rows, dict(reserved.answers), staged.as_dict(), admitted)
+        reserved = shards.reserve(raw, index)
+        if not whole:
+            return cls(rows, dict(reserved.answers), None)
+        subjects, own, pairs = reserved.charged.subjects, to_arrow(~reserved.canary), None
+        if subjects is not None:
+            pairs = f"{sum_of_pairs(reserved.charged.ids.filter(own), subjects.filter(own)):032x}"
+        return cls(rows, dict(reserved.answers), None, reserved.without(shards.left_out).whole_table()._asdict(), pairs)
 
     @property
     def staged(self) -> StagedShard:
-        """The staged shard."""
         return StagedShard.from_dict(dict(self.shard or {}))
 
 
 def outcomes(results: Iterable[ShardResult]) -> Counter[str]:
-    """Add up the answers of the ledger."""
     total: Counter[str] = Counter()
     for item in results:
         total.update(item.outcomes)
@@ -71,21 +67,8 @@ def whole_table(results: Iterable[ShardResult]) -> WholeTable:
     return WholeTable(sum(part.records for part in parts), sum(part.draws for part in parts), f"{digest:064x}")
 
 
-def _admitted(shards: Shards, reserved: Reserved) -> dict[str, Any] | None:
-    """Return the admitted records of a shard of an unlinked release; no other release needs them."""
-    return None if shards.policy.unlinked is None else reserved.whole_table()._asdict()
-
-
 def refuse_other_persons(pairs: int | None, results: Iterable[ShardResult]) -> None:
     """Refuse records that have other persons than when they were chosen: one may have more of them now."""
     if pairs is not None and sum(int(item.pairs or "0", 16) for item in results) % PAIRS != pairs:
         msg = "the source changed while it was read: records, or their persons, are not those that were chosen"
         raise InputError(msg, "run again when no one writes to it; this run drew and charged nothing")
-
-
-def _pairs(shards: Shards, reserved: Reserved) -> str | None:
-    subjects = reserved.charged.subjects
-    if shards.policy.unlinked is None or subjects is None:
-        return None
-    own = to_arrow(~reserved.canary)
-    return f"{sum_of_pairs(reserved.charged.ids.filter(own), subjects.filter(own)):032x}"

@@ -35,23 +35,22 @@ _DEFECT = "this is a defect; its message is left out, because it may quote a tex
 _OTHER = "the first result is the one that is published: bring back the kept files of its staging"
 
 
-def rewritten(shards: Shards, reserved: Reserved, staged: StagedShard, index: int, inputs: str) -> StagedShard:
-    """Post-process the columns of a committed shard that ask for it."""
+def rewrite_shard(shards: Shards, reserved: Reserved, staged: StagedShard, index: int, inputs: str) -> StagedShard:
     chains = {item.name: item.policy.chain for item in shards.columns if item.policy.chain is not None}
     if not chains:
         return staged
     posted = shards.schedule.run(None, index, partial(_posted, shards, reserved))
-    found = _served(shards, staged, chains, posted)
+    found = _find(shards, staged, chains, posted)
     if found is None:
         with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, _DEFECT):
-            found = _made(shards, reserved, staged, index, chains, posted)
+            found = _rewrite(shards, reserved, staged, index, chains, posted)
         shards.schedule.run(None, index, lambda: shards.checkpoint("rewriting staged"))
     diverged = shards.schedule.run(None, index, partial(_record, shards, reserved, found))
     if not diverged:
         return found
     for other in shards.staging.find(index, inputs):  # of an attempt at the same time, which was faster
         posted = shards.schedule.run(None, index, partial(_posted, shards, reserved))
-        first = _served(shards, other, chains, posted)
+        first = _find(shards, other, chains, posted)
         if first is not None and not shards.schedule.run(None, index, partial(_record, shards, reserved, first)):
             shards.staging.discard(index)
             return first
@@ -59,7 +58,6 @@ def rewritten(shards: Shards, reserved: Reserved, staged: StagedShard, index: in
 
 
 def _posted(shards: Shards, reserved: Reserved) -> dict[str, Posted]:
-    """Look up what is recorded of the rows, by text column."""
     ids, canary = reserved.charged.ids, reserved.canary
     return {
         item.name: shards.ledger.posted(item.ref, item.policy.chain, ids, canary=canary)
@@ -68,7 +66,7 @@ def _posted(shards: Shards, reserved: Reserved) -> dict[str, Posted]:
     }
 
 
-def _served(
+def _find(
     shards: Shards, staged: StagedShard, chains: Mapping[str, str], posted: Mapping[str, Posted]
 ) -> StagedShard | None:
     """Return a shard whose results are staged, whole and those that are recorded; None if they must be made."""
@@ -80,13 +78,13 @@ def _served(
         texts = {name: frame[name] for name in chains}
         if any(_differ(texts[name], held).any() for name, held in posted.items()):
             return None
-        if frame.columns == _laid_out(staging.read(staged), texts, shards.policy).columns:
+        if frame.columns == _arranged(staging.read(staged), texts, shards.policy).columns:
             return staged
         counted = {name: staged.post[name] for name in ("failed", "copies") if name in staged.post}
         return _stage(shards, staged, texts, counted)  # the policy keeps other columns now
 
 
-def _made(  # noqa: PLR0917
+def _rewrite(  # noqa: PLR0917
     shards: Shards,
     reserved: Reserved,
     staged: StagedShard,
@@ -94,7 +92,6 @@ def _made(  # noqa: PLR0917
     chains: Mapping[str, str],
     posted: Mapping[str, Posted],
 ) -> StagedShard:
-    """Rewrite what is not kept, and stage the results."""
     frame, ids = shards.staging.read(staged), reserved.charged.ids
     draws = shards.staging.draws(staged)
     texts, failed, copies = {}, {}, {}
@@ -140,12 +137,12 @@ def _stage(
 ) -> StagedShard:
     """Write the results next to a shard as they are to be published, then say so in its record, with counts."""
     staging = shards.staging
-    frame = _laid_out(staging.read(staged), texts, shards.policy)
+    frame = _arranged(staging.read(staged), texts, shards.policy)
     chains = {item.name: item.policy.chain for item in shards.columns if item.name in texts}
     return staging.save_post(staged, frame, {"chains": chains, **counted})
 
 
-def _laid_out(frame: pl.DataFrame, texts: Mapping[str, pl.Series], policy: Policy) -> pl.DataFrame:
+def _arranged(frame: pl.DataFrame, texts: Mapping[str, pl.Series], policy: Policy) -> pl.DataFrame:
     """Put results in the places of released texts, and released texts next to them where the policy keeps them."""
     before = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}
     chosen = [name for name in published_columns(policy) if name in frame.columns or name in before]

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dptext_etl.arrays import to_arrow
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.column import output_digests, require_charged_draws, step_costs
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
@@ -35,7 +35,7 @@ from dptext_etl.runner.shard.charging import Charged, Column, Reserved, canary_m
 from dptext_etl.runner.shard.computing import Computed, compute
 from dptext_etl.runner.shard.records import StagedShard, read_draws
 from dptext_etl.runner.shard.replay import Replay, find_replay, replays, require_found, with_earlier_texts
-from dptext_etl.runner.shard.rewriting import rewritten
+from dptext_etl.runner.shard.rewriting import rewrite_shard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.side_by_side import both
 from dptext_etl.storage import Storage
@@ -65,46 +65,25 @@ class Schedule:
 
 
 class _Result(NamedTuple):
-    """A computed column of a shard, shape (rows,).
-
-    Attributes:
-        digests: Digests of its texts.
-        draws: Draws that were charged.
-        spent: The pure epsilon that was used, in millionths, where the mechanism is refundable; else None.
-    """
-
-    digests: pa.Array
-    draws: npt.NDArray[np.uint32]
+    digests: pa.Array  # digests of its texts
+    draws: npt.NDArray[np.uint32]  # draws that were charged
+    # the pure epsilon that was used, in millionths, where the mechanism is refundable; else None
     spent: npt.NDArray[np.int64] | None
 
 
 @dataclass
 class Shards:
-    """What the shards of a run share.
-
-    Attributes:
-        policy: The policy of the run.
-        columns: Its text columns.
-        ledger: The ledger that is charged.
-        job: The name of this attempt in the ledger.
-        staging: The folder where results wait for the gates.
-        memory: The place that all releases and partitions share; it remembers the head of the ledger.
-        checkpoint: Called after every step.
-        profile: Counts what the stages take.
-        schedule: Decides when a shard may use the ledger, and call `checkpoint`.
-        computed: Whether this attempt has scored a text, or is about to.
-    """
-
     policy: Policy
     columns: list[Column]
-    ledger: Ledger
-    job: str
-    staging: Staging
-    memory: Storage
-    checkpoint: Checkpoint
-    profile: Profile = field(default_factory=Profile)
+    ledger: Ledger  # the ledger that is charged
+    job: str  # the name of this attempt in the ledger
+    staging: Staging  # the folder where results wait for the gates
+    memory: Storage  # the place that all releases and partitions share; it remembers the head of the ledger
+    checkpoint: Checkpoint  # called after every step
+    profile: Profile = field(default_factory=Profile)  # counts what the stages take
+    # decides when a shard may use the ledger, and call `checkpoint`
     schedule: Schedule = field(default_factory=Schedule)
-    computed: bool = False
+    computed: bool = False  # whether this attempt has scored a text, or is about to
 
     def reserve(self, raw: pl.DataFrame, index: int, job: str | None = None) -> Reserved:
         """Reserve the worst case of a shard, for this attempt or under another name."""
@@ -121,8 +100,8 @@ class Shards:
             canary = ready.batch.canary
             self._probe_before(charged, canary)
             asked = (Scope.of(self.policy), self.policy.cap, charged.ids, charged.subjects, charged.charges)
-            how = partial(self.ledger.reserve, again=self.policy.on_changed == "release_again")
-            result = how(job, *asked, canary=canary, forms=charged.forms, ready=ready)
+            again = self.policy.on_changed == "release_again"
+            result = self.ledger.reserve(job, *asked, canary=canary, forms=charged.forms, ready=ready, again=again)
             remember(self.ledger, self.memory, self.policy, self.job)
             self.profile.count("reserve", rows=raw.height)
         self.checkpoint("reserved")
@@ -133,8 +112,7 @@ class Shards:
         return Reserved(raw, charged, result.outcome, ReserveResult(result.outcome[~canary]).counts)
 
     @property
-    def gone(self) -> tuple[Outcome, ...]:
-        """Outcomes of records that are left out."""
+    def left_out(self) -> tuple[Outcome, ...]:
         return LEFT_OUT if self.policy.on_changed == "keep" else (*LEFT_OUT, Outcome.CHANGED)
 
     def release(self, raw: pl.DataFrame, index: int) -> tuple[StagedShard, Reserved]:
@@ -146,13 +124,13 @@ class Shards:
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{over} records would exceed the cap", "did the source change? Run again")
-        left_out = np.flatnonzero(np.isin(reserved.outcome, self.gone))
+        left_out = np.flatnonzero(np.isin(reserved.outcome, self.left_out))
         self.staging.quarantine(index, reserved.frame[[self.policy.id]][pl.Series(to_arrow(left_out))])
-        reserved = reserved.without(self.gone)
+        reserved = reserved.without(self.left_out)
         inputs = self._inputs(reserved)
-        staged = self._taken_up(reserved, index, inputs) or self._computed(reserved, index, inputs)
+        staged = self._resume(reserved, index, inputs) or self._compute(reserved, index, inputs)
         log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
-        return rewritten(self, reserved, staged, index, inputs), reserved
+        return rewrite_shard(self, reserved, staged, index, inputs), reserved
 
     def _reserved_before(self, raw: pl.DataFrame, index: int) -> Reserved:
         """Look up the reservations of a shard, and refuse records that have none."""
@@ -169,13 +147,13 @@ class Shards:
         if self.computed:
             return
         try:
-            given = self.ledger.abort(self.job, compute_never_started=True)
+            returned = self.ledger.abort(self.job, compute_never_started=True)
         except LedgerError:
             log.warning("reservations of this attempt stay charged: another run relies on them")
         else:
-            log.info("%d reservations given back", given)
+            log.info("%d reservations given back", returned)
 
-    def _taken_up(self, reserved: Reserved, index: int, inputs: str) -> StagedShard | None:
+    def _resume(self, reserved: Reserved, index: int, inputs: str) -> StagedShard | None:
         """Finish an attempt that was staged from these inputs; None if the ledger holds other bytes."""
         for staged in self.staging.find(index, inputs):
             with seam("reading what was staged", DPTextError, _DEFECT):
@@ -187,7 +165,7 @@ class Shards:
                 return staged
         return None
 
-    def _computed(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
+    def _compute(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
         self.computed = True
         found = self._replays(reserved, index)
         with self.profile.stage("compute"), seam("computing a shard", DPTextError, _DEFECT):
@@ -201,23 +179,25 @@ class Shards:
         try:
             ready, staged = both(
                 lambda: self._ready(reserved, index, self._results(done.frame, done.draws)),
-                lambda: self._saved(index, done, inputs),
+                lambda: self._save(index, done, inputs),
                 threads(),
             )
             self._checkpoint("staged", index)
-            return self.schedule.run("commit", index, lambda: self._first(reserved, index, inputs, staged, ready))
+            return self.schedule.run(
+                "commit", index, lambda: self._commit_first(reserved, index, inputs, staged, ready)
+            )
         except StoppedError:
             self.staging.discard(index)  # no one has compared it with what is committed
             raise
 
-    def _saved(self, index: int, done: Computed, inputs: str) -> StagedShard:
+    def _save(self, index: int, done: Computed, inputs: str) -> StagedShard:
         with self.profile.stage("stage"):
             keeps = replays(self.policy)
             staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts, keeps=keeps)
             self.profile.count("stage", rows=done.frame.height, size=self.staging.path(staged).stat().st_size)
         return staged
 
-    def _first(
+    def _commit_first(
         self, reserved: Reserved, index: int, inputs: str, staged: StagedShard, ready: list[ToCommit]
     ) -> StagedShard:
         """Commit what was computed, or take up what another attempt committed first."""
@@ -225,7 +205,7 @@ class Shards:
         if diverged is None:
             return staged
         self.staging.discard(index)
-        first = self._taken_up(reserved, index, inputs)  # of an attempt at the same time, which was faster
+        first = self._resume(reserved, index, inputs)  # of an attempt at the same time, which was faster
         if first is not None:
             return first
         hint = "the first commit is the release: bring back the kept files of its staging, or take a new release name"
@@ -256,7 +236,6 @@ class Shards:
         return results
 
     def _agree(self, reserved: Reserved, results: list[_Result]) -> bool:
-        """Return whether all that is committed has these bytes."""
         for column, result in zip(self.columns, results, strict=True):
             committed = self.ledger.committed(column.ref, reserved.charged.ids, canary=reserved.canary)
             if pc.any(pc.not_equal(result.digests, committed.digests)).as_py():
@@ -265,36 +244,37 @@ class Shards:
 
     def _ready(self, reserved: Reserved, index: int, results: list[_Result]) -> list[ToCommit]:
         """Have the ledger compare results as soon as they are there, while they are staged."""
-        return self.schedule.run(None, index, lambda: self._examined(reserved, results))
 
-    def _examined(self, reserved: Reserved, results: list[_Result]) -> list[ToCommit]:
-        ids, canary = reserved.charged.ids, reserved.canary
-        for column, charged, result in zip(self.columns, reserved.charged.charges, results, strict=True):
-            require_charged_draws(column.policy, charged.n_worst, result.draws)
-        with self.profile.stage("commit"):
-            return [
-                self.ledger.examine(
-                    charged.ref,
-                    ids,
-                    charged.idem_keys,
-                    result.digests,
-                    positions=result.draws,
-                    canary=canary,
-                    spent=result.spent,
-                )
-                for charged, result in zip(reserved.charged.charges, results, strict=True)
-            ]
+        def examine() -> list[ToCommit]:
+            ids, canary, charges = reserved.charged.ids, reserved.canary, reserved.charged.charges
+            for column, charged, result in zip(self.columns, charges, results, strict=True):
+                require_charged_draws(column.policy, charged.n_worst, result.draws)
+            with self.profile.stage("commit"):
+                return [
+                    self.ledger.examine(
+                        charged.ref,
+                        ids,
+                        charged.idem_keys,
+                        result.digests,
+                        positions=result.draws,
+                        canary=canary,
+                        spent=result.spent,
+                    )
+                    for charged, result in zip(charges, results, strict=True)
+                ]
+
+        return self.schedule.run(None, index, examine)
 
     def _commit(self, reserved: Reserved, ready: list[ToCommit]) -> str | None:
         """Commit all columns of a shard, or say how many rows of one differ from what was committed before."""
         with self.profile.stage("commit"):
             self.profile.count("commit", rows=reserved.frame.height)
             for column, one in zip(self.columns, ready, strict=True):
-                outcome = self.ledger.commit_examined(self.job, one)
-                diverged = int((outcome == CommitOutcome.DIVERGED).sum())
+                diverged = int((self.ledger.commit_examined(self.job, one) == CommitOutcome.DIVERGED).sum())
                 if diverged:
-                    what = f"{diverged} records, computed again, gave other bytes than committed"
-                    return f"column {column.name!r}: {what}"
+                    return (
+                        f"column {column.name!r}: {diverged} records, computed again, gave other bytes than committed"
+                    )
                 self.checkpoint("committed")
         return None
 

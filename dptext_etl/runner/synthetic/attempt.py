@@ -20,7 +20,7 @@ from dptext_etl import _kernel, keys
 from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import DPTextError, seam
 from dptext_etl.families.aggregate import Noisy, Partial, Statistic, noisy, table
-from dptext_etl.families.aggregate.reading import packed, unpacked
+from dptext_etl.families.aggregate.summing import packed, unpacked
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember, require_same_ledger

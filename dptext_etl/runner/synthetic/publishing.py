@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from dptext_etl import telemetry
 from dptext_etl.checks import Candidate, Verdict, evaluate, require
 from dptext_etl.errors import LedgerError
-from dptext_etl.families.aggregate.reading import said_of
+from dptext_etl.families.aggregate.summing import published_facts
 from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.runner import left_out
@@ -18,9 +18,9 @@ from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.claims import policy_notes
 from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish.gating import NOTE
-from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.manifest import Manifest, same_content
 from dptext_etl.runner.publish.parts import Writer
-from dptext_etl.runner.publish.publication import Published, finished, name_of, same_content
+from dptext_etl.runner.publish.publication import Published, finish
 from dptext_etl.runner.publish.versions import alone_at
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary, dropped_note, remaining, summary_of
@@ -70,7 +70,7 @@ def _clear(staging: Staging) -> None:
 
 def _claim(attempt: SyntheticAttempt, drawn: Drawn) -> dict[str, Any]:
     """State what is claimed of the table, and its statistic; all of it is public."""
-    return {**claim_of(attempt), "statistic": said_of(drawn.noisy)}
+    return {**claim_of(attempt), "statistic": published_facts(drawn.noisy)}
 
 
 def claim_of(attempt: SyntheticAttempt) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _publish(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkpoint, ho
         manifest = before if same and before is not None else manifest
         _record(attempt, ledger, staged.ref, manifest)
         checkpoint("recorded")
-        return finished(writer, layout, before, manifest, lambda: _clear(staging), hold, checkpoint, same=same)
+        return finish(writer, layout, before, manifest, lambda: _clear(staging), hold, checkpoint, same=same)
 
 
 def _record(attempt: SyntheticAttempt, ledger: Ledger, ref: ReleaseRef, manifest: Manifest) -> None:
@@ -154,7 +154,7 @@ def _record(attempt: SyntheticAttempt, ledger: Ledger, ref: ReleaseRef, manifest
     if ledger.holds_forgotten(ref) and manifest.digest not in ledger.published(ref).values():
         msg = "the table was summed over records that were forgotten since; nothing was published"
         raise LedgerError(msg, "publish a table without them under a new release name; all others are charged again")
-    ledger.record_publication(ref, name_of(manifest), manifest.digest, manifest.rows)
+    ledger.record_publication(ref, manifest.name, manifest.digest, manifest.rows)
     attempt.remember(ledger)
 
 

@@ -189,8 +189,8 @@ def _likelier(
     trial: str, words: tuple[str, str], seen: Counter[str], other_seen: Counter[str], event: frozenset[str]
 ) -> Counts:
     counted = [sum(counter[text] for text in event) for counter in (seen, other_seen)]
-    said = f"one of {len(event):,} outputs" if len(event) > 1 else "one output"
-    return Counts(trial, words, said, counted[0], seen.total(), counted[1], other_seen.total())
+    description = f"one of {len(event):,} outputs" if len(event) > 1 else "one output"
+    return Counts(trial, words, description, counted[0], seen.total(), counted[1], other_seen.total())
 
 
 def _differ(trial: str, words: tuple[str, str], same: tuple[Texts, Texts], apart: tuple[Texts, Texts]) -> Counts:

@@ -85,12 +85,12 @@ def rehearse(
         "macro-F1",
         "reveals",
     )
-    cells, said = _cells(facts), _said(facts)
+    cells, sentences = _cells(facts), _sentences(facts)
     if html is not None:
         lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
         top = "".join(f"<th>{head}</th>" for head in heads)
         body = f'<div class="scroll"><table><tr>{top}</tr>{lines}</table></div>'
-        body += "".join(f"<p>{escape(line)}</p>" for line in said)
+        body += "".join(f"<p>{escape(line)}</p>" for line in sentences)
         with seam("writing the page", PolicyError, "give a file that can be written: --html FILE"):
             html.write_text(document("Rehearsal on public texts", body), "utf-8")
     if as_json:
@@ -98,11 +98,11 @@ def rehearse(
         return
     terminal.table(heads, cells)
     terminal.say("")
-    for line in said:
+    for line in sentences:
         terminal.say(line)
 
 
-def _said(facts: dict[str, Any]) -> list[str]:
+def _sentences(facts: dict[str, Any]) -> list[str]:
     """Return the lines below the table: what the forms are, what each reaches, and what to do."""
     return [*(f"{form}, {what}." for form, what in facts["forms"].items()), *facts["answers"], facts["recommendation"]]
 

@@ -76,7 +76,7 @@ def calibrate(
     terminal.note("this command assumes that the corpus is public: never calibrate on texts that you privatize")
     every = max(1, texts // 10)
 
-    def told(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         if done % every == 0:
             terminal.note(f"{done:,} of {total:,} texts")
 
@@ -90,7 +90,7 @@ def calibrate(
         kind=kind,
         template=template,
         deviations=deviations or calibration.SPREAD,
-        progress=told,
+        progress=report,
     )
     low, high = found.clip
     facts = found.facts({})

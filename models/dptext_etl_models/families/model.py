@@ -10,7 +10,6 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanism import Mechanism
 from dptext_etl_models.inference import language_model
-from dptext_etl_models.inference.at_hand import model_at_hand
 
 
 class ModelMechanism(Mechanism):
@@ -45,8 +44,19 @@ class ModelMechanism(Mechanism):
 
     @classmethod
     def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the usual model or the small one that ships, if it is on this machine."""
-        return model_at_hand(cls, given, cls.small_model, cls.model_source)
+        """Return the usual model or the small one that ships, if it is on this machine; nothing is downloaded."""
+        language_model.need_transformers()
+        if "model" in given:
+            return {}
+        usual, small, hint = cls.model_fields["model"].default, cls.small_model, cls.model_source
+        for model in (usual, small):
+            if isinstance(model, str) and language_model.is_here(model):
+                return {"model": model}
+        name = cls.__module__.rpartition(".")[2]
+        here = f"it is meant for {usual}" if isinstance(usual, str) and usual != small else "no public one is known"
+        if small is not None:
+            hint = f"`pip install ./models` in a checkout, or its wheel, brings the small {small}; or {hint}"
+        raise PolicyError(f"{name} needs a language model, and this machine has none for it: {here}", hint)
 
     @cached_property
     def model_files(self) -> dict[str, Artifact]:

@@ -27,7 +27,7 @@ from dptext_etl_models.families.latent import LatentMechanism
 from dptext_etl_models.families.latent.noise import Clip
 from dptext_etl_models.grid_noise import Norm
 from dptext_etl_models.inference import language_model
-from dptext_etl_models.inference.latent.kept import FILE, Kept, read_kept
+from dptext_etl_models.inference.latent.kept_columns import FILE, KeptColumns, read_kept
 from dptext_etl_models.inference.latent.model import LatentModel
 
 _CONFIG = f"{language_model.ROLE}{language_model.CONFIG}"
@@ -82,7 +82,7 @@ class DPBart(LatentMechanism):
         return {**found, "mechanism_version": self.version + 1} if full else found
 
     @cached_property
-    def kept(self) -> Kept | None:
+    def kept(self) -> KeptColumns | None:
         """Return the columns that are used; None for all."""
         if self.variant == "clv":
             return None

@@ -12,7 +12,7 @@ import torch
 
 from dptext_etl.errors import PolicyError
 from dptext_etl_models.inference import language_model
-from dptext_etl_models.inference.latent.kept import FILE, Kept, read_kept
+from dptext_etl_models.inference.latent.kept_columns import FILE, KeptColumns, read_kept
 from dptext_etl_models.inference.latent.sequence_model import SequenceModel
 from dptext_etl_models.training.token_rows import Rows, token_rows
 
@@ -35,7 +35,7 @@ class Base:
     tokenizer: Any
     dtype: torch.dtype
     sha256: str
-    kept: Kept | None
+    kept: KeptColumns | None
 
     @classmethod
     def load(cls, name: str, revision: str | None = None) -> Base:

@@ -145,14 +145,14 @@ class Reports:
     Attributes:
         name: Name of the training or its stage.
         every: Steps between checkpoints.
-        told: Steps between reports.
+        report_every: Steps between reports.
         listener: Called with the progress; None to only log it.
         saved: Called with the number of steps after every checkpoint.
     """
 
     name: str
     every: int = 500
-    told: int = 50
+    report_every: int = 50
     listener: Listener | None = None
     saved: Callable[[int], None] | None = None
 
@@ -187,7 +187,7 @@ def run(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         step, total = step + 1, total + float(loss.detach())
-        if step % reports.told == 0 or schedule.share(step, time.monotonic() - began) >= 1:
+        if step % reports.report_every == 0 or schedule.share(step, time.monotonic() - began) >= 1:
             reports.tell(step, schedule, total / (step - since), time.monotonic() - began)
             since, total = step, 0.0
         if step % reports.every == 0:

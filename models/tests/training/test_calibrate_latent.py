@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dptext_etl_models.inference.latent.kept import write_kept
+from dptext_etl_models.inference.latent.kept_columns import write_kept
 from dptext_etl_models.training.base_model import Base
 from dptext_etl_models.training.masked.clip_choice import choose
 

@@ -230,7 +230,7 @@ def test_a_training_that_was_stopped_ends_as_one_that_was_not(held, tmp_path):
 
     def again():
         try:
-            masked_lm.train(held, stopped, TINY, every=10, told=20, listener=stop)
+            masked_lm.train(held, stopped, TINY, every=10, report_every=20, listener=stop)
         except StopError:
             return True
         return False

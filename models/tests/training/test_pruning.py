@@ -19,7 +19,7 @@ pytest.importorskip("transformers")
 from safetensors.numpy import load_file
 
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl_models.inference.latent.kept import FILE, read_kept
+from dptext_etl_models.inference.latent.kept_columns import FILE, read_kept
 from dptext_etl_models.inference.latent.sequence_model import SequenceModel
 from dptext_etl_models.mechanisms.dpbart import DPBart
 from dptext_etl_models.training import resumable

@@ -77,8 +77,8 @@ class LatentMechanism(LatentNoise, ModelMechanism):
     @classmethod
     def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the usual model or the small one that ships, and a bound on the records if Gaussian noise needs it."""
-        told = given.keys() & {"n_rec", "delta", "mode"} or given.get("noise") == "laplace"
-        return super().first_look(given) | ({} if told else {"n_rec": PREVIEWED})
+        stated = given.keys() & {"n_rec", "delta", "mode"} or given.get("noise") == "laplace"
+        return super().first_look(given) | ({} if stated else {"n_rec": PREVIEWED})
 
     @property
     def guarantee(self) -> Guarantee:

@@ -25,8 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl.scoring import TOKEN, Choices, Sampler, Slots
-from dptext_etl_models.inference.memory import out_of_memory
-from dptext_etl_models.inference.numbers import without_numbers
+from dptext_etl_models.inference.failures import out_of_memory, without_numbers
 
 log = logging.getLogger("dptext_etl.generation")
 

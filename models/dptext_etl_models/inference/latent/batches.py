@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from dptext_etl_models.inference.memory import out_of_memory
+from dptext_etl_models.inference.failures import out_of_memory
 
 log = logging.getLogger("dptext_etl.latent")
 

@@ -131,7 +131,7 @@ class MaskedScorer:
         self._rows[shape] = max(1, self.rows(shape) // 2)
 
     @property
-    def side_by_side(self) -> int:
+    def batches_at_once(self) -> int:
         """Return how many batches are computed at a time: several of a small model on a CPU, otherwise one."""
         import torch
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from dptext_etl.scoring import Choices
+from dptext_etl_models.inference.failures import out_of_memory
+from dptext_etl_models.inference.masked.batch_threads import BatchThreads
 from dptext_etl_models.inference.masked.layout import Asked, Layout
 from dptext_etl_models.inference.masked.scorer import Batch, MaskedScorer, Shape
-from dptext_etl_models.inference.masked.side_by_side import SideBySide
 from dptext_etl_models.inference.masked.steps import PADDED, Answer, Block, Item, Numbers, Script
-from dptext_etl_models.inference.memory import out_of_memory
 
 _PADS = 256  # draws after the ends of texts that are answered at once
 _WORTH = 0.5  # share of a batch's rows that makes it worth a thread while others are under way
@@ -32,7 +32,7 @@ class MaskedSession:
         self._words = [word for script in scripts for word in script.words]
         self._layout = Layout(scripts, scorer.lexicon.encode(self._words), scorer.frame, scorer.longest)
         self._inside = np.array([_inside(script.items) for script in scripts], np.int64)
-        self._workers = SideBySide(scorer.side_by_side)
+        self._workers = BatchThreads(scorer.batches_at_once)
         self._under_way: deque[tuple[Batch, Future[Any]]] = deque()
         self._waiting: dict[Shape, list[Asked]] = {}
         self._beyond: list[tuple[int, int]] = []

@@ -23,8 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl.scoring import TOKEN, Choices, Sampler, Slots
-from dptext_etl_models.inference.memory import out_of_memory
-from dptext_etl_models.inference.numbers import without_numbers
+from dptext_etl_models.inference.failures import out_of_memory, without_numbers
 
 log = logging.getLogger("dptext_etl.score")
 
@@ -77,8 +76,8 @@ class Script:
     @classmethod
     def plain(cls, words: Sequence[str], kept: Sequence[bool] | None = None, padding: int = 0) -> Script:
         """Make the script that draws every word that is not kept, and then the padding."""
-        told = kept or [False] * len(words)
-        items = [Item(number, not keep, number + 1) for number, keep in enumerate(told)]
+        flags = kept or [False] * len(words)
+        items = [Item(number, not keep, number + 1) for number, keep in enumerate(flags)]
         return cls(words, items + [Item(PADDED, True, len(words))] * padding)
 
     @cached_property

@@ -57,7 +57,14 @@ def read(folder: Path) -> Tokens | None:
     """Read a folder; return None if its tokenizer is more than the one file."""
     from tokenizers import Tokenizer
 
-    beside = {"special_tokens_map.json", "added_tokens.json", "spiece.model", "spm.model", "vocab.json", "vocab.txt"}
+    extra_files = {
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "spiece.model",
+        "spm.model",
+        "vocab.json",
+        "vocab.txt",
+    }
     try:
         settings = json.loads((folder / _SETTINGS).read_bytes())
         special = {name: settings[name] for name in _NAMED if settings.get(name) is not None}
@@ -67,7 +74,9 @@ def read(folder: Path) -> Tokens | None:
         known = {token["content"] for token in stated["added_tokens"] if token["special"]}
         if not set(special.values()) <= known or not stated["post_processor"]:
             return None
-        if any(stated[name] for name in ("truncation", "padding")) or any((folder / name).exists() for name in beside):
+        if any(stated[name] for name in ("truncation", "padding")) or any(
+            (folder / name).exists() for name in extra_files
+        ):
             return None
         return Tokens(Tokenizer.from_file(str(folder / _FILE)), special)
     except (KeyError, TypeError, ValueError, AttributeError, OSError):

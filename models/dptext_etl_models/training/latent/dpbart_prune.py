@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dptext_etl_models.inference.latent.kept import write_kept
+from dptext_etl_models.inference.latent.kept_columns import write_kept
 from dptext_etl_models.training import resumable
 from dptext_etl_models.training.base_model import Base
 from dptext_etl_models.training.latent import path as latent_path

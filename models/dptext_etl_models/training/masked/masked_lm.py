@@ -119,7 +119,13 @@ def frequencies(held: Held) -> Counter[str]:
 
 
 def train(
-    held: Held, out: Path, settings: Settings, *, listener: Listener | None = None, every: int = 500, told: int = 50
+    held: Held,
+    out: Path,
+    settings: Settings,
+    *,
+    listener: Listener | None = None,
+    every: int = 500,
+    report_every: int = 50,
 ) -> dict[str, Any]:
     """Train, or resume from the checkpoint in `out`; write the model in half precision."""
     import torch
@@ -150,7 +156,7 @@ def train(
     facts: dict[str, Any] = {"settings": asdict(settings), "corpora": held.hashes, "unigrams": _most(counts)}
     schedule = Schedule(settings.steps, settings.rate, settings.warmup, decay=settings.decay, minutes=settings.minutes)
     checkpoint = Checkpoint(work / "state.safetensors", identity(about))
-    reports = Reports("masked-lm", every=every, told=told, listener=listener, saved=saved)
+    reports = Reports("masked-lm", every=every, report_every=report_every, listener=listener, saved=saved)
     steps = run(model, loss_at, schedule, checkpoint, reports)
     return {**facts, "steps": steps}
 

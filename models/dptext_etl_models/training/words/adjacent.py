@@ -82,9 +82,9 @@ def _sentences(path: Path, column: str) -> Iterator[tuple[str, str]]:
 
 def _turns(path: Path, column: str, group: str) -> Iterator[tuple[str, str]]:
     for _, rows in groupby(Source(path, column, group).rows(), key=lambda row: row[1]):
-        said = [text for text, _ in rows]
-        for place, text in enumerate(said):
-            yield from ((text, later) for later in islice(said, place + 1, place + 1 + _REACH))
+        texts = [text for text, _ in rows]
+        for place, text in enumerate(texts):
+            yield from ((text, later) for later in islice(texts, place + 1, place + 1 + _REACH))
 
 
 def _known(finder: WordEncoder, pairs: Sequence[tuple[str, str]]) -> Iterable[Pair]:

@@ -1,1 +1,0 @@
-"""Plant canary rows, find them again, and bound what chance does to their words."""

@@ -1,0 +1,361 @@
+"""Count texts that came back as they were, and failures of models, over a whole run, for people inside the boundary.
+
+A count against raw texts must not decide about a publication, unless its false-alarm bound is part of the guarantee
+(docs/spec/privacy.md#copy-gate). Row r equals ANY one reference text with probability at most q_r = p_max ** n_r, where
+n_r draws were made for it and p_max is the largest probability of the output distribution. Take a threshold t such that
+the Bernoulli trials q_r have more than t successes with probability at most beta. Then the decision costs 2 * beta of
+delta on every row, and the class becomes approximate. It is taken only where the policy sets beta, its entry
+`copy_gate_false_alarm`, next to a cap of measure "approx" (`checks/gates/`); otherwise the counts are a report. Nothing
+here drops, redraws or marks a row.
+
+In addition to whole copies, rows are counted that share an n-gram with their originals: k words in a row, at any place.
+The two share beta. A row of n draws shares k words in a row with any one reference text of n words with probability at
+most n^2 * p^k: there are n^2 pairs of places, and k released words in a row are k given words with probability at most
+p^k (`chance.word_chance`). The configuration alone decides k.
+
+Copies are counted once more in what post-processing made of released texts. No distribution of them is known, so
+nothing says what chance makes, and gates and bounds stay with what the mechanism released
+(docs/spec/privacy.md#post-gates). The texts on which a model fails depend on private data, so their count may neither
+stop nor delay a run (docs/spec/privacy.md#fail-closed); probes with public texts show whether a model works
+(docs/spec/privacy.md#probe).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from dptext_etl import _kernel
+from dptext_etl.checks.chance import grouped_threshold, word_chance, word_columns
+from dptext_etl.checks.gate import Gate, Verdict
+from dptext_etl.errors import InputError, seam
+from dptext_etl.families.by_word import WordByWord
+from dptext_etl.guarantee import fine
+from dptext_etl.policy import Policy
+
+if TYPE_CHECKING:
+    from dptext_etl.checks.candidate import Candidate
+
+
+COPIES = "copies_within_chance"
+COPIES_CATCHES = "Texts that came back as they were more often than the mechanism can make them, anywhere in the run."
+NGRAMS = "ngrams_within_chance"
+NGRAMS_CATCHES = (
+    "Stretches of original text inside releases, more often than the mechanism can make them, in the whole run."
+)
+COPIES_PUBLISHED = "copies_published"
+COPIES_PUBLISHED_CATCHES = "A rewriter that brings originals back, in the texts that readers see."
+REWRITING_FAILURES = "rewriting_failures"
+REWRITING_FAILURES_CATCHES = "A rewriter that fails on some texts, which then stay as the mechanism released them."
+MODEL_FAILURES = "model_failures"
+MODEL_FAILURES_CATCHES = "A model that fails on some texts, whose releases are then random at the same spend."
+REPORT_BETA = 1e-9
+"""False-alarm bound of a report, where the policy sets none."""
+SAMPLE_ROWS = 512
+"""Rows of every shard that a report looks at, unless the policy asks for all (`reports = ["copies"]`)."""
+
+
+Failures = Mapping[str, Mapping[str, int]]
+"""Counts by text column: `texts` on which a model failed, and their uniform `draws`."""
+Post = Mapping[str, Mapping[str, Any]]
+"""What staging says of a shard after post-processing: `copies` and `failed` by text column."""
+
+
+@dataclass(frozen=True)
+class CopyCount:
+    """Counts the texts of one column that equal their normalized originals.
+
+    It adds up over shards and stays inside the boundary.
+    """
+
+    # rows of at least one draw whose release equals the original, lower-cased, its words joined by blanks
+    copies: int = 0
+    # number of draws -> rows with so many draws, without those that had none
+    rows_by_draws: Mapping[int, int] = field(default_factory=dict)
+    words_kept: int = 0  # words that stand at their original place in rows of equal length
+    words_compared: int = 0  # words of those rows
+    shared_ngrams: int = 0  # rows that share an n-gram with their originals (`ngram_words`); stored as "runs"
+
+    def __add__(self, other: CopyCount) -> CopyCount:
+        draws = {*self.rows_by_draws, *other.rows_by_draws}
+        return CopyCount(
+            self.copies + other.copies,
+            {n: self.rows_by_draws.get(n, 0) + other.rows_by_draws.get(n, 0) for n in sorted(draws)},
+            self.words_kept + other.words_kept,
+            self.words_compared + other.words_compared,
+            self.shared_ngrams + other.shared_ngrams,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        draws = {str(n): rows for n, rows in self.rows_by_draws.items()}
+        return {
+            "copies": self.copies,
+            "rows_by_draws": draws,
+            "words_kept": self.words_kept,
+            "words_compared": self.words_compared,
+            "runs": self.shared_ngrams,
+        }
+
+    @classmethod
+    def from_dict(cls, counts: Mapping[str, Any]) -> CopyCount:
+        draws = {int(n): int(rows) for n, rows in counts["rows_by_draws"].items()}
+        return cls(counts["copies"], draws, counts["words_kept"], counts["words_compared"], counts["runs"])
+
+
+def counts_all(policy: Policy) -> bool:
+    """Return whether copies are counted in all rows: where the policy asks for the report, or the count decides."""
+    return "copies" in policy.reports or policy.copy_gate_false_alarm is not None
+
+
+def sample(places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return at most `SAMPLE_ROWS` places of rows of a shard, evenly spaced, whatever is in them."""
+    if len(places) <= SAMPLE_ROWS:
+        return places
+    return places[np.arange(SAMPLE_ROWS) * len(places) // SAMPLE_ROWS]
+
+
+def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series, ngram: int | None = None) -> CopyCount:
+    """Count the copies of a shard, without its canary rows.
+
+    The kernel splits originals into words: runs of letters, marks, numbers and "'", lower-cased. Where the mechanism
+    splits otherwise, less is found, and the bound holds.
+    """
+    if not len(raw) == len(released) == len(draws):
+        raise InputError(f"{len(raw)} texts, {len(released)} releases, {len(draws)} numbers of draws: one each per row")
+    with seam("counting copies"):
+        rows = pl.DataFrame({"raw": raw, "released": released, "draws": draws})
+        if any(column.null_count() for column in rows) or not (rows["draws"].to_numpy() > 0).all():
+            rows = rows.filter(pl.col("draws") > 0).drop_nulls()
+        by_draws = dict(rows["draws"].value_counts().sort("draws").iter_rows())
+        before, after = (rows[name].to_arrow(compat_level=pl.CompatLevel.newest()) for name in ("raw", "released"))
+        numbers = rows["draws"].cast(pl.UInt32).to_arrow()
+        copies, kept, compared, shared = _kernel.count_copies(before, after, numbers, ngram)
+        return CopyCount(copies, by_draws, kept, compared, shared)
+
+
+@dataclass(frozen=True)
+class CopyReport:
+    """Holds a whole-run count next to its bound."""
+
+    name: str  # what is counted: `COPIES`, texts that equal their originals; `NGRAMS`, that share an n-gram
+    column: str
+    rows: int  # with at least one draw
+    copies: int  # how many rows are copies, or share an n-gram
+    expected: float  # upper bound of the expected number
+    threshold: int | None  # a correct run exceeds it with probability at most `beta`; None if there is none
+    beta: float
+    gating: bool  # whether the policy lets the count decide about publication
+    ngram: int | None = None  # words of an n-gram, for `NGRAMS`
+    sampled: bool = False  # whether the rows are a sample of every shard's
+
+    @property
+    def beyond_chance(self) -> bool:
+        """Whether there are more than a correct run makes by chance."""
+        return self.threshold is not None and self.copies > self.threshold
+
+    @property
+    def catches(self) -> str:
+        """The defect that shows in the count."""
+        return COPIES_CATCHES if self.ngram is None else NGRAMS_CATCHES
+
+    def verdict(self) -> Verdict:
+        """Return the report with its counts, for people inside the boundary; a report decides nothing."""
+        what = "equal their originals" if self.ngram is None else f"share {self.ngram} words in a row with them"
+        message = f"column {self.column!r}: {self.copies} of {self.rows} texts{_sampled(self.sampled)} {what}, "
+        message += self._allowed if self.gating else f"{self._allowed} (report only)"
+        counts = {"rows": self.rows, "copies" if self.ngram is None else "runs": self.copies, "expected": self.expected}
+        counts |= {"beta": self.beta} | ({} if self.threshold is None else {"threshold": self.threshold})
+        return Verdict(self.name, not self.beyond_chance, counts, message, self.catches)
+
+    def gate(self) -> Verdict:
+        """Return the decision alone: the count is an exact statistic of raw text and stays inside the boundary."""
+        what = "copies" if self.ngram is None else "shared n-grams"
+        more = "more" if self.beyond_chance else "no"
+        message = f"column {self.column!r}: {more} {what} beyond chance, {self._allowed}"
+        counts = {"rows": self.rows, "beyond_chance": int(self.beyond_chance), "beta": self.beta}
+        return Verdict(self.name, not self.beyond_chance, counts, message, self.catches)
+
+    @property
+    def _allowed(self) -> str:
+        limit = "no number would be suspicious" if self.threshold is None else f"at most {self.threshold} allowed"
+        return f"{limit} at beta {self.beta:g}"
+
+
+def copy_reports(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
+    """Compare copy counts with their bounds, column by column; columns and kinds of counts share beta.
+
+    A column whose mechanism does not replace words one by one has no bound and no report.
+    """
+    return tuple(
+        _report(COPIES, spec, counted, copy_chances(mechanism, _draws(counted)), policy)
+        for spec, mechanism, counted in _counted(policy, copies)
+    )
+
+
+def ngram_reports(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
+    """Compare the counts of shared n-grams with their bounds; a column that has no bound has no report."""
+    return tuple(
+        _report(NGRAMS, spec, counted, ngram_chances(mechanism, _draws(counted)), policy, words)
+        for spec, mechanism, counted in _counted(policy, copies)
+        if (words := ngram_words(mechanism)) is not None
+    )
+
+
+def gate_delta(policy: Policy) -> int:
+    """Return the delta that every row is charged for the copy gate: 2 * beta in steps of 10^-15, rounded up, or 0."""
+    beta = policy.copy_gate_false_alarm
+    return 0 if beta is None else fine(2 * Fraction(repr(beta)))
+
+
+def copy_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Bound the chance that a row of so many draws equals any one given text.
+
+    Where padding can vanish, C(N, k) < 2^N outcomes of N draws read as the same text of k words. A noisy length can
+    leave a single draw.
+    """
+    largest = mechanism.largest_probability()
+    if getattr(mechanism, "length", None) == "noisy":
+        draws = np.minimum(draws, 1)
+    if mechanism.hides_length:
+        largest = min(1.0, 2 * largest)
+    return np.minimum(1.0, np.power(largest, draws) * (1 + 1e-12))
+
+
+def _counted(policy: Policy, copies: Mapping[str, CopyCount]) -> list[tuple[str, WordByWord, CopyCount]]:
+    """Return the columns that were counted and whose words are drawn one by one."""
+    return [(name, mechanism, copies[name]) for name, mechanism in word_columns(policy) if name in copies]
+
+
+def _draws(count: CopyCount) -> npt.NDArray[np.int64]:
+    return np.array(list(count.rows_by_draws), dtype=np.int64)
+
+
+def _report(  # noqa: PLR0917
+    name: str,
+    column: str,
+    count: CopyCount,
+    chances: npt.NDArray[np.float64],
+    policy: Policy,
+    ngram: int | None = None,
+) -> CopyReport:
+    rows = np.array(list(count.rows_by_draws.values()), dtype=np.int64)
+    beta = (policy.copy_gate_false_alarm or REPORT_BETA) / 2 / max(1, len(policy.columns))
+    total = int(rows.sum())
+    least = grouped_threshold(chances, rows, beta)
+    allowed = least - 1 if least <= total else None
+    copies, gating = count.copies if ngram is None else count.shared_ngrams, policy.copy_gate_false_alarm is not None
+    expected, sampled = float(np.dot(chances, rows)), not counts_all(policy)
+    return CopyReport(name, column, total, copies, expected, allowed, beta, gating, ngram, sampled)
+
+
+TEXT = 200
+CHANCE = 1e-3
+LEAST = 3
+"""An n-gram has so many words that at most one text of 200 words in a thousand shares one by chance; at least 3."""
+
+
+def ngram_words(mechanism: WordByWord) -> int | None:
+    """Return how many words an n-gram of a column has; None where chance makes shared n-grams of any length."""
+    largest = word_chance(mechanism)
+    if largest >= 1:
+        return None
+    words = max(LEAST, math.ceil(math.log(CHANCE / TEXT**2) / math.log(largest)))
+    return words if words <= mechanism.n_max else None
+
+
+def ngram_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Bound the chance that a row of so many draws shares an n-gram with any one reference text of as many words."""
+    words = ngram_words(mechanism)
+    if words is None:
+        return np.ones(len(draws))
+    bound = draws.astype(np.float64) ** 2 * word_chance(mechanism) ** words * (1 + 1e-12)
+    return np.where(draws < words, 0.0, np.minimum(1.0, bound))
+
+
+class CopyGate(Gate):
+    """Judges the counts of one text column; a release has one such gate per column."""
+
+    needs_markers = False
+
+    def __init__(self, policy: Policy, report: CopyReport) -> None:
+        super().__init__(policy)
+        self._report = report
+
+    @classmethod
+    def applies(cls, policy: Policy) -> bool:
+        """Judge only where the policy sets `copy_gate_false_alarm`."""
+        return policy.copy_gate_false_alarm is not None
+
+    @classmethod
+    def over(cls, candidate: Candidate) -> Sequence[Self]:
+        return tuple(cls(candidate.policy, report) for report in cls.reports(candidate.policy, candidate.copies))
+
+    @classmethod
+    @abstractmethod
+    def reports(cls, policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
+        """Return the counts next to their bounds, one per column."""
+
+    def verdict(self) -> Verdict:
+        return self._report.gate()
+
+
+def _sampled(sampled: bool) -> str:
+    return f" (a sample: at most {SAMPLE_ROWS} of every shard)" if sampled else ""
+
+
+def copies_of(posts: Iterable[Post]) -> dict[str, CopyCount]:
+    """Add up the copies among rewritten texts of all shards, by text column."""
+    total: dict[str, CopyCount] = {}
+    for post in posts:
+        for column, counts in post.get("copies", {}).items():
+            total[column] = total.get(column, CopyCount()) + CopyCount.from_dict(counts)
+    return total
+
+
+def rewriting_reports(policy: Policy, posts: Iterable[Post]) -> list[Verdict]:
+    """Return the copies of every rewritten column, and how many texts its models failed on, where they failed."""
+    posts, reports = list(posts), list[Verdict]()
+    for column, count in copies_of(posts).items():
+        rows = sum(count.rows_by_draws.values())
+        message = f"column {column!r}, as it is published: {count.copies} of {rows} rewritten texts"
+        message += (
+            f"{_sampled(not counts_all(policy))} equal their originals; nothing says what chance makes (report only)"
+        )
+        counts = {"rows": rows, "copies": count.copies}
+        reports.append(_only_reported(COPIES_PUBLISHED, counts, message, COPIES_PUBLISHED_CATCHES))
+    failures: Counter[str] = Counter()
+    for post in posts:
+        failures.update(post.get("failed", {}))
+    for column, texts in failures.items():
+        message = (
+            f"column {column!r}: a rewriter failed on {texts} texts, which stay as they were released (report only)"
+        )
+        reports.append(_only_reported(REWRITING_FAILURES, {"texts": texts}, message, REWRITING_FAILURES_CATCHES))
+    return reports
+
+
+def model_failures(shards: Iterable[Failures]) -> list[Verdict]:
+    """Add up the failures of all shards; return a report for each column with failures."""
+    total: dict[str, Counter[str]] = {}
+    for shard in shards:
+        for column, counts in shard.items():
+            total.setdefault(column, Counter()).update({name: counts[name] for name in ("texts", "draws")})
+    reports = []
+    for column, counts in total.items():
+        message = f"column {column!r}: the model failed on {counts['texts']} texts; {counts['draws']} of their draws "
+        message += "are uniform, at the same spend (report only)"
+        reports.append(_only_reported(MODEL_FAILURES, counts, message, MODEL_FAILURES_CATCHES))
+    return reports
+
+
+def _only_reported(name: str, counts: Mapping[str, int], message: str, catches: str) -> Verdict:
+    return Verdict(name, passed=True, counts=counts, message=message, catches=catches)

@@ -1,0 +1,232 @@
+"""Judge whether a plan releases raw text as a policy says: the rules that the guards of Polars and Spark share.
+
+A guard follows columns from the sources of a plan. For each it knows whether it holds raw text, and whether it is a
+function of columns of its own row: only such a text may be released, next to the record id of its row, and in one form
+per plan. Anything else would be drawn for several ids (an aggregate, a broadcast, a join by position) or several times
+for one id (two forms of one text), and the noise would average away.
+
+Specification: docs/spec/privacy.md#trusted-ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from dptext_etl.errors import GateError, PolicyError
+from dptext_etl.guarantee import Disclosure
+from dptext_etl.policy.column_policy import ColumnPolicy
+from dptext_etl.policy.dataset_policy import Policy, PolicyLike, resolve
+
+_number = count()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a column: those of one source, or of several sources that were concatenated."""
+
+    number: int  # distinguishes these rows from all others
+    parts: tuple[frozenset[Rows], ...] = ()  # for concatenated rows, the alternatives of each part
+
+
+def _common(left: frozenset[Rows], right: frozenset[Rows]) -> frozenset[Rows]:
+    """Return the rows that two columns share: the same rows in the same order."""
+    common = set()
+    for one in left:
+        for other in right:
+            if one.number == other.number:
+                parts = tuple(_common(*pair) for pair in zip(one.parts, other.parts, strict=True))
+                common |= {Rows(one.number, parts)} if all(parts) else set()
+    return frozenset(common)
+
+
+def next_number() -> int:
+    """Return a new number for concatenated rows."""
+    return next(_number)
+
+
+def new_rows() -> frozenset[Rows]:
+    """Return new rows: of a source, or of a step after which no row is a row of a source."""
+    return frozenset({Rows(next(_number))})
+
+
+PUBLISHED = "a published table counts as raw if its column has the raw name: guard the release, then add the table"
+"""Ends the hint of a refusal of raw text in the output."""
+CHOOSE = "choose rows by ids and other columns, or make the text null inside the release: when(…).then(text)"
+"""Hint of a refusal of raw text that decides about rows."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """The content of a column of a plan."""
+
+    raw: frozenset[str] = frozenset()  # names of the raw columns that it holds or is made from
+    form: str | None = None  # digest of the function of columns of its own row that it is; None if it may mix rows
+    source: str | None = None  # name of the source's column, if it is that column unchanged
+    # the rows that it belongs to, several after a join on equal ids; None for a constant, which fits all rows
+    rows: frozenset[Rows] | None = frozenset()
+    fields: tuple[tuple[str, Held], ...] = ()  # contents of the fields of a struct, where they are known
+
+    @classmethod
+    def column(
+        cls, name: str, raw: Iterable[str], rows: frozenset[Rows], fields: Sequence[tuple[str, Held]] = ()
+    ) -> Held:
+        """Return a column of a source, or a field of one, by its path."""
+        return cls(frozenset(raw), _digest("column", name), name, rows, tuple(fields))
+
+    @classmethod
+    def constant(cls, value: str) -> Held:
+        """Return a constant of the plan."""
+        return cls(form=_digest("constant", value), rows=None)
+
+    @classmethod
+    def made_from(cls, parts: Iterable[Held]) -> Held:
+        """Return the content of an expression that may mix rows."""
+        return cls(frozenset().union(*(part.raw for part in parts)))
+
+    @classmethod
+    def of_row(cls, how: str, parts: Sequence[Held], fields: Sequence[tuple[str, Held]] = ()) -> Held:
+        """Return the content of a function that gives each row its value from the values of the same row alone."""
+        mixed, rows = cls.made_from(parts), None
+        for part in parts:
+            if part.form is None:
+                return mixed
+            if part.rows is not None:
+                rows = part.rows if rows is None else _common(rows, part.rows)
+        form = None if rows is not None and not rows else _digest(how, *(str(part.form) for part in parts))
+        return mixed if form is None else cls(mixed.raw, form, None, rows, tuple(fields))
+
+    def field(self, name: str) -> Held:
+        """Return the content of a field of a struct."""
+        known = dict(self.fields).get(name)
+        return Held.of_row(f"field {name}", [self]) if known is None else known
+
+    def joined(self, other: Held) -> Held:
+        """Return the column after a join in which it equals a column of other rows."""
+        if self.form is None or self.form != other.form or self.rows is None or other.rows is None:
+            return self
+        return replace(self, rows=self.rows | other.rows)
+
+    def either(self, other: Held) -> Held:
+        """Return the content of a column that comes from one of two columns."""
+        raw = self.raw | other.raw
+        if self.form is None or self.form != other.form or self.rows is None or other.rows is None:
+            return Held(raw)
+        return replace(self, raw=raw, rows=_common(self.rows, other.rows))
+
+
+def _digest(*parts: str) -> str:
+    """Return a short name of a form, however long its constants are."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def concatenated(number: int, parts: Sequence[Held]) -> Held:
+    """Return the content of a column whose rows come from several inputs."""
+    first, mixed = parts[0], Held.made_from(parts)
+    rows = [part.rows for part in parts if part.rows is not None]
+    if first.form is None or len({part.form for part in parts}) != 1 or len(rows) != len(parts):
+        return mixed
+    return Held(mixed.raw, first.form, first.source, frozenset({Rows(number, tuple(rows))}))
+
+
+class Releases:
+    """The releases that a plan may hold; `raw` has the names of all raw columns."""
+
+    def __init__(self, policy: PolicyLike | None, id: str | None, raw: Sequence[str] | str) -> None:  # noqa: A002
+        names = [raw] if isinstance(raw, str) else list(raw)
+        self._columns, self._id = _columns_and_id(policy, id)
+        self.raw = frozenset(names) | self._columns.keys()
+        self._named = frozenset(names)
+        self._forms: dict[str, tuple[str, str]] = {}
+        if not self.raw:
+            raise PolicyError("the guard knows no raw column", "give guard(plan, policy=…), or raw=[…]")
+
+    def missing(self, seen: Iterable[str]) -> frozenset[str]:
+        """Return the raw columns that no source has."""
+        absent = self.raw - frozenset(seen)
+        return absent & self._named if self.raw & frozenset(seen) else absent
+
+    def discloses_nulls(self, text: Held) -> bool:
+        """Say whether the policy discloses which rows of a column are null, so that a plan may say so, too."""
+        policy = None if text.source is None else self._policy_of(text.source)
+        return policy is not None and Disclosure.NULLNESS in policy.mechanism.guarantee.disclosures
+
+    def _policy_of(self, text: str) -> ColumnPolicy | None:
+        return next((item for name, item in self._columns.items() if name.casefold() == text.casefold()), None)
+
+    def require(
+        self, text: Held, ids: Held, described: dict[str, Any] | None, same: Callable[[ColumnPolicy], bool]
+    ) -> None:
+        """Refuse a release of raw text that is not the policy's."""
+        if text.form is None:
+            raise GateError("a release takes text that is not made from its own row alone", _ROW)
+        if ids.source is None:
+            msg = "a release takes computed record ids, and a person who chooses ids can average the noise of a text"
+            raise GateError(msg, "give the unchanged id column of the source")
+        if not _common(text.rows or frozenset(), ids.rows or frozenset()):
+            raise GateError("a release takes text and record ids from different rows", _ROW)
+        if described is None or described.get("mode") != "strict":
+            raise GateError(
+                "a release in the plan is for benchmarks (mode faithful), or does not say what it is", _TAKE
+            )
+        for column in self._charged(text, ids.source, same):
+            drawn = (text.form, ids.source.casefold())
+            if self._forms.setdefault(column, drawn) != drawn:
+                msg = f"column {column!r} is released in several forms; a release holds one text per record"
+                raise GateError(msg, "prepare the column in one way, before all of its releases")
+
+    def _charged(self, text: Held, ids: str, same: Callable[[ColumnPolicy], bool]) -> list[str]:
+        """Return the columns whose text a release draws: that of its policy; without a policy, all that it holds."""
+        if not self._columns:
+            return sorted(name.casefold() for name in text.raw)
+        policies = [policy for name in sorted(text.raw) if (policy := self._policy_of(name)) is not None]
+        if not policies:
+            raise GateError(f"the policy has no text column {_named(text.raw)}, and the plan releases it", _TAKE)
+        if ids.casefold() != str(self._id).casefold():
+            raise GateError(f"a release takes {ids!r} as record id, and the policy names {self._id!r}", _TAKE)
+        chosen = [str(policy.column).casefold() for policy in policies if same(policy)]
+        if not chosen:
+            msg = f"the release of {_named(text.raw)} differs from the policy's in dataset, release, mechanism, "
+            raise GateError(f"{msg}key or nonce", _TAKE)
+        return chosen
+
+
+def _named(columns: Iterable[str]) -> str:
+    return ", ".join(map(repr, sorted(columns)))
+
+
+_ROW = (
+    "prepare the text from columns of its own row, by functions that the guard knows (docs/polars.md, docs/spark.md), "
+    "and not by an aggregate, a window, an explode, a broadcast or a column of another table; or write a table first"
+)
+_TAKE = "make the release from the policy itself: privatize(policy, id=…), register(…, policy), register_view(…)"
+
+
+def _columns_and_id(policy: PolicyLike | None, ids: str | None) -> tuple[dict[str, ColumnPolicy], str | None]:
+    """Return a policy's text columns by name, and its id column."""
+    if policy is None:
+        return {}, None
+    if isinstance(policy, ColumnPolicy):
+        if policy.column is None or ids is None:
+            raise PolicyError(
+                "the policy of one column names no id column, and must name its own column",
+                'give guard(plan, policy=…, id="…"), or the policy of the dataset',
+            )
+        columns = [policy]
+    else:
+        whole: Policy = resolve(policy)
+        columns, ids = whole.column_policies(), ids if ids is not None else whole.id
+    for column in columns:
+        if column.mechanism.mode != "strict":
+            msg = f"column {column.column!r}: a {column.mechanism.mode} mechanism is for benchmarks"
+            raise PolicyError(msg, "a guard stands before what leaves the boundary: take strict mode")
+    return {str(column.column): column for column in columns}, ids
+
+
+def raw_names(contents: Iterable[Held]) -> str:
+    """Write the raw columns that flow into contents for a message; plans may name other columns after texts."""
+    return ", ".join(repr(name) for name in sorted(frozenset().union(*(held.raw for held in contents))))

@@ -1,0 +1,123 @@
+"""Batches of a masked model side by side, and layers without the library around them."""
+
+import copy
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dptext_etl import scoring
+from dptext_etl_models.inference.failures import without_numbers
+from dptext_etl_models.inference.masked import scorer as masked_scorer
+from dptext_etl_models.inference.masked.encoder import Encoder
+from models.tests.exact.toy_scorer import Recorded, keys
+from models.tests.inference.masked_loops import DECODINGS, LONG
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def lanes(monkeypatch):
+    """Say how many threads torch has, and with them how many batches are under way."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("options", DECODINGS.values())
+def test_batches_side_by_side_give_the_same_bits(mechanism, options, lanes):
+    made, column, every = mechanism(**options), pa.array(LONG[:7]), keys(7)
+    seen = []
+    for width in (1, 3):
+        lanes(width)
+        assert made.scorer().batches_at_once == width
+        sampler = Recorded()
+        made.release_with(made.scorer(), sampler, column, every)
+        seen.append({where: row.tobytes() for where, row in sampler.scores.items()})
+        assert torch.get_num_threads() == width, "the setting of torch stays"
+    assert seen[0] == seen[1]
+
+
+def test_every_batch_under_way_has_one_thread_of_its_own(whole, lanes):
+    made, scorer = whole(decoding="parallel")
+    forward, alone, met = scorer.model.forward, [], threading.Barrier(2, timeout=20)
+
+    def noted(*given):
+        alone.append((threading.current_thread(), torch.get_num_threads()))
+        if len(alone) <= 2:
+            met.wait()  # two batches are under way at a time, or this is never passed
+        return forward(*given)
+
+    expected = made.release_with(scorer, scoring, pa.array(LONG), keys(40)).text.to_pylist()
+    scorer.model.forward = noted
+    lanes(2)
+    assert made.release_with(scorer, scoring, pa.array(LONG), keys(40)).text.to_pylist() == expected
+    assert {threads for _, threads in alone} == {1}
+    assert len({thread for thread, _ in alone}) == 2
+    assert threading.current_thread() not in {thread for thread, _ in alone}
+
+
+def test_a_large_model_has_all_threads_for_one_batch(whole, lanes):
+    _, scorer = whole()
+    lanes(2)
+    scorer.model.parameters = masked_scorer._SMALL + 1
+    assert scorer.batches_at_once == 1
+
+
+def test_side_by_side_a_failing_text_is_lost_alone_and_memory_halves(whole, lanes):
+    made, scorer = whole(decoding="parallel")
+    column, every = pa.array([*LONG[:10], "z8 good", *LONG[10:]]), keys(41)
+    expected = made.release_with(scorer, scoring, column, every).text.to_pylist()
+    forward, failing = scorer.model.forward, made.vocabulary.encode(["z8"])[0][-1]
+
+    def narrow(tokens, *rest):
+        if len(tokens) > 2:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return forward(tokens, *rest)
+
+    scorer.model.forward, scorer.model.failing = narrow, failing
+    lanes(2)
+    sampler = Recorded()
+    out = made.release_with(scorer, sampler, column, every).text.to_pylist()
+    assert sampler.uniform == {(every[10].as_py(), 0), (every[10].as_py(), 1)}
+    assert out[:10] + out[11:] == expected[:10] + expected[11:]
+    assert all(rows <= 2 for rows in scorer._rows.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "taken"),
+    [("roberta", True), ("bert", True), ("deberta", False), ("electra", False), ("modernbert", False)],
+)
+def test_layers_are_taken_where_every_weight_has_a_known_place(mechanism, kind, taken):
+    base = mechanism(kind).scorer().model._base
+    assert (Encoder.of(base) is not None) == taken
+
+
+def test_layers_with_a_weight_more_or_as_a_decoder_are_not_taken(mechanism):
+    base = copy.deepcopy(mechanism().scorer().model._base)
+    assert Encoder.of(base) is not None
+    base.encoder.layer[1].attention.self.distance = torch.nn.Parameter(torch.ones(2))
+    assert Encoder.of(base) is None
+    del base.encoder.layer[1].attention.self.distance
+    base.config.is_decoder = True
+    assert Encoder.of(base) is None
+
+
+def test_a_way_that_answers_otherwise_is_not_taken(mechanism, monkeypatch):
+    real = mechanism().scorer().model
+    given = np.full((1, 8), 7), np.array([6]), np.zeros((1, 8), np.int64), np.array([[2]])
+    expected = real.forward(*given)
+    monkeypatch.setattr(Encoder, "_after", lambda self, layer, every, asked, seen: asked)
+    made = type(real)(real._model, real._columns, real.window)
+    assert made._way == made._cut_last
+    assert torch.allclose(made.forward(*given), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+def test_a_number_anywhere_in_a_row_makes_it_say_something(kind):
+    scores = np.full((5, 200), -np.inf, np.float32)
+    scores[1, 3], scores[2, 150] = 1, 0
+    scores[3], scores[4, 0], scores[4, 199] = np.nan, np.nan, 2
+    assert without_numbers(kind(scores)).tolist() == [True, False, False, True, False]
+    assert without_numbers(kind(scores[:0])).tolist() == []
