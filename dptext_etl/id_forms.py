@@ -23,15 +23,12 @@ Normalization = Literal["nfc", "casefold", "strip"]
 
 @dataclass(frozen=True)
 class IdForm:
-    """The form of a record or subject id."""
-
     kind: str  # the type, as `keys.id_type` names it
     fields: tuple[tuple[str, IdForm], ...] = ()  # of a composite, in the order of its canonical form, if known
     normalize: tuple[Normalization, ...] = ()  # how strings were normalized
 
     @classmethod
     def of(cls, dtype: pa.DataType, normalize: tuple[Normalization, ...] = ()) -> Self:
-        """Return the form of the ids of a type."""
         kind = id_type(dtype)
         if normalize and kind != "string":
             msg = f"normalize takes subjects that are strings, got {kind}"
@@ -47,7 +44,6 @@ class IdForm:
 
     @classmethod
     def parse(cls, written: Any) -> Self:
-        """Read what `written` gave."""
         if isinstance(written, str):
             return cls(written)
         if isinstance(written, dict):
@@ -101,7 +97,6 @@ def normalized(ids: pa.Array, how: Sequence[Normalization]) -> pa.Array:
 
 
 def spelling(text: str | None, how: Sequence[Normalization]) -> str | None:
-    """Return one subject in its normalized spelling (see `normalized`)."""
     if text is None:
         return None
     text = unicodedata.normalize("NFC", text) if "nfc" in how else text

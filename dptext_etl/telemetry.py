@@ -106,7 +106,6 @@ def _instrument(provider: Any, name: str) -> Any:
 
 
 def judged(dataset: str, release: str, verdicts: Iterable[Verdict]) -> None:
-    """Count the verdicts on a release."""
     failed, names = 0, {"dataset": dataset, "release": release}
     for verdict in verdicts:
         failed += not verdict.passed

@@ -114,12 +114,7 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
 def postprocessing_facts(column: ColumnPolicy) -> list[dict[str, Any]]:
     """Return what the ledger and the manifest hold of each post-processing of a column, in order."""
     return [
-        {
-            "name": step.name,
-            "cfg": step.cfg(),
-            "model_hash": step.model_hash,
-            "training_provenance": step.provenance,
-        }
+        {"name": step.name, "cfg": step.cfg(), "model_hash": step.model_hash, "training_provenance": step.provenance}
         for step in column.postprocess
     ]
 

@@ -143,8 +143,6 @@ def _scope(remaining: dict[str, Any]) -> None:
 
 
 class Lineage:
-    """The events of one run: its start, and its end."""
-
     def __init__(self, policy: Policy, client: Any) -> None:
         from openlineage.client.uuid import generate_new_uuid
 

@@ -77,7 +77,6 @@ class Expected:
 
     @property
     def over_cap(self) -> int:
-        """Records that will be over the cap."""
         return self.answers.get(Outcome.OVER_CAP.name, 0)
 
     @property
@@ -87,7 +86,6 @@ class Expected:
 
     @classmethod
     def total(cls, parts: Iterable[Expected]) -> Expected:
-        """Add up the counts of the parts of a table."""
         answers, charged, unkept, drawn, words = Counter[str](), Counter[str](), 0, 0, 0
         for part in parts:
             answers.update(part.answers)
@@ -137,7 +135,6 @@ class Preview:
             self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)))
 
     def expected(self) -> Expected:
-        """Return the counts so far."""
         over = self.forecast.over_cap()["records"]
         answers = Counter(self._answers)
         for name in (Outcome.RESERVED.name, Outcome.AGAIN.name):
@@ -297,7 +294,6 @@ def _refuse_changed(policy: Policy, changed: int, unkept: int) -> None:
 
 
 def _require_space(attempt: Attempt, least: int) -> None:
-    """Refuse a run that writes more bytes than there is room for."""
     staging = attempt.layout.staging
     if staging.remote:
         return

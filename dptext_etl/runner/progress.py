@@ -51,7 +51,6 @@ class Progress:
 
     @property
     def ended(self) -> bool:
-        """Whether the phase is over."""
         return self.rows_total is not None and self.rows_done >= self.rows_total
 
     def __str__(self) -> str:
@@ -78,7 +77,6 @@ class Meter:
         self._report()
 
     def add(self, rows: int) -> None:
-        """Count finished rows and report."""
         self._done += rows
         self._report()
 
@@ -111,7 +109,6 @@ class WholeRun:
         self._share = 0.0
 
     def __call__(self, report: Progress) -> None:
-        """Take the report of a phase."""
         if report.phase not in PHASES:
             self._listener(report)
             return

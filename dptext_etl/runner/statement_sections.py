@@ -37,7 +37,6 @@ def title(found: dict[str, Any]) -> str:
 
 
 def sections(found: dict[str, Any]) -> list[Section]:
-    """Return the parts of a statement in reading order."""
     return [
         _released(found),
         *_left_out(found),

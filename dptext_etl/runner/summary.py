@@ -111,7 +111,6 @@ def summarize(
     reported: Sequence[Mapping[str, Any]],
     left: dict[str, Any],
 ) -> RunSummary:
-    """Summarize what a run did."""
     spends = total_spends(shard.spends for shard in staged.shards)
     return summary_of(
         staged.policy,
@@ -169,7 +168,6 @@ def summary_of(
 
 
 def dropped_note(dropped: Sequence[str]) -> list[str]:
-    """Name the places of the columns that were not read."""
     return [f"columns that the policy does not name were dropped unread: {', '.join(dropped)}"] if dropped else []
 
 

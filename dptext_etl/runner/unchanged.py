@@ -44,8 +44,6 @@ _NOTE = "source and policy are those of this version, byte for byte, so nothing 
 
 @dataclass(frozen=True)
 class Input:
-    """All that a run depends on."""
-
     attempt: Attempt
     files: Files  # of the source; they lie in folders
     marks: tuple[tuple[int, ...], ...]  # size, times and number of every file, as the file system has them

@@ -89,7 +89,6 @@ def counted(frame: pl.LazyFrame, policy: Policy) -> tuple[int, pl.LazyFrame]:
 
 
 def shards(frame: pl.LazyFrame, policy: Policy) -> Iterator[pl.DataFrame]:
-    """Read a source shard by shard, in order."""
     return pieces(frame, *bounds(policy))
 
 

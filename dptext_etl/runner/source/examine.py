@@ -38,8 +38,6 @@ _SHARDS_PER_VERSION = 1 << 16
 
 @dataclass(frozen=True)
 class Examined(Generic[Rows]):
-    """A checked source."""
-
     table: Table[Rows]
     rows: Rows  # that the run takes, lazily
     total: int  # rows of the source
@@ -64,7 +62,6 @@ class Examined(Generic[Rows]):
         without: Callable[[Rows, Manifest], tuple[Rows, int]],
         at_most: Callable[[Rows, int], tuple[Rows, int, int]],
     ) -> Examined[Rows]:
-        """Examine a table with what an engine brings."""
         manifest = Manifest.read(layout)
         adds = selection.continues(policy, layout, manifest)
         total, null = check()
@@ -148,7 +145,6 @@ def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) ->
 
 
 def refuse_repeated(policy: Policy, twice: int) -> None:
-    """Refuse a source with ids that occur more than once."""
     if twice:
         msg = f"{twice} record ids occur more than once in column {policy.id!r}; a record is released once"
         hint = "keep one row of each id, or name a column that is unique per row; nothing was spent or published"

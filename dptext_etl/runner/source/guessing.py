@@ -53,8 +53,6 @@ _CHOSEN, _NAMED, _SHAPED = "you named it", "by its name", "by the shape of its v
 
 @dataclass(frozen=True)
 class Guess:
-    """The guessed roles of the columns of a table."""
-
     id: str
     subject: str | None
     texts: tuple[str, ...]
@@ -66,7 +64,6 @@ class Guess:
     shapes: Mapping[str, str]  # what is known of the values of each column, by place
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Return role, column, and reason of all columns."""
         no_person = ("person", "none", "no column looks like one: records stand for themselves")
         found = [("id", self.id, self.why[self.id])]
         found.append(("person", self.subject, self.why[self.subject]) if self.subject else no_person)

@@ -193,7 +193,6 @@ def pinned_orders(schema: Mapping[str, pl.DataType], policy: Policy) -> dict[str
 
 
 def form_of(dtype: pl.DataType, normalize: tuple[Normalization, ...] = ()) -> IdForm:
-    """Return the form of the ids of a type of Polars."""
     return IdForm.of(pl.Series([], dtype=dtype).to_arrow().type, normalize)
 
 

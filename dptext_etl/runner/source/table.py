@@ -44,12 +44,10 @@ class Files:
 
     @property
     def origin(self) -> dict[str, str] | None:
-        """Which version of which kind of table is read; None for plain files."""
         return None if self.version is None else {"format": self.format, "version": self.version}
 
     @classmethod
     def find(cls, layout: Layout) -> Files:
-        """Find the files of the source of a run."""
         found = cls.at(layout.source, layout.storage_options, layout.csv)
         if found.format != "csv" and layout.csv != PLAIN_CSV:
             msg = f"the policy has an entry csv, and the source holds {found.format} files"
@@ -133,7 +131,6 @@ class Files:
 
 
 def schema_of(frame: pl.LazyFrame) -> pl.Schema:
-    """Return the schema of a scan."""
     with seam("reading the source", InputError, READ_HINT):
         return frame.collect_schema()
 

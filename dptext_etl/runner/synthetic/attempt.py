@@ -49,24 +49,20 @@ class SyntheticAttempt(Attempt):
 
     @property
     def synthetic(self) -> Synthetic:
-        """What the policy says of the table."""
         if self.policy.synthetic is None:
             raise no_rows(self.policy.dataset)
         return self.policy.synthetic
 
     @property
     def statistic(self) -> Statistic:
-        """The statistic of the column."""
         return self.policy.statistic
 
     @cached_property
     def key(self) -> _kernel.ReleaseKey:
-        """The release key."""
         return release_key(self.policy, self.secret)
 
     @contextmanager
     def alone(self) -> Iterator[Staging]:
-        """Make the folders of the run and lock them for this process."""
         staging = Staging(self.layout.staging)
         staging.storage.prepare()
         require_sink(self.layout)
@@ -74,11 +70,9 @@ class SyntheticAttempt(Attempt):
             yield staging
 
     def configurations(self) -> list[str]:
-        """Return the configuration hash of the statistic."""
         return [self.statistic.cfg()]
 
     def register(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
-        """Pin the cap and the release."""
         policy, statistic = self.policy, self.statistic
         require_same_ledger(ledger, self.layout, policy)
         if policy.cap is not None:
@@ -100,7 +94,6 @@ class SyntheticAttempt(Attempt):
         return {self.synthetic.column: ref}
 
     def remember(self, ledger: Ledger) -> None:
-        """Store the head of the ledger, durably."""
         remember(ledger, self.layout.memory, self.policy)
 
     def who_counts(self, rows: pl.LazyFrame, total: int, nameless: int) -> tuple[pl.LazyFrame, int]:
@@ -114,12 +107,10 @@ class SyntheticAttempt(Attempt):
         return rows, wanted
 
     def refuse_too_many(self, wanted: int) -> None:
-        """Refuse more records than delta was stated for."""
         refuse_more_records(wanted, self.synthetic.n_rec, f"column {self.synthetic.column!r}")
 
 
 def release_key(policy: Policy, secret: _kernel.Secret) -> _kernel.ReleaseKey:
-    """Make the key of the release of a synthetic table."""
     names = (policy.dataset, policy.text_columns[0], policy.release, policy.statistic.cfg())
     return _kernel.ReleaseKey(secret, *names)
 
@@ -164,7 +155,6 @@ class StagedTable:
 
     @property
     def policy(self) -> Policy:
-        """The policy of the run."""
         return self.attempt.policy
 
 

@@ -91,7 +91,6 @@ class Frames:
 
     @property
     def statistic(self) -> Statistic:
-        """The statistic of the column."""
         return self.policy.statistic
 
     def charge(self, frame: pl.DataFrame, index: int) -> Summed:
@@ -144,7 +143,6 @@ class Frames:
         return not pc.any(pc.not_equal(self._digests(ids, digest), held)).as_py()
 
     def commit(self, ids: pa.Array, identities: pa.Array, digest: str) -> None:
-        """Commit records with the digest of the table."""
         outcome = self.ledger.commit(self.job, self.ref, ids, identities, self._digests(ids, digest), positions=1)
         if (outcome == CommitOutcome.DIVERGED).any():
             raise LedgerError("another run committed another table meanwhile; nothing was published", "run again")

@@ -169,7 +169,6 @@ def published_before(attempt: SyntheticAttempt, ledger: Ledger, ref: ReleaseRef,
 def summarize_table(
     staged: StagedTable, verdicts: Sequence[Verdict], published: Published, seconds: float
 ) -> RunSummary:
-    """Summarize what a run did."""
     attempt, rows = staged.attempt, staged.rows
     listed = f"their ids are listed in {attempt.layout.staging.url} alone"
     reasons = {
