@@ -91,10 +91,7 @@ def release(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, 
 
 @bare
 def rewrite(texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Rewritten:
-    """Rewrite released texts by the post-processings of a column, one after the other, at no cost.
-
-    No raw text comes here: the keys of the draws follow from the released texts (docs/spec/privacy.md#rewrite-again).
-    """
+    """Rewrite released texts by the post-processings of a column, one after the other, at no cost."""
     texts = texts.cast(pa.large_string())
     failed = np.zeros(len(texts), np.bool_)
     with seam("rewriting released texts"):
@@ -135,19 +132,13 @@ def draw(
 
 
 def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the cost of each record by component, in its steps (`guarantee.steps`), shape (records,).
-
-    Infinite amounts are `INFINITE`.
-    """
+    """Return the cost of each record by component, in its steps (`guarantee.steps`), shape (records,)."""
     counts, where = np.unique(to_numpy(positions), return_inverse=True)
     return _by_record([_cost(mechanism, count)[1] for count in counts.tolist()], where)
 
 
 def step_costs(mechanism: Mechanism, made: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """Return the pure epsilon of the draws that each record of a refundable mechanism took, in millionths rounded up.
-
-    It is never more than the spend of the record's positions.
-    """
+    """Return the pure epsilon of the draws that each record of a refundable mechanism took, in millionths."""
     each = exact(mechanism.epsilon) * MICRO
     counts, where = np.unique(made, return_inverse=True)
     return np.array([math.ceil(int(count) * each) for count in counts], dtype=np.int64)[where]

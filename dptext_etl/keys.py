@@ -1,7 +1,4 @@
-"""Handle keys by reference: plans, logs and ledgers hold the name of a key; only the kernel holds the key itself.
-
-docs/spec/stream.md#keys defines the byte layout of every key; the kernel computes them (`kernel/src/keys/`).
-"""
+"""Handle keys by reference: plans, logs and ledgers hold the name of a key; only the kernel holds the key itself."""
 
 from __future__ import annotations
 

@@ -99,10 +99,7 @@ def epsilon_implemented(epsilon: float, m: int) -> float:
 
 
 def worst_log_ratio(weights: npt.ArrayLike) -> float:
-    """Return the largest difference of any outcome's log probability between two rows.
-
-    Specification: docs/spec/privacy.md#epsilon-table.
-    """
+    """Return the largest difference of any outcome's log probability between two rows."""
     table = np.asarray(weights, dtype=np.float64)
     logs = np.log(table) - np.log(table.sum(axis=-1, keepdims=True))
     return float((logs.max(axis=-2) - logs.min(axis=-2)).max(initial=0.0))

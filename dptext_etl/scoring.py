@@ -114,7 +114,11 @@ def choose(
     purpose: int = TOKEN,
     on_device: bool | None = None,
 ) -> Choices:
-    """Draw one id per row from the exponential mechanism over all columns."""
+    """Draw one id per row of scores, shape (n, m), from the exponential mechanism over all columns.
+
+    NaN counts as `low`; other scores are clipped to `[low, high]`. Each draw may have an epsilon of its own. The weights
+    of a tensor may differ in their last unit between devices, as scores do; the bounds do not.
+    """
     n, m = scores.shape
     least_epsilon, most_epsilon = np.min(epsilon, initial=math.inf), np.max(epsilon, initial=0.0)
     if (n and not 0 < least_epsilon <= most_epsilon < math.inf) or not 0 < high - low < math.inf:
@@ -138,10 +142,7 @@ def choose(
 
 
 def choose_uniform(slots: Slots, m: int, *, purpose: int = TOKEN) -> Choices:
-    """Draw one id below `m` per slot uniformly, for positions that failed; the spend stays the same.
-
-    Specification: docs/spec/privacy.md#fail-closed.
-    """
+    """Draw one id below `m` per slot uniformly, for positions that failed; the spend stays the same."""
     drawn = _kernel.uniform_choices(*slots.arrays(), purpose, slot_width(m), m)
     return np.asarray(pa.array(drawn).to_numpy(), np.uint32)
 
@@ -156,10 +157,7 @@ def bernoulli(slots: Slots, chance: Fraction, *, purpose: int) -> npt.NDArray[np
 def move(
     places: npt.NDArray[np.int64], length: int, rates: Sequence[Fraction], slots: Slots, *, purpose: int = TOKEN
 ) -> npt.NDArray[np.int64]:
-    """Move places on a list by discrete Laplace numbers, each of its own rate, and stop at the ends of the list.
-
-    Specification: docs/spec/privacy.md#diffractor-geometric.
-    """
+    """Move places on a list by discrete Laplace numbers, each of its own rate, and stop at the ends of the list."""
     keys = slots.keys.to_pylist()
     steps = [
         _kernel.discrete_laplace(keys[record], purpose, position, *rate.as_integer_ratio())

@@ -79,7 +79,7 @@ class Storage:
 
     def absolute(self) -> Self:
         """Return the same storage for a process that works in another folder."""
-        return replace(self) if self.remote else replace(self, url=str(Path(self.url).absolute()))
+        return self if self.remote else replace(self, url=str(Path(self.url).absolute()))
 
     @contextmanager
     def with_own_copies(self) -> Iterator[Self]:

@@ -1,7 +1,4 @@
-"""Describe a synthetic table in a policy: public texts with labels that follow one noisy statistic of a private column.
-
-Specification: docs/spec/synthetic.md#runs.
-"""
+"""Describe a synthetic table in a policy: public texts with labels that follow one noisy statistic of a column."""
 
 from __future__ import annotations
 

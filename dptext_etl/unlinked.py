@@ -1,8 +1,4 @@
-"""Describe an unlinked release: draws of public texts that are published as a multiset, without ids or order.
-
-Each record then hides among the others, so the reader of the table learns less than each draw costs. The bound is that
-of `accounting.shuffling`. Specification: docs/spec/unlinked.md#published.
-"""
+"""Describe an unlinked release: draws of public texts that are published as a multiset, without ids or order."""
 
 from __future__ import annotations
 

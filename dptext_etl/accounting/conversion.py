@@ -171,17 +171,7 @@ def smallest_epsilon(mu: float, delta: float) -> float:
 
 
 def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
-    """Return the standard deviation of Gaussian noise that makes a release (epsilon, delta)-DP.
-
-    Specification: docs/spec/privacy.md#analytic-gaussian.
-
-    It is the smallest one by the exact privacy profile (Balle and Wang 2018, theorem 8), rounded up to twelve digits.
-    So another version of a numerical library gives the same number, and the claim still holds. This library never uses
-    the classical formula: at epsilon = 500, its noise is really (5764.6, 1e-5)-DP.
-
-    >>> round(analytic_gaussian_sigma(500.0, 1e-5, 2 * 0.1 * (20 * 768) ** 0.5), 7)
-    0.8957039
-    """
+    """Return the standard deviation of Gaussian noise that makes a release (epsilon, delta)-DP."""
     if not (0 < epsilon < math.inf and 0 < delta < 1 and 0 < sensitivity < math.inf):
         msg = f"epsilon and sensitivity are above 0, delta is between 0 and 1; got {epsilon}, {sensitivity}, {delta}"
         raise PolicyError(msg)

@@ -151,10 +151,7 @@ class Allocation(Tools):
         return float(exact(self.total) + self.before)
 
     def parts(self) -> list[dict[str, Any]]:
-        """Return the parts of a record's epsilon in the order of their draws: what each pays for, and how much.
-
-        Everything follows from the configuration.
-        """
+        """Return the parts of a record's epsilon in the order of their draws: what each pays for, and how much."""
         names = ", ".join(self.scores)
         how = {
             "text": f"all draws, divided by {names} of the text",
@@ -225,10 +222,7 @@ class Allocation(Tools):
     def over(
         self, tokens: Sequence[str], places: Sequence[Place] | None = None, *, draws: int | None = None
     ) -> list[int]:
-        """Return the epsilon of each draw of a text by its words, in millionths; their sum is at most `total`.
-
-        Where a score fails on a text, the budget is divided evenly: no division has another cost.
-        """
+        """Return the epsilon of each draw of a text by its words, in millionths; their sum is at most `total`."""
         wanted: Sequence[Place] = range(len(tokens)) if places is None else places
         if not len(wanted):
             return []

@@ -1,8 +1,4 @@
-"""Divide the budgets of texts among their draws, and draw in one pass or in two.
-
-Every pass draws from streams of its own, and the choice of a template from purpose 7 (docs/spec/stream.md#purposes).
-What divides a budget is known before a pass begins; no division is ever released (docs/spec/privacy.md#allocation).
-"""
+"""Divide the budgets of texts among their draws, and draw in one pass or in two."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Define what the scores of words have in common, and find them by their files.
-
-Paper 001, section 3.2: a score says how much a word needs protection. What a score computes never decides about the
-guarantee: Theorem A holds whatever the scores are (docs/spec/privacy.md#theorem-a).
-One file each stands in `dptext_etl/allocation/scores/`; the file name is the score's name, and no list is edited.
-"""
+"""Define what the scores of words have in common, and find them by their files."""
 
 from __future__ import annotations
 

@@ -42,10 +42,7 @@ def finest_bits(vectors: WordVectors, reach: float) -> int:
 
 
 def longest_reaches(vectors: WordVectors) -> Points:
-    """Return the largest length of points on each grid, in steps of the words' grid, from 0 bits to `MOST_BITS`.
-
-    Points of that length, rounded, still fulfil 2**bits * longest**2 + 2 * longest * point < 2**53.
-    """
+    """Return the largest length of points on each grid, in steps of the words' grid, from 0 bits to `MOST_BITS`."""
     longest = math.isqrt(int(vectors.norms.max(initial=0))) + 1
     diagonal = math.isqrt(vectors.vectors.shape[1]) + 1  # rounding moves a point by at most half a diagonal of the grid
     most = [((_EXACT - 1 - 2**bits * longest**2) // (2 * longest) - diagonal, bits) for bits in range(MOST_BITS + 1)]

@@ -1,7 +1,6 @@
 """Define the base of engines: an engine examines the raw table of a run, numbers its shards, and computes them.
 
-All other parts of a run (keys, canary rows, ledger, gates, publication) are the same for all engines. The rooms `local`
-and `spark` have files of the same names.
+All other parts of a run (keys, canary rows, ledger, gates, publication) are the same for all engines.
 """
 
 from __future__ import annotations
@@ -39,21 +38,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Work(Generic[Rows]):
-    """The shards that an engine computes, with everything that it needs for them.
+    """The shards that an engine computes, with everything that it needs for them."""
 
-    Attributes:
-        attempt: The attempt at the run: policy, places, columns, and its name in the ledger.
-        source: The checked source.
-        plans: The sets of canary rows, in the order of the shards that take them.
-        refs: The pinned release of each text column.
-        staging: Folder where results wait for the gates.
-        checkpoint: Called after every step.
-    """
-
-    attempt: Attempt
+    attempt: Attempt  # policy, places, columns, and the name of the attempt in the ledger
     source: Examined[Rows]
-    plans: Sequence[CanaryPlan]
-    refs: Mapping[str, ReleaseRef]
+    plans: Sequence[CanaryPlan]  # sets of canary rows, in the order of the shards that take them
+    refs: Mapping[str, ReleaseRef]  # the pinned release of each text column
     staging: Staging
     checkpoint: Checkpoint
 
@@ -86,18 +76,13 @@ class Engine(ABC, Generic[Rows]):
         """Number the sets of canary rows; every attempt at a run gets the same, however long the texts are."""
 
     @abstractmethod
-    def look(  # noqa: PLR0917
-        self,
-        attempt: Attempt,
-        source: Examined[Rows],
-        plans: Sequence[CanaryPlan],
-        staging: Staging,
-        meter: Meter,
-        columns: list[Column],
-        ledger: Ledger | None,
-        rows: Rows,
+    def look(
+        self, work: Work[Rows], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: Rows
     ) -> Expected:
-        """Count what a run will find in some rows of the source (`runner.preflight`); list ids of changed records."""
+        """Count what a run will find in some rows of the source (`runner.preflight`); list the ids of changed records.
+
+        No release is pinned yet: `work` has no refs, and `columns` have those that are known.
+        """
 
     @abstractmethod
     def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[ShardResult]:

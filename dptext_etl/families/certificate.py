@@ -1,10 +1,14 @@
-"""Compute the largest loss and the largest probability of one draw from the data that the sampler reads."""
+"""Compute the largest loss and the largest probability of one draw from the data that the sampler reads.
+
+A certificate never reads a stored claim. It is computed by other code than the claim, from the integers of a table, the
+weights of lists or distances, or exact distributions, so that a defect cannot confirm itself.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -15,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
+from dptext_etl.embeddings.grid import word_list
 from dptext_etl.errors import PolicyError, seam
 from dptext_etl.families.division import parts
 from dptext_etl.mechanism import PAD
@@ -77,16 +82,6 @@ def read_table(path: Path) -> tuple[Arrays, dict[str, str]]:
     """Read a complete stored table: its arrays and its metadata."""
     with seam("reading the table"), safe_open(str(path), framework="numpy") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata())  # noqa: SIM118
-
-
-def word_list(stored: npt.NDArray[Any]) -> list[str]:
-    """Return the words in an array of a stored table."""
-    return bytes(stored).decode().split("\n")
-
-
-def stored_words(words: Iterable[str]) -> npt.NDArray[np.uint8]:
-    """Return the array of a stored table that holds words."""
-    return np.frombuffer("\n".join(words).encode(), dtype=np.uint8)
 
 
 _ROUNDING = 1 + 1e-12
@@ -181,10 +176,7 @@ def of_lists(path: Path) -> Certificate:
 
 
 def list_distances(path: Path, word: str) -> dict[str, float] | None:
-    """Return the largest distance of every drawn word from one over stored lists, in places.
-
-    Lists of different words have no such distance: then it is None, as for a word that is not drawn.
-    """
+    """Return the largest distance of every drawn word from one over stored lists, in places."""
     stored, _ = read_table(path)
     inputs = word_list(stored["inputs"])
     kept = {PAD, *(word_list(stored["kept"]) if "kept" in stored else ())}

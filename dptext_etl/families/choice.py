@@ -1,4 +1,8 @@
-"""Replace a whole text by a text of a public corpus, drawn near it by subset selection."""
+"""Replace a whole text by a text of a public corpus, drawn near it by subset selection.
+
+Every text has d near texts, which weigh W each; every other text of the corpus weighs w. The sum of all weights is the
+same for every text, so the loss is ln(W / w) at most, whatever computes nearness (docs/spec/surrogate.md#theorem).
+"""
 
 from __future__ import annotations
 
@@ -81,7 +85,6 @@ class ChoiceMechanism(Mechanism):
 
     @cached_property
     def opened(self) -> Corpus:
-        """Return the corpus, found on this machine."""
         return Corpus.open(self.corpus)
 
     def fetched(self, options: Mapping[str, str]) -> Self:
@@ -103,7 +106,6 @@ class ChoiceMechanism(Mechanism):
 
     @cached_property
     def size(self) -> int:
-        """Return the number of texts of the corpus."""
         return len(self.opened)
 
     @property
@@ -122,7 +124,6 @@ class ChoiceMechanism(Mechanism):
 
     @property
     def hit_rate(self) -> Decimal:
-        """Return the wanted probability of a draw to fall to the near texts."""
         if self.hit is not None:
             return Decimal(repr(self.hit))
         known = {Decimal(repr(epsilon)): Decimal(repr(hit)) for epsilon, hit in self.opened.hits.items()}
@@ -135,7 +136,6 @@ class ChoiceMechanism(Mechanism):
 
     @cached_property
     def weights(self) -> Weights:
-        """Return the weights of near texts and of all others."""
         return weights(self.size, self.near, self._decimal)
 
     @property
@@ -187,12 +187,10 @@ class ChoiceMechanism(Mechanism):
 
     @property
     def computing(self) -> Computing | None:
-        """Return device and number type of the model; None where the kernel encodes."""
         return computing() if self.has_model else None
 
     @cached_property
     def sentence_model(self) -> SentenceModel:
-        """Load the model that the corpus names."""
         return SentenceModel(str(self.opened.description["encoder"]["name"]))
 
     def probe(self) -> None:

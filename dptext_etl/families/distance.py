@@ -110,34 +110,19 @@ class DistanceMechanism(VectorMechanism):
 
     @property
     def epsilon_tight(self) -> float | None:
-        """Return the largest loss of integer weights at that epsilon, for any distances.
-
-        Specification: docs/spec/privacy.md#epsilon-implemented.
-
-        `epsilon_table` is not larger. It needs a pass over all pairs of words, and is computed on request.
-        """
+        """Return the largest loss of integer weights at that epsilon, for any distances."""
         return None if self._shows_words else self.pair_weights.epsilon_implemented
 
     @property
     def epsilon_table(self) -> float | None:
-        """Return the exact pure parameter of one draw, from the integers of all pairs of words, unknown ones included.
-
-        It is computed once per configuration and machine, in seconds for 20,000 words and minutes for 65,000; the log
-        reports the progress.
-        """
+        """Return the exact pure parameter of one draw, from the integers of all pairs of words, unknown ones too."""
         if self._shows_words:
             return None
         return float(self._fact("worst ratio", lambda: repr(self.pair_weights.worst_log_ratio())))
 
     @property
     def metric_claim(self) -> MetricClaim | None:
-        """Return the claim of epsilon per unit of Euclidean distance, if its certificate holds; otherwise None.
-
-        Specification: docs/spec/privacy.md#metric-certificate.
-
-        Every word must be drawable. The claim holds between known words (and padding); an unknown word is drawn
-        uniformly and has no distance.
-        """
+        """Return the claim of epsilon per unit of Euclidean distance, if its certificate holds; otherwise None."""
         if self.allocation is not None or not self._draws_from_all or self.mode == "faithful":
             return None
         if self.length == "noisy" or not self._certified:

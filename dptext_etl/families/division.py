@@ -192,10 +192,7 @@ def _policy(mechanism: WordMechanism) -> str:
 
 
 def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: int) -> Marked:
-    """Read a text as words, and say which word each draw stands for; the draws of padding stand for none.
-
-    Where unknown words vanish, they vanish from this reading, too.
-    """
+    """Read a text as words, and say which word each draw stands for; the draws of padding stand for none."""
     division, count = mechanism.division, len(numbers)
     if mechanism.input_policy()["oov"] == "drop":
         words = [division.names[number] for number in numbers.tolist()]

@@ -14,11 +14,7 @@ _MANY = 1_000_003
 
 
 class InKernel(Protocol):
-    """A mechanism that the kernel runs from one stored file, for any engine.
-
-    `table` is the file, `input_policy` says, as data, how the kernel reads texts, and how it draws where the file does
-    not say it.
-    """
+    """A mechanism that the kernel runs from one stored file, for any engine."""
 
     @property
     def table(self) -> Artifact:

@@ -17,8 +17,8 @@ from safetensors.numpy import load_file
 from dptext_etl import _kernel
 from dptext_etl.artifacts import save_tensors
 from dptext_etl.embeddings import NeighbourLists
-from dptext_etl.embeddings.grid import written
-from dptext_etl.families.certificate import Certificate, of_lists, stored_words
+from dptext_etl.embeddings.grid import stored_words, written
+from dptext_etl.families.certificate import Certificate, of_lists
 from dptext_etl.families.table import MappedMechanism
 from dptext_etl.mechanism import PAD
 from dptext_etl.scoring import Slots, WordSampler
@@ -142,10 +142,7 @@ class ListMechanism(MappedMechanism):
         return of_lists(self.table.path)
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
-        """Return the output distribution of one word, which is the mean over the lists and sums to 1.
-
-        It is exact if the probabilities of places are rational (see the `PlaceDistribution` for the others).
-        """
+        """Return the output distribution of one word, which is the mean over the lists and sums to 1."""
         self._undivided()
         at = self._at(word)
         if not at and self._unknown == "first" and _kernel.split(word) == [(word, True)]:

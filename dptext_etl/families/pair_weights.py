@@ -19,8 +19,8 @@ from dptext_etl.device import threads
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.families.division import Indices
 from dptext_etl.families.vector import Draws
+from dptext_etl.parallel import single_threaded_products
 from dptext_etl.sampling import epsilon_implemented, smallest_weight, weight_bits
-from dptext_etl.side_by_side import products_in_one_thread
 
 log = logging.getLogger("dptext_etl.families")
 
@@ -57,10 +57,7 @@ class PairWeights:
 
     @property
     def epsilon_implemented(self) -> float:
-        """Return the largest loss of integer weights of that epsilon, for any distances.
-
-        Specification: docs/spec/privacy.md#epsilon-implemented.
-        """
+        """Return the largest loss of integer weights of that epsilon, for any distances."""
         return min(self.exponent, epsilon_implemented(self.exponent, len(self.outputs)))
 
     @cached_property
@@ -110,19 +107,16 @@ class PairWeights:
             chosen[some] = to_numpy(pa.array(drawn))
 
         if at_once == 1:  # a product over several threads leaves them spinning, in the way of what comes next
-            with products_in_one_thread():
+            with single_threaded_products():
                 for first in firsts:
                     draw_block(first)
             return
         # one block's products and places, which are one thread's work, next to another block's draws
-        with products_in_one_thread(), ThreadPoolExecutor(at_once) as pool:
+        with single_threaded_products(), ThreadPoolExecutor(at_once) as pool:
             list(pool.map(draw_block, firsts))
 
     def worst_log_ratio(self) -> float:
-        """Return the exact pure parameter of one draw: the largest log ratio of any output between any two words.
-
-        Unknown words, which are drawn uniformly, are among them (docs/spec/privacy.md#epsilon-table).
-        """
+        """Return the exact pure parameter of one draw: the largest log ratio of any output between any two words."""
         uniform = 1.0 / len(self.outputs)
         most, least = np.full(len(self.outputs), uniform), np.full(len(self.outputs), uniform)
         for rows in self._blocks("the exact worst ratio"):
@@ -134,19 +128,13 @@ class PairWeights:
 
     @property
     def settled(self) -> bool | None:
-        """Return whether the metric bound holds, if this is clear without comparing pairs; otherwise None.
-
-        Inputs and outputs must be the same words.
-        """
+        """Return whether the metric bound holds, if this is clear without comparing pairs; otherwise None."""
         if self.exponent / 2 > _FAR:
             return False
         return rounding_within_slack(self.epsilon, self.diameter, self.inputs.scale, len(self.outputs)) or None
 
     def is_metric(self) -> bool:
-        """Say whether the integers satisfy log ratio <= epsilon * d(x, x') for all x, x', y.
-
-        Specification: docs/spec/privacy.md#metric-certificate.
-        """
+        """Say whether the integers satisfy log ratio <= epsilon * d(x, x') for all x, x', y."""
         settled = self.settled
         return self.certificate() <= 0 if settled is None else settled
 

@@ -1,4 +1,10 @@
-"""Compute the distributions of places on a list: geometric, and truncated exponential (TEM)."""
+"""Compute the distributions of places on a list: geometric, and truncated exponential (TEM, Carvalho et al. 2023).
+
+The geometric one adds a discrete Laplace number and clamps the sum. A table of integer weights cannot express it:
+rounding up in the tails breaks the claim per place (docs/spec/privacy.md#metric-certificate). The kernel draws it
+exactly; its probabilities here are irrational (docs/spec/privacy.md#diffractor-geometric). TEM has one integer weight
+per distance below a reach, and one for all places beyond (docs/spec/privacy.md#diffractor-tem).
+"""
 
 from __future__ import annotations
 
@@ -108,10 +114,7 @@ class TemDistribution:
 
     @classmethod
     def of(cls, epsilon: float, gamma: int, places: int) -> TemDistribution:
-        """Return the weights of exp(-epsilon * min(d, gamma) / 2) on a list.
-
-        Specification: docs/spec/privacy.md#integer-sampler, range gamma.
-        """
+        """Return the weights of exp(-epsilon * min(d, gamma) / 2) on a list."""
         distances = np.minimum(np.arange(places), gamma)
         weights = integer_weights(-distances, epsilon * gamma, low=-gamma, high=0.0)
         reach = min(gamma, places - 1)

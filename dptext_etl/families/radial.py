@@ -1,4 +1,9 @@
-"""Bound and simulate noise of density proportional to exp(-|eta|) in k dimensions."""
+"""Bound and simulate noise of density proportional to exp(-|eta|) in k dimensions.
+
+Its length is Gamma(k) and its direction is uniform. So its size along any fixed line is R T, where R is the length and
+T is one coordinate of a uniform direction, with density C (1 - t^2)^((k - 3) / 2) on [-1, 1]. The simulation uses
+neither the code nor the key stream of a mechanism: a gate compares releases with it.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +56,7 @@ _NEAR = 128
 
 
 def radial_survivals(words: WordVectors, number: int, rate: float, trials: int, slack: float) -> int:
-    """Count in how many of `trials` a word stays the nearest one under noise of density exp(-rate |eta|).
-
-    Only the nearest other words are compared, which can only increase the count.
-    """
+    """Count in how many of `trials` a word stays the nearest one under noise of density exp(-rate |eta|)."""
     squared = words.squared_distances([number], slice(None))[0]
     near = np.argsort(squared, kind="stable")[: _NEAR + 1]
     near = near[near != number]

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact, save_tensors, store
+from dptext_etl.embeddings.grid import stored_words
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.certificate import Certificate, largest_in_table, of_table, stored_words
+from dptext_etl.families.certificate import Certificate, largest_in_table, of_table
 from dptext_etl.families.division import release_divided
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
@@ -71,10 +72,7 @@ class MappedMechanism(WordMechanism):
 
     @property
     def epsilon_table(self) -> float | None:
-        """Return the exact pure parameter of one draw within an output set, from the stored integers.
-
-        Specification: docs/spec/privacy.md#epsilon-table.
-        """
+        """Return the exact pure parameter of one draw within an output set, from the stored integers."""
         ratio = self._facts.get("epsilon_table")
         return None if ratio is None else float(ratio)
 

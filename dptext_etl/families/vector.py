@@ -1,8 +1,4 @@
-"""Replace words according to the positions of their vectors among those of a public vocabulary.
-
-The kernel reads and writes texts. Between both steps there are word ids, one per draw, and a subclass chooses an output
-for each (`choose`). The vocabulary is public, has a name or path, and is never taken from the private data.
-"""
+"""Replace words according to the positions of their vectors among those of a public vocabulary."""
 
 from __future__ import annotations
 
@@ -93,10 +89,7 @@ class VectorMechanism(WordMechanism):
 
     @cached_property
     def diameter(self) -> float:
-        """Return the largest distance of two words, `PAD` included, in the vectors' own units; at least one grid step.
-
-        It is exact up to the rounding of one square root and one product.
-        """
+        """Return the largest distance of two words, `PAD` included, in the vectors' units; at least one grid step."""
         return float(np.sqrt(np.float64(max(read_fact(self.span), 1)))) * self.words.scale
 
     def artifacts(self) -> dict[str, Artifact]:

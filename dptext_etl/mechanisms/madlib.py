@@ -45,8 +45,8 @@ from dptext_etl.families.radial import least_tail, longest_noise, radial_collisi
 from dptext_etl.families.vector import Draws, VectorMechanism
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass
 from dptext_etl.mechanism import PAD
+from dptext_etl.parallel import for_each_product
 from dptext_etl.scoring import TOKEN, Slots, WordSampler
-from dptext_etl.side_by_side import each
 
 VECTOR = 5
 """Purpose number of the noise on vectors; a slot has four random words per dimension."""
@@ -193,7 +193,7 @@ class Madlib(VectorMechanism):
             moved += words[some.words]
             chosen[start : start + rows] = search.nearest(search.rounded(moved), where)
 
-        each(search_some, range(0, len(chosen), rows), workers)
+        for_each_product(search_some, range(0, len(chosen), rows), workers)
         return chosen
 
     @cached_property

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from dptext_etl import Policy
-from dptext_etl.engines.spark.tasks import TaskConfig, read, records, written
+from dptext_etl.engines.spark.tasks import ReleaseTaskConfig, policy_json, read, records
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.errors import LedgerError, LockedLedgerError
 from dptext_etl.ledger import Ledger, retrying
@@ -33,18 +33,18 @@ class Bench:
         names = ("id", "stars", "review", "note", "user_id")
         marks = {"__dptext_canary": False, "__dptext_shard": pl.lit(0, pl.Int32)}
         self.batches = raw.select(*names).with_columns(**marks).to_arrow().to_batches(max_chunksize=100)
-        self.order = TaskConfig(
-            written(self.policy),
-            columns,
-            names,
-            refs,
-            attempt.job,
-            attempt.layout.staging,
-            attempt.layout.memory,
-            1,
-            1000,
-            "release",
-            lambda _: None,
+        self.order = ReleaseTaskConfig(
+            policy=policy_json(self.policy),
+            columns=columns,
+            names=names,
+            refs=refs,
+            job=attempt.job,
+            staging=attempt.layout.staging,
+            memory=attempt.layout.memory,
+            step=1,
+            most=1000,
+            phase="release",
+            checkpoint=lambda _: None,
         )
         self.order.messages.create()
 
@@ -160,7 +160,7 @@ def test_only_names_and_references_travel(job, sentinel):
     assert key not in carried
     assert sentinel not in carried
     secretive = job.policy(storage_options={"endpoint": "hunter2hunter2"})
-    assert "hunter2" not in written(secretive)
+    assert "hunter2" not in policy_json(secretive)
     sent = bench.policy.model_copy(update={"storage_options": {}})
     assert Policy.parse(json.loads(bench.order.policy)) == sent
     assert "not-to-be-printed" not in repr(bench.order)

@@ -215,7 +215,7 @@ def test_a_column_of_nulls_is_published_like_any_other(make_synthetic, reviews):
 @pytest.mark.parametrize("plant", ["text", "label", "row", "column"])
 def test_a_raw_text_in_the_staged_table_fires_a_gate(make_synthetic, monkeypatch, plant, sentinel):
     job = make_synthetic()
-    judge = publishing.judge
+    judge = publishing.judge_table
 
     def planting(step, checkpoint):
         path = step.staged.drawn.path
@@ -230,7 +230,7 @@ def test_a_raw_text_in_the_staged_table_fires_a_gate(make_synthetic, monkeypatch
         changed.write_parquet(path)
         return judge(step, checkpoint)
 
-    monkeypatch.setattr("dptext_etl.engines.synthetic.judge", planting)
+    monkeypatch.setattr("dptext_etl.engines.synthetic.judge_table", planting)
     gate = {"text": "texts_in_corpus", "label": "labels_in_list", "row": "row_count", "column": "raw_column_absent"}
     with pytest.raises(GateError, match=gate[plant]) as failed:
         job.run()

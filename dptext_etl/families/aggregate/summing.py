@@ -1,4 +1,8 @@
-"""Add up what records contribute, add noise, and read what is published (docs/spec/synthetic.md#contribution)."""
+"""Add up what records contribute, add noise, and read what is published (docs/spec/synthetic.md#contribution).
+
+Sums, digests, and keys are private: they stay inside the boundary. Noisy sums, and all that follows from them, may be
+published.
+"""
 
 from __future__ import annotations
 
@@ -189,10 +193,7 @@ class Noisy:
         return hashlib.sha256(b"dptext/statistic/v1\0" + parts).digest()
 
     def topics(self, confidence: float = 0.95) -> list[Topic]:
-        """Return the noisy counts of all blocks with intervals, in the order of the blocks.
-
-        Each interval holds alone. It is that of a normal distribution, which the noise on a count is up to its steps.
-        """
+        """Return the noisy counts of all blocks with intervals, in the order of the blocks."""
         reach = NormalDist().inv_cdf((1 + confidence) / 2) * self.statistic.variance**0.5 / self.statistic.count_step
         middle = (self.sums[:, -1] / self.statistic.count_step).tolist()
         return [

@@ -17,6 +17,7 @@ from dptext_etl import files
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, seam
+from dptext_etl.parallel import map_in_order
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Part
@@ -24,7 +25,6 @@ from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.cutting import ANY_SIZE, cut, size_of
-from dptext_etl.side_by_side import in_order
 from dptext_etl.storage import Storage
 from dptext_etl.unlinked import COUNT, Unlinked
 
@@ -122,7 +122,7 @@ class Writer:
         """
         first = len(self._written)
         places = ((rows, self._folder / self._name(number)) for number, rows in enumerate(self._cut(shards), first))
-        for path, rows, digest, kept in in_order(self._add, places, min(threads(), _WIDTH)):
+        for path, rows, digest, kept in map_in_order(self._add, places, min(threads(), _WIDTH)):
             self._append(path, rows, digest, kept)
             each(rows)
 

@@ -28,6 +28,7 @@ from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError,
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, Ready, ReserveResult, Scope, ToCommit
 from dptext_etl.ledger.terms import LEFT_OUT
+from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.progress import Checkpoint, Profile
@@ -37,7 +38,6 @@ from dptext_etl.runner.shard.records import StagedShard, read_draws
 from dptext_etl.runner.shard.replay import Replay, find_replay, replays, require_found, with_earlier_texts
 from dptext_etl.runner.shard.rewriting import rewrite_shard
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.side_by_side import both
 from dptext_etl.storage import Storage
 
 log = logging.getLogger("dptext_etl.runner")
@@ -177,7 +177,7 @@ class Shards:
             self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
         self._checkpoint("computed", index)
         try:
-            ready, staged = both(
+            ready, staged = run_both(
                 lambda: self._ready(reserved, index, self._results(done.frame, done.draws)),
                 lambda: self._save(index, done, inputs),
                 threads(),

@@ -38,7 +38,7 @@ class Step(NamedTuple):
     staging: Staging
 
 
-def judge(step: Step, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
+def judge_table(step: Step, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
     """Evaluate the gates of a staged table; if one fires, revoke the release name, and remove the table.
 
     There are none where another machine's table is published.
@@ -98,7 +98,7 @@ def claim_of(attempt: SyntheticAttempt) -> dict[str, Any]:
     }
 
 
-def publish(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkpoint = nothing) -> Published:
+def publish_table(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkpoint = nothing) -> Published:
     """Publish a table whose gates passed, if its policy says so."""
     staged, layout = step.staged, step.staged.attempt.layout
     if staged.other:

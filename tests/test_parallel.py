@@ -1,4 +1,4 @@
-"""Work side by side in threads: its order, its bounds, and what becomes of errors."""
+"""Work in parallel threads: its order, its bounds, and what becomes of errors."""
 
 import threading
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from dptext_etl.side_by_side import ahead, both, each, in_order, products_in_one_thread
+from dptext_etl.parallel import for_each_product, map_in_order, prefetch, run_both, single_threaded_products
 
 
 def test_results_come_in_order_and_few_items_are_under_way():
@@ -27,7 +27,7 @@ def test_results_come_in_order_and_few_items_are_under_way():
             taken.append(item)
             yield item
 
-    found = in_order(work, items(), 2)
+    found = map_in_order(work, items(), 2)
     assert next(found) == 0
     assert len(taken) == 2
     assert [0, *found] == [item * item for item in range(20)]
@@ -36,13 +36,13 @@ def test_results_come_in_order_and_few_items_are_under_way():
 
 def test_two_things_are_done_at_once_and_the_error_of_the_first_comes_first():
     meeting = threading.Barrier(2)
-    assert set(both(lambda: meeting.wait(20), lambda: meeting.wait(20), 2)) == {0, 1}
+    assert set(run_both(lambda: meeting.wait(20), lambda: meeting.wait(20), 2)) == {0, 1}
     for width in (1, 2):
-        assert both(lambda: "here", lambda: "there", width) == ("here", "there")
+        assert run_both(lambda: "here", lambda: "there", width) == ("here", "there")
         with pytest.raises(ZeroDivisionError):
-            both(lambda: 1 // 0, lambda: {}["absent"], width)
+            run_both(lambda: 1 // 0, lambda: {}["absent"], width)
         with pytest.raises(KeyError):
-            both(lambda: 1, lambda: {}["absent"], width)
+            run_both(lambda: 1, lambda: {}["absent"], width)
 
 
 @pytest.mark.parametrize("width", [1, 3])
@@ -55,7 +55,7 @@ def test_an_error_ends_the_work_where_it_stands(width):
         done.append(item)
         return item
 
-    found, seen = in_order(work, range(100), width), []
+    found, seen = map_in_order(work, range(100), width), []
     with pytest.raises(KeyError):
         seen.extend(found)
     assert seen == [0, 1, 2, 3]
@@ -72,7 +72,7 @@ def test_the_next_item_is_taken_while_one_is_used(width):
             yield place
         raise KeyError
 
-    used = ahead(items(), width)
+    used = prefetch(items(), width)
     assert width == 1 or taken[0].wait(timeout=20)
     for place in range(4):
         assert next(used) == place
@@ -91,7 +91,7 @@ def test_products_keep_to_one_thread_until_the_last_block_ends():
         return {pool["num_threads"] for pool in threadpool_info() if "numpy" in pool["filepath"]}
 
     before = allowed()
-    first, second = products_in_one_thread(), products_in_one_thread()
+    first, second = single_threaded_products(), single_threaded_products()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -112,10 +112,10 @@ def test_every_item_is_worked_on_with_products_in_one_thread(width):
             raise KeyError(item)
         done.append(item)
 
-    each(work, range(20), width)
+    for_each_product(work, range(20), width)
     assert sorted(done) == list(range(20))
     assert width == 1 or set(limits) <= {1}
     with pytest.raises(KeyError):
-        each(work, range(35, 1_000), width)
+        for_each_product(work, range(35, 1_000), width)
     assert len(done) < 900
     assert [one for one in threadpool_info() if "numpy" in one["filepath"]] == numpys

@@ -1,4 +1,4 @@
-"""Shards side by side: the bytes and charges of one after the other, one thread at the ledger, errors of the first."""
+"""Shards in parallel: the bytes and charges of one after the other, one thread at the ledger, errors of the first."""
 
 import json
 import sqlite3
@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from dptext_etl import run
-from dptext_etl.engines.local.compute import lanes
-from dptext_etl.engines.local.parallel_shards import Lanes, turns
+from dptext_etl.engines.local import ParallelShards, shards_at_once, turns
 from dptext_etl.errors import InputError, LedgerError
 
 
@@ -38,7 +37,7 @@ def test_bytes_charges_and_ledger_are_those_of_one_after_the_other(one_after_the
         assert job.charged() == one_after_the_other.charged()
         with job.ledger() as ledger:
             assert ledger.verify().ok
-    assert events(jobs[0]) == events(jobs[1]), "the order follows from the number of lanes"
+    assert events(jobs[0]) == events(jobs[1]), "the order follows from the number of shards at a time"
     assert sorted(events(jobs[0])) == sorted(events(one_after_the_other))
     reserved = [body for kind, *body in events(jobs[0]) if kind == "RESERVE"]
     assert reserved == [body for kind, *body in events(one_after_the_other) if kind == "RESERVE"]
@@ -63,20 +62,20 @@ def test_a_text_that_changed_stops_a_run_and_charges_nothing_twice(make_job, mon
 def test_mechanisms_whose_draws_are_given_back_go_one_after_the_other(job, monkeypatch):
     monkeypatch.setenv("DPTEXT_THREADS", "8")
     policy = job.policy()
-    assert lanes(policy) == 4
+    assert shards_at_once(policy) == 4
     kind = type(policy.columns[0].mechanism)
     monkeypatch.setattr(kind, "refundable", True)
-    assert lanes(policy) == 1
-    assert lanes(job.policy(cap=None)) == 4
+    assert shards_at_once(policy) == 1
+    assert shards_at_once(job.policy(cap=None)) == 4
     monkeypatch.setattr(kind, "reproducible", False)
-    assert lanes(job.policy(cap=None)) == 1
+    assert shards_at_once(job.policy(cap=None)) == 1
 
 
 class Steps:
     """Work that takes its turns like a shard, and notes what was done."""
 
     def __init__(self, numbers, width, failing=()):
-        self.lanes, self.done, self.ended, self.failing = Lanes(numbers, width), [], [], set(failing)
+        self.shards, self.done, self.ended, self.failing = ParallelShards(numbers, width), [], [], set(failing)
         self.begun = []
 
     def note(self, step, index):
@@ -86,16 +85,16 @@ class Steps:
 
     def work(self, index, _):
         self.begun.append(index)
-        self.lanes.run("reserve", index, lambda: self.note("reserve", index))
-        self.lanes.run(None, index, lambda: None)
+        self.shards.run("reserve", index, lambda: self.note("reserve", index))
+        self.shards.run(None, index, lambda: None)
         if ("compute", index) in self.failing:
             raise LedgerError(f"compute {index}")
         if ("skip", index) not in self.failing:
-            self.lanes.run("commit", index, lambda: self.note("commit", index))
+            self.shards.run("commit", index, lambda: self.note("commit", index))
         return index
 
     def go(self, frames):
-        self.lanes.each(iter(frames), self.work, self.ended.append)
+        self.shards.each(iter(frames), self.work, self.ended.append)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 8])
@@ -147,4 +146,4 @@ def test_who_interrupts_a_run_waits_for_no_turn():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        steps.lanes.each(((index, None) for index in range(9)), steps.work, interrupt)
+        steps.shards.each(((index, None) for index in range(9)), steps.work, interrupt)
