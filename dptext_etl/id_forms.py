@@ -23,22 +23,12 @@ Normalization = Literal["nfc", "casefold", "strip"]
 
 @dataclass(frozen=True)
 class IdForm:
-    """The form of a record or subject id.
-
-    Attributes:
-        kind: The type, as `keys.id_type` names it.
-        fields: Of a composite, the name and form of every field, in the order of its canonical form; empty otherwise,
-            and where no one said which fields there are.
-        normalize: How strings were normalized.
-    """
-
-    kind: str
-    fields: tuple[tuple[str, IdForm], ...] = ()
-    normalize: tuple[Normalization, ...] = ()
+    kind: str  # the type, as `keys.id_type` names it
+    fields: tuple[tuple[str, IdForm], ...] = ()  # of a composite, in the order of its canonical form, if known
+    normalize: tuple[Normalization, ...] = ()  # how strings were normalized
 
     @classmethod
     def of(cls, dtype: pa.DataType, normalize: tuple[Normalization, ...] = ()) -> Self:
-        """Return the form of the ids of a type."""
         kind = id_type(dtype)
         if normalize and kind != "string":
             msg = f"normalize takes subjects that are strings, got {kind}"
@@ -54,7 +44,6 @@ class IdForm:
 
     @classmethod
     def parse(cls, written: Any) -> Self:
-        """Read what `written` gave."""
         if isinstance(written, str):
             return cls(written)
         if isinstance(written, dict):
@@ -73,9 +62,9 @@ class IdForm:
         return f"composite of {', '.join(f'{name} ({form})' for name, form in self.fields)}"
 
     @property
-    def told(self) -> bool:
-        """Whether the form says all: of a composite, also its fields."""
-        return self.kind != COMPOSITE or (bool(self.fields) and all(form.told for _, form in self.fields))
+    def complete(self) -> bool:
+        """Whether all is known: of a composite, also its fields."""
+        return self.kind != COMPOSITE or (bool(self.fields) and all(form.complete for _, form in self.fields))
 
     def unordered(self) -> Self:
         """Return the form with the fields of every composite in the order of their names."""
@@ -108,7 +97,6 @@ def normalized(ids: pa.Array, how: Sequence[Normalization]) -> pa.Array:
 
 
 def spelling(text: str | None, how: Sequence[Normalization]) -> str | None:
-    """Return one subject in its normalized spelling (see `normalized`)."""
     if text is None:
         return None
     text = unicodedata.normalize("NFC", text) if "nfc" in how else text

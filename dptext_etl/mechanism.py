@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_c
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
 
-from dptext_etl import _kernel, delta_policy, html_tables
+from dptext_etl import _kernel, delta_policy, html_output
 from dptext_etl.accounting import Event, Unbounded, spend
 from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.artifacts import Artifact, canon, written
@@ -177,7 +177,7 @@ class Mechanism(BaseModel, ABC):
             "neighbours": claim.neighbours,
             "released exactly": claim.disclosures or "nothing",
         }
-        return html_tables.facts(self.name, entries)
+        return html_output.facts(self.name, entries)
 
     @property
     def name(self) -> str:

@@ -2,13 +2,12 @@
 
 `DPTEXT_TELEMETRY` names what to report to: "opentelemetry", "openlineage", or both with a comma. Without it nothing is
 imported and nothing is reported. The program configures where metrics and traces go, by OpenTelemetry's SDK; this
-module uses its API alone. `runner.observing` reports runs, and `runner.lineage` writes OpenLineage's events.
+module uses its API alone. `runner.observing` reports runs.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,30 +32,22 @@ SCOPE: Final = "dptext_etl"
 
 
 class Metric(NamedTuple):
-    """A metric: its kind, its unit in UCUM, and what it counts."""
-
     kind: str
-    unit: str
+    unit: str  # in UCUM
     description: str
 
 
 METRICS: Final[Mapping[str, Metric]] = {
     "dptext.runs": Metric("counter", "{run}", "Runs that ended, and steps of Dagster, by outcome"),
     "dptext.run.duration": Metric("histogram", "s", "Duration of a run, or of a step of Dagster"),
-    "dptext.stage.duration": Metric(
-        "histogram", "s", "Time of a run that each stage took; the stages add up to the run"
-    ),
+    "dptext.stage.duration": Metric("histogram", "s", "Time of a run by stage; the stages add up to the run"),
     "dptext.rows": Metric("counter", "{row}", "Rows of runs by what became of them; one row may count in several"),
     "dptext.draws": Metric("counter", "{draw}", "Draws that were made for released rows"),
     "dptext.gate.verdicts": Metric("counter", "{verdict}", "Verdicts of gates"),
     "dptext.gate.failed": Metric("gauge", "{gate}", "Gates that failed when the release was last judged"),
-    "dptext.ledger.wait.duration": Metric(
-        "histogram", "s", "Waits of this process for its turn to write to the ledger"
-    ),
+    "dptext.ledger.wait.duration": Metric("histogram", "s", "Waits of this process for its turn at the ledger"),
     "dptext.ledger.frozen": Metric("gauge", "{dataset}", "1 if the ledger refused the last run as frozen, else 0"),
-    "dptext.run.spend": Metric(
-        "gauge", "{loss}", "Spend of the last run, summed over records, and of the largest record"
-    ),
+    "dptext.run.spend": Metric("gauge", "{loss}", "Spend of the last run: of all records, and of the largest"),
     "dptext.scope.limit": Metric("gauge", "{loss}", "Cap of a unit in a scope"),
     "dptext.scope.used": Metric("gauge", "{loss}", "Quantiles over units of what they have used"),
     "dptext.scope.left": Metric("gauge", "{loss}", "Quantiles over units of what they have left under the cap"),
@@ -69,13 +60,8 @@ _TAKES: Final = {"counter": "add", "gauge": "set", "histogram": "record"}
 
 
 def wanted() -> frozenset[str]:
-    """Return what the environment asks to report to.
-
-    Raises:
-        PolicyError: `DPTEXT_TELEMETRY` names something else, or a package that is not installed.
-    """
-    asked = os.environ.get(VARIABLE, "")
-    return _checked(asked) if asked else frozenset()
+    """Return what the environment asks to report to; refuse other names, and packages that are not installed."""
+    return _checked(os.environ.get(VARIABLE, ""))
 
 
 @lru_cache(maxsize=8)
@@ -120,29 +106,18 @@ def _instrument(provider: Any, name: str) -> Any:
 
 
 def judged(dataset: str, release: str, verdicts: Iterable[Verdict]) -> None:
-    """Count the verdicts on a release."""
-    if OPENTELEMETRY not in wanted():
-        return
-    failed = 0
+    failed, names = 0, {"dataset": dataset, "release": release}
     for verdict in verdicts:
         failed += not verdict.passed
-        count("dptext.gate.verdicts", 1, dataset=dataset, release=release, gate=verdict.name, passed=verdict.passed)
-    count("dptext.gate.failed", failed, dataset=dataset, release=release)
+        count("dptext.gate.verdicts", 1, **names, gate=verdict.name, passed=verdict.passed)
+    count("dptext.gate.failed", failed, **names)
 
 
 @contextmanager
 def waiting(reason: str) -> Iterator[None]:
     """Record how long the block waited for the ledger, also if it gave up."""
-    if OPENTELEMETRY not in wanted():
-        yield
-        return
     began = time.monotonic()
     try:
         yield
     finally:
         count("dptext.ledger.wait.duration", time.monotonic() - began, reason=reason)
-
-
-def amount(shown: float | str) -> float:
-    """Return an amount of a summary as a number; "inf" is infinite."""
-    return math.inf if isinstance(shown, str) else float(shown)

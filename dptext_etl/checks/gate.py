@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import polars as pl
 
-from dptext_etl import extensions, html_tables
+from dptext_etl import extensions, html_output
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Candidate, Stage, batches
 from dptext_etl.device import threads
@@ -67,7 +67,7 @@ class Verdict:
     def _repr_html_(self) -> str:
         """Show the outcome in a notebook."""
         about = {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
-        return html_tables.facts(f"{self.name}: {'passed' if self.passed else 'FAILED'}", about)
+        return html_output.facts(f"{self.name}: {'passed' if self.passed else 'FAILED'}", about)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the verdict as JSON can hold it."""

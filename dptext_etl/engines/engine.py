@@ -16,10 +16,9 @@ from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy
-from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.outlook import Foreseen
-from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.preflight import Expected
+from dptext_etl.runner.progress import Checkpoint, Listener, Meter
 from dptext_etl.runner.publish.gating import judge_here
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.shard.attempt import Attempt
@@ -27,13 +26,13 @@ from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.examined import Examined
+from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.staged import StagedRun
 
 if TYPE_CHECKING:
-    from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
+    from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
     from dptext_etl.runner.synthetic.charging import Records
 
 
@@ -79,8 +78,8 @@ class Engine(ABC, Generic[Rows]):
     @abstractmethod
     def look(
         self, work: Work[Rows], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: Rows
-    ) -> Foreseen:
-        """Count what a run will find in some rows of the source (`runner.outlook`); list the ids of changed records.
+    ) -> Expected:
+        """Count what a run will find in some rows of the source (`runner.preflight`); list the ids of changed records.
 
         No release is pinned yet: `work` has no refs, and `columns` have those that are known.
         """

@@ -26,7 +26,7 @@ from dptext_etl.parallel import sharing_threads
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import refunds
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.outlook import Foreseen, Outlook, look
+from dptext_etl.runner.preflight import Expected, Preview, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import refuse_other_rows
 from dptext_etl.runner.shard.canaries import by_shard, canary_sets
@@ -35,14 +35,13 @@ from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Result, Schedule, Shards, Step, StoppedError
 from dptext_etl.runner.source import cutting
-from dptext_etl.runner.source.delta_limit import require_room
-from dptext_etl.runner.source.examined import Examined, examine, present
+from dptext_etl.runner.source.examine import Examined, examine, present
 from dptext_etl.runner.source.roles import Table, open_table, table_of
 from dptext_etl.runner.source.table import Files
 
 if TYPE_CHECKING:
     from dptext_etl.engines.synthetic import LocalRecords
-    from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
+    from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 
 MOST = 4
 """Shards that are under way at a time, at most: each is in memory."""
@@ -93,8 +92,8 @@ class LocalEngine(Engine[pl.LazyFrame]):
 
     def look(
         self, work: Work[pl.LazyFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame
-    ) -> Foreseen:
-        return look(Outlook(work.attempt.policy, columns, ledger, work.staging.changed), rows, meter)
+    ) -> Expected:
+        return preview_rows(Preview(work.attempt.policy, columns, ledger, work.staging.changed), rows, meter)
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         """Take the shards through the phase, in parallel where mechanisms allow it."""
@@ -108,7 +107,6 @@ class LocalEngine(Engine[pl.LazyFrame]):
             columns = Column.all(attempt.columns, work.refs)
             places = (attempt.job, work.staging, attempt.layout.memory, work.checkpoint, attempt.profile)
             shards = Shards(policy, columns, ledger, *places)
-            require_room(ledger, work.refs, policy, work.source.rows, work.source.wanted)
             ledger.read_key()
             numbers = _numbers(work.source, policy)
             width = min(shards_at_once(policy), len(numbers))

@@ -14,16 +14,15 @@ from typing import Any
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local import LocalEngine
-from dptext_etl.errors import LedgerError, bare
+from dptext_etl.errors import bare
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.ledger.storage.store import MissingLedgerError, ledger_exists
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.anchoring import require_same_ledger
-from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.observing import observed
-from dptext_etl.runner.preflight import foresee, require_places
-from dptext_etl.runner.progress import Course, Listener, Meter
+from dptext_etl.runner.preflight import preflight, require_places
+from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.gating import check, reports
 from dptext_etl.runner.publish.publication import publish
 from dptext_etl.runner.shard.attempt import (
@@ -39,8 +38,8 @@ from dptext_etl.runner.shard.canaries import plan_canaries, prepare
 from dptext_etl.runner.shard.replay import keep_published
 from dptext_etl.runner.shard.results import Phase, ShardResult, outcomes, refuse_other_persons, whole_table
 from dptext_etl.runner.staged import StagedRun
-from dptext_etl.runner.summary import RunSummary, remaining, summarise
-from dptext_etl.runner.unchanged import Attempted, Input
+from dptext_etl.runner.summary import RunSummary, remaining, summarize
+from dptext_etl.runner.unchanged import Input
 
 log = logging.getLogger("dptext_etl.runner")
 
@@ -94,7 +93,7 @@ def _run(
 ) -> RunSummary:
     if policy.synthetic is not None:
         from dptext_etl.engines.synthetic import run_synthetic
-        from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
+        from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 
         table = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
         return _unless_unchanged(table, engine, partial(run_synthetic, table, engine, progress, checkpoint))
@@ -102,16 +101,16 @@ def _run(
     return _unless_unchanged(attempt, engine, partial(_all_steps, attempt, engine, progress, checkpoint))
 
 
-def _unless_unchanged(attempt: Attempted, engine: Engine[Any], steps: Callable[[], RunSummary]) -> RunSummary:
+def _unless_unchanged(attempt: Attempt, engine: Engine[Any], steps: Callable[[], RunSummary]) -> RunSummary:
     files = engine.files(attempt.layout) if attempt.policy.publish else None
     if files is None:
         return steps()
     source = Input.of(attempt, files)
-    return source.recognised(lambda: engine.open(attempt.policy, attempt.layout).id_type) or source.noting(steps)
+    return source.recognize(lambda: engine.open(attempt.policy, attempt.layout).id_type) or source.run(steps)
 
 
 def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint) -> RunSummary:
-    course = None if progress is None else Course(progress)
+    course = None if progress is None else WholeRun(progress)
     with staged(attempt, engine, course, checkpoint) as (staged_run, ledger):
         verdicts, _ = run_both(
             lambda: check(staged_run, judge=engine.judge, progress=course, checkpoint=checkpoint),
@@ -123,7 +122,7 @@ def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None,
             lambda: (reports(staged_run), remaining(attempt.policy)),
             threads(),
         )
-    return summarise(staged_run, verdicts, published, time.monotonic() - attempt.began, reported=reported, left=left)
+    return summarize(staged_run, verdicts, published, time.monotonic() - attempt.began, reported=reported, left=left)
 
 
 @bare
@@ -168,7 +167,7 @@ def staged(
                 _require_head(attempt)
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
-                stale = foresee(attempt, source, look, partial(keep_published, staging, attempt.layout, policy))
+                stale = preflight(attempt, source, look, partial(keep_published, staging, attempt.layout, policy))
                 checkpoint("foreseen")
                 ledger = pool.submit(_open, policy, opened)
             profile.count("examine", rows=source.total)
@@ -220,17 +219,8 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None
         refuse_other_persons(work.source.pairs, done)
         pin_table(work.attempt, work.refs, whole_table(done))
     except BaseException:
-        _give_back(work.attempt)
+        spec = work.attempt.policy.ledger
+        with Ledger.open(spec.url, spec.id_key) as ledger:
+            work.attempt.give_back(ledger)
         raise
     return done
-
-
-def _give_back(attempt: Attempt) -> None:
-    spec = attempt.policy.ledger
-    with Ledger.open(spec.url, spec.id_key) as ledger:
-        try:
-            count = ledger.abort(attempt.job, compute_never_started=True)
-        except LedgerError:
-            log.warning("reservations of this attempt stay charged: another run relies on them")
-        else:
-            log.info("%d reservations given back", count)

@@ -123,7 +123,7 @@ def names_of_units(dataset: str, scopes: Sequence[str]) -> list[str]:
 
 def refines(before: IdForm, now: IdForm) -> bool:
     """Return whether the new form says the fields of a composite that was pinned without them."""
-    return before.kind == now.kind == COMPOSITE and not before.fields and now.told
+    return before.kind == now.kind == COMPOSITE and not before.fields and now.complete
 
 
 def require_same_units(

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import dagster as dg
 
 from dptext_etl import engines, runner
-from dptext_etl.engines.synthetic import publish_table, reopened, staged_table, summarize
+from dptext_etl.engines.synthetic import reopened, staged_table
 from dptext_etl.errors import PolicyError
 from dptext_etl.orchestration import facts, steps
 from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, Names, in_run
@@ -26,14 +26,15 @@ from dptext_etl.orchestration.resources import Settings, after_gates, deployed
 from dptext_etl.orchestration.steps import as_failure, progress_logger
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.observing import Seen, observed
+from dptext_etl.runner.observing import Observed, observed
 from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.source.table import Files
-from dptext_etl.runner.summary import remaining, summarise
-from dptext_etl.runner.synthetic.attempt import Attempt
+from dptext_etl.runner.summary import remaining, summarize
+from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
+from dptext_etl.runner.synthetic.publishing import publish_table, summarize_table
 
 Result = dg.MaterializeResult[Any]
-Step = Callable[[Policy, str | None, Seen, dg.AssetKey], facts.Metadata]
+Step = Callable[[Policy, str | None, Observed, dg.AssetKey], facts.Metadata]
 
 
 def raw_asset(policy: Policy, settings: Settings) -> dg.AssetSpec:
@@ -108,9 +109,9 @@ def _each_partition(
     return dg.MaterializeResult()
 
 
-def _stage(policy: Policy, partition: str | None, seen: Seen, raw: dg.AssetKey) -> facts.Metadata:
+def _stage(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetKey) -> facts.Metadata:
     if policy.synthetic is not None:
-        with staged_table(Attempt.of(policy, None), engines.LocalEngine(), seen.progress) as step:
+        with staged_table(SyntheticAttempt.of(policy, None), engines.LocalEngine(), seen.progress) as step:
             steps.save_run(step.staged)
         return facts.of_staged_table(step.staged, raw)
     run = engines.stage(policy, partition=partition, progress=seen.progress)
@@ -118,21 +119,21 @@ def _stage(policy: Policy, partition: str | None, seen: Seen, raw: dg.AssetKey) 
     return facts.of_staged(run, raw)
 
 
-def _publish(policy: Policy, partition: str | None, seen: Seen, raw: dg.AssetKey) -> facts.Metadata:
+def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetKey) -> facts.Metadata:
     began = time.monotonic()
     if policy.synthetic is not None:
         table = steps.load_table(policy)
         verdicts = steps.load_verdicts(table)
         with reopened(table) as step:
             published = publish_table(step, verdicts)
-        summary = seen.done(summarize(table, verdicts, published, table.seconds + time.monotonic() - began))
+        summary = seen.done(summarize_table(table, verdicts, published, table.seconds + time.monotonic() - began))
         steps.remove_files(table)
         return facts.of_published_table(table, summary, raw)
     staged = steps.load_run(policy, partition)
     verdicts = steps.load_verdicts(staged)
     done = runner.publish(staged, verdicts, progress=seen.progress)
     seconds = staged.seconds + time.monotonic() - began
-    summary = summarise(staged, verdicts, done, seconds, reported=reports(staged), left=remaining(policy))
+    summary = summarize(staged, verdicts, done, seconds, reported=reports(staged), left=remaining(policy))
     seen.done(summary)
     steps.remove_files(staged)
     return facts.of_published(staged, summary, raw)

@@ -23,7 +23,7 @@ from dptext_etl.runner import Manifest, RunSummary, StagedRun
 from dptext_etl.runner.publish.gating import copies_of
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import shown_columns
-from dptext_etl.runner.synthetic.staging import StagedTable
+from dptext_etl.runner.synthetic.attempt import StagedTable
 from dptext_etl.synthetic import CLAIM
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 
 from dptext_etl import runner
 from dptext_etl.checks import Stage, Verdict, catalogue, published, reports, require
-from dptext_etl.engines.synthetic import judge_table, reopened
+from dptext_etl.engines.synthetic import reopened
 from dptext_etl.errors import GateError, InputError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.orchestration import steps
@@ -31,6 +31,7 @@ from dptext_etl.runner import Manifest, StagedRun
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.gating import copies_of
 from dptext_etl.runner.publish.own_ids import finder
+from dptext_etl.runner.synthetic.publishing import judge_table
 
 Event = dg.AssetCheckResult | dg.AssetCheckEvaluation | dg.Output[None]
 Verdicts = Mapping[str | None, tuple[Verdict, ...]]

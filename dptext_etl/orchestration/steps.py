@@ -30,11 +30,10 @@ from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner import StagedRun
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.progress import Listener, Progress, seldom
+from dptext_etl.runner.progress import Listener, Progress, throttled
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.staged import from_json, key_mark, to_json
-from dptext_etl.runner.synthetic.attempt import Attempt
-from dptext_etl.runner.synthetic.staging import StagedTable, taken_up
+from dptext_etl.runner.synthetic.attempt import StagedTable, SyntheticAttempt, read_staged
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def progress_logger(log: logging.Logger, partition: str | None) -> Listener:
         took = f" in {progress.seconds:.1f} s" if progress.ended else ""
         log.info(f"{where}{progress.phase}: {progress}{took}")
 
-    return seldom(write)
+    return throttled(write)
 
 
 _RUN = "run.handover"
@@ -120,13 +119,13 @@ def load_run(policy: Policy, partition: str | None) -> StagedRun:
 
 
 def load_table(policy: Policy) -> StagedTable:
-    attempt = Attempt.of(policy, None)
+    attempt = SyntheticAttempt.of(policy, None)
     storage = attempt.layout.staging
     run = _load(policy, storage)
     if run.pop("key") != key_mark(attempt.secret):
         msg = "the noise key is not the key that the table was staged under"
         raise KeyReferenceError(msg, "give the key of the staging step, or stage again")
-    drawn = taken_up(attempt, Staging(storage), run["records"])
+    drawn = read_staged(attempt, Staging(storage), run["records"])
     if drawn is None:
         raise InputError("the staged table is gone, or has changed since it was staged", _AGAIN)
     ref, dropped = ReleaseRef(**run.pop("ref")), tuple(run.pop("dropped"))

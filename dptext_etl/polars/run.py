@@ -18,7 +18,7 @@ from dptext_etl.runner import RunSummary, scan_published
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.source.arranging import form_of
+from dptext_etl.runner.source.roles import form_of
 
 
 @bare

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from dptext_etl import _kernel, catalog, html_tables, keys
+from dptext_etl import _kernel, catalog, html_output, keys
 from dptext_etl.errors import DisclosureError, PolicyError
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import Mechanism
@@ -135,7 +135,7 @@ class ColumnPolicy(Checked):
     def _repr_html_(self) -> str:
         """Show the policy in a notebook, without the reference to its key."""
         about = {"column": self.column, "dataset": self.dataset, "release": self.release, "allow": self.allow}
-        return html_tables.facts("column policy", about) + self.mechanism._repr_html_()
+        return html_output.facts("column policy", about) + self.mechanism._repr_html_()
 
     @property
     def secret(self) -> _kernel.Secret:

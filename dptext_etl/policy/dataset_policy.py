@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
-from dptext_etl import html_tables
+from dptext_etl import html_output
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.aggregate import Statistic
 from dptext_etl.id_forms import Normalization
@@ -140,7 +140,7 @@ class Policy(Checked):
             (column, made.name, f"{made.epsilon:g}", claim.guarantee_class.value, claim.disclosures)
             for column, made, claim in claims
         ]
-        return html_tables.facts(f"policy of {self.dataset}", about) + html_tables.table("columns", names, rows)
+        return html_output.facts(f"policy of {self.dataset}", about) + html_output.table("columns", names, rows)
 
     def __init__(self, /, **values: Any) -> None:
         with self.checking():

@@ -1,13 +1,28 @@
 """The steps of a run, whatever engine computes its shards: plan, check, publish, read what is published."""
 
-from dptext_etl.runner.planning import PlanSummary as PlanSummary
-from dptext_etl.runner.planning import plan as plan
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from dptext_etl.runner.progress import Progress as Progress
 from dptext_etl.runner.publish.gating import check as check
 from dptext_etl.runner.publish.manifest import Manifest as Manifest
 from dptext_etl.runner.publish.manifest import scan_published as scan_published
 from dptext_etl.runner.publish.publication import Published as Published
 from dptext_etl.runner.publish.publication import publish as publish
-from dptext_etl.runner.source.first_policy import init as init
 from dptext_etl.runner.staged import StagedRun as StagedRun
 from dptext_etl.runner.summary import RunSummary as RunSummary
+
+if TYPE_CHECKING:
+    from dptext_etl.runner.planning import PlanSummary as PlanSummary
+    from dptext_etl.runner.planning import plan as plan
+    from dptext_etl.runner.source.first_policy import init as init
+
+_LAZY = {"PlanSummary": "planning", "plan": "planning", "init": "source.first_policy"}
+"""What a run does not need."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -1,8 +1,9 @@
-"""Add up what a run spent, in whole millionths, over shards, and write the sums for JSON."""
+"""Add up what a run spent over shards, in whole millionths, and write amounts for people and JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from decimal import ROUND_CEILING, Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +17,14 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.claims import with_gate
 from dptext_etl.runner.shard.charging import Column
 
-COMPONENTS = (PURE, "eps_tight", "eps_approx", "delta", "rho")
-CHARGED = "eps_charged"
+_CHARGED = "eps_charged"
 """The pure epsilon that the ledger holds: less than the declared one where it gives back draws that were not made."""
-SHOWN = (*COMPONENTS, CHARGED)
+AMOUNTS = (PURE, "eps_tight", "eps_approx", "delta", "rho", _CHARGED)
 """The amounts in a summary."""
-ENDLESS = -1
+_UNBOUNDED = -1
 """An infinite amount in a staging record."""
+VACUOUS = 30
+"""From this epsilon on, a bound says nothing in practice (docs/spec/privacy.md#odds)."""
 
 
 def settles(policy: Policy) -> bool:
@@ -35,7 +37,7 @@ def refunds(policy: Policy) -> bool:
     return settles(policy) and any(column.mechanism.refundable for column in policy.column_policies())
 
 
-def spent(
+def shard_spends(
     columns: list[Column],
     released: Mapping[str, Released],
     canary: npt.NDArray[np.bool_],
@@ -43,63 +45,83 @@ def spent(
     *,
     settled: bool = False,
 ) -> tuple[dict[str, int], dict[str, int | float]]:
-    """Count a computed shard without its canary rows."""
+    """Return counts of a computed shard, and sums and maxima of its spends, without its canary rows."""
     own = ~canary
     counts = {"rows": int(own.sum()), "words": 0, "null": 0}
-    totals = {name: np.zeros(int(own.sum()), dtype=np.int64) for name in SHOWN}
-    endless = dict.fromkeys(SHOWN, False)
+    totals = {name: np.zeros(counts["rows"], dtype=np.int64) for name in AMOUNTS}
+    unbounded = dict.fromkeys(AMOUNTS, False)
     for column in columns:
         texts, positions, steps, _ = released[column.name]
         counts["words"] += int(to_numpy(positions)[own].sum())
         counts["null"] += int(to_numpy(texts.is_null())[own].sum())
         mechanism = column.policy.mechanism
         costs = with_gate(spends(mechanism, positions), delta)
-        costs[CHARGED] = costs[PURE]
+        costs[_CHARGED] = costs[PURE]
         if settled and mechanism.refundable and steps is not None:
-            costs[CHARGED] = step_costs(mechanism, to_numpy(steps))
-        for name in SHOWN:
+            costs[_CHARGED] = step_costs(mechanism, to_numpy(steps))
+        for name in AMOUNTS:
             amounts = costs[name][own]
-            endless[name] |= bool((amounts == INFINITE).any())
+            unbounded[name] |= bool((amounts == INFINITE).any())
             totals[name] += np.where(amounts == INFINITE, 0, amounts)
     result: dict[str, int | float] = {}
     for name, amounts in totals.items():
         distinct, times = np.unique(amounts, return_counts=True)
         total = sum(amount * count for amount, count in zip(distinct.tolist(), times.tolist(), strict=True))
-        most = int(amounts.max(initial=0))
-        result[f"sum_{name}"] = ENDLESS if endless[name] else millionths(name, total)
-        result[f"max_{name}"] = ENDLESS if endless[name] else millionths(name, most)
+        for kind, amount in (("sum", total), ("max", int(amounts.max(initial=0)))):
+            result[f"{kind}_{name}"] = _UNBOUNDED if unbounded[name] else millionths(name, amount)
     return counts, result
 
 
-def combined(shards: Iterable[Mapping[str, int | float]]) -> dict[str, int | float]:
+def total_spends(shards: Iterable[Mapping[str, int | float]]) -> dict[str, int | float]:
     """Add the sums of several shards and take the largest of their maxima."""
-    total: dict[str, int | float] = {f"{kind}_{name}": 0 for kind in ("sum", "max") for name in SHOWN}
+    total: dict[str, int | float] = {f"{kind}_{name}": 0 for kind in ("sum", "max") for name in AMOUNTS}
     for shard in shards:
         for name, amount in shard.items():
-            before = total[name]
-            if ENDLESS in {before, amount}:
-                total[name] = ENDLESS
+            if _UNBOUNDED in {total[name], amount}:
+                total[name] = _UNBOUNDED
             else:
-                total[name] = before + amount if name.startswith("sum_") else max(before, amount)
+                total[name] = total[name] + amount if name.startswith("sum_") else max(total[name], amount)
     return total
 
 
-def given_back(spend: Mapping[str, Mapping[str, float | str]]) -> str | None:
-    """Say how much less a run charged than its records are guaranteed, or None if nothing was given back."""
-    total = spend["sum_over_records"]
-    charged, worst = total[CHARGED], total[PURE]
-    if charged == worst or isinstance(charged, str):
-        return None
-    return f"epsilon {charged:,.6g} of at most {worst:,.6g}: draws that were not made were given back"
+def equal_spends(amounts: Mapping[str, float | str], rows: int) -> dict[str, int | float]:
+    """Return what `total_spends` returns for rows that each spend the same; amounts that are missing are unbounded."""
+    each = {name: amounts.get(name, "inf") for name in AMOUNTS}
+    result: dict[str, int | float] = {}
+    for name, amount in each.items():
+        result[f"sum_{name}"] = _UNBOUNDED if isinstance(amount, str) else amount * rows
+        result[f"max_{name}"] = _UNBOUNDED if isinstance(amount, str) else amount
+    return result
 
 
-def shown(spends_total: Mapping[str, int | float]) -> dict[str, dict[str, float | str]]:
+def spend_facts(total: Mapping[str, int | float]) -> dict[str, dict[str, float | str]]:
     """Convert amounts for people and JSON: units instead of millionths, "inf" where there is no bound."""
     facts: dict[str, dict[str, float | str]] = {"sum_over_records": {}, "largest_record": {}}
-    for key, amount in spends_total.items():
-        group, _, name = key.partition("_")
-        place = facts["sum_over_records" if group == "sum" else "largest_record"]
-        place[name] = "inf" if amount == ENDLESS else amount / MICRO
-    largest = spends_total.get("max_eps_approx", 0)
-    facts["largest_record"]["log10_odds"] = "inf" if largest == ENDLESS else round(log10_odds(largest), 3)
+    for key, amount in total.items():
+        kind, _, name = key.partition("_")
+        facts["sum_over_records" if kind == "sum" else "largest_record"][name] = (
+            "inf" if amount == _UNBOUNDED else amount / MICRO
+        )
+    largest = total.get("max_eps_approx", 0)
+    facts["largest_record"]["log10_odds"] = "inf" if largest == _UNBOUNDED else round(log10_odds(largest), 3)
     return facts
+
+
+def refund_notes(total: Mapping[str, int | float]) -> list[str]:
+    """Say how much less a run charged than its records are guaranteed, if draws were given back."""
+    charged, worst = total[f"sum_{_CHARGED}"], total[f"sum_{PURE}"]
+    if charged in {worst, _UNBOUNDED}:
+        return []
+    amounts = f"epsilon {charged / MICRO:,.6g} of at most {worst / MICRO:,.6g}"
+    return [f"{amounts}: draws that were not made were given back"]
+
+
+def at_most(amount: float | str, digits: int = 6) -> str:
+    """Write an amount to so many digits, rounded up: what is printed as a bound is one."""
+    if isinstance(amount, str):
+        return "unbounded"
+    exact = Decimal(repr(float(amount)))
+    if not exact:
+        return "0"
+    up = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), ROUND_CEILING).normalize()
+    return f"{up:,f}" if up >= Decimal("0.001") else f"{up.normalize():g}".replace("E", "e")

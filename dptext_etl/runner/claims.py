@@ -1,4 +1,4 @@
-"""State what a run claims of every text column, with the delta of the copy gate where the gate may decide.
+"""State what a run claims of every text column, with the delta of the copy gate if the gate may decide.
 
 If a count over the whole run decides about publication, every row pays twice the gate's false-alarm probability as
 delta, and its class becomes approximate (docs/spec/privacy.md#copy-gate). Without it the mechanisms' own claims hold.
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dptext_etl.checks.reports import gate_delta
 from dptext_etl.column import INFINITE
+from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -39,13 +40,9 @@ def guarantee_of(mechanism: Mechanism, delta: int) -> Guarantee:
     return replace(stated, guarantee_class=_APPROXIMATE.get(stated.guarantee_class, stated.guarantee_class))
 
 
-def worst_of(mechanism: Mechanism, delta: int) -> Spend:
-    """Return the cost of the longest text where a gate adds a delta, in steps of 10^-15."""
-    return with_delta(worst_spend(mechanism), delta)
-
-
-def with_delta(spend: Spend, delta: int) -> Spend:
-    """Return a cost to which a gate adds a delta, in steps of 10^-15."""
+def _worst(mechanism: Mechanism, delta: int, positions: int | None = None) -> Spend:
+    """Return the cost of the longest text, or of so many positions, with the delta of a gate in steps of 10^-15."""
+    spend = worst_spend(mechanism, positions)
     if not delta:
         return spend
     gone: dict[str, Any] = dict.fromkeys(_WITHOUT_DELTA, math.inf)
@@ -63,11 +60,11 @@ def with_gate(amounts: Amounts, delta: int) -> Amounts:
 
 def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str, *, pin: bool = True) -> ReleaseRef:
     """Pin the release of a column in the ledger, with what is claimed of it; without `pin`, only refuse it."""
-    claim, worst = claimed(policy, column), worst_of(column.mechanism, gate_delta(policy))
-    return ledger.register(column, id_type, guarantee=claim, worst_case=worst, pin=pin)
+    worst = _worst(column.mechanism, gate_delta(policy))
+    return ledger.register(column, id_type, guarantee=_claimed(policy, column), worst_case=worst, pin=pin)
 
 
-def claimed(policy: Policy, column: ColumnPolicy) -> Guarantee:
+def _claimed(policy: Policy, column: ColumnPolicy) -> Guarantee:
     """Return what a policy claims of a column: the claim of its mechanism, and what its choices about rows add to it.
 
     Specification: docs/spec/privacy.md#release-again, docs/spec/privacy.md#unknown-subject.
@@ -81,24 +78,21 @@ def claimed(policy: Policy, column: ColumnPolicy) -> Guarantee:
 def claims(policy: Policy) -> list[dict[str, Any]]:
     """State what is claimed of every text column. Everything follows from the configuration and may be published."""
     delta = gate_delta(policy)
-    return [_claim(column, claimed(policy, column), delta) for column in policy.column_policies()]
+    return [_claim(column, _claimed(policy, column), delta) for column in policy.column_policies()]
 
 
 def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, Any]:
     mechanism = column.mechanism
-    worst = worst_of(mechanism, delta)
-    rewritten = {} if column.chain is None else {"chain": column.chain, "postprocess": said_of(column)}
-    budget = [] if mechanism.allocation is None else mechanism.allocation.parts()
-    unlinked = {}
-    if isinstance(mechanism, ChoiceMechanism) and mechanism.unlinked is not None:
-        unlinked = {
-            "unlinked": {**mechanism.unlinked.condition(mechanism.law), "local_epsilon": _units(getattr(worst, PURE))}
-        }
-    return {
+    worst = _worst(mechanism, delta)
+    hidden = Disclosure.LENGTH not in mechanism.guarantee.disclosures
+    one = _worst(mechanism, delta, None if hidden else 1)
+    claim: dict[str, Any] = {
         "name": column.column,
         "mechanism": mechanism.name,
         "parameter": mechanism.epsilon,
-        **_of_one_unit(mechanism, delta),
+        "unit": "record" if one.eps_approx == worst.eps_approx else mechanism.guarantee.unit,  # what a charge is per
+        "unit_epsilon": _units(one.eps_approx),
+        "unit_delta": _units(one.delta, FINE),
         "class": guarantee.guarantee_class.value,
         "disclosures": sorted(item.value for item in guarantee.disclosures),
         "assumptions": sorted(guarantee.assumptions),
@@ -106,32 +100,53 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
         "largest_epsilon": _units(worst.eps_approx),
         "largest_delta": _units(worst.delta, FINE),
         "cfg": mechanism.cfg(),
-        **rewritten,
-        **({"budget": budget} if budget else {}),
-        **unlinked,
     }
+    if column.chain is not None:
+        claim |= {"chain": column.chain, "postprocess": postprocessing_facts(column)}
+    if mechanism.allocation is not None and (parts := mechanism.allocation.parts()):
+        claim["budget"] = parts
+    if isinstance(mechanism, ChoiceMechanism) and mechanism.unlinked is not None:
+        condition = mechanism.unlinked.condition(mechanism.law)
+        claim["unlinked"] = {**condition, "local_epsilon": _units(getattr(worst, PURE))}
+    return claim
 
 
-def _of_one_unit(mechanism: Mechanism, delta: int) -> dict[str, Any]:
-    """Return what the ledger charges per unit; where every text costs the same, a record is the unit."""
-    hidden = Disclosure.LENGTH not in mechanism.guarantee.disclosures
-    one, whole = (with_delta(worst_spend(mechanism, n), delta) for n in (None if hidden else 1, None))
-    unit = "record" if one.eps_approx == whole.eps_approx else mechanism.guarantee.unit
-    return {"unit": unit, "unit_epsilon": _units(one.eps_approx), "unit_delta": _units(one.delta, FINE)}
-
-
-def said_of(column: ColumnPolicy) -> list[dict[str, Any]]:
-    """State what the ledger and the manifest say of each post-processing of a column, in order."""
+def postprocessing_facts(column: ColumnPolicy) -> list[dict[str, Any]]:
+    """Return what the ledger and the manifest hold of each post-processing of a column, in order."""
     return [
-        {
-            "name": step.name,
-            "cfg": step.cfg(),
-            "model_hash": step.model_hash,
-            "training_provenance": step.provenance,
-        }
+        {"name": step.name, "cfg": step.cfg(), "model_hash": step.model_hash, "training_provenance": step.provenance}
         for step in column.postprocess
     ]
 
 
 def _units(amount: Micro, unit: int = MICRO) -> float | str:
     return "inf" if math.isinf(amount) else amount / unit
+
+
+def policy_notes(policy: Policy) -> list[str]:
+    """Say what the choices of a policy about units and caps do not bound."""
+    notes = {
+        "the policy sets no cap: what a unit can lose over several releases is not bounded": policy.cap is None,
+        'on_null_subject = "own": a person with k records that name no person has k times the loss': (
+            policy.on_null_subject == "own"
+        ),
+        'unit = "record": a person with k records has k times the loss': policy.unit == "record",
+    }
+    return [note for note, applies in notes.items() if applies]
+
+
+def require_provenance(policy: Policy) -> None:
+    """Refuse post-processing that may have learned from protected records (docs/spec/privacy.md#rewrite-again)."""
+    for column in policy.column_policies():
+        for step in column.postprocess:
+            where = f"column {column.column!r}: {step.name}"
+            if step.provenance is None:
+                msg = f"{where} costs nothing only if it learned from public texts; no one declares it"
+                hint = (
+                    'give a model with a training.json that says "training_provenance": "public", or declare '
+                    'training_provenance = "public" in the entry, if it is true'
+                )
+                raise PolicyError(msg, hint)
+            if step.provenance != "public":
+                msg = f"{where} learned from other private records, and what it reveals about them is charged nowhere"
+                raise PolicyError(msg, "take a model that learned from public texts, or from released ones")

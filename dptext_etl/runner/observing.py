@@ -1,22 +1,26 @@
-"""Report a run under way, and what it did, to OpenTelemetry and OpenLineage (`telemetry`); never a text or an id.
+"""Report a run to OpenTelemetry and OpenLineage, by its progress and its summary alone; never a text or an id.
 
-A run hears of this by its progress listener and its summary alone. What cannot be reported never fails a run.
+What cannot be reported never fails a run. OpenLineage's client sends events to where its own configuration says
+(`OPENLINEAGE_URL`, `openlineage.yml`): which columns were released from which, by what, at what epsilon.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Self
 
-from dptext_etl import telemetry
-from dptext_etl.errors import DPTextError
-from dptext_etl.guarantee import MICRO
+from dptext_etl import __version__, telemetry
+from dptext_etl.errors import DPTextError, PolicyError
+from dptext_etl.guarantee import FINE, MICRO
+from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
-from dptext_etl.runner.lineage import Lineage
 from dptext_etl.runner.progress import Listener, Progress
+from dptext_etl.runner.source.roles import published_columns
 from dptext_etl.runner.summary import RunSummary
 
 Step = Literal["run", "staging", "checking", "publishing"]
@@ -24,32 +28,38 @@ Step = Literal["run", "staging", "checking", "publishing"]
 
 
 class Observed:
-    """A run that is being reported.
+    """A run with the listener of its progress; this base reports nothing."""
 
-    Attributes:
-        progress: Its listener: it notes when phases begin and end, and passes reports on.
-    """
+    def __init__(self, progress: Listener | None) -> None:
+        self.progress = progress
+
+    def done(self, summary: RunSummary) -> RunSummary:
+        """Report what a run did, and return it."""
+        return summary
+
+
+class _Reported(Observed):
+    """A run that is reported: its listener notes when phases begin and end."""
 
     def __init__(self, policy: Policy, step: Step, progress: Listener | None) -> None:
-        self.progress = self._noting(progress)
+        super().__init__(self._note)
+        self._listener = progress
         self._names = {"dataset": policy.dataset, "release": policy.release}
         self._step = step
         self._began, self._clock = time.time_ns(), time.monotonic()
         self._phases: dict[str, tuple[int, int, int]] = {}  # first and last report, rows
         self._lineage = Lineage.of(policy) if step in {"run", "publishing"} else None
+        if self._lineage is not None:
+            self._lineage.send("START")
 
-    def _noting(self, other: Listener | None) -> Listener:
-        def listen(seen: Progress) -> None:
-            now = time.time_ns()
-            began, *_ = self._phases.get(seen.phase, (now,))
-            self._phases[seen.phase] = began, now, seen.rows_done
-            if other is not None:
-                other(seen)
-
-        return listen
+    def _note(self, report: Progress) -> None:
+        now = time.time_ns()
+        began, *_ = self._phases.get(report.phase, (now,))
+        self._phases[report.phase] = began, now, report.rows_done
+        if self._listener is not None:
+            self._listener(report)
 
     def done(self, summary: RunSummary) -> RunSummary:
-        """Report what a run did, and return it."""
         names = self._names
         for outcome, rows in summary.rows.items():
             telemetry.count("dptext.rows", rows, **names, outcome=outcome)
@@ -59,18 +69,11 @@ class Observed:
         for over in ("sum_over_records", "largest_record"):
             for component, spent in summary.spend.get(over, {}).items():
                 if component != "log10_odds":
-                    telemetry.count(
-                        "dptext.run.spend", telemetry.amount(spent), **names, over=over, component=component
-                    )
+                    telemetry.count("dptext.run.spend", float(spent), **names, over=over, component=component)
         _scope(summary.remaining)
         if self._lineage is not None:
             self._lineage.complete(summary)
         return summary
-
-    def began(self) -> None:
-        """Report that the run begins."""
-        if self._lineage is not None:
-            self._lineage.start()
 
     def ended(self, outcome: str) -> None:
         """Report the end, its duration and its spans; `outcome` is "ok", "unexpected", or the code of an error."""
@@ -80,17 +83,13 @@ class Observed:
         telemetry.count("dptext.run.duration", took, dataset=names["dataset"], step=self._step, outcome=outcome)
         if outcome in {"ok", "frozen"}:
             telemetry.count("dptext.ledger.frozen", outcome == "frozen", dataset=names["dataset"])
-        self._trace(outcome)
+        if telemetry.OPENTELEMETRY in telemetry.wanted():
+            with telemetry.never_failing("the trace of a run"):
+                self._send_spans(outcome)
         if outcome != "ok" and self._lineage is not None:
             self._lineage.fail(outcome)
 
-    def _trace(self, outcome: str) -> None:
-        """Make the span of the run and those of its phases, with the times that were noted."""
-        if telemetry.OPENTELEMETRY in telemetry.wanted():
-            with telemetry.never_failing("the trace of a run"):
-                self._spans(outcome)
-
-    def _spans(self, outcome: str) -> None:
+    def _send_spans(self, outcome: str) -> None:
         from opentelemetry import trace
         from opentelemetry.trace import Status, StatusCode
 
@@ -99,51 +98,34 @@ class Observed:
         whole = tracer.start_span(f"dptext.{self._step}", start_time=self._began, attributes=facts)
         inside = trace.set_span_in_context(whole)
         for phase, (began, ended, rows) in self._phases.items():
-            span = tracer.start_span(
-                f"dptext.phase.{phase}", inside, start_time=began, attributes={"dptext.rows": rows}
-            )
-            span.end(ended)
+            counts = {"dptext.rows": rows}
+            tracer.start_span(f"dptext.phase.{phase}", inside, start_time=began, attributes=counts).end(ended)
         whole.set_attribute("dptext.outcome", outcome)
         if outcome != "ok":
             whole.set_status(Status(StatusCode.ERROR, outcome))
         whole.end()
 
 
-@dataclass(frozen=True)
-class Unobserved:
-    """Stands for `Observed` where nothing is reported."""
-
-    progress: Listener | None
-
-    def done(self, summary: RunSummary) -> RunSummary:
-        """Return the summary."""
-        return summary
-
-
-Seen = Observed | Unobserved
-
-
 @contextmanager
-def observed(policy: Policy, progress: Listener | None, step: Step = "run") -> Iterator[Seen]:
+def observed(policy: Policy, progress: Listener | None, step: Step = "run") -> Iterator[Observed]:
     """Report the block as a run, or as a step of one, if `DPTEXT_TELEMETRY` asks for it.
 
     Raises:
         PolicyError: It asks for what does not exist, is not installed, or is not configured; before the block begins.
     """
     if not telemetry.wanted():
-        yield Unobserved(progress)
+        yield Observed(progress)
         return
-    seen = Observed(policy, step, progress)
-    seen.began()
+    run = _Reported(policy, step, progress)
     outcome = "unexpected"
     try:
-        yield seen
+        yield run
         outcome = "ok"
     except DPTextError as error:
         outcome = error.code
         raise
     finally:
-        seen.ended(outcome)
+        run.ended(outcome)
 
 
 def _scope(remaining: dict[str, Any]) -> None:
@@ -156,5 +138,136 @@ def _scope(remaining: dict[str, Any]) -> None:
     for name in ("used", "left"):
         for component, quantiles in remaining[name].items():
             for quantile, found in quantiles.items():
-                value = telemetry.amount(found) / MICRO
-                telemetry.count(f"dptext.scope.{name}", value, **where, component=component, quantile=quantile)
+                amount = float(found) / MICRO
+                telemetry.count(f"dptext.scope.{name}", amount, **where, component=component, quantile=quantile)
+
+
+class Lineage:
+    def __init__(self, policy: Policy, client: Any) -> None:
+        from openlineage.client.uuid import generate_new_uuid
+
+        self._policy, self._client = policy, client
+        self._run = str(generate_new_uuid())
+
+    @classmethod
+    def of(cls, policy: Policy) -> Self | None:
+        """Return the lineage of a run, or None if no one asks for it; refuse a client that would print events."""
+        if telemetry.OPENLINEAGE not in telemetry.wanted():
+            return None
+        from openlineage.client import OpenLineageClient
+
+        try:
+            client = OpenLineageClient()
+        except Exception as error:  # noqa: BLE001  (the client's own types, which may quote its configuration)
+            kind = type(error).__name__
+        else:
+            if client.transport.kind != "console" or client.config.transport:
+                return cls(policy, client)
+            kind = "no transport"
+        msg = f"{telemetry.VARIABLE} names openlineage, and its client is not configured ({kind})"
+        raise PolicyError(msg, "set OPENLINEAGE_URL, or name a transport in openlineage.yml (OPENLINEAGE_CONFIG)")
+
+    def complete(self, summary: RunSummary) -> None:
+        """Send the end of a run, with the rows that readers see now and their version."""
+        from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset
+
+        version = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(summary.version))
+        facets = {} if summary.version is None else {"version": version}
+        rows = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=summary.published_rows)
+        self.send("COMPLETE", facets, {"outputStatistics": rows})
+
+    def fail(self, code: str) -> None:
+        """Send that the run failed; an error is named by its code alone."""
+        from openlineage.client.facet_v2 import error_message_run
+
+        error = error_message_run.ErrorMessageRunFacet(message=code, programmingLanguage="python")
+        self.send("FAIL", run={"errorMessage": error})
+
+    def send(self, state: str, dataset: Any = None, output: Any = None, run: Any = None) -> None:
+        """Send an event with facets of the sink, of this output, and of the run."""
+        with telemetry.never_failing(f"an OpenLineage event ({state})"):
+            self._client.emit(self._event(state, dataset or {}, output or {}, run or {}))
+
+    def _event(self, state: str, dataset: Any, output: Any, run: Any) -> Any:
+        from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+
+        source, sink = named(self._policy.source), named(self._policy.sink)
+        facets = {"schema": self._schema(), "columnLineage": self._columns(source), **dataset}
+        return RunEvent(
+            eventType=RunState[state],
+            eventTime=datetime.now(UTC).isoformat(),
+            run=Run(self._run, run),
+            job=Job(os.environ.get("OPENLINEAGE_NAMESPACE", "dptext"), self._policy.dataset),
+            inputs=[InputDataset(*source)],
+            outputs=[OutputDataset(*sink, facets=facets, outputFacets=output)],
+            producer=f"urn:dptext-etl:{__version__}",  # OpenLineage names producers by URI
+        )
+
+    def _schema(self) -> Any:
+        from openlineage.client.facet_v2 import schema_dataset
+
+        names = published_columns(self._policy)
+        return schema_dataset.SchemaDatasetFacet([schema_dataset.SchemaDatasetFacetFields(name) for name in names])
+
+    def _columns(self, source: tuple[str, str]) -> Any:
+        """Say of every published column from which raw columns it is made, and how."""
+        from openlineage.client.facet_v2 import column_lineage_dataset as facet
+
+        def made(how: tuple[str, str, bool], raw: tuple[str, ...]) -> Any:
+            subtype, said, masking = how
+            step = facet.Transformation("DIRECT", subtype, said, masking)
+            return facet.Fields([facet.InputField(*source, name, [step]) for name in raw])
+
+        return facet.ColumnLineageDatasetFacet({name: made(how, raw) for name, how, raw in origins(self._policy)})
+
+
+def origins(policy: Policy) -> Iterator[tuple[str, tuple[str, str, bool], tuple[str, ...]]]:
+    """Yield every published column, how it is made (subtype, words, whether it hides), and from which raw columns."""
+    if policy.synthetic is not None:
+        made, columns = policy.synthetic.mechanism, policy.synthetic.columns
+        amounts = f"epsilon {_written(made.epsilon)}, delta {_written(made.delta)}"
+        said = f"synthetic table, {made.name}: {amounts} of the whole table for one record"
+        yield from ((name, ("AGGREGATION", said, True), columns) for name in columns)
+        return
+    by_name = {str(item.column): item for item in policy.column_policies()}
+    intermediate = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}
+    for name in published_columns(policy):
+        raw = intermediate.get(name, name)
+        if policy.unlinked is not None:
+            raw = policy.columns[0].name
+        if raw not in by_name:
+            yield name, ("IDENTITY", "kept as it is", False), (name,)
+            continue
+        mechanism = by_name[raw].mechanism
+        claim = mechanism.guarantee
+        said = f"{mechanism.name}: epsilon {_written(mechanism.epsilon)} per {claim.unit}"
+        if policy.unlinked is not None:
+            worst = worst_spend(mechanism)
+            central = f"epsilon {_written(worst.epsilon)}, delta {_written(worst.delta / FINE)} per record"
+            said = f"unlinked draws, {said} each, and central {central}"
+        said += f", class {claim.guarantee_class.value}"
+        if by_name[raw].postprocess and name == raw:
+            said += ", then post-processed"
+        yield name, ("TRANSFORMATION", said, True), (raw,)
+
+
+def _written(amount: float) -> str:
+    """Write an amount with all its digits: a bound is never rounded down.
+
+    >>> _written(2.0), _written(0.414001), _written(1e-9)
+    ('2', '0.414001', '1e-09')
+    """
+    return repr(float(amount)).removesuffix(".0")
+
+
+def named(place: str) -> tuple[str, str]:
+    """Return namespace and name of a place, as OpenLineage's naming has them.
+
+    >>> named("s3://bucket/raw/reviews.parquet"), named("/data/raw.parquet")
+    (('s3://bucket', 'raw/reviews.parquet'), ('file', '/data/raw.parquet'))
+    """
+    scheme, found, rest = place.partition("://")
+    if not found or scheme == "file":
+        return "file", str(Path(rest if found else place).absolute())
+    store, _, name = rest.partition("/")
+    return f"{scheme}://{store.rpartition('@')[2]}", name or "/"

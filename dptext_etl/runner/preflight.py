@@ -1,44 +1,184 @@
-"""Refuse a run before anything is charged. A plan asks the same functions, so that it meets every refusal of a run.
+"""Look at all rows of a run before any of them is charged, and refuse a run that could not end.
 
-They come in one order: places, source, canary rows, then what the ledger pins, and at last what it would answer to the
-rows. Refusals depend on counts, spends and balances, and on which texts changed; never on what a text says.
+Nothing is drawn or charged, and the ledger is only read. A plan asks the same functions, so it meets every refusal of a
+run, in the same order: places, source, canary rows, what the ledger pins, and what it would answer to the rows.
+Refusals depend on counts, spends, and balances, and on which texts changed; never on what a text says.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from dptext_etl import files
+from dptext_etl.arrays import to_numpy
+from dptext_etl.column import INFINITE
 from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import InputError
-from dptext_etl.ledger import Ledger, ReleaseRef, Scope
+from dptext_etl.guarantee import Disclosure
+from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope
 from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.id_key import resolve_id_key
-from dptext_etl.ledger.storage.store import require_writable
+from dptext_etl.ledger.storage.store import MissingLedgerError, ledger_exists, require_writable
 from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records
-from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.policy import Policy
 from dptext_etl.runner.claims import register
-from dptext_etl.runner.outlook import Foreseen, Outlook, ledger_of, look
+from dptext_etl.runner.forecast import Forecast
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.publish.publication import require_enough
 from dptext_etl.runner.publish.versions import require_sink
-from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt, refuse_over_cap, refuse_too_few
-from dptext_etl.runner.shard.charging import Column
+from dptext_etl.runner.shard.attempt import Attempt, refuse_over_cap, refuse_too_few
+from dptext_etl.runner.shard.charging import Charged, Column, charge, views_of
 from dptext_etl.runner.shard.replay import require_earlier_texts
-from dptext_etl.runner.source.arranging import forms_of
-from dptext_etl.runner.source.examined import Examined
+from dptext_etl.runner.source.cutting import pieces
+from dptext_etl.runner.source.examine import Examined
+from dptext_etl.runner.source.roles import forms_of
 
-ROW_BYTES, DRAW_BYTES = 256, 4
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 32 << 20
+_OWN = "\0"
+"""What the name of a unit begins with in a forecast without a ledger, where a record is its own person."""
+_ROW_BYTES, _DRAW_BYTES = 256, 4
 """The least that a run writes for a record in a column, in ledger and staging together, and for a draw."""
 
-Look = Callable[[list[Column], Ledger | None, Any], Foreseen]
-"""Takes rows of a source through an `Outlook`."""
-Keep = Callable[[list[Column], Ledger], object]
+
+@contextmanager
+def ledger_of(policy: Policy) -> Iterator[Ledger | None]:
+    """Open the ledger of a policy to read it, or yield None; a plan makes no ledger."""
+    if not ledger_exists(policy.ledger.url):
+        yield None
+        return
+    try:
+        ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True)
+    except MissingLedgerError:  # making it was cut off before it held a charge; a run finishes it
+        yield None
+        return
+    with ledger:
+        yield ledger
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a run will find, in counts; they travel as JSON from an executor to the driver."""
+
+    answers: Mapping[str, int] = field(default_factory=dict)  # records by what the ledger will answer (`Outcome`)
+    unkept: int = 0  # changed records of which the release has no committed text to publish again
+    drawn: int = 0  # records with a draw, without those that are left out
+    charged: Mapping[str, int] = field(default_factory=dict)  # new records by text column
+    words: int = 0  # draws over all text columns
+
+    @property
+    def over_cap(self) -> int:
+        return self.answers.get(Outcome.OVER_CAP.name, 0)
+
+    @property
+    def changed(self) -> int:
+        """Records whose texts changed since the release took them."""
+        return self.answers.get(Outcome.CHANGED.name, 0) + self.answers.get(Outcome.AGAIN.name, 0)
+
+    @classmethod
+    def total(cls, parts: Iterable[Expected]) -> Expected:
+        answers, charged, unkept, drawn, words = Counter[str](), Counter[str](), 0, 0, 0
+        for part in parts:
+            answers.update(part.answers)
+            charged.update(part.charged)
+            unkept, drawn, words = unkept + part.unkept, drawn + part.drawn, words + part.words
+        return cls(dict(answers), unkept, drawn, dict(charged), words)
+
+
+class Preview:
+    """Counts what a run will find, frame by frame in the order in which it will charge them.
+
+    `on_changed` takes the ids of records whose texts changed; they stay inside the boundary.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        columns: Sequence[Column],
+        ledger: Ledger | None,
+        on_changed: Callable[[pl.DataFrame], object] | None = None,
+    ) -> None:
+        self.forecast = Forecast(policy)
+        self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
+        self._answers, self._charged = Counter[str](), Counter[str]()
+        self._unkept = self._drawn = self._words = 0
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Take the next rows, without canary rows. The ledger is read first: a call that it refused can be repeated."""
+        charged = charge(frame, self._columns, self._policy)
+        outcome, asking, kept, units, used = self._answer(charged)
+        worst = np.zeros((len(self.forecast.components), frame.height), np.int64)
+        asked = worst.copy()
+        draws = np.stack([np.asarray(item.n_worst) for item in charged.charges])
+        for item, mine in zip(charged.charges, asking, strict=True):
+            self._charged[item.ref.column] += int(mine.sum())
+            for at, name in enumerate(self.forecast.components):
+                amounts = np.asarray(item.spends[name])
+                worst[at] = _plus(worst[at], amounts)
+                asked[at] = _plus(asked[at], np.where(mine, amounts, 0))
+        self.forecast.add(worst, asked, units, draws, used)
+        self._answers.update({Outcome(kind).name: int((outcome == kind).sum()) for kind in np.unique(outcome)})
+        self._unkept += int((~kept & (outcome == Outcome.CHANGED)).sum())
+        self._drawn += int(((draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)).sum())
+        self._words += sum(_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True))
+        changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
+        if self._on_changed is not None and changed.any():
+            self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)))
+
+    def expected(self) -> Expected:
+        over = self.forecast.over_cap()["records"]
+        answers = Counter(self._answers)
+        for name in (Outcome.RESERVED.name, Outcome.AGAIN.name):
+            left = min(over - answers[Outcome.OVER_CAP.name], answers[name])
+            answers.update({Outcome.OVER_CAP.name: left, name: -left})
+        return Expected(dict(+answers), self._unkept, self._drawn - over, dict(self._charged), self._words)
+
+    def _answer(self, charged: Charged) -> Any:
+        """Return what the ledger would answer: outcomes, charged columns, kept texts, units, and what these used."""
+        units = charged.ids if charged.subjects is None else charged.subjects
+        if self._ledger is None:
+            fresh = np.ones((len(charged.charges), len(charged.ids)), np.bool_)
+            own = _OWN + pl.Series(charged.ids, dtype=pl.String)  # a record without a subject is its own unit
+            named = pl.Series(units, dtype=pl.String).fill_null(own).to_arrow()
+            return np.full(len(own), Outcome.RESERVED), fresh, fresh[0], named, self.forecast.used_before(None, units)
+        policy = self._policy
+        ready = self._ledger.make_ready(
+            policy.unit, charged.ids, charged.subjects, charged.charges, own=policy.on_null_subject == "own"
+        )
+        answer = self._ledger.preview(Scope.of(policy), ready, again=policy.on_changed == "release_again")
+        # a scope without a cap pins no components: a first cap counts what units have used all the same
+        used = answer.used if len(answer.used) else self.forecast.used_before(self._ledger, units)
+        return answer.outcome, answer.charged, answer.changes_committed, answer.units, used
+
+
+def preview_rows(preview: Preview, rows: pl.LazyFrame, meter: Meter) -> Expected:
+    """Take all rows of a table in bounded memory."""
+    for frame in pieces(rows, _ROWS_AT_ONCE, _BYTES_AT_ONCE):
+        preview.add(frame)
+        meter.add(frame.height)
+    return preview.expected()
+
+
+def _draws(frame: pl.DataFrame, column: Column, charged: npt.NDArray[np.uint32]) -> int:
+    """Return the draws that will be made; where the length is hidden, fewer than are charged."""
+    mechanism = column.policy.mechanism
+    if Disclosure.LENGTH in mechanism.guarantee.disclosures:
+        return int(charged.sum())
+    return int(to_numpy(mechanism.positions(views_of(frame, column.name))).sum())
+
+
+def _plus(total: npt.NDArray[np.int64], amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    infinite = (amounts == INFINITE) | (total == INFINITE)
+    return np.where(infinite, INFINITE, total + np.where(infinite, 0, amounts))
 
 
 def require_places(attempt: Attempt) -> None:
@@ -61,38 +201,37 @@ def require_cap(attempt: Attempt, ledger: Ledger | None) -> None:
 
 def columns_of(attempt: Attempt, ledger: Ledger | None, source: Examined[Any]) -> list[Column]:
     """Return the text columns with their releases, and refuse what the ledger would not pin. Nothing is pinned."""
-    policy, scope = attempt.policy, Scope.of(attempt.policy)
+    policy = attempt.policy
     if ledger is None:
         if policy.ledger.id_key is not None:
             resolve_id_key(policy.ledger.id_key)
-        return _columns(attempt, [_unpinned(item) for item in attempt.columns])
-    refs = [register(ledger, policy, item, source.table.id_type, pin=False) for item in attempt.columns]
-    names = [item.name for item in policy.columns]
-    ledger.require_forms(scope, names, forms_of(source.table.schema, policy))
-    return _columns(attempt, refs)
-
-
-def _unpinned(item: ColumnPolicy) -> ReleaseRef:
-    return ReleaseRef(NEW, item.dataset, item.column or "", item.release, item.mechanism.cfg())
-
-
-def _columns(attempt: Attempt, refs: list[ReleaseRef]) -> list[Column]:
+        names = [(item.dataset, item.column or "", item.release, item.mechanism.cfg()) for item in attempt.columns]
+        refs = [ReleaseRef(NEW, *name) for name in names]
+    else:
+        refs = [register(ledger, policy, item, source.table.id_type, pin=False) for item in attempt.columns]
+        forms = forms_of(source.table.schema, policy)
+        ledger.require_forms(Scope.of(policy), [item.name for item in policy.columns], forms)
     return [Column(item, ref, item.release_key()) for item, ref in zip(attempt.columns, refs, strict=True)]
 
 
-def foresee(attempt: Attempt, source: Examined[Any], looking: Look, keep: Keep | None = None) -> int:
+def preflight(
+    attempt: Attempt,
+    source: Examined[Any],
+    preview: Callable[[list[Column], Ledger | None, Any], Expected],
+    keep: Callable[[list[Column], Ledger], object],
+) -> int:
     """Refuse a run that could not end, before it charges anything; return how many published texts changed since.
 
-    `keep` brings together the earlier released texts of changed records, where the policy publishes them again.
+    `preview` counts what some rows of the source hold; `keep` collects the earlier released texts of changed records.
     """
     with ledger_of(attempt.policy) as ledger:
         require_cap(attempt, ledger)
         columns = columns_of(attempt, ledger, source)
         new = ledger is None and attempt.policy.cap is None  # nothing is released, and nothing can be over a cap
-        found = Foreseen() if new else looking(columns, ledger, source.rows)
-        stale = 0 if source.known is None else looking(columns, ledger, source.known).changed - found.changed
+        found = Expected() if new else preview(columns, ledger, source.rows)
+        stale = 0 if source.known is None else preview(columns, ledger, source.known).changed - found.changed
         refuse(attempt, source, columns, ledger, found, stale)
-        if keep is not None and ledger is not None and found.changed and attempt.policy.on_changed == "keep":
+        if ledger is not None and found.changed and attempt.policy.on_changed == "keep":
             keep(columns, ledger)
         return stale
 
@@ -102,12 +241,12 @@ def refuse(  # noqa: PLR0917
     source: Examined[Any],
     columns: list[Column],
     ledger: Ledger | None,
-    found: Foreseen,
+    found: Expected,
     stale: int,
 ) -> None:
     """Refuse a run by what it will find; `stale` rows changed that an incremental run leaves as they are."""
     policy, layout = attempt.policy, attempt.layout
-    refuse_changed(policy, found.changed + stale, found.unkept)
+    _refuse_changed(policy, found.changed + stale, found.unkept)
     if found.changed and policy.on_changed == "keep":
         require_earlier_texts(layout, policy)
     if attempt.refusing:
@@ -120,11 +259,11 @@ def refuse(  # noqa: PLR0917
     if policy.unlinked is not None and found.answers:
         refuse_too_few(policy, found.drawn)
     if policy.publish:
-        require_enough(policy, rows_left(policy, source, found), source.held)
-    require_space(attempt, len(columns) * source.wanted, found.words)
+        require_enough(policy, rows_by_outcome(policy, source, found), source.held)
+    _require_space(attempt, len(columns) * source.wanted * _ROW_BYTES + found.words * _DRAW_BYTES)
 
 
-def rows_left(policy: Policy, source: Examined[Any], found: Foreseen) -> dict[str, int]:
+def rows_by_outcome(policy: Policy, source: Examined[Any], found: Expected) -> dict[str, int]:
     """Count the rows that will be released and left out, as the summary of the run will."""
     changed = found.changed if policy.on_changed == "quarantine" else 0
     gone = found.answers.get("FORGOTTEN", 0)
@@ -137,21 +276,7 @@ def rows_left(policy: Policy, source: Examined[Any], found: Foreseen) -> dict[st
     return {name: count for name, count in rows.items() if count or name in {"released", "quarantined"}}
 
 
-def stale_rows(
-    policy: Policy, columns: list[Column], ledger: Ledger | None, source: Examined[pl.LazyFrame], found: Foreseen
-) -> int:
-    """Count the published records of an incremental source whose texts changed."""
-    if source.known is None:
-        return 0
-    return look(Outlook(policy, columns, ledger), source.known, Meter("plan", None, None)).changed - found.changed
-
-
-def left_out(policy: Policy, source: Examined[Any], found: Foreseen) -> dict[str, int]:
-    """Count the rows that will be left out, by reason."""
-    return {name: count for name, count in rows_left(policy, source, found).items() if name != "released"}
-
-
-def refuse_changed(policy: Policy, changed: int, unkept: int) -> None:
+def _refuse_changed(policy: Policy, changed: int, unkept: int) -> None:
     """Refuse records whose texts changed, unless the policy says what becomes of them."""
     listed = "Nothing was charged; a run lists their ids in its staging folder alone"
     if changed and policy.on_changed == "refuse":
@@ -168,19 +293,12 @@ def refuse_changed(policy: Policy, changed: int, unkept: int) -> None:
         raise InputError(msg, hint, {"records": unkept})
 
 
-def require_space(attempt: Attempt, cells: int, words: int) -> None:
-    """Refuse a run that writes more than there is room for; what it writes at least follows from counts and draws."""
-    least, layout = cells * ROW_BYTES + words * DRAW_BYTES, attempt.layout
-    if layout.staging.remote:
+def _require_space(attempt: Attempt, least: int) -> None:
+    staging = attempt.layout.staging
+    if staging.remote:
         return
-    place = next(
-        path for path in (layout.staging.folder.absolute(), *layout.staging.folder.absolute().parents) if path.exists()
-    )
+    folder = staging.folder.absolute()
+    place = next(path for path in (folder, *folder.parents) if path.exists())
     if shutil.disk_usage(place).free < least:
-        msg = f"the run writes {least / 2**20:.1f} MiB at least, and there is less room in {layout.staging.url}"
+        msg = f"the run writes {least / 2**20:.1f} MiB at least, and there is less room in {staging.url}"
         raise InputError(msg, "make room, or name another place as staging; nothing was charged")
-
-
-def require_idle(attempt: Attempt) -> None:
-    """Refuse where another run of this release is under way; nothing is made or held."""
-    attempt.layout.staging.require_unlocked(UNDER_WAY)

@@ -1,12 +1,16 @@
-"""Report how far a run is: counts, rate and the time that is left; never texts or ids."""
+"""Report how far a run is, and what its stages take: steps, counts, times, and memory; never texts or ids."""
 
 from __future__ import annotations
 
 import logging
+import resource
+import sys
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
 log = logging.getLogger("dptext_etl.runner")
 
@@ -15,32 +19,30 @@ PHASES: Final = {"ids": 1, "reserve": 8, "release": 60, "gates": 25, "publish": 
 
 A model's release costs more; then what comes after it is small in comparison, in any unit.
 """
-SELDOM = 30.0
+LOG_SECONDS = 30.0
 """Seconds between two lines in a log."""
+_OTHER = "other"
+"""The stage of what lies between the stages."""
+_KIB = 1 if sys.platform == "darwin" else 1024
+Checkpoint = Callable[[str], None]
+"""Called with the name of every finished step; tests stop the process there."""
+
+
+def nothing(_: str) -> None:
+    """Do nothing: the checkpoint of real runs."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """One report of a run under way.
+    """One report of a run under way."""
 
-    Attributes:
-        phase: One of `PHASES`, or "plan".
-        rows_done: Rows that the phase has finished.
-        rows_total: Rows of the whole phase; None while unknown.
-        seconds: Seconds since the phase began.
-        eta: Seconds that are left of the phase at the same rate; None while unknown.
-        share: Share of the whole run that is done, from 0 to 1; of the phase, where there is no whole run. It is a
-            share of time, and never falls.
-        left: Seconds that are left of the whole run, estimated; None before its first rows are released.
-    """
-
-    phase: str
-    rows_done: int
-    rows_total: int | None
-    seconds: float
-    eta: float | None
-    share: float = 0.0
-    left: float | None = None
+    phase: str  # one of `PHASES`, or "plan"
+    rows_done: int  # by this phase
+    rows_total: int | None  # of the whole phase, if known
+    seconds: float  # since the phase began
+    eta: float | None  # seconds that are left of the phase at the same rate, if known
+    share: float = 0.0  # of the time of the whole run (or of a single phase) that is over, from 0 to 1; never falls
+    left: float | None = None  # estimated seconds that are left of the whole run; None before rows are released
 
     @property
     def rows_per_second(self) -> float:
@@ -49,33 +51,32 @@ class Progress:
 
     @property
     def ended(self) -> bool:
-        """Whether the phase is over."""
         return self.rows_total is not None and self.rows_done >= self.rows_total
 
     def __str__(self) -> str:
         """Return a phrase for people, such as: 12,000 of 20,000 rows, 3,400 per second, 2 s left."""
         total = "" if self.rows_total is None else f" of {self.rows_total:,}"
         left = self.eta if self.left is None else self.left
-        said = "" if left is None else f", {left:,.0f} s left"
-        return f"{self.rows_done:,}{total} rows, {self.rows_per_second:,.0f} per second{said}"
+        remaining = "" if left is None else f", {left:,.0f} s left"
+        return f"{self.rows_done:,}{total} rows, {self.rows_per_second:,.0f} per second{remaining}"
 
 
 Listener = Callable[[Progress], None]
 
 
 class Meter:
-    """Turn the counts of one phase into reports."""
+    """Turns the counts of one phase into reports."""
 
     def __init__(self, phase: str, total: int | None, listener: Listener | None) -> None:
         self._phase = phase
         self._total = total
-        self._listeners = [seldom(_log), *([] if listener is None else [listener])]
+        logged = throttled(lambda report: log.info("%s: %s", report.phase, report))
+        self._listeners = [logged] if listener is None else [logged, listener]
         self._began = time.monotonic()
         self._done = 0
         self._report()
 
     def add(self, rows: int) -> None:
-        """Count finished rows and report."""
         self._done += rows
         self._report()
 
@@ -85,18 +86,16 @@ class Meter:
         self._report()
 
     def _report(self) -> None:
-        seconds = time.monotonic() - self._began
-        left, share = None, 0.0
-        if self._total and self._done:
-            left = max(0.0, (self._total - self._done) * seconds / self._done)
-            share = min(1.0, self._done / self._total)
-        report = Progress(self._phase, self._done, self._total, seconds, left, share)
+        seconds, total, done = time.monotonic() - self._began, self._total, self._done
+        eta = max(0.0, (total - done) * seconds / done) if total and done else None
+        share = min(1.0, done / total) if total else 0.0
+        report = Progress(self._phase, done, total, seconds, eta, share)
         for listener in self._listeners:
             listener(report)
 
 
-class Course:
-    """Turn the reports of all phases of a run into one course: what share of it is done, and how long it will go on.
+class WholeRun:
+    """Adds to the reports of single phases what share of the whole run is done, and how long it will go on.
 
     What is left of a phase follows from its own rate. A phase to come is taken to cost what `PHASES` says, in the unit
     of the cheapest phase so far: a model makes the release slow, not what comes after it.
@@ -109,41 +108,124 @@ class Course:
         self._rows = 0
         self._share = 0.0
 
-    def __call__(self, seen: Progress) -> None:
-        """Take the report of a phase."""
-        if seen.phase not in PHASES:
-            self._listener(seen)
+    def __call__(self, report: Progress) -> None:
+        if report.phase not in PHASES:
+            self._listener(report)
             return
-        if seen.rows_done and seen.seconds > 0:
-            self._units[seen.phase] = seen.seconds / seen.rows_done / PHASES[seen.phase]
-        self._rows = seen.rows_total or self._rows
+        if report.rows_done and report.seconds > 0:
+            self._units[report.phase] = report.seconds / report.rows_done / PHASES[report.phase]
+        self._rows = report.rows_total or self._rows
         names = list(PHASES)
-        later = names[names.index(seen.phase) + 1 :]
-        left = self._left(seen, [name for name in later if name != "reserve"])
-        if left is not None:
+        later = [name for name in names[names.index(report.phase) + 1 :] if name != "reserve"]
+        left = None
+        if report.eta is not None and "release" not in later:
+            unit = min(self._units.values())
+            left = report.eta + sum(PHASES[name] * unit * self._rows for name in later)
             spent = time.monotonic() - self._began
             self._share = max(self._share, spent / (spent + left) if spent + left else 0.0)
-        self._listener(replace(seen, share=self._share, left=left))
-
-    def _left(self, seen: Progress, later: list[str]) -> float | None:
-        if seen.eta is None or "release" in later:
-            return None
-        unit = min(self._units.values())
-        return seen.eta + sum(PHASES[name] * unit * self._rows for name in later)
+        self._listener(replace(report, share=self._share, left=left))
 
 
-def seldom(tell: Listener, seconds: float = SELDOM) -> Listener:
+def throttled(listener: Listener, seconds: float = LOG_SECONDS) -> Listener:
     """Return a listener that passes on the end of a phase, and of other reports one in so many seconds."""
-    told = time.monotonic()
+    last = time.monotonic()
 
-    def listen(seen: Progress) -> None:
-        nonlocal told
-        if seen.ended or time.monotonic() - told >= seconds:
-            told = time.monotonic()
-            tell(seen)
+    def listen(report: Progress) -> None:
+        nonlocal last
+        if report.ended or time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            listener(report)
 
     return listen
 
 
-def _log(seen: Progress) -> None:
-    log.info("%s: %s", seen.phase, seen)
+@dataclass
+class Cost:
+    """What one stage took, over all shards. Concurrent stages share time, so all stages add up to the run."""
+
+    name: str
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of this process
+    rows: int = 0
+    bytes: int = 0  # that it took in, or wrote
+    peak_memory: int = 0  # the most bytes that the process had held when the stage last raised them, or began
+
+
+class Profile:
+    """Shares the time of a run among its stages, also if they run in several threads.
+
+    >>> profile = Profile()
+    >>> with profile.stage("read"):
+    ...     profile.count("read", rows=3, size=120)
+    >>> [(cost["name"], cost["rows"]) for cost in profile.as_list()]
+    [('read', 3), ('other', 0)]
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._mine = threading.local()
+        self._costs: dict[str, Cost] = {}
+        self._active: list[str] = []
+        self._seconds, self._cpu = time.monotonic(), time.process_time()
+        self._peak = 0
+
+    def __getstate__(self) -> dict[str, Cost]:
+        """Hand over what was counted: another process has other clocks."""
+        with self._lock:
+            self._settle()
+            return dict(self._costs)
+
+    def __setstate__(self, costs: dict[str, Cost]) -> None:
+        self.__init__()  # type: ignore[misc]
+        self._costs = costs
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count the block for a stage. A stage inside another one of the same thread takes its place meanwhile."""
+        outer: str | None = getattr(self._mine, "stage", None)
+        self._switch(outer, name)
+        self._mine.stage = name
+        try:
+            yield
+        finally:
+            self._mine.stage = outer
+            self._switch(name, outer)
+
+    def count(self, name: str, *, rows: int = 0, size: int = 0) -> None:
+        """Count what went through a stage."""
+        with self._lock:
+            cost = self._cost(name)
+            cost.rows += rows
+            cost.bytes += size
+
+    def as_list(self) -> list[dict[str, Any]]:
+        """Return the stages in the order of their first use, "other" last, with times in whole milliseconds."""
+        with self._lock:
+            self._settle()
+            costs = sorted(self._costs.values(), key=lambda cost: cost.name == _OTHER)
+            times = ({"seconds": round(cost.seconds, 3), "cpu_seconds": round(cost.cpu_seconds, 3)} for cost in costs)
+            return [{**asdict(cost), **rounded} for cost, rounded in zip(costs, times, strict=True)]
+
+    def _switch(self, before: str | None, after: str | None) -> None:
+        with self._lock:
+            self._settle()
+            if before is not None:
+                self._active.remove(before)
+            if after is not None:
+                self._cost(after)
+                self._active.append(after)
+
+    def _settle(self) -> None:
+        """Give the time since the last change to the stages that were under way."""
+        seconds, cpu = time.monotonic(), time.process_time()
+        active = self._active or [_OTHER]
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
+        for cost in map(self._cost, active):
+            cost.seconds += (seconds - self._seconds) / len(active)
+            cost.cpu_seconds += (cpu - self._cpu) / len(active)
+            if peak > self._peak or not cost.peak_memory:
+                cost.peak_memory = peak
+        self._seconds, self._cpu, self._peak = seconds, cpu, peak
+
+    def _cost(self, name: str) -> Cost:
+        return self._costs.setdefault(name, Cost(name))

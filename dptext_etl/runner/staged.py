@@ -13,7 +13,7 @@ from dptext_etl.errors import KeyReferenceError
 from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.profile import Profile
+from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.shard.canaries import plans_as_dicts, plans_of
 from dptext_etl.runner.shard.records import ColumnHardware, StagedShard, merge_hardware
 from dptext_etl.runner.shard.staging import Staging

@@ -6,22 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dptext_etl import html_tables
+from dptext_etl import html_output
 from dptext_etl.checks import Verdict
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.policy import Policy
-from dptext_etl.runner.amounts import combined, given_back, shown
+from dptext_etl.runner.amounts import refund_notes, spend_facts, total_spends
+from dptext_etl.runner.claims import policy_notes
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.publication import Published
 from dptext_etl.runner.staged import StagedRun
 
 NOTHING_SPENT = "nothing was spent: no record was new to this release"
-
-
-_CHANGED = {
-    "changed_kept": "their earlier released texts are published",
-    "changed_left_out": "they were left out",
-    "changed_released": "they were charged for their new texts as well",
-}
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,7 @@ class RunSummary:
         manifest: SHA-256 of the manifest, or None.
         staging: The staging folder, inside the boundary.
         notes: Further facts, in sentences.
-        profile: What each stage took: name, seconds, cpu_seconds, rows, bytes, peak_memory (`runner.profile`). Of a
+        profile: What each stage took: name, seconds, cpu_seconds, rows, bytes, peak_memory (`runner.progress`). Of a
             run in several processes, the stages of the last one.
     """
 
@@ -75,8 +70,9 @@ class RunSummary:
 
     def __repr__(self) -> str:
         passed = sum(gate["passed"] for gate in self.gates)
-        said = f"{self.dataset} {self.release}, {self.rows['released']} rows released, {self.rows['new']} new"
-        return f"RunSummary({said}, {passed} of {len(self.gates)} gates passed, version {self.version})"
+        rows = f"{self.rows['released']} rows released, {self.rows['new']} new"
+        gates = f"{passed} of {len(self.gates)} gates passed"
+        return f"RunSummary({self.dataset} {self.release}, {rows}, {gates}, version {self.version})"
 
     def _repr_html_(self) -> str:
         """Show the outcome in a notebook."""
@@ -90,10 +86,10 @@ class RunSummary:
             "notes": " · ".join(self.notes),
         }
         gates = [(gate["name"], "passed" if gate["passed"] else "FAILED", gate["message"]) for gate in self.gates]
-        shown = html_tables.facts(f"{self.dataset} {self.release}", about)
+        shown = html_output.facts(f"{self.dataset} {self.release}", about)
         beyond = [(item["name"], "BEYOND CHANCE", item["message"]) for item in self.reports if not item["passed"]]
-        reports = html_tables.table("reports", ("report", "", "outcome"), beyond) if beyond else ""
-        return shown + html_tables.table("gates", ("gate", "", "outcome"), gates) + reports
+        reports = html_output.table("reports", ("report", "", "outcome"), beyond) if beyond else ""
+        return shown + html_output.table("gates", ("gate", "", "outcome"), gates) + reports
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""
@@ -106,72 +102,96 @@ def remaining(policy: Policy) -> dict[str, Any]:
         return ledger.remaining(Scope.of(policy)).as_dict()
 
 
-def summarise(
+def summarize(
     staged: StagedRun,
-    verdicts: tuple[Verdict, ...],
+    verdicts: Sequence[Verdict],
     published: Published,
     seconds: float,
     *,
     reported: Sequence[Mapping[str, Any]],
     left: dict[str, Any],
 ) -> RunSummary:
-    """Summarize what a run did."""
-    policy = staged.policy
-    draws = sum(shard.counts["words"] for shard in staged.shards)
-    spend = shown(combined(shard.spends for shard in staged.shards))
+    spends = total_spends(shard.spends for shard in staged.shards)
+    return summary_of(
+        staged.policy,
+        staged.layout,
+        verdicts,
+        published,
+        seconds,
+        rows=staged.rows,
+        draws=sum(shard.counts["words"] for shard in staged.shards),
+        spends=spends,
+        left=left,
+        notes=[*_notes(staged), *policy_notes(staged.policy), *refund_notes(spends)],
+        reported=reported,
+        profile=staged.profile.as_list(),
+    )
+
+
+def summary_of(
+    policy: Policy,
+    layout: Layout,
+    verdicts: Sequence[Verdict],
+    published: Published,
+    seconds: float,
+    *,
+    rows: dict[str, int],
+    draws: int,
+    spends: Mapping[str, int | float],
+    left: dict[str, Any],
+    notes: list[str],
+    reported: Sequence[Mapping[str, Any]] = (),
+    profile: Sequence[dict[str, Any]] = (),
+) -> RunSummary:
+    """Make the summary of a run of rows, or of a synthetic table."""
     return RunSummary(
         dataset=policy.dataset,
         release=policy.release,
-        partition=staged.partition,
+        partition=layout.partition,
         version=published.version,
         changed=published.changed,
-        rows=staged.rows,
+        rows=rows,
         draws=draws,
         seconds=round(seconds, 3),
         draws_per_second=round(draws / seconds, 1) if seconds > 0 else 0.0,
-        spend=spend,
+        spend=spend_facts(spends),
         remaining=left,
         gates=[verdict.as_dict() for verdict in verdicts],
         reports=[dict(item) for item in reported],
         published=published.path,
         published_rows=published.rows,
         manifest=published.manifest,
-        staging=staged.layout.staging.url,
-        notes=[*_notes(staged, published), *filter(None, [given_back(spend)])],
-        profile=staged.profile.as_list(),
+        staging=layout.staging.url,
+        notes=[published.note, *notes],
+        profile=list(profile),
     )
 
 
-def _notes(staged: StagedRun, published: Published) -> list[str]:
-    rows, notes, folder = staged.rows, [published.note], staged.layout.staging.url
-    if rows["quarantined"]:
-        notes.append(
-            f"{rows['quarantined']} records over the cap were left out; their ids are listed in {folder} alone"
-        )
-    if rows.get("without_subject"):
-        notes.append(f'{rows["without_subject"]} rows without a person were left out (on_null_subject = "quarantine")')
-    for name, said in _CHANGED.items():
-        if rows.get(name):
-            notes.append(f"{rows[name]} records changed: {said}; their ids are listed in {folder} alone")
-    if rows.get("over_contribution") and staged.policy.unlinked is not None:
-        most = staged.policy.unlinked.per_subject
-        notes.append(f"{rows['over_contribution']} records were left out: per_subject = {most} of a person take part")
-    if rows.get("forgotten"):
-        notes.append(
-            f"{rows['forgotten']} records that were forgotten are in the source again and were left out; take them out "
-            "of it, or admit them by id with `dptext ledger readmit`"
-        )
-    left = sum(sum(shard.post.get("failed", {}).values()) for shard in staged.shards)
-    if left:
-        notes.append(f"{left} texts stayed as they were released: the model of a post-processing failed on them")
-    if staged.dropped:
-        notes.append(f"columns that the policy does not name were dropped unread: {', '.join(staged.dropped)}")
+def dropped_note(dropped: Sequence[str]) -> list[str]:
+    return [f"columns that the policy does not name were dropped unread: {', '.join(dropped)}"] if dropped else []
+
+
+def _notes(staged: StagedRun) -> list[str]:
+    rows, folder = staged.rows, staged.layout.staging.url
+    listed = f"their ids are listed in {folder} alone"
+    most = 0 if staged.policy.unlinked is None else staged.policy.unlinked.per_subject
+    reasons = {
+        "quarantined": f"records over the cap were left out; {listed}",
+        "without_subject": 'rows without a person were left out (on_null_subject = "quarantine")',
+        "changed_kept": f"records changed: their earlier released texts are published; {listed}",
+        "changed_left_out": f"records changed: they were left out; {listed}",
+        "changed_released": f"records changed: they were charged for their new texts as well; {listed}",
+        "over_contribution": f"records were left out: per_subject = {most} of a person take part",
+        "forgotten": (
+            "records that were forgotten are in the source again and were left out; take them out of it, or admit them "
+            "by id with `dptext ledger readmit`"
+        ),
+    }
+    notes = [f"{rows[name]} {reason}" for name, reason in reasons.items() if rows.get(name)]
+    failed = sum(sum(shard.post.get("failed", {}).values()) for shard in staged.shards)
+    if failed:
+        notes.append(f"{failed} texts stayed as they were released: the model of a post-processing failed on them")
+    notes += dropped_note(staged.dropped)
     if rows["read"] and not rows["new"] and not rows.get("changed_released"):
         notes.append(NOTHING_SPENT)
-    if staged.policy.cap is None:
-        notes.append("the policy sets no cap: what a unit can lose over several releases is not bounded")
-    if staged.policy.on_null_subject == "own":
-        notes.append('on_null_subject = "own": a person with k records that name no person has k times the loss')
-    if staged.policy.unit == "record":
-        notes.append('unit = "record": a person with k records has k times the loss')
     return notes

@@ -15,9 +15,8 @@ from dptext_etl.engines.spark.session import read_text
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.policy import Policy, PolicyLike, run_policy
 from dptext_etl.runner import RunSummary
-from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.progress import Listener
+from dptext_etl.runner.progress import Checkpoint, Listener, nothing
 from dptext_etl.runner.publish.manifest import published_manifest, scan
 from dptext_etl.runner.staged import StagedRun
 

@@ -11,8 +11,8 @@ from dptext_etl.column import INFINITE, worst_case
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.runner.claims import _claim, guarantee_of
-from dptext_etl.runner.statement.facts import _column, _record
-from dptext_etl.runner.statement.sections import sections
+from dptext_etl.runner.statement import _column, _record
+from dptext_etl.runner.statement_sections import sections
 from tests import chosen
 
 BETA = 3 * 10**5
@@ -74,7 +74,7 @@ def test_a_page_has_no_other_bound(every, delta):
     """Every epsilon in its sentences is one that is charged; the parameter stands in a table, under its name."""
     claim, found = stated(every[2], delta)
     known = {claim[name] for name in ("unit_epsilon", "largest_epsilon")}
-    said = [sentence for section in found for sentence in section.says]
+    said = [sentence for section in found for sentence in section.paragraphs]
     numbers = {float(number.replace(",", "")) for text in said for number in re.findall(r"ε (?:= )?([\d.,]*\d)", text)}
     assert all(any(number == pytest.approx(each, rel=1e-5) for each in known if each != "inf") for number in numbers)
     assert bool(numbers) == (claim["largest_epsilon"] != "inf")

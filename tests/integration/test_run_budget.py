@@ -9,7 +9,8 @@ from dptext_etl.accounting import PureDraws, bounded_range_epsilon, zcdp_epsilon
 from dptext_etl.engines import stage
 from dptext_etl.errors import BudgetError, PolicyError
 from dptext_etl.guarantee import micro
-from dptext_etl.runner import person, plan, planning, scan_published
+from dptext_etl.runner import forecast as forecasting
+from dptext_etl.runner import plan, scan_published
 
 
 def released_ids(job):
@@ -146,11 +147,10 @@ def test_a_plan_states_the_least_epsilon_of_a_person_at_a_delta(job, reviews, un
 
 
 def test_without_the_extra_a_plan_converts_zcdp(job, monkeypatch):
-    monkeypatch.setattr(person, "installed", lambda: False)
-    monkeypatch.setattr(planning, "installed", lambda: False)
+    monkeypatch.setattr(forecasting, "accounting_installed", lambda: False)
     forecast = plan(job.policy())
     assert forecast.together["rule"] in {"zcdp", "tight", "pure"}
-    assert person.INSTALL in forecast.notes
+    assert forecasting.INSTALL in forecast.notes
     with pytest.raises(PolicyError, match="delta is 1"):
         plan(job.policy(), delta=1)
 

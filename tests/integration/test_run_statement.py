@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from dptext_etl.runner.statement.sections import meaning_of
+from dptext_etl.runner.statement_sections import meaning_of
 from tests.cli.saying import dptext
 
 

@@ -215,10 +215,11 @@ def test_a_column_of_nulls_is_published_like_any_other(make_synthetic, reviews):
 @pytest.mark.parametrize("plant", ["text", "label", "row", "column"])
 def test_a_raw_text_in_the_staged_table_fires_a_gate(make_synthetic, monkeypatch, plant, sentinel):
     job = make_synthetic()
-    judge = publishing.judge
+    judge = publishing.judge_table
 
-    def planting(attempt, ledger, ref, staging, drawn):
-        rows = pl.read_parquet(drawn.path)
+    def planting(step, checkpoint):
+        path = step.staged.drawn.path
+        rows = pl.read_parquet(path)
         first = pl.int_range(pl.len()) == 0
         changed = {
             "text": lambda: rows.with_columns(review=pl.when(first).then(pl.lit(sentinel)).otherwise("review")),
@@ -226,10 +227,10 @@ def test_a_raw_text_in_the_staged_table_fires_a_gate(make_synthetic, monkeypatch
             "row": lambda: pl.concat([rows, rows.head(1)]),
             "column": lambda: rows.with_columns(note=pl.lit(sentinel)),
         }[plant]()
-        changed.write_parquet(drawn.path)
-        return judge(attempt, ledger, ref, staging, drawn)
+        changed.write_parquet(path)
+        return judge(step, checkpoint)
 
-    monkeypatch.setattr("dptext_etl.engines.synthetic.judge", planting)
+    monkeypatch.setattr("dptext_etl.engines.synthetic.judge_table", planting)
     gate = {"text": "texts_in_corpus", "label": "labels_in_list", "row": "row_count", "column": "raw_column_absent"}
     with pytest.raises(GateError, match=gate[plant]) as failed:
         job.run()
@@ -286,7 +287,7 @@ def test_another_number_of_rows_takes_another_name(make_synthetic):
 def test_a_machine_that_draws_other_rows_keeps_the_first_table(make_synthetic, monkeypatch):
     job = make_synthetic()
     first, before = job.run(), job.files()
-    monkeypatch.setattr("dptext_etl.runner.synthetic.staging.table", _reversed)
+    monkeypatch.setattr("dptext_etl.runner.synthetic.attempt.table", _reversed)
     job.forget_that_nothing_changed()
     again = job.run()
     assert (again.changed, again.manifest, job.files()) == (False, first.manifest, before)

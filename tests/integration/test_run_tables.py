@@ -10,7 +10,7 @@ from dptext_etl import run
 from dptext_etl.checks.published import check_published
 from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
-from dptext_etl.runner.source import table_formats
+from dptext_etl.runner.source import table
 
 
 def published(job):
@@ -69,7 +69,7 @@ def test_without_the_extra_such_a_table_is_refused(job, reviews, monkeypatch, so
     if source == "table":
         (job.folder / "table" / "_delta_log").mkdir()
     reviews().write_parquet(job.folder / "table" / "part-0.parquet")
-    monkeypatch.setattr(table_formats, "find_spec", lambda name: None)
+    monkeypatch.setattr(table, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="is read by its log") as caught:
         job.run(source=str(job.folder / source))
     assert "deleted rows" in caught.value.hint

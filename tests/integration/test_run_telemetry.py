@@ -13,7 +13,7 @@ from dptext_etl.families.table import TableMechanism
 from dptext_etl.guarantee import FINE
 from dptext_etl.ledger import Ledger
 from dptext_etl.mechanism import Released, worst_spend
-from dptext_etl.runner.lineage import named
+from dptext_etl.runner.observing import named
 
 from .conftest import SENTINEL
 

@@ -22,8 +22,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.statement.facts import facts
-from dptext_etl.runner.statement.written import markdown
+from dptext_etl.runner.statement import facts, markdown
 
 SURROGATE = {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}
 TEXT = [{"name": "review", "mechanism": SURROGATE}]

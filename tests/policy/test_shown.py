@@ -2,7 +2,7 @@
 
 import pytest
 
-from dptext_etl import ColumnPolicy, Policy, available, html_tables, load
+from dptext_etl import ColumnPolicy, Policy, available, html_output, load
 from dptext_etl.checks import Verdict
 
 
@@ -57,4 +57,4 @@ def test_a_verdict_shows_its_sentence():
     assert "words: FAILED" in shown
     assert "2 rows &lt;hold&gt; others" in shown
     assert "rows 1,000, bad 2" in shown
-    assert html_tables.table("x", ["a"], [[True], [0.25], [{"b"}]]).count("<td>") == 3
+    assert html_output.table("x", ["a"], [[True], [0.25], [{"b"}]]).count("<td>") == 3

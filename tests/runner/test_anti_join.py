@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from dptext_etl.checks import comparison
-from dptext_etl.runner.source import anti_join as module
-from dptext_etl.runner.source.anti_join import others
+from dptext_etl.runner.source import selection as module
+from dptext_etl.runner.source.selection import anti_join
 
 NUMBERS = np.random.default_rng(7).permutation(5_000)
 IDS = {
@@ -28,7 +28,7 @@ def test_the_others_are_those_of_an_anti_join_in_their_order(monkeypatch, tmp_pa
     monkeypatch.setattr(module, "BATCH_ROWS", 700)
     rows = pl.DataFrame({"id": IDS[kind], "text": [f"t{n}" for n in NUMBERS]})
     known = rows.sample(3_300, seed=1, shuffle=True).select("id")
-    found, count = others(rows.lazy(), known.lazy(), "id", tmp_path)
+    found, count = anti_join(rows.lazy(), known.lazy(), "id", tmp_path)
     expected = rows.filter(~rows["text"].is_in(rows.join(known, on="id", how="semi")["text"].implode()))
     assert count == expected.height == 1_700
     assert found.collect(engine="streaming").equals(expected)
@@ -41,7 +41,7 @@ def test_rows_that_came_later_are_seen(tmp_path, size):
     path = tmp_path / "rows.parquet"
     pl.DataFrame({"id": range(size)}, schema={"id": pl.Int64}).write_parquet(path)
     known = pl.LazyFrame({"id": range(size)}, schema={"id": pl.Int64})
-    found, count = others(pl.scan_parquet(path), known, "id", tmp_path)
+    found, count = anti_join(pl.scan_parquet(path), known, "id", tmp_path)
     assert count == 0
     pl.DataFrame({"id": range(size + 20)}).write_parquet(path)
     assert found.collect()["id"].to_list() == list(range(size, size + 20))

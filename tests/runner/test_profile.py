@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dptext_etl.runner.profile import Profile
+from dptext_etl.runner.progress import Profile
 
 
 def found(profile):

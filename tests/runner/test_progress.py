@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from dptext_etl.runner.progress import PHASES, Course, Meter, Progress, seldom
+from dptext_etl.runner.progress import PHASES, Meter, Progress, WholeRun, throttled
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def clock(monkeypatch):
 def run_of(clock, rows, per_row):
     """The reports of a run whose phases take so many seconds per row."""
     seen = []
-    course = Course(seen.append)
+    course = WholeRun(seen.append)
     for phase, seconds in per_row.items():
         meter = Meter(phase, rows, course)
         for _ in range(4):
@@ -62,13 +62,13 @@ def test_a_slow_release_makes_nothing_after_it_slow(clock):
 
 def test_a_plan_has_a_share_of_its_own(clock):
     seen = []
-    Meter("plan", 10, Course(seen.append)).add(5)
+    Meter("plan", 10, WholeRun(seen.append)).add(5)
     assert (seen[-1].share, seen[-1].left) == (0.5, None)
 
 
 def test_logs_get_a_line_now_and_then_and_every_end(clock):
     told = []
-    listen = seldom(told.append, seconds=10)
+    listen = throttled(told.append, seconds=10)
     for done in range(1, 11):
         clock(3)
         listen(Progress("release", done, 10, 3.0 * done, 0.0))

@@ -24,14 +24,14 @@ from dptext_etl.errors import PolicyError, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.outlook import Foreseen
+from dptext_etl.runner.preflight import Expected
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.shard.canaries import canary_sets
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.results import Phase, ShardResult
-from dptext_etl.runner.source.examined import Examined
+from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.staged import StagedRun
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from dptext_etl.engines.spark.synthetic import SparkRecords
-    from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
+    from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 
 
 class SparkEngine(Engine["DataFrame"]):
@@ -92,13 +92,13 @@ class SparkEngine(Engine["DataFrame"]):
         columns: list[Column],
         ledger: Ledger | None,  # noqa: ARG002  (tasks open it themselves)
         rows: DataFrame,
-    ) -> Foreseen:
+    ) -> Expected:
         """Look at the rows of a shard in the order in which it will charge them."""
         if not work.plans and rows is work.source.rows:  # there are no new rows, and published ones may have changed
-            return Foreseen()
+            return Expected()
         attempt = replace(work.attempt, job=f"{work.attempt.job}-look")
         work = replace(work, attempt=attempt, refs={item.name: item.ref for item in columns})
-        return Foreseen.together(Foreseen(**facts) for facts in _run(work, "look", rows, meter, None))
+        return Expected.total(Expected(**facts) for facts in _run(work, "look", rows, meter, None))
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         profile = gpu_profile(self._frame.sparkSession, self._gpus)

@@ -27,12 +27,9 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.canaries import by_shard
-from dptext_etl.runner.source.arranging import composites, form_of, pinned_orders
-from dptext_etl.runner.source.examined import Examined
-from dptext_etl.runner.source.identity import refuse_gaps, refuse_repeated
-from dptext_etl.runner.source.incremental import require_plain
-from dptext_etl.runner.source.per_subject import PAIRS, Order, by_digest, sum_of_pairs
-from dptext_etl.runner.source.roles import Roles, Table, wanted_columns
+from dptext_etl.runner.source.examine import Examined, refuse_gaps, refuse_repeated
+from dptext_etl.runner.source.roles import Table, check_roles, pinned_orders, wanted_columns
+from dptext_etl.runner.source.selection import PAIRS, Order, by_digest, require_plain, sum_of_pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -45,9 +42,9 @@ HINT = "check that the frame itself can be computed; Spark's own log says more"
 def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFrame]:
     require_free_names(frame, policy)
     schema = polars_schema(frame, wanted_columns(policy))
-    roles = Roles.of(policy, schema, layout)
+    dropped, kind = check_roles(policy, schema, layout)
     rows = _in_pinned_order(frame, schema, policy)
-    return Table(rows, polars_schema(rows), roles.dropped, roles.id_type)
+    return Table(rows, polars_schema(rows), dropped, kind)
 
 
 def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined[DataFrame]:
@@ -113,7 +110,7 @@ def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manife
 
 
 def at_most(rows: DataFrame, policy: Policy, most: int, order: Order | None = None) -> tuple[DataFrame, int, int]:
-    """Leave out the records of a person beyond the first `most`, as `runner.source.per_subject` does."""
+    """Leave out the records of a person beyond the first `most`, as `runner.source.selection` does."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -132,7 +129,7 @@ def at_most(rows: DataFrame, policy: Policy, most: int, order: Order | None = No
 
 def _in_pinned_order(frame: DataFrame, schema: pl.Schema, policy: Policy) -> DataFrame:
     """Return the wanted columns of a frame, the fields of composite ids in the pinned order."""
-    orders = pinned_orders({name: form_of(schema[name]) for name in composites(schema, policy)}, policy)
+    orders = pinned_orders(schema, policy)
     columns = ((name, named(name)) for name in wanted_columns(policy))
     return frame.select(
         *(_ordered(item, orders[name]).alias(name) if name in orders else item for name, item in columns)

@@ -28,8 +28,8 @@ from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import Table, wanted_columns
-from dptext_etl.runner.synthetic.attempt import Attempt, order, release_key
-from dptext_etl.runner.synthetic.charging import Book
+from dptext_etl.runner.synthetic.attempt import SyntheticAttempt, order, release_key
+from dptext_etl.runner.synthetic.charging import Frames
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,12 +59,12 @@ class SumConfig(TaskConfig):
         staging = Staging(stack.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
         memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
-        book = Book(policy, key, ledger, self.ref, self.job, staging, memory, self.checkpoint)
-        return WORKERS[self.phase](book, self.digest)
+        frames = Frames(policy, key, ledger, self.ref, self.job, staging, memory, self.checkpoint)
+        return WORKERS[self.phase](frames, self.digest)
 
 
 class SparkRecords(EngineRecords):
-    def __init__(self, attempt: Attempt, table: Table[DataFrame]) -> None:
+    def __init__(self, attempt: SyntheticAttempt, table: Table[DataFrame]) -> None:
         self._attempt, self._spark = attempt, table.frame.sparkSession
         policy, corpus = attempt.policy, attempt.statistic.corpus.artifact
         location = ship(self._spark, {"corpus": corpus})["corpus"]
@@ -78,23 +78,23 @@ class SparkRecords(EngineRecords):
         self._shards = range(max(1, min(_TASKS, -(-self.wanted // policy.shard_rows))))
         self._rows = spread(rows, self._shards, policy)
 
-    def run(self, book: Book, phase: Phase, digest: str, report: Callable[[int], object]) -> Sequence[Facts]:
+    def run(self, frames: Frames, phase: Phase, digest: str, report: Callable[[int], object]) -> Sequence[Facts]:
         layout = self._attempt.layout
         config = SumConfig(
             table=self._table,
-            names=wanted_columns(book.policy),
-            ref=book.ref,
-            job=book.job,
+            names=wanted_columns(frames.policy),
+            ref=frames.ref,
+            job=frames.job,
             staging=layout.staging.absolute(),
             memory=layout.memory.absolute(),
             step=len(self._shards),
-            most=book.policy.shard_rows,
+            most=frames.policy.shard_rows,
             phase=phase,
             digest=digest,
-            checkpoint=book.checkpoint,
+            checkpoint=frames.checkpoint,
         )
         done = run_tasks(self._rows, config, report)
-        remember_tasks(book.policy, layout, book.job)
+        remember_tasks(frames.policy, layout, frames.job)
         return done
 
 

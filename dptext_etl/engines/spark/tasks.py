@@ -32,9 +32,9 @@ from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import take_in
-from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.outlook import Outlook, ledger_of
+from dptext_etl.runner.preflight import Preview, ledger_of
+from dptext_etl.runner.progress import Checkpoint
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Shards
@@ -183,7 +183,7 @@ class ReleaseTaskConfig(TaskConfig):
         staging = Staging(stack.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
         if self.phase == "look":
             ledger = stack.enter_context(ledger_of(policy))
-            return _Looking(Outlook(policy, Column.all(columns, self.refs), ledger, staging.changed))
+            return _Looking(Preview(policy, Column.all(columns, self.refs), ledger, staging.changed))
         memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
         released = Column.all(columns, self.refs)
@@ -208,13 +208,13 @@ class _Releasing:
 class _Looking:
     """Counts what a run will find; under a cap, all rows of a person are in one task."""
 
-    outlook: Outlook
+    preview: Preview
 
     def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
-        self.outlook.add(frame.filter(~pl.col(CANARY)).drop(CANARY))
+        self.preview.add(frame.filter(~pl.col(CANARY)).drop(CANARY))
 
     def finish(self) -> Facts:
-        return asdict(self.outlook.found())
+        return asdict(self.preview.expected())
 
 
 def policy_json(policy: Policy) -> str:

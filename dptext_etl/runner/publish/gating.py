@@ -25,8 +25,7 @@ from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
-from dptext_etl.runner.checkpoint import Checkpoint, nothing
-from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish.manifest import draft
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.staged import StagedRun

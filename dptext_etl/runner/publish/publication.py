@@ -17,9 +17,8 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
 from dptext_etl.runner import left_out
 from dptext_etl.runner.anchoring import remember, require_same_ledger
-from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
 from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft, same_content, same_rows
 from dptext_etl.runner.publish.own_ids import HiddenIds
@@ -28,7 +27,7 @@ from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.incremental import continues
+from dptext_etl.runner.source.selection import continues
 from dptext_etl.runner.staged import StagedRun
 
 log = logging.getLogger("dptext_etl.runner")

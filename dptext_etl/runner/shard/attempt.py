@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -14,15 +15,16 @@ from dptext_etl.errors import BudgetError, InputError, KeyReferenceError, Ledger
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import remember, require_same_ledger
-from dptext_etl.runner.claims import register
+from dptext_etl.runner.claims import register, require_provenance
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.profile import Profile
-from dptext_etl.runner.provenance import require_provenance
+from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.versions import require_sink
 from dptext_etl.runner.shard.records import StagedShard, WholeTable
 from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.examined import Examined
+from dptext_etl.runner.source.examine import Examined
+
+log = logging.getLogger("dptext_etl.runner")
 
 UNDER_WAY = "of this release is under way"
 _ALWAYS_COUNTED = frozenset(
@@ -48,11 +50,8 @@ class Attempt:
     def of(cls, policy: Policy, partition: str | None, *, accept_lower_cap: bool = False) -> Attempt:
         require_provenance(policy)
         columns = policy.column_policies()
-        layout, secret = Layout.of(policy, partition), columns[0].secret
-        if policy.publish and secret.published:
-            msg = "the key is printed in documents, so anyone can undo what is released under it"
-            raise KeyReferenceError(msg, 'run `dptext key new PATH` and write key = "file:PATH"')
-        return cls(policy, partition, layout, columns, secret, accept_lower_cap)
+        secret = usable_secret(policy, columns[0].secret)
+        return cls(policy, partition, Layout.of(policy, partition), columns, secret, accept_lower_cap)
 
     @property
     def refusing(self) -> bool:
@@ -84,6 +83,15 @@ class Attempt:
 
     def pinned(self, ledger: Ledger, id_type: str) -> list[ReleaseRef]:
         return list(self.register(ledger, id_type).values())
+
+    def give_back(self, ledger: Ledger) -> None:
+        """Give back what this attempt reserved, because nothing was drawn."""
+        try:
+            given = ledger.abort(self.job, compute_never_started=True)
+        except LedgerError:
+            log.warning("reservations of this attempt stay charged: another run relies on them")
+        else:
+            log.info("%d reservations given back", given)
 
     def configurations(self) -> list[str]:
         chains = [column.chain for column in self.columns if column.chain is not None]
@@ -169,3 +177,11 @@ def row_counts(
         "null": sum(shard.counts["null"] for shard in staged),
     }
     return {name: count for name, count in counts.items() if count or name in _ALWAYS_COUNTED}
+
+
+def usable_secret(policy: Policy, secret: Secret) -> Secret:
+    """Return the noise secret of a policy; refuse a published one if the policy publishes."""
+    if policy.publish and secret.published:
+        msg = "the key is printed in documents, so anyone can undo what is released under it"
+        raise KeyReferenceError(msg, 'run `dptext key new PATH` and write key = "file:PATH"')
+    return secret

@@ -24,7 +24,7 @@ from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.claims import with_gate
 from dptext_etl.runner.shard.records import WholeTable
-from dptext_etl.runner.source.arranging import forms_of
+from dptext_etl.runner.source.roles import forms_of
 
 MODULUS = 1 << 256
 """Identities are added modulo this number, so that a digest of a table does not depend on the order of its rows."""

@@ -17,8 +17,8 @@ from dptext_etl.column import release
 from dptext_etl.families.by_word import by_word
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
-from dptext_etl.runner.amounts import settles, spent
-from dptext_etl.runner.profile import Profile
+from dptext_etl.runner.amounts import settles, shard_spends
+from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.shard.charging import Column, canary_marks, texts_of, views_of
 from dptext_etl.runner.shard.records import Facts, Hardware, merge_hardware, write_draws
 from dptext_etl.runner.shard.replay import Replay
@@ -49,7 +49,7 @@ def compute(  # noqa: PLR0917
     texts = {name: pl.Series(name, item.text, dtype=pl.String) for name, item in released.items()}
     frame = pl.DataFrame([texts.get(name, raw[name]) for name in (*output_columns(policy), CANARY)])
     canary = canary_marks(raw)
-    counts, spends = spent(columns, released, canary, gate_delta(policy), settled=settles(policy))
+    counts, spends = shard_spends(columns, released, canary, gate_delta(policy), settled=settles(policy))
     with profile.stage("reports"):
         copies = {item.name: copies_of(raw, frame, item, released[item.name].positions, policy) for item in columns}
         profile.count("reports", rows=frame.height if counts_all(policy) else min(frame.height, SAMPLE_ROWS))

@@ -15,7 +15,7 @@ from dptext_etl.errors import InputError
 from dptext_etl.runner.shard.charging import MODULUS
 from dptext_etl.runner.shard.records import StagedShard, WholeTable
 from dptext_etl.runner.shard.shard import Shards
-from dptext_etl.runner.source.per_subject import PAIRS, sum_of_pairs
+from dptext_etl.runner.source.selection import PAIRS, sum_of_pairs
 
 Phase = Literal["reserve", "release"]
 """What is done with the shards: "reserve" charges only; "release" charges, computes, stages and commits."""

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from dptext_etl import _kernel, column
 from dptext_etl.errors import DPTextError, LedgerError, seam
 from dptext_etl.ledger import CommitOutcome, Postprocessed
-from dptext_etl.runner.claims import said_of
+from dptext_etl.runner.claims import postprocessing_facts
 from dptext_etl.runner.shard.charging import Column, Reserved
 from dptext_etl.runner.shard.computing import copies_of
 from dptext_etl.runner.shard.records import StagedShard, read_draws
@@ -154,7 +154,7 @@ class _Rewriting:
         frame, ids, diverged = self.shards.staging.outcome(staged), self.reserved.charged.ids, 0
         for item in self.columns:
             digests = pa.array(_kernel.digests(frame[item.name]))
-            names = item.ref, str(item.policy.chain), said_of(item.policy)
+            names = item.ref, str(item.policy.chain), postprocessing_facts(item.policy)
             outcome = self.shards.ledger.post(self.shards.job, *names, ids, digests, canary=self.reserved.canary)
             diverged += int((outcome == CommitOutcome.DIVERGED).sum())
             self.shards.checkpoint("rewriting recorded")

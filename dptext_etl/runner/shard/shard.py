@@ -31,8 +31,7 @@ from dptext_etl.ledger.types import LEFT_OUT
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
-from dptext_etl.runner.checkpoint import Checkpoint
-from dptext_etl.runner.profile import Profile
+from dptext_etl.runner.progress import Checkpoint, Profile
 from dptext_etl.runner.shard.charging import Charged, Column, Reserved, canary_marks, charge, digest_of
 from dptext_etl.runner.shard.computing import Computed, compute
 from dptext_etl.runner.shard.records import StagedShard, read_draws

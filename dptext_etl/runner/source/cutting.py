@@ -1,4 +1,4 @@
-"""Cut rows in their order: shards are bounded by rows and bytes of raw texts, parts by those of published ones.
+"""Cut rows in their order into shards and parts, bounded by rows and bytes.
 
 Where a shard ends follows from the rows alone, so every attempt at a run over the same source gets the same shards.
 """
@@ -37,9 +37,6 @@ class Cutter:
     def begins(self, sizes: Sizes) -> list[int]:
         """Return the places in a batch at which another shard begins; a batch at the start begins none.
 
-        Args:
-            sizes: Bytes of every row, shape (rows,).
-
         >>> cutter = Cutter(rows=3, size=100)
         >>> cutter.begins(np.array([40, 60, 1, 1, 1, 1, 500, 2])), cutter.begins(np.array([98, 1]))
         ([2, 5, 6, 7], [1])
@@ -63,7 +60,7 @@ class Cutter:
 
 
 def size_of(schema: pl.Schema) -> pl.Expr:
-    """Return an expression for the bytes of a row: those of its strings."""
+    """Return an expression for the bytes of the strings of a row."""
     strings = [pl.col(name).str.len_bytes() for name, dtype in schema.items() if dtype == pl.String]
     sizes = [size.fill_null(0).cast(pl.Int64) for size in strings]
     return pl.sum_horizontal(sizes).alias("size") if sizes else pl.lit(0, dtype=pl.Int64).alias("size")
@@ -92,7 +89,6 @@ def counted(frame: pl.LazyFrame, policy: Policy) -> tuple[int, pl.LazyFrame]:
 
 
 def shards(frame: pl.LazyFrame, policy: Policy) -> Iterator[pl.DataFrame]:
-    """Read a source shard by shard, in order."""
     return pieces(frame, *bounds(policy))
 
 
@@ -106,15 +102,11 @@ def bounds(policy: Policy) -> tuple[int, int]:
 
 
 def pieces(frame: pl.LazyFrame, rows: int, size: int) -> Iterator[pl.DataFrame]:
-    """Read rows in order, in pieces that are bounded by rows and bytes (see `cut`)."""
     return cut(batches(frame, min(rows, READ_ROWS)), rows, size)
 
 
 def cut(frames: Iterable[pl.DataFrame], rows: int, size: int) -> Iterator[pl.DataFrame]:
-    """Cut rows that come frame by frame into pieces that are bounded by rows and bytes.
-
-    Where a piece ends follows from the rows alone, not from how they are divided into frames.
-    """
+    """Cut rows that come frame by frame; how they are divided into frames does not matter."""
     cutter = Cutter(rows, size)
     held: list[pl.DataFrame] = []
     for batch in frames:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from dptext_etl.errors import bare
 from dptext_etl.policy.terms import PLAIN_CSV
+from dptext_etl.runner.amounts import VACUOUS, at_most
 from dptext_etl.runner.layout import is_remote
 from dptext_etl.runner.source.guessing import Guess, guess
-from dptext_etl.runner.statement.sections import VACUOUS, at_most
 
 EPSILON = 4.0
 """Of one text, whatever its length."""
@@ -49,7 +49,13 @@ def init(
 def policy_of(source: str, found: Guess, *, dataset: str | None = None, key: str = "file:dptext.key") -> str:
     """Write the policy of a table whose columns have roles."""
     sections = (
-        _guesses(found),
+        [
+            "# A policy for dptext. It was guessed from names, types and shapes of columns; check these first:",
+            f"#   id       {found.id}: it needs a value of its own in each row",
+            f"#   subject  {found.subject or 'none found: records stand for themselves'}",
+            *(f"#   text     {name}" for name in found.texts),
+            "# Then `dptext plan` says what it would cost, and `dptext run` does it.",
+        ],
         _places(source, dataset or _name(source), found),
         _roles(found),
         _spending(found, key),
@@ -58,44 +64,28 @@ def policy_of(source: str, found: Guess, *, dataset: str | None = None, key: str
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
-def _guesses(found: Guess) -> list[str]:
-    return [
-        "# A policy for dptext. It was guessed from names, types and shapes of columns; check these first:",
-        f"#   id       {found.id}: it needs a value of its own in each row",
-        f"#   subject  {found.subject or 'none found: records stand for themselves'}",
-        *(f"#   text     {name}" for name in found.texts),
-        "# Then `dptext plan` says what it would cost, and `dptext run` does it.",
-    ]
-
-
 def _places(source: str, name: str, found: Guess) -> list[str]:
+    csv = found.csv
+    dialect = ("separator", csv.separator), ("encoding", csv.encoding), ("quote", csv.quote)
+    folder = f"{source.rpartition('/')[0]}/" if is_remote(source) else ""
     lines = [
         "# The dataset is part of every key: never rename it. A release name pins these settings and one text per id:",
         "# changed data or settings take a new name, at full spend.",
-        f"dataset = {_quoted(name)}",
+        _pair("dataset", name),
         'release = "1"',
-        f"source = {_quoted(source)}",
-        *_csv(found),
+        _pair("source", source),
+        *([] if csv == PLAIN_CSV else [f"csv = {{ {', '.join(_pair(*item) for item in dialect)} }}"]),
         "# Versioned folders and one manifest, which readers follow.",
-        f"sink = {_quoted(_sink(source, name))}",
+        _pair("sink", f"{folder}published/{name}"),
     ]
     if is_remote(source):
         lines += ["# What is not published yet: local, readable by you alone.", 'staging = "staging"']
     return lines
 
 
-def _csv(found: Guess) -> list[str]:
-    """Write how CSV files are written, if not in UTF-8 with commas and double quotes."""
-    csv = found.csv
-    if csv == PLAIN_CSV:
-        return []
-    entries = ("separator", csv.separator), ("encoding", csv.encoding), ("quote", csv.quote)
-    return [f"csv = {{ {', '.join(_pair(*entry) for entry in entries)} }}"]
-
-
 def _roles(found: Guess) -> list[str]:
     lines = [
-        f"id = {_quoted(found.id)}",
+        _pair("id", found.id),
         '# Published ids: "keep" as they are, "keyed" as a keyed hash that is the same within a release, or "drop".',
         "# Ids that others know (ticket numbers, e-mail addresses) show them whose row it is: take keyed or drop.",
         'ids = "keep"',
@@ -116,9 +106,7 @@ def _roles(found: Guess) -> list[str]:
 
 
 def _spending(found: Guess, key: str) -> list[str]:
-    unit = "subject" if found.subject else "record"
-    row = EPSILON * len(found.texts)
-    cap = max(CAP, row)
+    (cap, unit), row = _proposed_cap(found), EPSILON * len(found.texts)
     return [
         "# The secret behind all draws: guard it like the raw texts, and keep a copy. `dptext key new` makes one.",
         _pair("key", key),
@@ -139,8 +127,12 @@ def _spending(found: Guess, key: str) -> list[str]:
 
 def cap_of(found: Guess) -> list[str]:
     """Say for people which cap is proposed, and what it allows."""
-    cap, unit = max(CAP, EPSILON * len(found.texts)), "subject" if found.subject else "record"
+    cap, unit = _proposed_cap(found)
     return [f"the cap that it proposes per {unit}: epsilon {cap:g}", *odds_of_cap(cap, unit)]
+
+
+def _proposed_cap(found: Guess) -> tuple[float, str]:
+    return max(CAP, EPSILON * len(found.texts)), "subject" if found.subject else "record"
 
 
 def odds_of_cap(epsilon: float, unit: str) -> tuple[str, str]:
@@ -159,7 +151,7 @@ def _column(name: str) -> list[str]:
         _pair("name", name),
         "# A public text takes the place of every text. Epsilon is per text: smaller is safer and keeps less.",
         "# A corpus of your own domain reads like your texts: `dptext corpus build`.",
-        f'mechanism = {{ name = "surrogate", epsilon = {EPSILON}, corpus = {_quoted(CORPUS)} }}',
+        f'mechanism = {{ name = "surrogate", epsilon = {EPSILON}, {_pair("corpus", CORPUS)} }}',
     ]
 
 
@@ -168,15 +160,6 @@ def _name(source: str) -> str:
     return stem if stem and not set(stem) & set("*?[") else "dataset"
 
 
-def _sink(source: str, name: str) -> str:
-    folder = f"{source.rpartition('/')[0]}/" if is_remote(source) else ""
-    return f"{folder}published/{name}"
-
-
 def _pair(entry: str, value: str) -> str:
-    return f"{entry} = {_quoted(value)}"
-
-
-def _quoted(text: str) -> str:
-    """Write a TOML basic string: JSON's escapes are among TOML's."""
-    return json.dumps(text, ensure_ascii=False)
+    """Write an entry whose value is a TOML basic string: JSON's escapes are among TOML's."""
+    return f"{entry} = {json.dumps(value, ensure_ascii=False)}"

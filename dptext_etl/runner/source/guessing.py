@@ -1,8 +1,4 @@
-"""Guess the roles of columns from their names, their types, and the shape of their values.
-
-Shapes are counts of the first rows (`shapes`). They choose which column has a role; no parameter follows from them. A
-role that someone names is not guessed.
-"""
+"""Guess the roles of columns from names, types, and the shape of values; no parameter follows from these."""
 
 from __future__ import annotations
 
@@ -16,8 +12,7 @@ from dptext_etl.errors import InputError, by_place
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.roles import id_kind
-from dptext_etl.runner.source.shapes import Shape, shapes_of
-from dptext_etl.runner.source.sniffing import sniff
+from dptext_etl.runner.source.sniffing import Shape, shapes_of, sniff
 from dptext_etl.runner.source.table import Files, schema_of
 
 _TEXTS = frozenset(
@@ -58,49 +53,34 @@ _CHOSEN, _NAMED, _SHAPED = "you named it", "by its name", "by the shape of its v
 
 @dataclass(frozen=True)
 class Guess:
-    """The guessed roles of the columns of a table.
-
-    Attributes:
-        id: Column of record ids.
-        subject: Column of the person behind a record, or None.
-        texts: Text columns.
-        label: Name and place of a column that looks like a label, or None; it is not published.
-        others: Columns without a role, by place ("column 3"), because their names may be texts.
-        file_format: "parquet", "csv" or "ndjson".
-        csv: How a CSV file is written.
-        why: Why a column has its role, in words, by name of the column.
-        shapes: What is known of the values of each column, in words, by place.
-    """
-
     id: str
     subject: str | None
     texts: tuple[str, ...]
-    label: tuple[str, str] | None
-    others: tuple[str, ...]
+    label: tuple[str, str] | None  # name and place of a column that looks like a label; it is not published
+    others: tuple[str, ...]  # columns without a role, by place ("column 3"), because their names may be texts
     file_format: str
     csv: CsvSpec
-    why: Mapping[str, str]
-    shapes: Mapping[str, str]
+    why: Mapping[str, str]  # why a column has its role, by name
+    shapes: Mapping[str, str]  # what is known of the values of each column, by place
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """Return role, column, and reason of all columns."""
+        no_person = ("person", "none", "no column looks like one: records stand for themselves")
         found = [("id", self.id, self.why[self.id])]
-        found += [("person", self.subject, self.why[self.subject])] if self.subject else [("person", "none", _NONE)]
+        found.append(("person", self.subject, self.why[self.subject]) if self.subject else no_person)
         found += [("text", name, self.why[name]) for name in self.texts]
-        found += [] if self.label is None else [("label", self.label[0], f"{_LABEL}: {self.shapes[self.label[1]]}")]
-        left_out = [place for place in self.others if self.label is None or place != self.label[1]]
-        return found + [("left out", place, f"{_LEFT}{self.shapes.get(place, 'not a string')}") for place in left_out]
-
-
-_NONE = "no column looks like one: records stand for themselves"
-_LABEL = "few values; left out, unless you list it in keep"
-_LEFT = "list it in keep to publish it in clear: "
+        label, label_place = self.label or (None, None)
+        if label is not None and label_place is not None:
+            why = f"few values; left out, unless you list it in keep: {self.shapes[label_place]}"
+            found.append(("label", label, why))
+        for place in self.others:
+            if place != label_place:
+                shape = self.shapes.get(place, "not a string")
+                found.append(("left out", place, f"list it in keep to publish it in clear: {shape}"))
+        return found
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of a table: where it is, their types, and the shapes of those that have one."""
-
     source: str
     schema: pl.Schema
     shapes: Mapping[str, Shape]
@@ -114,6 +94,9 @@ class _Columns:
         named = [name for name in self.schema if self.writable(name) and any(word in name.lower() for word in _PEOPLE)]
         whole = [name for name in named if not _ABOUT.intersection(_parts(name)[-1:])]
         return [name for name in whole if not (name in self.shapes and self.shapes[name].like_category)]
+
+    def like_label(self, name: str) -> bool:
+        return self.writable(name) and self.shapes[name].like_category and self.schema[name] != pl.Boolean
 
     def only(self, kind: str, without: Sequence[str]) -> str | None:
         """Return the one column of strings whose values have a shape; None if there are several, or none."""
@@ -160,29 +143,20 @@ def guess(
         )
     person = _person(columns, subject, people, [ids[0], *texts], why)
     taken = [name for name in (ids[0], person, *texts) if name is not None]
-    label = next((name for name in columns.shapes if name not in taken and _labels(columns, name)), None)
+    label = next((name for name in columns.shapes if name not in taken and columns.like_label(name)), None)
     for name in taken:
         why.setdefault(name, _NAMED)
     places = {name: f"column {place}" for place, name in enumerate(schema, start=1)}
     others = tuple(place for name, place in places.items() if name not in taken)
-    said = {places[name]: str(shape) for name, shape in columns.shapes.items()}
-    return Guess(
-        ids[0],
-        person,
-        texts,
-        None if label is None else (label, places[label]),
-        others,
-        files.format,
-        files.csv,
-        why,
-        said,
-    )
+    shapes = {places[name]: str(shape) for name, shape in columns.shapes.items()}
+    placed = None if label is None else (label, places[label])
+    return Guess(ids[0], person, texts, placed, others, files.format, files.csv, why, shapes)
 
 
 def _person(
     columns: _Columns, subject: str | None, people: list[str], taken: list[str], why: dict[str, str]
 ) -> str | None:
-    """Return the column of persons: the one that someone named, the first by its name, or the only one by its shape."""
+    """Return the column of persons: the one that you name, the first by its name, or the only one by its shape."""
     if subject is not None:
         return subject or None
     likely = [name for name in people if name not in taken and id_kind(columns.schema[name]) is not None]
@@ -192,10 +166,6 @@ def _person(
     if shaped is not None:
         why[shaped] = _SHAPED
     return shaped
-
-
-def _labels(columns: _Columns, name: str) -> bool:
-    return columns.writable(name) and columns.shapes[name].like_category and columns.schema[name] != pl.Boolean
 
 
 def _require(source: str, schema: pl.Schema, keys: Sequence[str], texts: Sequence[str]) -> None:
@@ -236,12 +206,9 @@ def _texts(columns: _Columns, ids: list[str], people: list[str], why: dict[str, 
 
 def _rank(name: str, dtype: pl.DataType) -> int:
     """Return how far a column is from an id by its name and type: 0, 1, or 2 for none."""
-    plain = name.lower()
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or id_kind(dtype) is None or not (dtype.is_integer() or dtype == pl.String):
         return 2
-    if id_kind(dtype) is None or (not dtype.is_integer() and dtype != pl.String):
-        return 2
-    return 0 if plain in _IDS else 1 if _ID_ENDS.intersection(_parts(name)[-1:]) else 2
+    return 0 if name.lower() in _IDS else 1 if _ID_ENDS.intersection(_parts(name)[-1:]) else 2
 
 
 def _parts(name: str) -> list[str]:

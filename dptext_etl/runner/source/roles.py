@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from pathlib import PurePosixPath
+from typing import Any, Generic, TypeVar
+from urllib.parse import unquote
 
 import polars as pl
 
 from dptext_etl.errors import DPTextError, InputError
+from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
+from dptext_etl.ledger import IdForms, Ledger, Scope
+from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, format_of
-from dptext_etl.runner.source import hive
-from dptext_etl.runner.source.arranging import in_pinned_order
 from dptext_etl.runner.source.table import Files, schema_of
 
 Rows = TypeVar("Rows")
@@ -21,37 +25,55 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True)
 class Table(Generic[Rows]):
-    """A raw table, projected to the columns of a policy.
+    """A raw table, projected to the columns of a policy."""
 
-    Attributes:
-        frame: Lazy: id, kept columns, text columns, and last the subject if it is not kept.
-        schema: Types of those columns, as Polars names them.
-        dropped: Places of the columns that the policy does not name ("column 3"); they are never read, nor their names
-            quoted, which may be texts.
-        id_type: The kind of the record ids, as the ledger pins it.
-        origin: Which version of which kind of table is read; None for plain files and frames.
-    """
-
-    frame: Rows
+    frame: Rows  # lazy: id, kept columns, text columns, and last the subject if it is not kept
     schema: pl.Schema
-    dropped: tuple[str, ...]
-    id_type: str
-    origin: dict[str, str] | None = None
+    dropped: tuple[str, ...]  # places of other columns ("column 3"): never read; their names may be texts
+    id_type: str  # the kind of the record ids, as the ledger pins it
+    origin: dict[str, str] | None = None  # format and version of a Delta Lake or Iceberg table
 
 
 def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
     """Find, scan and check the source of a policy."""
     files = Files.find(layout)
-    texts = string_columns(policy)
-    files.refuse_drift(wanted_columns(policy))
-    as_written, all_text = _as_written(policy, texts), layout.sink_format == "csv"
+    wanted, subject = wanted_columns(policy), () if policy.subject is None else (policy.subject,)
+    files.refuse_drift(wanted)
+    # CSV columns whose spelling matters: "007" is not 7, and a text of digits is a text
+    as_written = tuple(dict.fromkeys((policy.id, *subject, *string_columns(policy))))
+    all_text = layout.sink_format == "csv"
     scanned = files.scan(as_written, all_text=all_text)
     found = schema_of(scanned)
-    named = hive.columns_of([path for path in files.paths if files.version is None])
-    if in_folders := [name for name in wanted_columns(policy) if name not in found and name in named]:
-        beside = files.scan(as_written, all_text=all_text, paths_as=hive.PATHS)
-        scanned = hive.with_columns(beside, files.paths, in_folders)
+    in_folders = {} if files.version is not None else folder_columns(files.paths)
+    if added := {name: in_folders[name] for name in wanted if name not in found and name in in_folders}:
+        scanned = files.scan(as_written, all_text=all_text, paths_as=_PATHS)
+        values = (
+            pl.col(_PATHS).replace_strict(list(by_path), list(by_path.values()), return_dtype=pl.String).alias(name)
+            for name, by_path in added.items()
+        )
+        scanned = scanned.with_columns(*values).drop(_PATHS)
     return table_of(scanned, policy, layout, files.origin)
+
+
+_PATHS = "__dptext_path"
+"""Column of file paths while columns are read from folder names."""
+
+
+def folder_columns(paths: Sequence[str]) -> dict[str, dict[str, str | None]]:
+    """Return the columns that stand in the folder names of all files, as Hive writes them: values by path, by column.
+
+    >>> folder_columns(["/raw/day=1/a.parquet", "/raw/day=2/b.parquet"])
+    {'day': {'/raw/day=1/a.parquet': '1', '/raw/day=2/b.parquet': '2'}}
+    """
+    each = {path: _pairs(path) for path in paths}
+    shared = set.intersection(*map(set, each.values())) if each else set()
+    return {name: {path: pairs[name] for path, pairs in each.items()} for name in sorted(shared)}
+
+
+def _pairs(path: str) -> dict[str, str | None]:
+    split = (part.partition("=") for part in PurePosixPath(path).parent.parts)
+    null = "__HIVE_DEFAULT_PARTITION__"
+    return {unquote(name): None if value == null else unquote(value) for name, sign, value in split if sign and name}
 
 
 def table_of(
@@ -59,38 +81,29 @@ def table_of(
 ) -> Table[pl.LazyFrame]:
     """Project a lazy frame to the columns of a policy, and check their roles."""
     found, texts = schema_of(rows), string_columns(policy)
-    roles = Roles.of(policy, found, layout)
-    chosen = (_plain(name, found[name]) if name in texts else pl.col(name) for name in wanted_columns(policy))
+    dropped, kind = check_roles(policy, found, layout)
+    chosen = (pl.col(name).cast(pl.String) if name in texts else pl.col(name) for name in wanted_columns(policy))
     frame = in_pinned_order(rows.select(*chosen), found, policy)
-    return Table(frame, schema_of(frame), roles.dropped, roles.id_type, origin)
+    return Table(frame, schema_of(frame), dropped, kind, origin)
 
 
-@dataclass(frozen=True)
-class Roles:
-    """The roles of the columns of a raw table under a policy.
-
-    Attributes:
-        dropped: Places of the columns that the policy does not name ("column 3"); they are never read, nor their names
-            quoted, which may be texts.
-        id_type: The kind of the record ids, as the ledger pins it.
-    """
-
-    dropped: tuple[str, ...]
-    id_type: str
-
-    @classmethod
-    def of(cls, policy: Policy, found: pl.Schema, layout: Layout) -> Roles:
-        """Check that the columns of a table can play the roles that a policy gives them."""
-        wanted = wanted_columns(policy)
-        dropped = tuple(f"column {place}" for place, name in enumerate(found, start=1) if name not in wanted)
-        _check_names(policy, found, dropped, layout)
-        _check_writable(policy, found, layout.sink_format)
-        for name in string_columns(policy):
-            _check_text(name, found[name])
-        kind = check_id(policy.id, found[policy.id])
-        if policy.subject is not None:
-            check_id(policy.subject, found[policy.subject], role="subjects")
-        return cls(dropped, kind)
+def check_roles(policy: Policy, found: pl.Schema, layout: Layout) -> tuple[tuple[str, ...], str]:
+    """Refuse columns that cannot play their roles; return the places of unnamed columns and the kind of the ids."""
+    wanted = wanted_columns(policy)
+    dropped = tuple(f"column {place}" for place, name in enumerate(found, start=1) if name not in wanted)
+    _check_names(policy, found, dropped, layout)
+    for name in output_columns(policy) if layout.sink_format == "csv" else ():
+        if found[name].is_nested() or found[name] in {pl.Binary, pl.Object}:
+            msg = f"column {name!r} of type {found[name]} cannot stand in a CSV file; nothing was spent"
+            raise InputError(msg, "publish as Parquet (a sink such as published/reviews.parquet), or do not keep it")
+    for name in string_columns(policy):
+        if not isinstance(found[name], pl.String | pl.Categorical | pl.Enum):
+            msg = f"text column {name!r} must hold strings, got {found[name]}"
+            raise InputError(msg, "cast the column, or name another")
+    kind = check_id(policy.id, found[policy.id])
+    if policy.subject is not None:
+        check_id(policy.subject, found[policy.subject], role="subjects")
+    return dropped, kind
 
 
 def wanted_columns(policy: Policy) -> tuple[str, ...]:
@@ -127,40 +140,20 @@ def shown_columns(policy: Policy) -> tuple[str, ...]:
     return tuple(name for name in columns if name != policy.id) if policy.ids == "drop" else columns
 
 
-def _as_written(policy: Policy, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns whose spelling matters: "007" is not 7, and a text of digits is a text."""
-    subject = () if policy.subject is None else (policy.subject,)
-    return tuple(dict.fromkeys((policy.id, *subject, *texts)))
-
-
 def _check_names(policy: Policy, found: pl.Schema, dropped: tuple[str, ...], layout: Layout) -> None:
     missing = [name for name in wanted_columns(policy) if name not in found]
     if missing:
-        said = ", ".join(repr(name) for name in missing)
-        if set(missing) >= set(wanted_columns(policy)):  # then its first line may be a text, not a header
-            msg = f"the source has no column {said}; none of its {len(found)} columns is named in the policy"
-            apart = " Is csv.separator right?" if len(found) == 1 and format_of(layout.source) == "csv" else ""
-            hint = f"does the file have a header line?{apart} Correct id, subject, keep or [[column]]"
-            raise InputError(msg, hint, {"missing": missing, "columns": len(found)})
-        msg = f"the source has no column {said}, and {len(found)} others"
+        names = ", ".join(repr(name) for name in missing)
+        msg = f"the source has no column {names}, and {len(found)} others"
         hint = "correct id, subject, keep or [[column]] in the policy"
+        if len(missing) == len(wanted_columns(policy)):  # then its first line may be a text, not a header
+            msg = f"the source has no column {names}; none of its {len(found)} columns is named in the policy"
+            separator = " Is csv.separator right?" if len(found) == 1 and format_of(layout.source) == "csv" else ""
+            hint = f"does the file have a header line?{separator} Correct id, subject, keep or [[column]]"
         raise InputError(msg, hint, {"missing": missing, "columns": len(found)})
     if dropped and policy.strict_columns:
         msg = f"strict_columns: the policy does not say what becomes of {', '.join(dropped)} of the source"
         raise InputError(msg, "release it, name it in keep, or set strict_columns = false to drop it")
-
-
-def _check_writable(policy: Policy, found: pl.Schema, file_format: str) -> None:
-    """Refuse columns that the files of the sink cannot hold, before anything is charged."""
-    for name in output_columns(policy) if file_format == "csv" else ():
-        if found[name].is_nested() or found[name] in {pl.Binary, pl.Object}:
-            msg = f"column {name!r} of type {found[name]} cannot stand in a CSV file; nothing was spent"
-            raise InputError(msg, "publish as Parquet (a sink such as published/reviews.parquet), or do not keep it")
-
-
-def _check_text(name: str, dtype: pl.DataType) -> None:
-    if not isinstance(dtype, pl.String | pl.Categorical | pl.Enum):
-        raise InputError(f"text column {name!r} must hold strings, got {dtype}", "cast the column, or name another")
 
 
 def id_kind(dtype: pl.DataType) -> str | None:
@@ -181,5 +174,38 @@ def check_id(name: str, dtype: pl.DataType, role: str = "record ids") -> str:
     return kind
 
 
-def _plain(name: str, dtype: pl.DataType) -> pl.Expr:
-    return pl.col(name) if dtype == pl.String else pl.col(name).cast(pl.String)
+def in_pinned_order(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType], policy: Policy) -> pl.LazyFrame:
+    """Return a frame whose composite ids have their fields in the pinned order; other columns stay."""
+    orders = pinned_orders(schema, policy)
+    return frame.with_columns(pl.col(name).cast(_ordered(schema[name], form)) for name, form in orders.items())
+
+
+def pinned_orders(schema: Mapping[str, pl.DataType], policy: Policy) -> dict[str, IdForm]:
+    """Return the pinned forms of the composite ids that only need their fields in another order."""
+    roles = {policy.subject: "subject", policy.id: "record"}
+    found = {name: form_of(schema[name]) for name in roles if name and isinstance(schema.get(name), pl.Struct)}
+    if not found or not ledger_exists(policy.ledger.url):
+        return {}
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+        pinned = ledger.pinned_forms(Scope.of(policy), list(policy.text_columns))
+    wanted = {name: pinned.get(roles[name]) for name in found}
+    return {name: form for name, form in wanted.items() if form is not None and form.orders(found[name])}
+
+
+def form_of(dtype: pl.DataType, normalize: tuple[Normalization, ...] = ()) -> IdForm:
+    return IdForm.of(pl.Series([], dtype=dtype).to_arrow().type, normalize)
+
+
+def forms_of(schema: Mapping[str, pl.DataType], policy: Policy) -> IdForms:
+    """Return the forms of the ids of a table, as the ledger pins them."""
+    by_record = policy.unit == "record" or policy.subject is None
+    subject = None if by_record else form_of(schema[str(policy.subject)], policy.normalize)
+    return IdForms(form_of(schema[policy.id]), subject, policy.id_columns)
+
+
+def _ordered(dtype: Any, form: IdForm) -> Any:
+    """Return the same type with its fields in the order of a form; Polars casts fields by name."""
+    if not isinstance(dtype, pl.Struct):
+        return dtype
+    inner = {field.name: field.dtype for field in dtype.fields}
+    return pl.Struct({name: _ordered(inner[name], part) for name, part in form.fields})

@@ -1,55 +1,53 @@
-"""Read the named columns of a raw table lazily: Parquet, CSV or NDJSON, local or in an object store."""
+"""Read a raw table lazily: Parquet, CSV, or NDJSON files in folders or object stores; Delta Lake or Iceberg tables."""
 
 from __future__ import annotations
 
 import glob
+import io
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, cast
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
 
 import polars as pl
 
+from dptext_etl import extras
 from dptext_etl.errors import InputError, by_place, seam
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
-from dptext_etl.runner.source import csv_files, table_formats
 
 INFERRED_ROWS = 10_000
 """The rows from which the column types of an untyped file are inferred."""
-
 READ_HINT = (
     "is the file whole, of the format that its suffix says (of CSV files also: as [csv] says), readable, "
     "and not being written?"
 )
+_LIBRARY = {"delta": "deltalake", "iceberg": "pyiceberg"}
+_NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
+_DELTA_LOG = "_delta_log"
+_ICEBERG = ".metadata.json"
+"""Ending of the files that describe a version of an Iceberg table."""
+_TABLE_HINT = "check that the table is complete, and of a version that the library reads"
 
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a table, in the order of their rows.
+    """The files of a table in the order of their rows, or one version of a table with a log of its own."""
 
-    Attributes:
-        paths: Local files in sorted order, or one object-store URL.
-        format: "parquet", "csv" or "ndjson"; "delta" or "iceberg" for a table with a log of its own.
-        storage: Options for object stores, resolved.
-        version: The version of such a table that is read.
-        csv: How CSV files are written.
-    """
-
-    paths: tuple[str, ...]
-    format: str
-    storage: dict[str, Any] = field(default_factory=dict, repr=False)
-    version: str | None = None
+    paths: tuple[str, ...]  # local files in sorted order, or one object-store URL
+    format: str  # "parquet", "csv" or "ndjson"; "delta" or "iceberg" for a table with a log of its own
+    storage: dict[str, Any] = field(default_factory=dict, repr=False)  # options for object stores, resolved
+    version: str | None = None  # the version of a table with a log
     csv: CsvSpec = PLAIN_CSV
 
     @property
     def origin(self) -> dict[str, str] | None:
-        """Which version of which kind of table is read; None for plain files."""
         return None if self.version is None else {"format": self.format, "version": self.version}
 
     @classmethod
     def find(cls, layout: Layout) -> Files:
-        """Find the files of the source of a run."""
         found = cls.at(layout.source, layout.storage_options, layout.csv)
         if found.format != "csv" and layout.csv != PLAIN_CSV:
             msg = f"the policy has an entry csv, and the source holds {found.format} files"
@@ -58,56 +56,55 @@ class Files:
 
     @classmethod
     def at(cls, source: str, storage: dict[str, Any] | None = None, csv: CsvSpec = PLAIN_CSV) -> Files:
-        """Find the files that a path, folder, glob or URL names (see `find`)."""
-        kind = table_formats.kind_of(source, storage or {})
+        """Find the files that a path, folder, glob or URL names."""
+        storage = storage or {}
+        kind = _table_format(source, storage)
         if kind is not None:
-            return cls((source,), kind, storage or {}, table_formats.version_of(source, kind, storage or {}))
+            return cls((source,), kind, storage, _current_version(source, kind, storage))
         if is_remote(source):
-            paths, formats = [source], {format_of(source)}
-            table_formats.refuse_objects(source, storage or {})
+            paths = [source]
+            folder = re.split(r"[*?\[]", source, maxsplit=1)[0].rpartition("/")[0]
+            if folder.count("/") > 1 and _has_delta_log(folder, storage):
+                raise _part_of_delta("objects", source, folder)
         else:
             paths = _local_files(source)
-            table_formats.refuse_parts(source, paths)
-            formats = {format_of(path) for path in paths}
+            _refuse_parts_of_tables(source, paths)
         if not paths:
             raise InputError(f"the source {source} has no files", f"known suffixes: {', '.join(FORMATS)}")
+        formats = {format_of(path) for path in paths}
         known = {name for name in formats if name is not None}
         if len(formats) != 1 or not known:
             found = ", ".join(sorted(known)) or "none that is known"
             msg = f"the source {source} must hold files of one known format, got: {found}"
             raise InputError(msg, f"known suffixes: {', '.join(FORMATS)}; name files by a glob such as FOLDER/*.csv")
-        return cls(tuple(paths), known.pop(), storage or {}, csv=csv)
+        return cls(tuple(paths), known.pop(), storage, csv=csv)
 
     def scan(
         self, text_like: tuple[str, ...] = (), *, all_text: bool = False, paths_as: str | None = None
     ) -> pl.LazyFrame:
-        """Scan the files."""
+        """Scan the files without types for some or all CSV columns, and with file paths as a column if it is named."""
         if self.version is not None:
-            return table_formats.scan(
-                self.paths[0], cast("table_formats.Kind", self.format), self.version, self.storage
-            )
+            return _scan_version(self.paths[0], self.format, self.version, self.storage)
         paths = [path if is_remote(path) else glob.escape(path) for path in self.paths]  # a name is no pattern
+        options: dict[str, Any] = {"storage_options": self.storage, "include_file_paths": paths_as}
         with seam(f"opening the source ({self.format})", InputError, READ_HINT):
             if self.format == "parquet":
-                return pl.scan_parquet(
-                    paths, storage_options=self.storage, hive_partitioning=False, include_file_paths=paths_as
-                )
+                return pl.scan_parquet(paths, hive_partitioning=False, **options)
+            options["infer_schema_length"] = INFERRED_ROWS
             if self.format == "ndjson":
-                return pl.scan_ndjson(
-                    paths,
-                    storage_options=self.storage,
-                    infer_schema_length=INFERRED_ROWS,
-                    include_file_paths=paths_as,
-                )
-            return pl.scan_csv(
-                csv_files.sources(paths, self.csv, paths_as),
-                include_file_paths=paths_as,
-                storage_options=self.storage,
-                schema_overrides=dict.fromkeys(text_like, pl.String),
-                infer_schema=not all_text,
-                infer_schema_length=INFERRED_ROWS,
-                **csv_files.options(self.csv),
-            )
+                return pl.scan_ndjson(paths, **options)
+            overrides = dict.fromkeys(text_like, pl.String)
+            return self._scan_csv(paths, paths_as, schema_overrides=overrides, infer_schema=not all_text, **options)
+
+    def _scan_csv(self, patterns: list[str], paths_as: str | None, **options: Any) -> pl.LazyFrame:
+        sources: list[str] | list[IO[bytes]] = patterns
+        encoding = self.csv.encoding
+        if encoding != "utf-8":
+            if any(map(is_remote, patterns)) or paths_as is not None:
+                msg = f"csv.encoding: files in {encoding} are read from a local folder, without columns in folder names"
+                raise InputError(msg, "convert them to UTF-8 first", {"entry": "csv.encoding"})
+            sources = [_in_utf8(Path(path), encoding) for pattern in patterns for path in glob.glob(pattern)]  # noqa: PTH207
+        return pl.scan_csv(sources, separator=self.csv.separator, quote_char=self.csv.quote or None, **options)
 
     def refuse_drift(self, columns: Iterable[str]) -> None:
         """Refuse files whose columns differ, and name the file and the column.
@@ -121,25 +118,19 @@ class Files:
             here = self._columns(path)
             for name in dict.fromkeys([*(name for name in wanted if name in first), *first, *here]):
                 if here.get(name) != first.get(name):
-                    said = f"column {name!r}" if name in wanted else by_place([name], here if name in here else first)
-                    first_has = f"the first file {self.paths[0]} has {_said(name, said, first)}"
-                    msg = f"the file {path} has {_said(name, said, here)}, and {first_has}"
+                    place = f"column {name!r}" if name in wanted else by_place([name], here if name in here else first)
+                    first_has = f"the first file {self.paths[0]} has {_column_at(name, place, first)}"
+                    msg = f"the file {path} has {_column_at(name, place, here)}, and {first_has}"
                     raise InputError(msg, "write the files alike, or name those that are: a run reads one table")
 
     def _columns(self, path: str) -> pl.Schema:
         with seam(f"opening the file {path}", InputError, READ_HINT):
             if self.format == "parquet":
                 return pl.Schema(pl.read_parquet_schema(path))
-            sources = csv_files.sources([glob.escape(path)], self.csv)
-            return pl.scan_csv(sources, infer_schema=False, **csv_files.options(self.csv)).collect_schema()
-
-
-def _said(name: str, said: str, found: pl.Schema) -> str:
-    return f"{said} of type {found[name]}" if name in found else f"no such column ({said} of the other)"
+            return self._scan_csv([glob.escape(path)], None, infer_schema=False).collect_schema()
 
 
 def schema_of(frame: pl.LazyFrame) -> pl.Schema:
-    """Return the schema of a scan."""
     with seam("reading the source", InputError, READ_HINT):
         return frame.collect_schema()
 
@@ -165,11 +156,28 @@ def batches(frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
         yield pl.concat(held) if len(held) > 1 else held[0]
 
 
+def _column_at(name: str, place: str, schema: pl.Schema) -> str:
+    return f"{place} of type {schema[name]}" if name in schema else f"no such column ({place} of the other)"
+
+
+def _in_utf8(path: Path, encoding: str) -> IO[bytes]:
+    try:
+        return io.BytesIO(path.read_bytes().decode(encoding).encode())
+    except UnicodeError:
+        problem = f"csv.encoding: the file {path} is not in {encoding}"
+    raise InputError(
+        problem, "correct csv.encoding in the policy; `dptext init FILE` shows one that fits", {"entry": "csv.encoding"}
+    )
+
+
 def _local_files(source: str) -> list[str]:
     path = Path(source)
     if path.is_dir():
         inside = (item for item in path.rglob("*") if item.is_file() and format_of(item.name))
-        return sorted(str(item) for item in inside if not _hidden(item.relative_to(path)))
+        hidden = (".", "_")
+        return sorted(
+            str(item) for item in inside if not any(part.startswith(hidden) for part in item.relative_to(path).parts)
+        )
     if path.is_file():
         return [source]
     matched = glob.glob(source, recursive=True)  # noqa: PTH207  (takes absolute patterns)
@@ -179,5 +187,64 @@ def _local_files(source: str) -> list[str]:
     return found
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in path.parts)
+# Tables with a log of their own (Delta Lake, Iceberg): their folders also hold files of deleted rows. So a run reads
+# them by their log, at the version that is current when it begins, and refuses their single files.
+
+
+def _table_format(source: str, storage: dict[str, Any]) -> str | None:
+    """Return the format of the table with a log that a source names, or None for plain files."""
+    if source.endswith(_ICEBERG):
+        return "iceberg"
+    if is_remote(source):
+        named = PurePosixPath(source).suffix or glob.has_magic(source)
+        return "delta" if not named and _has_delta_log(source.rstrip("/"), storage) else None
+    return "delta" if (Path(source) / _DELTA_LOG).is_dir() else None
+
+
+def _has_delta_log(folder: str, storage: dict[str, Any]) -> bool:
+    """Return whether a folder of an object store holds a log; a store that cannot be reached fails later."""
+    try:
+        log = pl.scan_lines(f"{folder}/{_DELTA_LOG}/*.json", storage_options=storage)
+        return log.head(1).collect().height > 0
+    except (OSError, pl.exceptions.PolarsError):
+        return False
+
+
+def _part_of_delta(what: str, source: str, folder: Path | str) -> InputError:
+    msg = f"the {what} of {source} belong to a table of Delta Lake, which also keeps files of deleted rows"
+    return InputError(msg, f'name the table itself: source = "{folder}"')
+
+
+def _refuse_parts_of_tables(source: str, files: Iterable[str]) -> None:
+    for folder in sorted({parent for file in files for parent in Path(file).absolute().parents}):
+        if (folder / _DELTA_LOG).is_dir():
+            raise _part_of_delta("files", source, folder)
+        if (folder / "metadata").is_dir() and any((folder / "metadata").glob(f"*{_ICEBERG}")):
+            msg = f"the files of {source} belong to a table of Iceberg, which also keeps files of deleted rows"
+            raise InputError(msg, "name the version that its catalog says is current: FOLDER/metadata/….metadata.json")
+
+
+def _current_version(source: str, kind: str, storage: dict[str, Any]) -> str:
+    if find_spec(_LIBRARY[kind]) is None:
+        msg = (
+            f"the source is a table of {_NAMES[kind]}, which is read by its log, and {_LIBRARY[kind]} is not installed"
+        )
+        raise InputError(msg, f"`{extras.install('tables')}`; its files alone would bring deleted rows back")
+    with seam(f"opening the source ({_NAMES[kind]})", InputError, _TABLE_HINT):
+        if kind == "delta":
+            from deltalake import DeltaTable
+
+            return str(DeltaTable(source, storage_options=storage or None).version())
+        from pyiceberg.table import StaticTable
+
+        snapshot = StaticTable.from_metadata(source, properties=dict(storage)).current_snapshot()
+        if snapshot is None:
+            raise InputError("the source (Iceberg) has no version yet", "write rows to it first")
+        return str(snapshot.snapshot_id)
+
+
+def _scan_version(source: str, kind: str, version: str, storage: dict[str, Any]) -> pl.LazyFrame:
+    with seam(f"opening the source ({_NAMES[kind]})", InputError, _TABLE_HINT):
+        if kind == "delta":
+            return pl.scan_delta(source, version=int(version), storage_options=storage or None)
+        return pl.scan_iceberg(source, snapshot_id=int(version), storage_options=storage or None)

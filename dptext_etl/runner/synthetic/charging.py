@@ -6,7 +6,6 @@ Identities cover text and label. Specification: docs/spec/synthetic.md#runs.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -24,128 +23,100 @@ from dptext_etl.errors import DPTextError, InputError, LedgerError, seam
 from dptext_etl.families.aggregate import Partial, Statistic, partial_sum
 from dptext_etl.guarantee import ADDITIVE
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import Charge, CommitOutcome, Ledger, Outcome, ReleaseRef, ReserveResult, Scope
+from dptext_etl.ledger import Charge, CommitOutcome, Ledger, Outcome, ReleaseRef, Scope
 from dptext_etl.ledger.types import LEFT_OUT
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
-from dptext_etl.runner.checkpoint import Checkpoint
-from dptext_etl.runner.progress import Meter
+from dptext_etl.runner.progress import Checkpoint, Meter
 from dptext_etl.runner.publish.publication import require_enough
 from dptext_etl.runner.shard.attempt import pin_whole_table, refuse_other_rows, refuse_over_cap
 from dptext_etl.runner.shard.charging import subjects_of, texts_of
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.arranging import forms_of
-from dptext_etl.runner.synthetic.attempt import Attempt
+from dptext_etl.runner.source.roles import forms_of
+from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 from dptext_etl.storage import Storage
 from dptext_etl.synthetic import CLAIM
 
-log = logging.getLogger("dptext_etl.runner")
-
-DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
+_DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
 
 
 @dataclass(frozen=True)
 class Charged:
-    """A table whose records are charged, and whose noise is not drawn yet.
+    """A table whose records are charged, and whose noise is not drawn yet."""
 
-    Attributes:
-        partial: The exact sums, and the digest of the records: private.
-        rows: The number of records that were summed.
-        answers: Records by the answer of the ledger.
-    """
-
-    partial: Partial = field(repr=False)
-    rows: int
-    answers: Counter[str]
+    partial: Partial = field(repr=False)  # the exact sums, and the digest of the records: private
+    rows: int  # the number of records that were summed
+    answers: Counter[str]  # records by the answer of the ledger
 
 
 class Records(Protocol):
     """The records of a synthetic table, as an engine holds them: their ids are checked, and those that count chosen."""
 
-    @property
-    def total(self) -> int:
-        """Return the number of rows of the source."""
+    total: int  # rows of the source
+    nameless: int  # rows that are left out because they have no subject
+    wanted: int  # records that count
 
-    @property
-    def nameless(self) -> int:
-        """Return the number of rows that are left out because they have no subject."""
-
-    @property
-    def wanted(self) -> int:
-        """Return the number of records that count."""
-
-    def charge(self, book: Book, meter: Meter) -> Charged:
+    def charge(self, frames: Frames, meter: Meter) -> Charged:
         """Charge and sum all records."""
 
-    def agree(self, book: Book, digest: str) -> bool:
+    def agree(self, frames: Frames, digest: str) -> bool:
         """Return whether all that is committed of the release was committed with this table."""
 
-    def commit(self, book: Book, digest: str, charged: Charged) -> None:
+    def commit(self, frames: Frames, digest: str, charged: Charged) -> None:
         """Commit every record that was summed with the digest of the table, keyed per record."""
 
 
 class Summed(NamedTuple):
-    """What became of the records of a frame.
+    """What became of the records of a frame."""
 
-    Attributes:
-        answers: Records by the answer of the ledger.
-        ids: Canonical ids of those that were summed.
-        identities: Their identities, fixed-size binary (32).
-        persons: Hashes of their persons, uint64; none without persons.
-        partial: Their sums.
-    """
-
-    answers: Counter[str]
-    ids: pa.Array
-    identities: pa.Array
-    persons: npt.NDArray[np.uint64]
+    answers: Counter[str]  # by the answer of the ledger
+    ids: pa.Array  # canonical ids of the records that were summed
+    identities: pa.Array  # their identities, fixed-size binary (32)
+    persons: npt.NDArray[np.uint64]  # hashes of their persons; none without persons
     partial: Partial
 
 
 @dataclass(frozen=True)
-class Book:
-    """What charges, sums, and commits the frames of an attempt share, in this process or on another machine.
-
-    Attributes:
-        policy: The policy of the run.
-        key: The release key.
-        ledger: The ledger that is charged.
-        ref: The pinned release.
-        job: The name of the attempt in the ledger.
-        staging: The folder where the table waits for the gates.
-        memory: The place that all releases share; it remembers the head of the ledger.
-        checkpoint: Called after every step.
-    """
+class Frames:
+    """Charges, sums, and commits the frames of an attempt, in this process or on another machine."""
 
     policy: Policy
     key: _kernel.ReleaseKey = field(repr=False)
     ledger: Ledger
     ref: ReleaseRef
-    job: str
+    job: str  # the name of the attempt in the ledger
     staging: Staging
-    memory: Storage
+    memory: Storage  # what all releases share; it remembers the head of the ledger
     checkpoint: Checkpoint
 
     @property
     def statistic(self) -> Statistic:
-        """The statistic of the column."""
         return self.policy.statistic
 
     def charge(self, frame: pl.DataFrame, index: int) -> Summed:
         """Charge the records of a frame, then sum those that are within the cap and not forgotten."""
         policy, statistic = self.policy, self.statistic
-        with seam("charging the records", DPTextError, DEFECT):
+        with seam("charging the records", DPTextError, _DEFECT):
             ids, identities = self.identified(frame)
-            asked = Charge(self.ref, identities, np.ones(frame.height, np.uint32), _spends(statistic, frame.height))
+            spend = statistic.charge(CLAIM)
+            amounts = {name: getattr(spend, name) for name in ADDITIVE}
+            spends = {
+                name: np.full(frame.height, INFINITE if amount == float("inf") else amount)
+                for name, amount in amounts.items()
+            }
+            asked = Charge(self.ref, identities, np.ones(frame.height, np.uint32), spends)
             subjects = subjects_of(frame, policy)
         scope, forms = Scope.of(policy), forms_of(frame.schema, policy)
         result = self.ledger.reserve(self.job, scope, policy.cap, ids, subjects, [asked], forms=forms)
         remember(self.ledger, self.memory, policy, self.job)
         self.checkpoint("reserved")
-        _refuse_changed(result)
+        if changed := result.counts[Outcome.CHANGED.name]:
+            held = "since this release took them; it holds one table, whole"
+            msg = f"the texts or labels of {changed} records changed {held}"
+            raise InputError(msg, "nothing was drawn; changed data, or another key, go under a new name, at full spend")
         left_out = np.isin(result.outcome, LEFT_OUT)
         self.staging.quarantine(index, frame[[policy.id]].filter(pl.Series(left_out)))
-        with seam("summing the records", DPTextError, DEFECT):
+        with seam("summing the records", DPTextError, _DEFECT):
             mask = to_arrow(~left_out)
             ids, (texts, labels) = ids.filter(mask), self._contents(frame)
             theirs = None if labels is None else labels.filter(mask)
@@ -172,7 +143,6 @@ class Book:
         return not pc.any(pc.not_equal(self._digests(ids, digest), held)).as_py()
 
     def commit(self, ids: pa.Array, identities: pa.Array, digest: str) -> None:
-        """Commit records with the digest of the table."""
         outcome = self.ledger.commit(self.job, self.ref, ids, identities, self._digests(ids, digest), positions=1)
         if (outcome == CommitOutcome.DIVERGED).any():
             raise LedgerError("another run committed another table meanwhile; nothing was published", "run again")
@@ -188,25 +158,28 @@ class Book:
         return keyed_digests(self.key, ids, pa.repeat(pa.scalar(digest, pa.large_string()), len(ids)))
 
 
-def charge(attempt: Attempt, book: Book, records: Records, meter: Meter) -> Charged:
+def charge(attempt: SyntheticAttempt, frames: Frames, records: Records, meter: Meter) -> Charged:
     """Charge and sum all records, and pin the table; give all reservations back where it is refused."""
     try:
-        charged = records.charge(book, meter)
-        refuse_other_rows(records.wanted, sum(charged.answers.values()))
-        over = charged.answers[Outcome.OVER_CAP.name]
-        if attempt.policy.on_cap == "refuse":
-            refuse_over_cap(over)
-        require_enough(
-            attempt.policy, {"released": charged.rows, "quarantined": over, "without_subject": records.nameless}
-        )
-        _require_any(charged.rows)
-        pin_whole_table(book.ledger, book.ref, charged.rows, charged.partial.digest.hex())
+        charged = records.charge(frames, meter)
+        _require_publishable(attempt.policy, records, charged)
+        pin_whole_table(frames.ledger, frames.ref, charged.rows, charged.partial.digest.hex())
     except BaseException:
-        _give_back(attempt, book.ledger)
+        attempt.give_back(frames.ledger)  # the sums are gone, and no noise was drawn for them
         raise
-    attempt.remember(book.ledger)
-    book.checkpoint("pinned")
+    attempt.remember(frames.ledger)
+    frames.checkpoint("pinned")
     return charged
+
+
+def _require_publishable(policy: Policy, records: Records, charged: Charged) -> None:
+    refuse_other_rows(records.wanted, sum(charged.answers.values()))
+    over = charged.answers[Outcome.OVER_CAP.name]
+    if policy.on_cap == "refuse":
+        refuse_over_cap(over)
+    require_enough(policy, {"released": charged.rows, "quarantined": over, "without_subject": records.nameless})
+    if not charged.rows:
+        raise InputError("all records of the source were forgotten or are over the cap", "this run spent nothing")
 
 
 def identities_of(policy: Policy, key: _kernel.ReleaseKey, ids: pa.Array, frame: pl.DataFrame) -> pa.Array:
@@ -224,38 +197,8 @@ def identities_of(policy: Policy, key: _kernel.ReleaseKey, ids: pa.Array, frame:
     return pa.array(_kernel.idem_keys(key, ids, both))
 
 
-def _spends(statistic: Statistic, rows: int) -> dict[str, np.ndarray]:
-    spend = statistic.charge(CLAIM)
-    amounts = {name: getattr(spend, name) for name in ADDITIVE}
-    return {name: np.full(rows, INFINITE if amount == float("inf") else amount) for name, amount in amounts.items()}
-
-
-def _refuse_changed(result: ReserveResult) -> None:
-    changed = result.counts[Outcome.CHANGED.name]
-    if changed:
-        msg = (
-            f"the texts or labels of {changed} records changed since this release took them; it holds one table, whole"
-        )
-        raise InputError(msg, "nothing was drawn; changed data, or another key, go under a new name, at full spend")
-
-
 def refuse_crowded(persons: npt.NDArray[np.uint64], most: int) -> None:
     """Refuse persons with more records than were chosen before: their rows changed since."""
     if len(persons) and np.unique(persons, return_counts=True)[1].max() > most:
         msg = f"the source changed while it was read: a person has more than per_subject = {most} records now"
         raise InputError(msg, "run again when no one writes to it")
-
-
-def _require_any(records: int) -> None:
-    if not records:
-        raise InputError("all records of the source were forgotten or are over the cap", "this run spent nothing")
-
-
-def _give_back(attempt: Attempt, ledger: Ledger) -> None:
-    """Give back what this attempt reserved: its sums are gone, and no noise was drawn for them."""
-    try:
-        given = ledger.abort(attempt.job, compute_never_started=True)
-    except LedgerError:
-        log.warning("reservations of this attempt stay charged: another run relies on them")
-    else:
-        log.info("%d reservations given back", given)

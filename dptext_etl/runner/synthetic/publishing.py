@@ -4,55 +4,76 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from dptext_etl.checks import Candidate, Verdict, evaluate
+from dptext_etl import telemetry
+from dptext_etl.checks import Candidate, Verdict, evaluate, require
 from dptext_etl.errors import LedgerError
 from dptext_etl.families.aggregate.summing import published_facts
 from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.runner import left_out
+from dptext_etl.runner.amounts import equal_spends
 from dptext_etl.runner.anchoring import require_same_ledger
-from dptext_etl.runner.checkpoint import Checkpoint
-from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.claims import policy_notes
+from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish.gating import NOTE
 from dptext_etl.runner.publish.manifest import Manifest, same_content
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import Published, finish
+from dptext_etl.runner.publish.versions import alone_at
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.synthetic.attempt import Attempt
-from dptext_etl.runner.synthetic.staging import RECORD, Drawn
+from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary, dropped_note, remaining, summary_of
+from dptext_etl.runner.synthetic.attempt import RECORD, Drawn, StagedTable, SyntheticAttempt
 from dptext_etl.synthetic import CLAIM
 
 log = logging.getLogger("dptext_etl.runner")
 
 
-def judge(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, staging: Staging, drawn: Drawn) -> tuple[Verdict, ...]:
-    """Evaluate the gates of a staged table; if one fires, revoke the release name, and remove the table."""
-    path = staging.storage.local_path(drawn.path.name)
-    verdicts = evaluate(Candidate(attempt.policy, (path,), (), None, {}, scratch=staging.folder))
-    fired = [verdict.name for verdict in verdicts if not verdict.passed]
+class Step(NamedTuple):
+    """What the steps of a run share while no other run of the release is under way."""
+
+    staged: StagedTable
+    ledger: Ledger
+    staging: Staging
+
+
+def judge_table(step: Step, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
+    """Evaluate the gates of a staged table; if one fires, revoke the release name, and remove the table.
+
+    There are none where another machine's table is published.
+    """
+    staged, ledger, staging = step
+    attempt, policy = staged.attempt, staged.policy
+    if staged.other:
+        return ()
+    path = staging.storage.local_path(staged.drawn.path.name)
+    verdicts = evaluate(Candidate(policy, (path,), (), None, {}, scratch=staging.folder))
+    fired = ", ".join(verdict.name for verdict in verdicts if not verdict.passed)
     if fired:
-        log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
-        ledger.revoke(ref, ", ".join(fired)[:200])
+        log.error("gates fired: %s; the release name is revoked", fired)
+        ledger.revoke(staged.ref, fired[:200])
         attempt.remember(ledger)
-        clear(staging)
+        _clear(staging)
         note = b"A gate fired. The table was removed; `dptext clean` removes the rest.\n"
         staging.storage.write(NOTE, note, action="removing a staged table")
+    telemetry.judged(policy.dataset, policy.release, verdicts)
+    checkpoint("gated")
     return verdicts
 
 
-def clear(staging: Staging) -> None:
+def _clear(staging: Staging) -> None:
     """Remove a staged table and its statistic; lists of records over the cap stay."""
     staging.storage.renew_lock()
     staging.storage.delete(RECORD, *staging.storage.glob("synthetic.*"))
 
 
-def claim(attempt: Attempt, drawn: Drawn) -> dict[str, Any]:
+def _claim(attempt: SyntheticAttempt, drawn: Drawn) -> dict[str, Any]:
     """State what is claimed of the table, and its statistic; all of it is public."""
     return {**claim_of(attempt), "statistic": published_facts(drawn.noisy)}
 
 
-def claim_of(attempt: Attempt) -> dict[str, Any]:
+def claim_of(attempt: SyntheticAttempt) -> dict[str, Any]:
     """State what is claimed of a table before it is drawn."""
     synthetic, statistic = attempt.synthetic, attempt.statistic
     spend = statistic.charge(CLAIM)
@@ -77,54 +98,57 @@ def claim_of(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def publish(  # noqa: PLR0917
-    attempt: Attempt,
-    ledger: Ledger,
-    ref: ReleaseRef,
-    staging: Staging,
-    drawn: Drawn,
-    verdicts: Sequence[Verdict],
-    origin: dict[str, str] | None,
-    checkpoint: Checkpoint,
-    hold: Callable[[], None],
-) -> Published:
-    """Publish a table whose gates passed; call it alone at the sink."""
-    layout, most = attempt.layout, attempt.policy.shard_rows
+def publish_table(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkpoint = nothing) -> Published:
+    """Publish a table whose gates passed, if its policy says so."""
+    staged, layout = step.staged, step.staged.attempt.layout
+    if staged.other:
+        before = Manifest.read(layout)
+        if before is None:
+            msg, hint = "what was published is gone; nothing was published", "bring its files back, then run again"
+            raise LedgerError(msg, hint)
+        note = "already published; this machine would draw a few other rows from the same statistic"
+        return Published(before.version, layout.sink, before.digest, before.rows, changed=False, note=note)
+    require(verdicts)
+    if not staged.policy.publish:
+        note = f"not published (publish = false): the table stays staged in {layout.staging.url}"
+        return Published(None, None, None, 0, changed=False, note=note)
+    with alone_at(layout) as hold:
+        published = _publish(step, verdicts, checkpoint, hold)
+        left_out.note(step.staging.storage, published.manifest, staged.rows, verdicts)
+        return published
+
+
+def _publish(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkpoint, hold: Callable[[], None]) -> Published:
+    staged, ledger, staging = step
+    attempt, policy, layout, rows = staged.attempt, staged.policy, staged.attempt.layout, staged.drawn.rows
     before = Manifest.read(layout)
     with Writer(layout, staging, 1 if before is None else before.version + 1) as writer:
-        for start in range(0, drawn.rows.height, most):
-            writer.add_rows(drawn.rows.slice(start, most))
+        for start in range(0, rows.height, policy.shard_rows):
+            writer.add_rows(rows.slice(start, policy.shard_rows))
             hold()
         checkpoint("parts written")
-        manifest = _drafted(attempt, drawn, verdicts, writer, origin)
-        known = before is not None and before.digest in ledger.published(ref).values()
+        manifest = Manifest(
+            policy.dataset,
+            policy.release,
+            layout.partition,
+            writer.version,
+            layout.sink_format,
+            None,
+            dict.fromkeys(rows.columns, "String"),
+            [_claim(attempt, staged.drawn)],
+            [verdict.name for verdict in verdicts],
+            writer.parts,
+            staged.origin,
+        )
+        known = before is not None and before.digest in ledger.published(staged.ref).values()
         same = before is not None and known and same_content(before, manifest)
         manifest = before if same and before is not None else manifest
-        _record(attempt, ledger, ref, manifest)
+        _record(attempt, ledger, staged.ref, manifest)
         checkpoint("recorded")
-        return finish(writer, layout, before, manifest, lambda: clear(staging), hold, checkpoint, same=same)
+        return finish(writer, layout, before, manifest, lambda: _clear(staging), hold, checkpoint, same=same)
 
 
-def _drafted(
-    attempt: Attempt, drawn: Drawn, verdicts: Sequence[Verdict], writer: Writer, origin: dict[str, str] | None
-) -> Manifest:
-    policy, layout = attempt.policy, attempt.layout
-    return Manifest(
-        policy.dataset,
-        policy.release,
-        layout.partition,
-        writer.version,
-        layout.sink_format,
-        None,
-        dict.fromkeys(drawn.rows.columns, "String"),
-        [claim(attempt, drawn)],
-        [verdict.name for verdict in verdicts],
-        writer.parts,
-        origin,
-    )
-
-
-def _record(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, manifest: Manifest) -> None:
+def _record(attempt: SyntheticAttempt, ledger: Ledger, ref: ReleaseRef, manifest: Manifest) -> None:
     """Record the publication before readers can see it; what holds forgotten people is not published."""
     require_same_ledger(ledger, attempt.layout, attempt.policy)
     if ledger.count_forgotten(ref) and manifest.digest not in ledger.published(ref).values():
@@ -134,18 +158,35 @@ def _record(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, manifest: Manifes
     attempt.remember(ledger)
 
 
-def published_before(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, drawn: Drawn) -> Manifest | None:
+def published_before(attempt: SyntheticAttempt, ledger: Ledger, ref: ReleaseRef, drawn: Drawn) -> Manifest | None:
     """Return what is published of this statistic under this policy, though this machine draws other rows from it."""
     before = Manifest.read(attempt.layout)
     if before is None or before.digest not in ledger.published(ref).values():
         return None
-    return before if before.columns == [claim(attempt, drawn)] else None
+    return before if before.columns == [_claim(attempt, drawn)] else None
 
 
-def seen_before(layout: Layout) -> Published:
-    """Return what is published of a statistic from which this machine would draw other rows."""
-    before = Manifest.read(layout)
-    if before is None:
-        raise LedgerError("what was published is gone; nothing was published", "bring its files back, then run again")
-    note = "already published; this machine would draw a few other rows from the same statistic"
-    return Published(before.version, layout.sink, before.digest, before.rows, changed=False, note=note)
+def summarize_table(
+    staged: StagedTable, verdicts: Sequence[Verdict], published: Published, seconds: float
+) -> RunSummary:
+    attempt, rows = staged.attempt, staged.rows
+    listed = f"their ids are listed in {attempt.layout.staging.url} alone"
+    reasons = {
+        "quarantined": f"records over the cap do not count; {listed}",
+        "over_contribution": f"records do not count: per_subject = {attempt.synthetic.per_subject} of a person do",
+        "forgotten": "records that were forgotten are in the source again, and do not count",
+    }
+    notes = [f"{rows[name]} {reason}" for name, reason in reasons.items() if rows.get(name)]
+    notes += [*dropped_note(staged.dropped), *([] if rows["new"] else [NOTHING_SPENT]), *policy_notes(staged.policy)]
+    return summary_of(
+        staged.policy,
+        attempt.layout,
+        verdicts,
+        published,
+        seconds,
+        rows=rows,
+        draws=0,
+        spends=equal_spends(attempt.statistic.charge(CLAIM).as_dict(), rows["released"]),
+        left=remaining(staged.policy),
+        notes=notes,
+    )

@@ -59,7 +59,7 @@ def rehearse(
     """
     from dptext_etl.cli import terminal
     from dptext_etl.errors import PolicyError, seam
-    from dptext_etl.html_page import document
+    from dptext_etl.html_output import document
     from dptext_etl_eval import rehearsal, stand_in
     from dptext_etl_eval.forms import FORMS
 
@@ -108,7 +108,7 @@ def _sentences(facts: dict[str, Any]) -> list[str]:
 
 
 def _cells(facts: dict[str, Any]) -> list[tuple[str, ...]]:
-    from dptext_etl.runner.statement.sections import at_most
+    from dptext_etl.runner.amounts import at_most
 
     made = [
         (

@@ -1,18 +1,13 @@
-"""Say the facts of a statement in sentences and tables, for a person who knows little of differential privacy."""
+"""Write the facts of a statement as sentences and tables for readers who know little about differential privacy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from dptext_etl.guarantee import PURE
-from dptext_etl.runner.statement import central
-
-VACUOUS = 30
-"""From this epsilon on, the bound says nothing in practice (docs/spec/privacy.md#odds)."""
+from dptext_etl.runner.amounts import VACUOUS, at_most
 
 ASSUMES = {
     "PRF": "the secret key is secret, and HMAC-SHA256 and ChaCha20 look random without it",
@@ -27,38 +22,27 @@ ASSUMES = {
 }
 
 
-@dataclass(frozen=True)
-class Section:
-    """A part of a statement.
-
-    Attributes:
-        title: Its heading.
-        says: Paragraphs.
-        rows: A table of names and values; may be empty.
-        commands: Lines for a shell; may be empty.
-    """
+class Section(NamedTuple):
+    """A part of a statement: heading, paragraphs, a table of names and values, and lines for a shell."""
 
     title: str
-    says: tuple[str, ...] = ()
+    paragraphs: tuple[str, ...] = ()
     rows: tuple[tuple[str, str], ...] = ()
     commands: tuple[str, ...] = ()
 
 
 def title(found: dict[str, Any]) -> str:
-    """Return the title of a statement."""
     part = f", {found['partition']}" if found["partition"] else ""
     return f"Statement: {found['dataset']}, release {found['release']}{part}, version {found['version']}"
 
 
 def sections(found: dict[str, Any]) -> list[Section]:
-    """Return the parts of a statement, in the order in which they are read."""
-    caps = [_cap(cap) for cap in found["caps"]]
     return [
         _released(found),
         *_left_out(found),
         *(part for column in found["columns"] for part in (_promise(column), _cost(column))),
         _whole(found),
-        *caps,
+        *map(_cap, found["caps"]),
         _gates(found),
         _assumptions(found),
         _verify(found),
@@ -67,19 +51,30 @@ def sections(found: dict[str, Any]) -> list[Section]:
 
 
 def _released(found: dict[str, Any]) -> Section:
-    texts = [column["name"] for column in found["columns"]]
-    if any(map(central.is_synthetic, found["columns"])):
-        return Section("What was released", (central.released(found),), _where(found))
-    rewritten = f"The text in {_listed(texts)} was rewritten under differential privacy."
+    where = (
+        ("where", found["sink"]),
+        ("SHA-256 of the manifest, which lists the SHA-256 of every file", found["manifest_sha256"]),
+        ("this page was written by", found["written_by"]),
+    )
+    if any(map(_is_synthetic, found["columns"])):
+        return Section("What was released", (_released_synthetic(found),), where)
+    texts = _listed([column["name"] for column in found["columns"]])
+    rewritten = f"The text in {texts} was rewritten under differential privacy."
     rows = "different texts with their counts" if "count" in found["in_clear"] and found["id"] is None else "rows"
-    return Section(
-        "What was released",
-        (f"{found['rows']:,} {rows}. {rewritten} {_in_clear(found)}",),
-        (
-            ("rewritten", _listed(texts)),
-            ("in clear", _listed(found["in_clear"])),
-            *_where(found),
-        ),
+    table = (("rewritten", texts), ("in clear", _listed(found["in_clear"])), *where)
+    return Section("What was released", (f"{found['rows']:,} {rows}. {rewritten} {_in_clear(found)}",), table)
+
+
+def _is_synthetic(column: Mapping[str, Any]) -> bool:
+    return "synthetic" in column
+
+
+def _released_synthetic(found: dict[str, Any]) -> str:
+    (column,) = found["columns"]
+    labels = f" with labels in {column['synthetic']['label']}" if "label" in column["synthetic"] else ""
+    return (
+        f"{found['rows']:,} rows of public texts{labels}. They follow one noisy statistic of {column['name']}, "
+        "which is in the manifest. No text of a record was released, and no row belongs to a record."
     )
 
 
@@ -114,14 +109,6 @@ def _counted(count: int, what: str) -> str:
     return f"{count:,} {what if count != 1 else what.removesuffix('s')}"
 
 
-def _where(found: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    return (
-        ("where", found["sink"]),
-        ("SHA-256 of the manifest, which lists the SHA-256 of every file", found["manifest_sha256"]),
-        ("this page was written by", found["written_by"]),
-    )
-
-
 def _in_clear(found: dict[str, Any]) -> str:
     if found["id"] is None:
         return "The texts are published without ids, in alphabetical order, and without other columns of their rows."
@@ -139,7 +126,7 @@ def _promise(column: dict[str, Any]) -> Section:
         tuple(filter(None, (_bound(column), facts))),
         (
             ("mechanism", column["mechanism"]),
-            ("its parameter ε", at_most(column.get("parameter", column.get("epsilon", "inf")))),
+            ("its parameter ε", at_most(column["parameter"])),
             ("kind of guarantee", f"{column['class']}: {column['meaning']}"),
             ("compared are", column.get("neighbours", "see the ledger")),
             *((f"ε {at_most(part['epsilon'])} pays for", part["pays"]) for part in column.get("budget", ())),
@@ -151,7 +138,6 @@ def _promise(column: dict[str, Any]) -> Section:
 
 
 def _bound(column: dict[str, Any]) -> str:
-    """State the bound that the ledger charges, or that there is none."""
     worst = column["worst_case"]
     if isinstance(worst["epsilon"], str):
         return (
@@ -160,15 +146,13 @@ def _bound(column: dict[str, Any]) -> str:
     agree = " that agree on the facts below" if column["disclosures"] else ""
     if unlinked := column.get("unlinked"):
         return _central_bound(worst, unlinked)
-    if central.is_synthetic(column):
-        return central.bound(column, _amounts(worst))
+    if _is_synthetic(column):
+        return _synthetic_bound(column)
     plus = ", plus δ" if worst["delta"] else ""
     says = (
         f"Take any two texts{agree}. Whatever a reader knows, any released text is at most e^ε times as likely under "
         f"one as under the other{plus}. "
     )
-    if "unit_epsilon" not in column:  # of a manifest that an earlier version wrote
-        return says + f"For the longest text that the policy admits, {_amounts(worst)}."
     one = _amounts({"epsilon": column["unit_epsilon"], "delta": column["unit_delta"]})
     if column["unit"] == "record":
         return says + f"For every text, {one}."
@@ -187,24 +171,34 @@ def _central_bound(worst: Mapping[str, Any], unlinked: Mapping[str, Any]) -> str
     )
 
 
+def _synthetic_bound(column: Mapping[str, Any]) -> str:
+    most = column["statistic"]["per_subject"]
+    persons = "one record of each person counts" if most == 1 else f"at most {most} records of a person count"
+    return (
+        "Take two tables that differ in the text, the label, or both of one record. Whatever a reader knows, all other "
+        "records included, any published statistic and table is at most e^ε times as likely under one as under the "
+        f"other, plus δ. For every record, {_amounts(column['worst_case'])}; {persons}. The guarantee is central. It "
+        "relies on you: the exact sums, drafts, key, and ledger stay inside your boundary. It does not hold against "
+        "someone who sees them."
+    )
+
+
 def _cost(column: dict[str, Any]) -> Section:
     worst, charged = column["worst_case"], column.get("charged")
-    says = []
-    whole = central.is_synthetic(column) or column.get("unit") == "record"
+    whole = _is_synthetic(column) or column.get("unit") == "record"
     longest = "" if whole else f" (a text of {worst['words']:,} words)"
     rows = [("worst case, known before any text was read", f"{_amounts(worst)}{longest}")]
+    largest = worst
     if charged:
         largest = {"epsilon": charged["largest_epsilon"], "delta": charged["largest_delta"]}
         rows.insert(0, ("largest charge of a record", _amounts(largest)))
         rows.append(("records charged", f"{charged['records']:,}"))
-        says.append(meaning_of(largest["epsilon"], largest["delta"], disclosed=bool(column["disclosures"])))
-        if largest["epsilon"] != worst["epsilon"]:
-            says.append(
-                "The worst case is that of the longest text that the policy admits. It is what the published table "
-                "alone can promise; the ledger charges what each record took."
-            )
-    else:
-        says.append(meaning_of(worst["epsilon"], worst["delta"], disclosed=bool(column["disclosures"])))
+    says = [meaning_of(largest["epsilon"], largest["delta"], disclosed=bool(column["disclosures"]))]
+    if largest["epsilon"] != worst["epsilon"]:
+        says.append(
+            "The worst case is that of the longest text that the policy admits. It is what the published table alone "
+            "can promise; the ledger charges what each record took."
+        )
     return Section(f"{column['name']}: what it cost", tuple(says), tuple(rows))
 
 
@@ -283,22 +277,22 @@ def _cap(cap: dict[str, Any]) -> Section:
         *((f"most used ({name})", at_most(amount)) for name, amount in cap["most_used"].items()),
         *((f"least left ({name})", at_most(amount)) for name, amount in cap["least_left"].items()),
     ]
-    adds_up = f"All releases in this scope add up for each {cap['unit']}."
-    says = f"{adds_up} A run that would exceed the cap leaves rows out or stops."
+    says = (
+        f"All releases in this scope add up for each {cap['unit']}. "
+        "A run that would exceed the cap leaves rows out or stops."
+    )
     return Section(f"Cap: {cap['scope']}", (says,), tuple(rows))
 
 
 def _gates(found: dict[str, Any]) -> Section:
-    rows = tuple((gate["name"], _gate(gate)) for gate in found["gates"])
     return Section(
         "What was checked before publication",
         ("A table is published only if all of these pass. None of them compares a row with its raw text.",),
-        rows,
+        tuple((gate["name"], _gate(gate)) for gate in found["gates"]),
     )
 
 
 def _gate(gate: Mapping[str, Any]) -> str:
-    """Say that a gate passed, and what it would have stopped."""
     catches = gate["catches"]
     if gate["idle"]:
         return "not applicable: it is made for other mechanisms, and had nothing to judge here."
@@ -315,7 +309,7 @@ def _assumptions(found: dict[str, Any]) -> Section:
 
 
 def _verify(found: dict[str, Any]) -> Section:
-    made = any(map(central.is_synthetic, found["columns"]))
+    made = any(map(_is_synthetic, found["columns"]))
     return Section(
         "How to verify it",
         (
@@ -332,14 +326,3 @@ def _verify(found: dict[str, Any]) -> Section:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) or "none"
-
-
-def at_most(amount: float | str, digits: int = 6) -> str:
-    """Write an amount to so many digits, rounded up: what is printed as a bound is one."""
-    if isinstance(amount, str):
-        return "unbounded"
-    exact = Decimal(repr(float(amount)))
-    if not exact:
-        return "0"
-    up = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), ROUND_CEILING).normalize()
-    return f"{up:,f}" if up >= Decimal("0.001") else f"{up.normalize():g}".replace("E", "e")

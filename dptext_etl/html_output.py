@@ -1,0 +1,67 @@
+"""Write HTML: pages that load nothing, and small tables for notebooks; never a text, an id or a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+_EMPTY: tuple[Any, ...] = (None, "", (), [], {})
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --line: #d5d9de; --soft: #5a6472; --bar: #2f6fab;
+  --raw: #b3541e; --warn: #fff3cd; --warn-ink: #5c4400 }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ed; --paper: #14171b; --line: #363c44; --soft: #9aa4b1;
+  --bar: #6aa9e0; --raw: #e8955f; --warn: #3b3111; --warn-ink: #f0dd9a } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 64rem;
+  margin: 0 auto; padding: 1rem }
+h1 { font-size: 1.6rem } h2 { font-size: 1.25rem; margin-top: 2rem } h3 { font-size: 1rem; margin: 1.5rem 0 0 }
+.inside { background: var(--warn); color: var(--warn-ink); padding: .6rem .8rem; border-radius: .4rem }
+.scroll { overflow-x: auto }
+table { border-collapse: collapse; width: 100% } th, td { text-align: left; padding: .3rem .8rem .3rem 0;
+  border-bottom: 1px solid var(--line); vertical-align: top }
+@media print { body { max-width: none } .scroll { overflow: visible } }
+"""
+
+
+def document(title: str, body: str, style: str = "") -> str:
+    """Return a page: light and dark, narrow and wide, on paper."""
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}{style}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>\n"
+    )
+
+
+def facts(caption: str, entries: Mapping[str, Any]) -> str:
+    """Return a table of two columns, the names of facts and the facts; a fact that is None or empty is left out.
+
+    >>> facts("a < b", {"rows": 3, "note": None})
+    '<table><caption>a &lt; b</caption><tbody><tr><th>rows</th><td>3</td></tr></tbody></table>'
+    """
+    rows = (f"<tr><th>{escape(name)}</th>{_cell(value)}</tr>" for name, value in entries.items() if value not in _EMPTY)
+    return f"<table><caption>{escape(caption)}</caption><tbody>{''.join(rows)}</tbody></table>"
+
+
+def table(caption: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a table with a head.
+
+    >>> table("", ["gate"], [["raw"]])
+    '<table><caption></caption><thead><tr><th>gate</th></tr></thead><tbody><tr><td>raw</td></tr></tbody></table>'
+    """
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        shown = f"{value:g}"
+    elif isinstance(value, int) and not isinstance(value, bool):
+        shown = f"{value:,}"
+    elif isinstance(value, Mapping):
+        shown = ", ".join(f"{name} {amount:,}" for name, amount in value.items())
+    elif isinstance(value, (set, frozenset, tuple, list)):
+        shown = ", ".join(map(str, value if isinstance(value, (tuple, list)) else sorted(value)))
+    else:
+        shown = str(value)
+    return f"<td>{escape(shown)}</td>"

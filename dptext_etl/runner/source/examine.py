@@ -1,0 +1,191 @@
+"""Examine a source before anything is drawn: check ids and subjects, and choose the rows that the run takes."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl.arrays import to_arrow
+from dptext_etl.delta_policy import refuse_more_records
+from dptext_etl.errors import InputError, seam
+from dptext_etl.keys import canonical_ids
+from dptext_etl.mechanism import stated_records
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.source import selection
+from dptext_etl.runner.source.roles import Rows, Table
+from dptext_etl.runner.source.table import READ_HINT, batches
+
+log = logging.getLogger("dptext_etl.runner")
+
+HASHES_AT_ONCE = 1 << 25
+"""Hashes of 8 bytes that are sorted at a time; a longer table takes several passes over its ids."""
+BATCH_ROWS = 1 << 18
+_VERIFIED = 100_000
+_SHARDS_PER_VERSION = 1 << 16
+"""Numbers of shards, and so of their canary rows, that a version of an incremental table takes for itself."""
+
+
+@dataclass(frozen=True)
+class Examined(Generic[Rows]):
+    table: Table[Rows]
+    rows: Rows  # that the run takes, lazily
+    total: int  # rows of the source
+    wanted: int  # rows that the run takes; fewer where an incremental run finds some published
+    base: str | None  # digest of the manifest that an incremental run adds to
+    first: int  # number of the first shard; an incremental run counts on, so that its canary rows are new, too
+    shards: int | None = None  # how many there are, if they are counted already
+    beyond: int = 0  # rows that an unlinked release leaves out, because their persons have more than take part
+    pairs: int | None = None  # sum of digests of records with their persons, if these were chosen by person
+    nameless: int = 0  # rows that are left out because they have no subject
+    known: Rows | None = None  # rows that an incremental run leaves out or takes, lazily; None if it takes all
+    held: int = 0  # rows of the version that an incremental run adds to
+
+    @classmethod
+    def of(  # noqa: PLR0917  (what an engine brings)
+        cls,
+        table: Table[Rows],
+        policy: Policy,
+        layout: Layout,
+        check: Callable[[], tuple[int, int]],
+        with_persons: Callable[[Rows], Rows],
+        without: Callable[[Rows, Manifest], tuple[Rows, int]],
+        at_most: Callable[[Rows, int], tuple[Rows, int, int]],
+    ) -> Examined[Rows]:
+        manifest = Manifest.read(layout)
+        adds = selection.continues(policy, layout, manifest)
+        total, null = check()
+        nameless = null if policy.on_null_subject == "quarantine" else 0
+        named, rest = with_persons(table.frame) if nameless else table.frame, total - nameless
+        if policy.unlinked is not None and policy.unit == "subject":
+            rows, wanted, pairs = at_most(named, policy.unlinked.per_subject)
+            return cls(table, rows, total, wanted, None, 0, beyond=rest - wanted, pairs=pairs, nameless=nameless)
+        if manifest is None or not adds:
+            return cls(table, named, total, rest, None, 0, nameless=nameless)
+        rows, wanted = without(named, manifest)
+        selection.refuse_deletions(policy, manifest, there=rest - wanted)
+        first = manifest.version * _SHARDS_PER_VERSION
+        return cls(
+            table, rows, total, wanted, manifest.digest, first, nameless=nameless, known=named, held=manifest.rows
+        )
+
+    @property
+    def published(self) -> int:
+        """Rows that an incremental run leaves out because they are published."""
+        return self.total - self.wanted - self.beyond - self.nameless
+
+
+def examine(
+    table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None = None
+) -> Examined[pl.LazyFrame]:
+    """Examine the files of a source in this process (see `Examined.of`)."""
+    return Examined.of(
+        table,
+        policy,
+        layout,
+        check=lambda: check_ids(table, policy, progress),
+        with_persons=lambda rows: with_persons(rows, policy),
+        without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
+        at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.staging.folder),
+    )
+
+
+def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
+    """Return those of the given ids that the source uses."""
+    with seam("comparing canary ids with those of the source", InputError, READ_HINT):
+        asked = ids.to_frame().lazy()
+        used = source.table.frame.select(ids.name)
+        return used.join(asked, on=ids.name, how="semi").collect(engine="streaming").to_series()
+
+
+def check_ids(table: Table[pl.LazyFrame], policy: Policy, listener: Listener | None = None) -> tuple[int, int]:
+    """Check the ids and subjects of a source; return the number of rows, and of those without a subject to charge."""
+    with seam("reading the ids of the source", InputError, READ_HINT):
+        by_record = policy.subject is None or policy.unit == "record"
+        subjects = pl.lit(0) if by_record else pl.col(str(policy.subject)).null_count()
+        counts = (pl.len().alias("rows"), pl.col(policy.id).null_count().alias("ids"), subjects.alias("subjects"))
+        totals = table.frame.select(counts).collect(engine="streaming")
+        rows, null_ids, null_subjects = (int(value) for value in totals.row(0))
+    refuse_gaps(policy, rows, null_ids, null_subjects)
+    refuse_repeated(policy, _repeated(table.frame.select(policy.id), rows, listener))
+    return rows, null_subjects
+
+
+def with_persons(frame: pl.LazyFrame, policy: Policy) -> pl.LazyFrame:
+    return frame.filter(pl.col(str(policy.subject)).is_not_null())
+
+
+def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) -> None:
+    """Refuse a source without rows, ids or subjects, or with more rows than the delta of a column was stated for."""
+    for item in policy.column_policies() if policy.synthetic is None else ():
+        refuse_more_records(rows, stated_records(item.mechanism), f"column {item.column!r}")
+    if not rows:
+        raise InputError("the source has no rows", "nothing was spent or published")
+    if null_ids:
+        raise InputError(
+            f"{null_ids} record ids are null",
+            f"every record needs an id of its own in column {policy.id!r}",
+            {"rows": null_ids, "column": policy.id},
+        )
+    if null_subjects and policy.on_null_subject == "refuse":
+        msg = f"{null_subjects} rows have no subject (column {policy.subject!r} is null), and caps are per subject"
+        hint = 'on_null_subject = "quarantine" leaves these rows out; "own" takes each of them as a person of its own'
+        fields = {"rows": null_subjects, "column": policy.subject}
+        raise InputError(msg, f"fill the column, or write one of these into the policy: {hint}", fields)
+
+
+def refuse_repeated(policy: Policy, twice: int) -> None:
+    if twice:
+        msg = f"{twice} record ids occur more than once in column {policy.id!r}; a record is released once"
+        hint = "keep one row of each id, or name a column that is unique per row; nothing was spent or published"
+        raise InputError(msg, hint, {"ids": twice, "column": policy.id})
+
+
+def _repeated(ids: pl.LazyFrame, rows: int, listener: Listener | None) -> int:
+    """Count ids that occur more than once: sort hashes to find equal ones, then compare the ids themselves."""
+    passes = -(-rows // HASHES_AT_ONCE)
+    meter = Meter("ids", rows * passes, listener)
+    suspects = []
+    for this_pass in range(passes):
+        parts = []
+        for batch in batches(ids, BATCH_ROWS):
+            hashes = _hashes(batch)
+            parts.append(hashes if passes == 1 else hashes[hashes % np.uint64(passes) == this_pass])
+            meter.add(batch.height)
+        ordered = np.concatenate(parts)
+        ordered.sort()
+        suspects.append(np.unique(ordered[1:][ordered[1:] == ordered[:-1]]))
+    found = np.concatenate(suspects)
+    if not len(found):
+        return 0
+    log.info("ids: %d hashes occur more than once; verifying", len(found))
+    checked = found[:_VERIFIED]
+    verified = _verified(ids, checked)
+    return verified + len(found) - len(checked) if verified else 0
+
+
+def _verified(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:
+    counts = Counter[str]()
+    for batch in batches(ids, BATCH_ROWS):
+        places = np.flatnonzero(np.isin(_hashes(batch), suspects))
+        counts.update(_canonical(batch).take(to_arrow(places)).to_pylist())
+    return sum(count > 1 for count in counts.values())
+
+
+def _canonical(batch: pl.DataFrame) -> pa.Array:
+    return canonical_ids(batch.to_series().to_arrow())
+
+
+def _hashes(batch: pl.DataFrame) -> npt.NDArray[np.uint64]:
+    hashed: npt.NDArray[np.uint64] = pl.Series(pl.from_arrow(_canonical(batch))).hash().to_numpy()
+    return hashed

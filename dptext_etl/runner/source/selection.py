@@ -1,0 +1,195 @@
+"""Choose the rows that a run takes: those that are not published yet, and at most so many of each person.
+
+Rows are compared by digests of their ids of 16 bytes, in buckets on the disk: two ids of a billion have equal ones with
+probability below 1e-20, as in the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl.checks.comparison import BYTES, Buckets, Cells, short_digests
+from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.id_forms import normalized
+from dptext_etl.keys import canonical_ids
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish import own_ids
+from dptext_etl.runner.publish.manifest import Manifest, scan_parts
+from dptext_etl.runner.source.roles import shown_columns
+from dptext_etl.runner.source.table import READ_HINT, batches
+
+BATCH_ROWS = 1 << 18
+PAIRS = 1 << 128
+"""Digests of records with their persons are added modulo this number, in any order of rows."""
+Order = Callable[[pa.Array], pl.Series]
+"""Gives every canonical id its place among the records of a person, as bytes in ascending order."""
+_PLACE, _ORDER, _PERSON = "__dptext_place", "__dptext_order", "__dptext_person"
+
+
+def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool:
+    """Return whether an incremental run adds to what a manifest lists."""
+    if manifest is None:
+        return False
+    if manifest.dataset != policy.dataset or manifest.partition != layout.partition:
+        msg = f"the sink holds dataset {manifest.dataset!r}, the policy is for {policy.dataset!r}"
+        raise PolicyError(msg, "give every dataset a sink of its own")
+    if not policy.incremental or manifest.release != policy.release:
+        return False
+    items = policy.column_policies()
+    now: dict[str, Any] = {
+        "columns": list(shown_columns(policy)),
+        "format": layout.sink_format,
+        "cfg": {item.column: item.mechanism.cfg() for item in items},
+        "ids": policy.ids,
+        "postprocess": {item.column: item.chain for item in items if item.chain is not None},
+    }
+    then = {
+        "columns": list(manifest.schema),
+        "format": manifest.file_format,
+        "ids": manifest.ids,
+        "cfg": {item["name"]: item["cfg"] for item in manifest.columns},
+        "postprocess": {item["name"]: item["chain"] for item in manifest.columns if "chain" in item},
+    }
+    if now != then:
+        changed = ", ".join(name for name in now if now[name] != then[name])
+        msg = f"what is published differs from the policy in: {changed}; new parts would not fit the old ones"
+        raise PolicyError(msg, "run once with incremental = false, which publishes every row again at no cost")
+    return True
+
+
+def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> tuple[pl.LazyFrame, int]:
+    """Leave out the rows whose ids are published; the order stays."""
+    with seam("reading the ids that are published", hint="are the published parts all there?"):
+        dtype = frame.collect_schema()[policy.id]
+        if policy.ids == "keep":
+            published = scan_parts(manifest, layout, as_written=(policy.id,)).select(pl.col(policy.id).cast(dtype))
+        else:
+            require_plain(policy, dtype)
+            ids = own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
+            published = pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
+    return anti_join(frame, published, policy.id, layout.staging.folder)
+
+
+def require_plain(policy: Policy, dtype: pl.DataType) -> None:
+    """Refuse ids whose canonical strings cannot be read back, where the published table does not hold them."""
+    if dtype != pl.String and not dtype.is_integer():
+        compared = f"an incremental run with ids = {policy.ids!r} compares ids that are strings or whole numbers"
+        hint = "set incremental = false: published rows cost nothing a second time"
+        raise InputError(f"{compared}, got {dtype}", hint)
+
+
+def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:
+    """Refuse an incremental source from which records have gone that are still published.
+
+    A source that holds none of the published records is taken for one of new rows only.
+    """
+    gone = manifest.rows - there
+    if policy.deletions == "refuse" and there and gone > 0:
+        lost = f"{gone} of {manifest.rows} published records are no longer in the source"
+        hint = '`dptext forget POLICY --missing` takes them out; deletions = "keep" if the source holds new rows only'
+        raise InputError(f"{lost}, and an incremental run only adds", hint)
+
+
+def by_digest(ids: pa.Array) -> pl.Series:
+    """Return the place of every canonical id by its public digest: 16 bytes."""
+    return pl.Series([row.tobytes() for row in short_digests(pl.Series(ids, dtype=pl.String))], dtype=pl.Binary)
+
+
+def at_most(
+    frame: pl.LazyFrame, policy: Policy, most: int, scratch: Path, order: Order = by_digest
+) -> tuple[pl.LazyFrame, int, int]:
+    """Leave out the records of a person beyond the first `most`; return the others, their number, and `sum_of_pairs`.
+
+    The choice depends on ids alone, in any order of rows (docs/spec/unlinked.md#persons).
+    """
+    pairs = frame.select(policy.id, str(policy.subject))
+    with seam("counting the records of each person", InputError, READ_HINT):
+        hashes, total = list[pl.Series](), 0
+        for batch in batches(pairs, BATCH_ROWS):
+            persons = _persons(batch, policy)
+            hashes.append(persons.hash())
+            total += sum_of_pairs(canonical_ids(batch[policy.id].to_arrow()), persons)
+        found, counts = np.unique(pl.concat(hashes).to_numpy(), return_counts=True)
+        crowded = pl.Series(found[counts > most], dtype=pl.UInt64)
+        if not len(crowded):
+            return frame, int(counts.sum()), total % PAIRS
+        parts = []
+        for batch in batches(pairs, BATCH_ROWS):
+            persons = _persons(batch, policy)
+            theirs = batch.select(policy.id).with_columns(persons.alias(_PERSON))
+            parts.append(theirs.filter(persons.hash().is_in(crowded.implode())))
+        crowd = pl.concat(parts)
+        places = order(canonical_ids(crowd[policy.id].to_arrow()))
+        place = pl.int_range(pl.len()).over(_PERSON, order_by=_ORDER)
+        left_out = crowd.with_columns(places.alias(_ORDER)).filter(place >= most)
+        total -= sum_of_pairs(canonical_ids(left_out[policy.id].to_arrow()), left_out[_PERSON])
+    there = scratch if scratch.is_dir() else None  # a plan makes no folders
+    return *anti_join(frame, left_out.lazy().select(policy.id), policy.id, there), total % PAIRS
+
+
+def sum_of_pairs(ids: pa.Array, persons: pa.Array | pl.Series) -> int:
+    """Add up digests of canonical ids with their canonical subjects: another person of a record changes the sum."""
+    rows = pl.DataFrame({"id": pl.Series(ids, dtype=pl.String), _PERSON: pl.Series(persons, dtype=pl.String)})
+    length = pl.col(_PERSON).str.len_bytes().cast(pl.String)
+    both = rows.select(pl.concat_str(length, pl.lit(":"), _PERSON, "id")).to_series()
+    places: list[int] = short_digests(both).sum(axis=0, dtype=np.int64).tolist()
+    return sum(value << 8 * place for place, value in enumerate(places)) % PAIRS
+
+
+def _persons(batch: pl.DataFrame, policy: Policy) -> pl.Series:
+    subjects = normalized(batch[str(policy.subject)].to_arrow(), policy.normalize)
+    return pl.Series(canonical_ids(subjects), dtype=pl.String)
+
+
+def anti_join(frame: pl.LazyFrame, known: pl.LazyFrame, name: str, scratch: Path | None) -> tuple[pl.LazyFrame, int]:
+    """Leave out the rows whose ids are known, in memory of one bit per row; the order stays."""
+    with closing(Buckets(BYTES + 8, scratch)) as asked, closing(Buckets(BYTES, scratch)) as there:
+        for digests in _digests(known, name):
+            there.add(digests)
+        for digests in _digests(frame.select(name), name):
+            places = np.arange(asked.rows, asked.rows + len(digests), dtype="<u8")
+            asked.add(np.hstack([digests, places.view(np.uint8).reshape(-1, 8)]))
+        chosen, found = np.zeros(asked.rows // 8 + 1, np.uint8), 0
+        chosen[-1] = 0xFF << asked.rows % 8 & 0xFF  # no row of the source, or one that came later
+        for mine, theirs in zip(asked.aligned(), there.aligned(), strict=True):
+            new = mine[~_within(mine[:, :BYTES], theirs)]
+            places = np.ascontiguousarray(new[:, BYTES:]).view("<u8").reshape(-1)
+            np.bitwise_or.at(chosen, places >> 3, (1 << (places & 7)).astype(np.uint8))
+            found += len(places)
+    return _at(frame, chosen), found
+
+
+def _digests(ids: pl.LazyFrame, name: str) -> Iterator[Cells]:
+    for batch in batches(ids, BATCH_ROWS):
+        yield short_digests(pl.Series(canonical_ids(batch[name].to_arrow()), dtype=pl.String))
+
+
+def _within(asked: Cells, known: Cells) -> npt.NDArray[np.bool_]:
+    """Return which digests are known, shape (asked,)."""
+    mine, theirs = (pl.DataFrame(np.ascontiguousarray(rows).view("<u8"), schema=["a", "b"]) for rows in (asked, known))
+    marked = theirs.unique().with_columns(known=True)
+    joined = mine.join(marked, on=["a", "b"], how="left", maintain_order="left")
+    return joined["known"].fill_null(value=False).to_numpy()
+
+
+def _at(frame: pl.LazyFrame, chosen: npt.NDArray[np.uint8]) -> pl.LazyFrame:
+    """Return the rows whose bit is set, and all that came later, so that counts of rows show them."""
+
+    def bits(places: pl.Series) -> pl.Series:
+        at = places.to_numpy()
+        inside = at >> 3 < len(chosen)
+        found = np.ones(len(at), np.bool_)
+        found[inside] = chosen[at[inside] >> 3] >> (at[inside] & 7).astype(np.uint8) & 1
+        return pl.Series(found)
+
+    chosen_rows = pl.col(_PLACE).map_batches(bits, return_dtype=pl.Boolean, is_elementwise=True)
+    return frame.with_row_index(_PLACE).filter(chosen_rows).drop(_PLACE)
