@@ -30,7 +30,7 @@ from dptext_etl import _kernel
 from dptext_etl.errors import InputError, seam
 
 if TYPE_CHECKING:
-    from dptext_etl.ledger.audit.committed_index import Lookup
+    from dptext_etl.ledger.storage.records import Lookup
 
 BYTES = 16
 BUCKETS = 256
@@ -247,7 +247,7 @@ class Cellwise:
 
     def add(self, ids: pa.Array, digests: pa.Array, canary: npt.NDArray[np.bool_], bounds: Bounds) -> None:
         allowed = np.ascontiguousarray(bounds, "<u4").view(np.uint8)
-        self._cells.add(np.hstack([self.lookup.keyed(ids, canary), _digest_rows(digests), allowed]))
+        self._cells.add(np.hstack([self.lookup.hashed(ids, canary), _digest_rows(digests), allowed]))
         if self._cells.rows >= HELD_ROWS:
             self.look_up()
 

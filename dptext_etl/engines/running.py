@@ -16,7 +16,7 @@ from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local import LocalEngine
 from dptext_etl.errors import bare
 from dptext_etl.ledger import Ledger, Outcome
-from dptext_etl.ledger.storage.store import MissingLedgerError, there_is
+from dptext_etl.ledger.storage.store import MissingLedgerError, ledger_exists
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.anchoring import require_same_ledger
@@ -114,7 +114,7 @@ def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None,
     with staged(attempt, engine, course, checkpoint) as (staged_run, ledger):
         verdicts, _ = run_both(
             lambda: check(staged_run, judge=engine.judge, progress=course, checkpoint=checkpoint),
-            ledger.fold_log,
+            ledger.checkpoint,
             threads(),
         )
         published, (reported, left) = run_both(
@@ -192,7 +192,7 @@ def staged(
 def _require_head(attempt: Attempt) -> None:
     """Freeze a ledger that lost events, before any other refusal hides it."""
     spec = attempt.policy.ledger
-    if there_is(spec.url):
+    if ledger_exists(spec.url):
         with suppress(MissingLedgerError), Ledger.open(spec.url, spec.id_key, create=False) as ledger:
             require_same_ledger(ledger, attempt.layout, attempt.policy)
 

@@ -18,7 +18,7 @@ from dptext_etl.checks.reports import gate_delta
 from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Spend
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.operations.scopes import limits
+from dptext_etl.ledger.caps import limits
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.claims import guarantee_of, with_gate

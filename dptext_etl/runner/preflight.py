@@ -25,10 +25,10 @@ from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope
-from dptext_etl.ledger.idkey import resolve as resolve_id_key
-from dptext_etl.ledger.operations.scopes import limits
-from dptext_etl.ledger.storage.store import MissingLedgerError, require_writable, there_is
-from dptext_etl.ledger.terms import NEW
+from dptext_etl.ledger.caps import limits
+from dptext_etl.ledger.id_key import resolve_id_key
+from dptext_etl.ledger.storage.store import MissingLedgerError, ledger_exists, require_writable
+from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import Policy
 from dptext_etl.runner.claims import register
@@ -53,7 +53,7 @@ _ROW_BYTES, _DRAW_BYTES = 256, 4
 @contextmanager
 def ledger_of(policy: Policy) -> Iterator[Ledger | None]:
     """Open the ledger of a policy to read it, or yield None; a plan makes no ledger."""
-    if not there_is(policy.ledger.url):
+    if not ledger_exists(policy.ledger.url):
         yield None
         return
     try:
@@ -154,10 +154,10 @@ class Preview:
         ready = self._ledger.make_ready(
             policy.unit, charged.ids, charged.subjects, charged.charges, own=policy.on_null_subject == "own"
         )
-        answer = self._ledger.foretell(Scope.of(policy), ready, again=policy.on_changed == "release_again")
+        answer = self._ledger.preview(Scope.of(policy), ready, again=policy.on_changed == "release_again")
         # a scope without a cap pins no components: a first cap counts what units have used all the same
         used = answer.used if len(answer.used) else self.forecast.used_before(self._ledger, units)
-        return answer.outcome, answer.charged, answer.kept, answer.units, used
+        return answer.outcome, answer.charged, answer.changes_committed, answer.units, used
 
 
 def preview_rows(preview: Preview, rows: pl.LazyFrame, meter: Meter) -> Expected:

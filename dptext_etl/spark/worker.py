@@ -28,9 +28,9 @@ from dptext_etl.errors import DPTextError, InputError, LedgerError, bare, seam
 from dptext_etl.id_forms import IdForm, arranged, normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, CommitOutcome, IdForms, Ledger, Outcome, ReleaseRef, ReserveResult
-from dptext_etl.ledger.head_files import Heads, folder_of
-from dptext_etl.ledger.retrying import patient
-from dptext_etl.ledger.terms import LEFT_OUT
+from dptext_etl.ledger.anchor_files import AnchorFiles
+from dptext_etl.ledger.storage.store import wait_for_ledger
+from dptext_etl.ledger.types import LEFT_OUT
 from dptext_etl.policy import ColumnPolicy
 
 SPEND = pa.struct(
@@ -62,7 +62,7 @@ def function_state(policy_json: str) -> FunctionState:
     with seam("reading the policy in the plan", DPTextError, _DEFECT):
         described = WorkerPolicy.model_validate_json(policy_json)
         policy = described.column_policy()
-        account = None if described.ledger is None else patient(partial(Account, policy, described.ledger))
+        account = None if described.ledger is None else wait_for_ledger(partial(Account, policy, described.ledger))
     return FunctionState(policy, described.spend, account)
 
 
@@ -178,8 +178,8 @@ class Account:
             raise LedgerError(msg, "register the function again, where driver and workers see one ledger")
         self._refs: dict[str, ReleaseRef] = {}
         self._scope = ledger.scope(policy.dataset)
-        self._heads = Heads(self._ledger, folder_of(ledger.anchors))
-        self._heads.require(self._scope)
+        self._anchors = AnchorFiles(self._ledger, ledger.anchors)
+        self._anchors.require(self._scope)
 
     def close(self) -> None:
         self._ledger.close()
@@ -202,12 +202,12 @@ class Account:
         self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, forms: IdForms, spend: bool
     ) -> pa.Array:
         """Charge a batch, release it and commit it; wait for other writers as long as the task lives."""
-        return patient(partial(self._charged, texts, ids, subjects, forms, spend))
+        return wait_for_ledger(partial(self._charged, texts, ids, subjects, forms, spend))
 
     def _charged(
         self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, forms: IdForms, spend: bool
     ) -> pa.Array:
-        self._heads.require(self._scope)  # workers live long, and so do streams
+        self._anchors.require(self._scope)  # workers live long, and so do streams
         policy, ref = self._policy, self._ref(forms.record.kind)
         mechanism = policy.mechanism
         identities = pa.array(_kernel.idem_keys(policy.release_key(), ids, texts, policy.nonce))
@@ -224,7 +224,7 @@ class Account:
             forms=forms,
         )
         self._refuse_changed(job, result)
-        self._heads.remember(self._scope, policy.release)
+        self._anchors.store(self._scope, policy.release)
         fits = pa.array(~np.isin(result.outcome, LEFT_OUT))
         released = column.release(texts.filter(fits), ids.filter(fits), policy)
         drawn = released.positions.to_numpy(zero_copy_only=False)

@@ -10,7 +10,8 @@ from dptext_etl import Policy
 from dptext_etl.engines.spark.tasks import ReleaseTaskConfig, policy_json, read, records
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.errors import LedgerError, LockedLedgerError
-from dptext_etl.ledger import Ledger, retrying
+from dptext_etl.ledger import Ledger
+from dptext_etl.ledger.storage import store
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.results import ShardResult
 
@@ -180,7 +181,7 @@ def test_a_look_waits_for_a_ledger_that_is_busy(job, monkeypatch, step):
             raise LockedLedgerError("locked")
         return real(*given, **options)
 
-    monkeypatch.setattr(retrying, "PAUSE", 0)
+    monkeypatch.setattr(store, "RETRY_SECONDS", 0)
     monkeypatch.setattr(Ledger, step, busy)
     assert read(next(records(looking, iter(bench.batches)))) == expected
     assert expected["answers"] == {"RESERVED": 240}

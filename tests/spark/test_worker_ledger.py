@@ -11,7 +11,7 @@ import pytest
 from dptext_etl import Ledger
 from dptext_etl.checks import CANARY
 from dptext_etl.errors import BudgetError, InputError, LedgerError, LockedLedgerError
-from dptext_etl.ledger import retrying
+from dptext_etl.ledger.storage import store
 from dptext_etl.policy import Cap, LedgerSpec
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
@@ -250,7 +250,7 @@ def locked_for(times, real):
 @pytest.mark.parametrize("step", ["register", "reserve", "commit"])
 def test_a_batch_waits_for_a_lock(policy, url, monkeypatch, step):
     carried = plan_of(policy, url, unit="record")
-    monkeypatch.setattr(retrying, "PAUSE", 0)
+    monkeypatch.setattr(store, "RETRY_SECONDS", 0)
     monkeypatch.setattr(Ledger, step, locked_for(50, getattr(Ledger, step)))
     assert worker.release(carried, texts(), ids()).to_pylist() == expected(policy)
     assert counts(url)["committed"] == counts(url)["records"] == len(ROWS)
@@ -282,7 +282,7 @@ def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, er
             raise error
         return ShardResult(7, {}, None)
 
-    monkeypatch.setattr(retrying, "PAUSE", 0)
+    monkeypatch.setattr(store, "RETRY_SECONDS", 0)
     monkeypatch.setattr(tasks, "pieces", lambda *_: iter([(0, pl.DataFrame({CANARY: [False] * 7}))]))
     monkeypatch.setattr(ShardResult, "of", done)
     releasing = tasks._Releasing(None, "release")

@@ -43,7 +43,7 @@ from dptext_etl.checks.great_expectations.metrics import (
 from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, is_spark, written
 from dptext_etl.checks.published import shown
 from dptext_etl.errors import GateError, InputError, PolicyError, bare, seam
-from dptext_etl.ledger.storage.store import resolved
+from dptext_etl.ledger.storage.store import resolve_url
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.policy.consistency import require_ids
 
@@ -270,7 +270,7 @@ def validate_table(
     suite: gx.ExpectationSuite | None = None,
 ) -> VerdictRecord:
     """Validate a released table of a database against its policy's suite."""
-    place = resolved(url)
+    place = resolve_url(url)
     with _validating() as context:
         sources = context.data_sources
         add: Any = sources.add_sqlite if place.startswith("sqlite:") else sources.add_sql
@@ -300,15 +300,13 @@ def _validating() -> Iterator[Any]:
 
 
 def _judged(batch: Any, suite: gx.ExpectationSuite) -> VerdictRecord:
-    results = batch.validate(suite, result_format=ResultFormat.SUMMARY.value).results
-    return VerdictRecord(suite.name, len(suite.expectations), tuple(map(_outcome, results)))
-
-
-def _outcome(result: Any) -> ExpectationOutcome:
-    config = result.expectation_config
-    counts = {name: int(value) for name, value in result.result.items() if name != "observed_value"}
-    errored = not result.success and not counts
-    return ExpectationOutcome(config.type, config.kwargs.get("column"), bool(result.success), errored, counts)
+    outcomes = []
+    for result in batch.validate(suite, result_format=ResultFormat.SUMMARY.value).results:
+        config, success = result.expectation_config, bool(result.success)
+        counts = {name: int(value) for name, value in result.result.items() if name != "observed_value"}
+        errored = not success and not counts
+        outcomes.append(ExpectationOutcome(config.type, config.kwargs.get("column"), success, errored, counts))
+    return VerdictRecord(suite.name, len(suite.expectations), tuple(outcomes))
 
 
 STORE = Path("gx", "expectations")

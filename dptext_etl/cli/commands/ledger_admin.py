@@ -52,12 +52,12 @@ def freeze(
 ) -> None:
     """Stop all releases of a dataset, and of all datasets that share a cap with it, as after a restore."""
     from dptext_etl.ledger import Scope
-    from dptext_etl.ledger.head_files import FrozenError, remember
+    from dptext_etl.ledger.anchor_files import FrozenError, store
 
     with open_ledger(ledger, id_key, write=True) as handle:
         handle.freeze(dataset, reason, in_use=in_use or (), groups=group or (), alone=alone)
         with suppress(FrozenError):  # it froze because a head is missing: the stored one stays
-            remember(handle, Scope(dataset, "all"))
+            store(handle, Scope(dataset, "all"))
         frozen = handle.frozen()
     report({"frozen": frozen}, f"frozen: {', '.join(frozen)}", as_json=as_json)
 
@@ -83,13 +83,13 @@ def thaw(
     Their release names are revoked, and their caps are lowered by the amounts that may have been lost.
     """
     from dptext_etl.ledger import Scope
-    from dptext_etl.ledger.head_files import remember
+    from dptext_etl.ledger.anchor_files import store
 
     losses = _losses(lost)
     with open_ledger(ledger, id_key, write=True) as handle:
         before = handle.frozen()
         caps = plain_all(handle.thaw(dataset, losses))
-        remember(handle, Scope(dataset, "all"))
+        store(handle, Scope(dataset, "all"))
         thawed = sorted({*before} - {*handle.frozen()})
     report(
         {"caps": caps, "thawed": thawed},
@@ -103,13 +103,13 @@ def thaw(
 def jobs(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """List the jobs with open reservations, which are neither committed, expired nor given back."""
     with open_ledger(ledger, id_key) as handle:
-        found = [job for job in handle.jobs() if job["pending"]]
+        open_jobs = [job for job in handle.jobs() if job["pending"]]
     if as_json:
-        terminal.emit({"jobs": found})
+        terminal.emit({"jobs": open_jobs})
         return
     columns = ("job", "since", "dataset", "releases", "records", "pending")
-    terminal.table(columns, [[job[name] for name in columns] for job in found])
-    if not found:
+    terminal.table(columns, [[job[name] for name in columns] for job in open_jobs])
+    if not open_jobs:
         terminal.say("nothing is open")
 
 
@@ -175,10 +175,10 @@ def expire(
 ) -> None:
     """Turn the open reservations of a job into permanent charges. They can still be committed, but not given back."""
     with open_ledger(ledger, id_key, write=True) as handle:
-        found = _job(handle, job)
-        question = f"Make {found['pending']:,} open reservations of job {job} ({_job_text(found)}) charges for good?"
+        facts = _job(handle, job)
+        question = f"Make {facts['pending']:,} open reservations of job {job} ({_job_text(facts)}) charges for good?"
         require_confirmation(question, yes=yes)
-        with _writing(handle, found["dataset"]):
+        with _writing(handle, facts["dataset"]):
             count = handle.expire(job, reason=reason)
     report({"job": job, "expired": count}, f"{count:,} reservations expired: their charges stay", as_json=as_json)
 
@@ -193,13 +193,13 @@ def abort(
     release or synthetic table was pinned: draws may have been seen, so `dptext ledger expire JOB` keeps its charges.
     """
     with open_ledger(ledger, id_key, write=True) as handle:
-        found = _job(handle, job)
+        facts = _job(handle, job)
         question = (
-            f"Do you know that the job {job} ({_job_text(found)}) has ended, and that it scored no text? "
-            f"Then {found['pending']:,} reservations are given back"
+            f"Do you know that the job {job} ({_job_text(facts)}) has ended, and that it scored no text? "
+            f"Then {facts['pending']:,} reservations are given back"
         )
         require_confirmation(question, yes=yes)
-        with _writing(handle, found["dataset"]):
+        with _writing(handle, facts["dataset"]):
             count = handle.abort(job, compute_never_started=True, reason=reason)
     report({"job": job, "given_back": count}, f"{count:,} reservations given back", as_json=as_json)
 
@@ -238,7 +238,7 @@ def set_cap(
     charged any more once a named period has a cap.
     """
     from dptext_etl.ledger import Scope
-    from dptext_etl.ledger.head_files import writing
+    from dptext_etl.ledger.anchor_files import anchored
     from dptext_etl.policy import Cap
 
     measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
@@ -257,7 +257,7 @@ def set_cap(
                 now += f"; what was charged in {' and '.join(uncounted)} does NOT count: everybody starts at zero"
             wanted = {name: amount for name, amount in limits.items() if amount is not None}
             require_confirmation(f"Set the cap of {scope} to {_shown(wanted)} ({now})?", yes=yes)
-            with writing(handle, scope):
+            with anchored(handle, scope):
                 handle.set_cap(scope, cap, raising=True)
         after = _pinned(handle, scope)
     facts = {"scope": str(scope), "before": before, "after": after, "changed": changed}
@@ -305,9 +305,9 @@ def accept_units(
 
 def _writing(handle: Ledger, dataset: str, release: str | None = None) -> AbstractContextManager[None]:
     from dptext_etl.ledger import Scope
-    from dptext_etl.ledger.head_files import writing
+    from dptext_etl.ledger.anchor_files import anchored
 
-    return writing(handle, Scope(dataset, "all"), release)
+    return anchored(handle, Scope(dataset, "all"), release)
 
 
 def _job(handle: Ledger, name: str) -> dict[str, Any]:

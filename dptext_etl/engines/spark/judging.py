@@ -44,7 +44,7 @@ from dptext_etl.engines.spark.tasks import policies, policy_json, refused
 from dptext_etl.engines.spark.worker_policy import for_workers, worker_columns
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.ledger.retrying import patient
+from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.parallel import map_in_order
 from dptext_etl.policy import LedgerSpec
 from dptext_etl.runner.shard.canaries import plans_as_dicts, plans_of
@@ -56,7 +56,7 @@ from dptext_etl.storage import Storage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from dptext_etl.ledger.audit.committed_index import Lookup
+    from dptext_etl.ledger.storage.records import Lookup
 
 
 _HINT = "nothing was published, and no gate has fired; the executors' logs say more"
@@ -159,7 +159,7 @@ def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
 
 def show(config: GateTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
     with config.staging.with_own_copies() as storage:
-        gates, states = patient(partial(_fed, config, shard, Staging(storage)))
+        gates, states = wait_for_ledger(partial(_fed, config, shard, Staging(storage)))
     yield Pack(STATES, "", place, 0, pickle.dumps(states))
     yield from cells_of(gates, config.bits)
     for name, gate in gates.items():
@@ -193,7 +193,7 @@ def _candidate(config: GateTaskConfig) -> Candidate:  # planning the canary rows
     policy, columns = policies(config.policy, config.columns)
     policy = policy.placed(columns)
     canaries = plans_of(json.loads(config.canaries), policy, config.partition, config.id_type)
-    return Candidate(policy, (), canaries, 0, None, dict(config.refs), counted=config.rows, looked_up_elsewhere=True)
+    return Candidate(policy, (), canaries, None, dict(config.refs), counted=config.rows, looked_up_elsewhere=True)
 
 
 STATES, CELLS, PLACED, FOUND = "states", "cells", "placed", "found"
@@ -256,10 +256,10 @@ def _answered(config: LedgerLookups, answer: Answer, name: str, buckets: Buckets
     try:
         with seam("looking up staged rows on an executor", DPTextError), ExitStack() as stack:
             opened = partial(Ledger.open, config.ledger.url, config.ledger.id_key, create=False)
-            lookup = stack.enter_context(patient(opened)).lookup(*config.releases[name])
+            lookup = stack.enter_context(wait_for_ledger(opened)).lookup(*config.releases[name])
             total = CellCounts()
             for _, cells in buckets:
-                counts, packs = patient(partial(answer, lookup, name, cells))
+                counts, packs = wait_for_ledger(partial(answer, lookup, name, cells))
                 total = total.plus(counts)
                 yield from packs
             yield facts_pack(FOUND, total, name)

@@ -29,7 +29,7 @@ from dptext_etl.engines.spark.task_messages import TaskMessages, watched
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers
 from dptext_etl.errors import DPTextError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.ledger.retrying import patient
+from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import take_in
 from dptext_etl.runner.layout import Layout
@@ -119,10 +119,10 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
         for number, frame in pieces(batches, config.names, config.most, config.step):
             if worker is None:
                 config.messages.require()
-                worker = patient(partial(config.open, stack), stopped)
+                worker = wait_for_ledger(partial(config.open, stack), stopped)
             if stopped():
                 return
-            facts = patient(partial(worker.take, frame, number), stopped)
+            facts = wait_for_ledger(partial(worker.take, frame, number), stopped)
             config.messages.done(number, int((~frame[CANARY]).sum()))
             if facts is not None:
                 yield facts

@@ -25,7 +25,7 @@ from dptext_etl.errors import ArtifactError, LedgerError, PolicyError, seam
 from dptext_etl.extensions import Group, distribution, require
 from dptext_etl.id_forms import Normalization
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.storage.store import POSTGRES, PREFIX, location, resolved
+from dptext_etl.ledger.storage.store import POSTGRES, PREFIX, resolve_url, sqlite_path
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec
 from dptext_etl.postprocessing import PostProcess
@@ -141,7 +141,7 @@ def is_file(url: str) -> bool:
 
 def require_reach(spark: Any, url: str) -> None:
     """Refuse a ledger that a session's workers do not share."""
-    if is_file(resolved(url)) and not is_local(spark):
+    if is_file(resolve_url(url)) and not is_local(spark):
         raise LedgerError(
             "a SQLite ledger is a file of one machine, and this session's workers are not known to run on it",
             "use a local master, or a PostgreSQL ledger",
@@ -151,8 +151,8 @@ def require_reach(spark: Any, url: str) -> None:
 def for_workers(spec: LedgerSpec) -> LedgerSpec:
     """Return the ledger for workers: references stay, and paths become absolute, since workers use other folders."""
     url, key = spec.url, spec.id_key
-    if url == resolved(url) and is_file(url):
-        url = PREFIX + str(location(url).absolute())
+    if url == resolve_url(url) and is_file(url):
+        url = PREFIX + str(sqlite_path(url).absolute())
     if key is not None and key.startswith(_KEY_FILE):
         key = _KEY_FILE + str(Path(key.removeprefix(_KEY_FILE)).absolute())
     anchors = spec.anchors and str(Path(spec.anchors).absolute())
@@ -173,7 +173,7 @@ class _Plain(BaseModel):
 class WorkerLedger(_Plain):
     url: str  # the ledger's URL, or a reference to it ("env:NAME")
     id_key: str | None  # reference to the key of its ids; None takes the file next to a SQLite ledger
-    # folder that remembers the head of the ledger (`dptext_etl.ledger.head_files`); None takes the worker's
+    # folder that remembers the head of the ledger (`dptext_etl.ledger.anchor_files`); None takes the worker's
     anchors: str | None
     ledger_id: str  # name that the ledger got when it was made; a worker refuses a ledger of another name
     cap: Cap | None  # the cap of the scope, or None

@@ -20,7 +20,7 @@ import pyarrow as pa
 from dptext_etl.checks.sink import MANIFEST
 from dptext_etl.errors import InputError, PolicyError, bare
 from dptext_etl.ledger import Ledger
-from dptext_etl.ledger.storage.store import there_is
+from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish.forgetting import forget, forget_drafts, identified, listed, subject_ids
@@ -135,7 +135,7 @@ def _known(
     tables, elsewhere = list[_Table](), dict[tuple[str, str], dict[str, Any]]()
     seen_subjects, seen_records = np.zeros(len(subjects), bool), np.zeros(len(records), bool)
     for file, policy in policies:
-        if not there_is(policy.ledger.url):  # it never ran
+        if not ledger_exists(policy.ledger.url):  # it never ran
             continue
         partitions = _partitions(policy)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:

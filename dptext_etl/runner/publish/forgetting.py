@@ -108,7 +108,7 @@ def forget(
         checkpoint("forgotten")
         is_forgotten = partial(_is_forgotten, ledger, policy.dataset)
         now, lists = before, set[str]()
-        if policy.synthetic is None and (identified(before) or any(ledger.holds_forgotten(ref) for ref in refs)):
+        if policy.synthetic is None and (identified(before) or any(ledger.count_forgotten(ref) for ref in refs)):
             now, lists = _publish_without(is_forgotten, layout, policy, before, ledger, refs, checkpoint, renew_lock)
         remember(ledger, layout.memory, policy)
         checkpoint("shown")

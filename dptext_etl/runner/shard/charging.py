@@ -20,7 +20,7 @@ from dptext_etl.column import worst_case
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, IdForms, Outcome, ReleaseRef
-from dptext_etl.ledger.storage.keyed_ids import matrix
+from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.claims import with_gate
 from dptext_etl.runner.shard.records import WholeTable

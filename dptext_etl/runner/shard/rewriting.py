@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 
 from dptext_etl import _kernel, column
 from dptext_etl.errors import DPTextError, LedgerError, seam
-from dptext_etl.ledger import CommitOutcome
-from dptext_etl.ledger.terms import Posted
+from dptext_etl.ledger import CommitOutcome, Postprocessed
 from dptext_etl.runner.claims import postprocessing_facts
 from dptext_etl.runner.shard.charging import Column, Reserved
 from dptext_etl.runner.shard.computing import copies_of
@@ -70,12 +69,15 @@ class _Rewriting:
                 return first
         raise LedgerError(f"{diverged} released texts, rewritten again, became others than were recorded", _OTHER)
 
-    def posted(self) -> dict[str, Posted]:
+    def posted(self) -> dict[str, Postprocessed]:
         """Look up what is recorded of the rows, by text column."""
         ids, canary, ledger = self.reserved.charged.ids, self.reserved.canary, self.shards.ledger
-        return {item.name: ledger.posted(item.ref, str(item.policy.chain), ids, canary=canary) for item in self.columns}
+        return {
+            item.name: ledger.postprocessed(item.ref, str(item.policy.chain), ids, canary=canary)
+            for item in self.columns
+        }
 
-    def find(self, staged: StagedShard, posted: Mapping[str, Posted]) -> StagedShard | None:
+    def find(self, staged: StagedShard, posted: Mapping[str, Postprocessed]) -> StagedShard | None:
         """Return a shard whose results are staged, whole and those that are recorded; None if they must be made."""
         staging = self.shards.staging
         if staged.post.get("chains") != self.chains or not staging.holds_post(staged):
@@ -92,7 +94,7 @@ class _Rewriting:
             counts = {name: staged.post[name] for name in ("failed", "copies") if name in staged.post}
             return self.stage(staged, texts, counts)  # the policy keeps other columns now
 
-    def rewrite(self, staged: StagedShard, posted: Mapping[str, Posted]) -> StagedShard:
+    def rewrite(self, staged: StagedShard, posted: Mapping[str, Postprocessed]) -> StagedShard:
         """Rewrite what is not kept, and stage the results."""
         staging, policy = self.shards.staging, self.shards.policy
         frame, draws = staging.read(staged), staging.draws(staged)
@@ -107,7 +109,7 @@ class _Rewriting:
         self.shards.profile.count("postprocess", rows=frame.height)
         return self.stage(staged, texts, {"failed": failed, "copies": copies})
 
-    def column(self, item: Column, released: pl.Series, posted: Posted) -> tuple[pl.Series, int]:
+    def column(self, item: Column, released: pl.Series, posted: Postprocessed) -> tuple[pl.Series, int]:
         """Return the results of a column, those that are recorded from what is kept, and how many texts failed."""
         ids = self.reserved.charged.ids
         kept = (

@@ -26,8 +26,8 @@ from dptext_etl.column import output_digests, require_charged_draws, step_costs
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, Ready, ReserveResult, Scope, ToCommit
-from dptext_etl.ledger.terms import LEFT_OUT
+from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, PreparedBatch, PreparedCommit, ReserveResult, Scope
+from dptext_etl.ledger.types import LEFT_OUT
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
@@ -95,7 +95,7 @@ class Shards:
             ready = make(self.policy.unit, *batch, canary=canary, sealed=self.schedule.parallel, own=own)
         return self.schedule.run("reserve", index, lambda: self._reserved(raw, charged, ready, job or self.job))
 
-    def _reserved(self, raw: pl.DataFrame, charged: Charged, ready: Ready, job: str) -> Reserved:
+    def _reserved(self, raw: pl.DataFrame, charged: Charged, ready: PreparedBatch, job: str) -> Reserved:
         with self.profile.stage("reserve"):
             canary = ready.batch.canary
             self._probe_before(charged, canary)
@@ -198,7 +198,7 @@ class Shards:
         return staged
 
     def _commit_first(
-        self, reserved: Reserved, index: int, inputs: str, staged: StagedShard, ready: list[ToCommit]
+        self, reserved: Reserved, index: int, inputs: str, staged: StagedShard, ready: list[PreparedCommit]
     ) -> StagedShard:
         """Commit what was computed, or take up what another attempt committed first."""
         diverged = self._commit(reserved, ready)
@@ -242,10 +242,10 @@ class Shards:
                 return False
         return True
 
-    def _ready(self, reserved: Reserved, index: int, results: list[_Result]) -> list[ToCommit]:
+    def _ready(self, reserved: Reserved, index: int, results: list[_Result]) -> list[PreparedCommit]:
         """Have the ledger compare results as soon as they are there, while they are staged."""
 
-        def examine() -> list[ToCommit]:
+        def examine() -> list[PreparedCommit]:
             ids, canary, charges = reserved.charged.ids, reserved.canary, reserved.charged.charges
             for column, charged, result in zip(self.columns, charges, results, strict=True):
                 require_charged_draws(column.policy, charged.n_worst, result.draws)
@@ -265,7 +265,7 @@ class Shards:
 
         return self.schedule.run(None, index, examine)
 
-    def _commit(self, reserved: Reserved, ready: list[ToCommit]) -> str | None:
+    def _commit(self, reserved: Reserved, ready: list[PreparedCommit]) -> str | None:
         """Commit all columns of a shard, or say how many rows of one differ from what was committed before."""
         with self.profile.stage("commit"):
             self.profile.count("commit", rows=reserved.frame.height)
@@ -293,7 +293,10 @@ class Shards:
                     committed = partial(self.ledger.committed, column.ref, charged.ids, canary=canary)
                     if not mechanism.reproducible and not committed().mask.all():
                         mechanism.probe()
-                    if chain and not self.ledger.posted(column.ref, chain, charged.ids, canary=canary).mask.all():
+                    if (
+                        chain
+                        and not self.ledger.postprocessed(column.ref, chain, charged.ids, canary=canary).mask.all()
+                    ):
                         for step in column.policy.postprocess:
                             step.probe()
         except DPTextError:

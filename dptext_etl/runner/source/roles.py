@@ -14,7 +14,7 @@ from dptext_etl.errors import DPTextError, InputError
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
 from dptext_etl.ledger import IdForms, Ledger, Scope
-from dptext_etl.ledger.storage.store import there_is
+from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, format_of
 from dptext_etl.runner.source.table import Files, schema_of
@@ -184,7 +184,7 @@ def pinned_orders(schema: Mapping[str, pl.DataType], policy: Policy) -> dict[str
     """Return the pinned forms of the composite ids that only need their fields in another order."""
     roles = {policy.subject: "subject", policy.id: "record"}
     found = {name: form_of(schema[name]) for name in roles if name and isinstance(schema.get(name), pl.Struct)}
-    if not found or not there_is(policy.ledger.url):
+    if not found or not ledger_exists(policy.ledger.url):
         return {}
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         pinned = ledger.pinned_forms(Scope.of(policy), list(policy.text_columns))

@@ -48,7 +48,7 @@ def judge_table(step: Step, checkpoint: Checkpoint = nothing) -> tuple[Verdict, 
     if staged.other:
         return ()
     path = staging.storage.local_path(staged.drawn.path.name)
-    verdicts = evaluate(Candidate(policy, (path,), (), 0, None, {}, scratch=staging.folder))
+    verdicts = evaluate(Candidate(policy, (path,), (), None, {}, scratch=staging.folder))
     fired = ", ".join(verdict.name for verdict in verdicts if not verdict.passed)
     if fired:
         log.error("gates fired: %s; the release name is revoked", fired)
@@ -151,7 +151,7 @@ def _publish(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkpoint, ho
 def _record(attempt: SyntheticAttempt, ledger: Ledger, ref: ReleaseRef, manifest: Manifest) -> None:
     """Record the publication before readers can see it; what holds forgotten people is not published."""
     require_same_ledger(ledger, attempt.layout, attempt.policy)
-    if ledger.holds_forgotten(ref) and manifest.digest not in ledger.published(ref).values():
+    if ledger.count_forgotten(ref) and manifest.digest not in ledger.published(ref).values():
         msg = "the table was summed over records that were forgotten since; nothing was published"
         raise LedgerError(msg, "publish a table without them under a new release name; all others are charged again")
     ledger.record_publication(ref, manifest.name, manifest.digest, manifest.rows)
