@@ -222,14 +222,10 @@ def _id_value(seed: bytes, dtype: pl.DataType) -> Any:
     if isinstance(dtype, pl.Decimal):
         return Decimal(f"{number % 10**dtype.precision}e-{dtype.scale}")
     if isinstance(dtype, pl.Struct):
-        return {field.name: _field_id(seed, field) for field in dtype.fields}
+        seeds = {field: hashlib.sha256(seed + field.name.encode()).digest() for field in dtype.fields}
+        return {field.name: ids_from([own], field.dtype).item() for field, own in seeds.items()}  # type: ignore[arg-type]
     low, high = pl.select(low=dtype.min(), high=dtype.max()).row(0)  # type: ignore[attr-defined]
     return low + number % (high - low + 1)
-
-
-def _field_id(seed: bytes, field: pl.Field) -> Any:
-    own = hashlib.sha256(seed + field.name.encode()).digest()
-    return ids_from([own], field.dtype).item() if isinstance(field.dtype, pl.DataType) else None
 
 
 TOKENS = 8

@@ -15,6 +15,8 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, policy_tokens
+from dptext_etl.families.by_word import WordByWord, by_word
+from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 
@@ -42,7 +44,6 @@ class Candidate:
         policy: Its policy.
         parts: Staged Parquet files, with their marked canary rows; none where a published table is judged.
         canaries: The canary rows that were planted, one plan per shard; none after publication.
-        quarantined: Records that were left out over the cap.
         ledger: The ledger, open; None where nothing is looked up.
         refs: Registered release of each text column.
         texts: Other files to search for canaries: the manifest or its draft, logs.
@@ -62,7 +63,6 @@ class Candidate:
     policy: Policy
     parts: tuple[Path, ...]
     canaries: tuple[CanaryPlan, ...]
-    quarantined: int
     ledger: Ledger | None
     refs: Mapping[str, ReleaseRef]
     texts: tuple[Path | bytes, ...] = ()
@@ -86,7 +86,7 @@ class Candidate:
     ) -> Candidate:
         """Describe a published table."""
         texts = () if manifest is None else (manifest.content,)
-        return cls(policy, (), (), 0, ledger, refs or {}, texts, stage=Stage.PUBLISHED, manifest=manifest)
+        return cls(policy, (), (), ledger, refs or {}, texts, stage=Stage.PUBLISHED, manifest=manifest)
 
     @property
     def rows(self) -> int:
@@ -108,6 +108,18 @@ class Candidate:
         }
 
 
+def word_columns(policy: Policy) -> dict[str, WordByWord]:
+    """Return the mechanisms of the text columns whose words are drawn one by one."""
+    columns = ((item.column or "", by_word(item.mechanism)) for item in policy.column_policies())
+    return {name: mechanism for name, mechanism in columns if mechanism is not None}
+
+
+def choice_columns(policy: Policy) -> dict[str, ChoiceMechanism]:
+    """Return the mechanisms of the text columns that are released as whole public texts."""
+    columns = ((item.column or "", item.mechanism) for item in policy.column_policies())
+    return {name: mechanism for name, mechanism in columns if isinstance(mechanism, ChoiceMechanism)}
+
+
 def as_released(batch: pl.DataFrame, policy: Policy) -> pl.DataFrame:
     """Return published rows as mechanisms released them, as far as a policy keeps that next to what was made of it."""
     rewritten = [item.name for item in policy.columns if item.postprocess and item.name in batch.columns]
@@ -126,36 +138,25 @@ class Edge:
     cfg: str | None = None  # its configuration hash, where released
 
 
-@dataclass(frozen=True)
-class Lineage:
-    """Says where every output column of a run comes from."""
+Lineage = tuple[Edge, ...]
+"""Says where every output column of a run comes from, in order."""
 
-    edges: tuple[Edge, ...]  # one per output column
-    dropped: tuple[str, ...] = ()  # columns of the raw table that went nowhere
 
-    @classmethod
-    def declared(cls, policy: Policy, source_columns: Iterable[str] = ()) -> Lineage:
-        """Return what a policy says must happen to the columns of its source."""
-        columns = [(spec, item.mechanism) for spec, item in zip(policy.columns, policy.column_policies(), strict=True)]
-        edges = [Edge(policy.id, policy.id, "id"), *(Edge(name, name, "kept") for name in policy.keep)]
-        edges += [Edge(spec.name, spec.name, "released", made.name, made.cfg()) for spec, made in columns]
-        edges += [
+def declared_lineage(policy: Policy) -> Lineage:
+    """Return what a policy says must happen to the columns of its source; none of them reaches a synthetic table."""
+    if policy.synthetic is not None:
+        return ()
+    columns = [(spec, item.mechanism) for spec, item in zip(policy.columns, policy.column_policies(), strict=True)]
+    return (
+        Edge(policy.id, policy.id, "id"),
+        *(Edge(name, name, "kept") for name in policy.keep),
+        *(Edge(spec.name, spec.name, "released", made.name, made.cfg()) for spec, made in columns),
+        *(
             Edge(spec.name, spec.intermediate, "released", made.name, made.cfg())
             for spec, made in columns
             if spec.intermediate is not None
-        ]
-        named = {edge.source for edge in edges}
-        return cls(tuple(edges), tuple(name for name in source_columns if name not in named))
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return tuple(edge.output for edge in self.edges)
-
-    def as_dict(self) -> dict[str, Any]:
-        columns = {
-            edge.output: {"source": edge.source, "way": edge.way, "by": edge.by, "cfg": edge.cfg} for edge in self.edges
-        }
-        return {"columns": columns, "dropped": list(self.dropped)}
+        ),
+    )
 
 
 BATCH_ROWS = 20_000

@@ -18,9 +18,8 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
-from dptext_etl.families.by_word import WordByWord, by_word
+from dptext_etl.families.by_word import WordByWord
 from dptext_etl.guarantee import Disclosure
-from dptext_etl.policy import Policy
 
 FALSE_ALARM = 1e-9
 """Bound of the probability that a correct run fails a gate, over all its columns."""
@@ -124,12 +123,6 @@ def upper_bound(hits: int, trials: int, alarm: float) -> float:
         else:
             high = middle
     return min(1.0, high * ROUNDING)
-
-
-def word_columns(policy: Policy) -> list[tuple[str, WordByWord]]:
-    """Return the names and mechanisms of the text columns whose words are drawn one by one."""
-    columns = ((column.column or "", by_word(column.mechanism)) for column in policy.column_policies())
-    return [(name, mechanism) for name, mechanism in columns if mechanism is not None]
 
 
 def word_chance(mechanism: WordByWord) -> float:

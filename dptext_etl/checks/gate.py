@@ -66,10 +66,8 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         """Show the outcome in a notebook."""
-        caption = f"{self.name}: {'passed' if self.passed else 'FAILED'}"
-        return html_tables.facts(
-            caption, {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
-        )
+        about = {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
+        return html_tables.facts(f"{self.name}: {'passed' if self.passed else 'FAILED'}", about)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the verdict as JSON can hold it."""
@@ -80,7 +78,7 @@ class Verdict:
     def from_dict(cls, verdict: Mapping[str, Any]) -> Verdict:
         """Read what `as_dict` wrote."""
         counts = {key: float(value) if isinstance(value, str) else value for key, value in verdict["counts"].items()}
-        return cls(verdict["name"], verdict["passed"], counts, verdict["message"], verdict["catches"])
+        return cls(**{**verdict, "counts": counts})
 
 
 def require(verdicts: Iterable[Verdict]) -> None:
@@ -157,11 +155,7 @@ class Gate(ABC):
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Make the gate for a release: once, unless it judges several things apart, or has nothing to judge.
-
-        Args:
-            candidate: The release.
-        """
+        """Make the gate for a release: once, unless it judges several things apart, or has nothing to judge."""
         return (cls(candidate.policy),)
 
     def look_at_columns(self, schema: pl.Schema) -> None:  # noqa: B027  (a gate takes what it needs)
@@ -195,11 +189,7 @@ class Gate(ABC):
         return {name: getattr(self, name) for name in self.seen}
 
     def merge(self, state: Mapping[str, Any]) -> None:
-        """Add what an equal gate has seen of other rows.
-
-        Args:
-            state: Its `state`.
-        """
+        """Add the `state` of an equal gate that has seen other rows."""
         for name in self.seen:
             setattr(self, name, _added(getattr(self, name), state[name]))
 

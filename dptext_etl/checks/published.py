@@ -20,7 +20,7 @@ from contextlib import ExitStack, suppress
 from glob import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeGuard
+from typing import Any
 from zoneinfo import available_timezones
 
 import polars as pl
@@ -70,7 +70,7 @@ def check_published(
         if isinstance(released, str):
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="dptext-check-")))
             manifest = fetched(Storage.open(released, policy.storage_options), folder)
-        elif _is_sink(released):
+        elif isinstance(released, Path) and (released.is_dir() or LocalSink.at(released).manifest.is_file()):
             manifest = PublishedManifest.read(released)
         tables: list[Table] = [released] if manifest is None else [*manifest.present()]
         refs = ledger.find_all(policy)
@@ -83,10 +83,6 @@ def check_published(
         return tuple(gate.verdict() for gate in gates)
 
 
-def _is_sink(released: Table) -> TypeGuard[Path]:
-    return isinstance(released, Path) and (released.is_dir() or LocalSink.at(released).manifest.is_file())
-
-
 def _judge(
     table: Table,
     gates: list[Gate],
@@ -95,19 +91,24 @@ def _judge(
     own_ids: OwnIds | None,
 ) -> None:
     """Show a table to every gate: as it is, or as mechanisms released it, where post-processing came after them."""
-    later = any(item.postprocess for item in policy.columns)
     rows = _batches(table, types)
     if policy.ids != "keep" and own_ids is not None and not isinstance(table, pl.DataFrame):
         rows = _with_ids(rows, own_ids(Path(table)), policy.id)
     for number, batch in enumerate(rows):
-        released = as_released(batch, policy) if later else batch
-        for gate in gates:
-            if later and gate.rewritten:
-                if number == 0:
-                    gate.look_at_rewritten(batch.schema)
-                gate.feed_rewritten(batch)
-                continue
-            if number == 0:
+        feed_published(gates, batch, policy, first=number == 0)
+
+
+def feed_published(gates: Iterable[Gate], batch: pl.DataFrame, policy: Policy, *, first: bool = False) -> None:
+    """Give a published batch to every gate; the columns as well where it is the first one."""
+    steps = any(item.postprocess for item in policy.columns)
+    released = as_released(batch, policy) if steps else batch
+    for gate in gates:
+        if steps and gate.rewritten:
+            if first:
+                gate.look_at_rewritten(batch.schema)
+            gate.feed_rewritten(batch)
+        else:
+            if first:
                 gate.look_at_columns(released.schema)
             gate.feed(released)
 

@@ -35,7 +35,8 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl import _kernel
-from dptext_etl.checks.chance import grouped_threshold, word_chance, word_columns
+from dptext_etl.checks.candidate import word_columns
+from dptext_etl.checks.chance import grouped_threshold, word_chance
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.errors import InputError, seam
 from dptext_etl.families.by_word import WordByWord
@@ -46,28 +47,26 @@ if TYPE_CHECKING:
     from dptext_etl.checks.candidate import Candidate
 
 
-COPIES = "copies_within_chance"
-COPIES_CATCHES = "Texts that came back as they were more often than the mechanism can make them, anywhere in the run."
-NGRAMS = "ngrams_within_chance"
-NGRAMS_CATCHES = (
-    "Stretches of original text inside releases, more often than the mechanism can make them, in the whole run."
-)
-COPIES_PUBLISHED = "copies_published"
-COPIES_PUBLISHED_CATCHES = "A rewriter that brings originals back, in the texts that readers see."
-REWRITING_FAILURES = "rewriting_failures"
-REWRITING_FAILURES_CATCHES = "A rewriter that fails on some texts, which then stay as the mechanism released them."
-MODEL_FAILURES = "model_failures"
-MODEL_FAILURES_CATCHES = "A model that fails on some texts, whose releases are then random at the same spend."
+COPIES, NGRAMS = "copies_within_chance", "ngrams_within_chance"
+COPIES_PUBLISHED, REWRITING_FAILURES, MODEL_FAILURES = "copies_published", "rewriting_failures", "model_failures"
+CATCHES = {
+    COPIES: "Texts that came back as they were more often than the mechanism can make them, anywhere in the run.",
+    NGRAMS: (
+        "Stretches of original text inside releases, more often than the mechanism can make them, in the whole run."
+    ),
+    COPIES_PUBLISHED: "A rewriter that brings originals back, in the texts that readers see.",
+    REWRITING_FAILURES: "A rewriter that fails on some texts, which then stay as the mechanism released them.",
+    MODEL_FAILURES: "A model that fails on some texts, whose releases are then random at the same spend.",
+}
 REPORT_BETA = 1e-9
 """False-alarm bound of a report, where the policy sets none."""
 SAMPLE_ROWS = 512
 """Rows of every shard that a report looks at, unless the policy asks for all (`reports = ["copies"]`)."""
-
-
-Failures = Mapping[str, Mapping[str, int]]
-"""Counts by text column: `texts` on which a model failed, and their uniform `draws`."""
-Post = Mapping[str, Mapping[str, Any]]
-"""What staging says of a shard after post-processing: `copies` and `failed` by text column."""
+SAMPLED = f" (a sample: at most {SAMPLE_ROWS} of every shard)"
+TEXT = 200
+CHANCE = 1e-3
+LEAST = 3
+"""An n-gram has so many words that at most one text of 200 words in a thousand shares one by chance; at least 3."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +85,10 @@ class CopyCount:
     shared_ngrams: int = 0  # rows that share an n-gram with their originals (`ngram_words`); stored as "runs"
 
     def __add__(self, other: CopyCount) -> CopyCount:
-        draws = {*self.rows_by_draws, *other.rows_by_draws}
+        draws = Counter(self.rows_by_draws) + Counter(other.rows_by_draws)
         return CopyCount(
             self.copies + other.copies,
-            {n: self.rows_by_draws.get(n, 0) + other.rows_by_draws.get(n, 0) for n in sorted(draws)},
+            dict(sorted(draws.items())),
             self.words_kept + other.words_kept,
             self.words_compared + other.words_compared,
             self.shared_ngrams + other.shared_ngrams,
@@ -162,19 +161,16 @@ class CopyReport:
         """Whether there are more than a correct run makes by chance."""
         return self.threshold is not None and self.copies > self.threshold
 
-    @property
-    def catches(self) -> str:
-        """The defect that shows in the count."""
-        return COPIES_CATCHES if self.ngram is None else NGRAMS_CATCHES
-
     def verdict(self) -> Verdict:
         """Return the report with its counts, for people inside the boundary; a report decides nothing."""
         what = "equal their originals" if self.ngram is None else f"share {self.ngram} words in a row with them"
-        message = f"column {self.column!r}: {self.copies} of {self.rows} texts{_sampled(self.sampled)} {what}, "
+        message = (
+            f"column {self.column!r}: {self.copies} of {self.rows} texts{SAMPLED if self.sampled else ''} {what}, "
+        )
         message += self._allowed if self.gating else f"{self._allowed} (report only)"
         counts = {"rows": self.rows, "copies" if self.ngram is None else "runs": self.copies, "expected": self.expected}
         counts |= {"beta": self.beta} | ({} if self.threshold is None else {"threshold": self.threshold})
-        return Verdict(self.name, not self.beyond_chance, counts, message, self.catches)
+        return Verdict(self.name, not self.beyond_chance, counts, message, CATCHES[self.name])
 
     def gate(self) -> Verdict:
         """Return the decision alone: the count is an exact statistic of raw text and stays inside the boundary."""
@@ -182,7 +178,7 @@ class CopyReport:
         more = "more" if self.beyond_chance else "no"
         message = f"column {self.column!r}: {more} {what} beyond chance, {self._allowed}"
         counts = {"rows": self.rows, "beyond_chance": int(self.beyond_chance), "beta": self.beta}
-        return Verdict(self.name, not self.beyond_chance, counts, message, self.catches)
+        return Verdict(self.name, not self.beyond_chance, counts, message, CATCHES[self.name])
 
     @property
     def _allowed(self) -> str:
@@ -195,18 +191,35 @@ def copy_reports(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyR
 
     A column whose mechanism does not replace words one by one has no bound and no report.
     """
-    return tuple(
-        _report(COPIES, spec, counted, copy_chances(mechanism, _draws(counted)), policy)
-        for spec, mechanism, counted in _counted(policy, copies)
-    )
+    columns = ((name, mechanism) for name, mechanism in word_columns(policy).items() if name in copies)
+    return tuple(_report(policy, name, mechanism, copies[name], None) for name, mechanism in columns)
 
 
 def ngram_reports(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
     """Compare the counts of shared n-grams with their bounds; a column that has no bound has no report."""
-    return tuple(
-        _report(NGRAMS, spec, counted, ngram_chances(mechanism, _draws(counted)), policy, words)
-        for spec, mechanism, counted in _counted(policy, copies)
-        if (words := ngram_words(mechanism)) is not None
+    columns = (
+        (name, mechanism, ngram_words(mechanism)) for name, mechanism in word_columns(policy).items() if name in copies
+    )
+    return tuple(_report(policy, name, mechanism, copies[name], words) for name, mechanism, words in columns if words)
+
+
+def _report(policy: Policy, column: str, mechanism: WordByWord, count: CopyCount, ngram: int | None) -> CopyReport:
+    draws = np.array(list(count.rows_by_draws), dtype=np.int64)
+    rows = np.array(list(count.rows_by_draws.values()), dtype=np.int64)
+    chances = copy_chances(mechanism, draws) if ngram is None else ngram_chances(mechanism, draws)
+    beta = (policy.copy_gate_false_alarm or REPORT_BETA) / 2 / max(1, len(policy.columns))
+    total, least = int(rows.sum()), grouped_threshold(chances, rows, beta)
+    return CopyReport(
+        name=COPIES if ngram is None else NGRAMS,
+        column=column,
+        rows=total,
+        copies=count.copies if ngram is None else count.shared_ngrams,
+        expected=float(np.dot(chances, rows)),
+        threshold=least - 1 if least <= total else None,
+        beta=beta,
+        gating=policy.copy_gate_false_alarm is not None,
+        ngram=ngram,
+        sampled=not counts_all(policy),
     )
 
 
@@ -228,39 +241,6 @@ def copy_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDA
     if mechanism.hides_length:
         largest = min(1.0, 2 * largest)
     return np.minimum(1.0, np.power(largest, draws) * (1 + 1e-12))
-
-
-def _counted(policy: Policy, copies: Mapping[str, CopyCount]) -> list[tuple[str, WordByWord, CopyCount]]:
-    """Return the columns that were counted and whose words are drawn one by one."""
-    return [(name, mechanism, copies[name]) for name, mechanism in word_columns(policy) if name in copies]
-
-
-def _draws(count: CopyCount) -> npt.NDArray[np.int64]:
-    return np.array(list(count.rows_by_draws), dtype=np.int64)
-
-
-def _report(  # noqa: PLR0917
-    name: str,
-    column: str,
-    count: CopyCount,
-    chances: npt.NDArray[np.float64],
-    policy: Policy,
-    ngram: int | None = None,
-) -> CopyReport:
-    rows = np.array(list(count.rows_by_draws.values()), dtype=np.int64)
-    beta = (policy.copy_gate_false_alarm or REPORT_BETA) / 2 / max(1, len(policy.columns))
-    total = int(rows.sum())
-    least = grouped_threshold(chances, rows, beta)
-    allowed = least - 1 if least <= total else None
-    copies, gating = count.copies if ngram is None else count.shared_ngrams, policy.copy_gate_false_alarm is not None
-    expected, sampled = float(np.dot(chances, rows)), not counts_all(policy)
-    return CopyReport(name, column, total, copies, expected, allowed, beta, gating, ngram, sampled)
-
-
-TEXT = 200
-CHANCE = 1e-3
-LEAST = 3
-"""An n-gram has so many words that at most one text of 200 words in a thousand shares one by chance; at least 3."""
 
 
 def ngram_words(mechanism: WordByWord) -> int | None:
@@ -308,54 +288,50 @@ class CopyGate(Gate):
         return self._report.gate()
 
 
-def _sampled(sampled: bool) -> str:
-    return f" (a sample: at most {SAMPLE_ROWS} of every shard)" if sampled else ""
-
-
-def copies_of(posts: Iterable[Post]) -> dict[str, CopyCount]:
-    """Add up the copies among rewritten texts of all shards, by text column."""
+def total_copies(shards: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, CopyCount]:
+    """Add up what shards counted (`CopyCount.as_dict`), by text column."""
     total: dict[str, CopyCount] = {}
-    for post in posts:
-        for column, counts in post.get("copies", {}).items():
+    for shard in shards:
+        for column, counts in shard.items():
             total[column] = total.get(column, CopyCount()) + CopyCount.from_dict(counts)
     return total
 
 
-def rewriting_reports(policy: Policy, posts: Iterable[Post]) -> list[Verdict]:
-    """Return the copies of every rewritten column, and how many texts its models failed on, where they failed."""
-    posts, reports = list(posts), list[Verdict]()
-    for column, count in copies_of(posts).items():
+def rewriting_reports(policy: Policy, shards: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[Verdict]:
+    """Report the copies of every rewritten column, and how many texts its models failed on, where they failed.
+
+    A shard holds its `copies` and `failed`, by text column.
+    """
+    shards, sampled = list(shards), "" if counts_all(policy) else SAMPLED
+    reports = []
+    for column, count in total_copies(shard.get("copies", {}) for shard in shards).items():
         rows = sum(count.rows_by_draws.values())
-        message = f"column {column!r}, as it is published: {count.copies} of {rows} rewritten texts"
-        message += (
-            f"{_sampled(not counts_all(policy))} equal their originals; nothing says what chance makes (report only)"
-        )
-        counts = {"rows": rows, "copies": count.copies}
-        reports.append(_only_reported(COPIES_PUBLISHED, counts, message, COPIES_PUBLISHED_CATCHES))
-    failures: Counter[str] = Counter()
-    for post in posts:
-        failures.update(post.get("failed", {}))
-    for column, texts in failures.items():
         message = (
-            f"column {column!r}: a rewriter failed on {texts} texts, which stay as they were released (report only)"
+            f"column {column!r}, as it is published: {count.copies} of {rows} rewritten texts{sampled} equal their "
         )
-        reports.append(_only_reported(REWRITING_FAILURES, {"texts": texts}, message, REWRITING_FAILURES_CATCHES))
+        message += "originals; nothing says what chance makes"
+        reports.append(_reported(COPIES_PUBLISHED, {"rows": rows, "copies": count.copies}, message))
+    failures: Counter[str] = Counter()
+    for shard in shards:
+        failures.update(shard.get("failed", {}))
+    for column, texts in failures.items():
+        message = f"column {column!r}: a rewriter failed on {texts} texts, which stay as they were released"
+        reports.append(_reported(REWRITING_FAILURES, {"texts": texts}, message))
     return reports
 
 
-def model_failures(shards: Iterable[Failures]) -> list[Verdict]:
-    """Add up the failures of all shards; return a report for each column with failures."""
+def model_failures(shards: Iterable[Mapping[str, Mapping[str, int]]]) -> list[Verdict]:
+    """Report the `texts` on which a model failed and their uniform `draws`, for each column with failures."""
     total: dict[str, Counter[str]] = {}
     for shard in shards:
         for column, counts in shard.items():
-            total.setdefault(column, Counter()).update({name: counts[name] for name in ("texts", "draws")})
+            total.setdefault(column, Counter()).update(counts)
     reports = []
     for column, counts in total.items():
         message = f"column {column!r}: the model failed on {counts['texts']} texts; {counts['draws']} of their draws "
-        message += "are uniform, at the same spend (report only)"
-        reports.append(_only_reported(MODEL_FAILURES, counts, message, MODEL_FAILURES_CATCHES))
+        reports.append(_reported(MODEL_FAILURES, counts, f"{message}are uniform, at the same spend"))
     return reports
 
 
-def _only_reported(name: str, counts: Mapping[str, int], message: str, catches: str) -> Verdict:
-    return Verdict(name, passed=True, counts=counts, message=message, catches=catches)
+def _reported(name: str, counts: Mapping[str, int], message: str) -> Verdict:
+    return Verdict(name, passed=True, counts=counts, message=f"{message} (report only)", catches=CATCHES[name])

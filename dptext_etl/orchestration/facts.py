@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from dptext_etl.checks import Lineage
+from dptext_etl.checks.candidate import declared_lineage
 from dptext_etl.families.aggregate.statistic import VERSION
 from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.mechanism import worst_spend
@@ -177,7 +177,7 @@ def _number(amount: float | str) -> float | str:
 def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Metadata:
     """Return the columns and the origin of each; a column that the policy keeps next to what was made of it, too."""
     published = set(shown_columns(policy))
-    edges = [edge for edge in Lineage.declared(policy).edges if edge.output in published]
+    edges = [edge for edge in declared_lineage(policy) if edge.output in published]
     spent = {column.column: column for column in policy.column_policies()}
     columns = []
     for edge in edges:

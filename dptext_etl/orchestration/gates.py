@@ -252,7 +252,7 @@ def _copies_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> Ch
     assert isinstance(run, StagedRun)  # noqa: S101  (a synthetic table has no such report)
     found = reports.copy_reports(run.policy, copies_of(run))
     counts = {f"{item.column}: {name}": count for item in found for name, count in item.verdict().counts.items()}
-    for column, count in reports.copies_of(shard.post for shard in run.shards).items():
+    for column, count in reports.total_copies(shard.post.get("copies", {}) for shard in run.shards).items():
         counts[f"{column}, rewritten: copies"] = count.copies
     beyond = sum(item.beyond_chance for item in found)
     message = "within chance" if found else "no column has a bound to compare with"

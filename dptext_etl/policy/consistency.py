@@ -29,60 +29,38 @@ def _refuse(problems: Iterable[tuple[bool, str]], where: str = "") -> None:
 
 def require_consistent(policy: Policy) -> None:
     """Refuse entries that contradict each other."""
-    synthetic, record = policy.synthetic, policy.unit == "record"
+    synthetic, record, cap = policy.synthetic, policy.unit == "record", policy.cap
     one_table = policy.unlinked is not None or synthetic is not None
     names = policy.text_columns if synthetic is None else synthetic.columns
     roles = [*names, policy.id, *policy.keep, *(item.intermediate for item in policy.columns if item.intermediate)]
+    no_subject = 'no subject column: name it with `subject = "user_id"`, or declare `unit = "record"`'
+    kinds = "name text columns in entries [[column]], or one in a table [synthetic]; a policy has either of them"
+    null_subject = 'on_null_subject is about subjects, and unit = "record" has none'
+    own = 'on_null_subject = "own" cannot bound what a person has in an [unlinked] or [synthetic] release'
+    table = "on_changed is about records: an [unlinked] or [synthetic] release is one table, whole"
+    adds = f'on_changed = "{policy.on_changed}" takes records out of what is published; an incremental run only adds, '
+    adds += "and incremental = false publishes every row again, at no cost where its text is the same"
+    subject = 'subject must be another column than id and text columns; where every record is a unit: unit = "record"'
+    two = "a column has two roles: text columns, what they keep as NAME_intermediate, id and keep must differ"
+    copies = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
     problems = [
-        (
-            not record and policy.subject is None,
-            'no subject column: name it with `subject = "user_id"`, or declare `unit = "record"`',
-        ),
+        (not record and policy.subject is None, no_subject),
         (record and bool(policy.normalize), 'normalize spells subjects, and unit = "record" has none'),
-        (
-            (synthetic is None) != bool(policy.columns),
-            "name text columns in entries [[column]], or one in a table [synthetic]; a policy has either of them",
-        ),
-        (
-            record and policy.on_null_subject != "refuse",
-            'on_null_subject is about subjects, and unit = "record" has none',
-        ),
-        (
-            one_table and policy.on_null_subject == "own",
-            'on_null_subject = "own" cannot bound what a person has in an [unlinked] or [synthetic] release',
-        ),
-        (
-            one_table and policy.on_changed != "refuse",
-            "on_changed is about records: an [unlinked] or [synthetic] release is one table, whole",
-        ),
-        (
-            policy.incremental and policy.discloses_changes,
-            (
-                f'on_changed = "{policy.on_changed}" takes records out of what is published; an incremental run only '
-                "adds, and incremental = false publishes every row again, at no cost where its text is the same"
-            ),
-        ),
+        ((synthetic is None) != bool(policy.columns), kinds),
+        (record and policy.on_null_subject != "refuse", null_subject),
+        (one_table and policy.on_null_subject == "own", own),
+        (one_table and policy.on_changed != "refuse", table),
+        (policy.incremental and policy.discloses_changes, adds),
     ]
     _refuse(problems)
     if synthetic is not None:
         _require_synthetic(policy, synthetic)
+    partition = (PARTITION in policy.source) != (PARTITION in policy.sink)
     problems = [
-        (
-            policy.subject in {policy.id, *names},
-            'subject must be another column than id and text columns; where every record is a unit: unit = "record"',
-        ),
-        (
-            len(set(roles)) < len(roles),
-            "a column has two roles: text columns, what they keep as NAME_intermediate, id and keep must differ",
-        ),
-        (
-            (PARTITION in policy.source) != (PARTITION in policy.sink),
-            f"{PARTITION} must be in both source and sink, or in neither",
-        ),
-        (
-            policy.copy_gate_false_alarm is not None and (policy.cap is None or policy.cap.measure != "approx"),
-            'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta',
-        ),
+        (policy.subject in {policy.id, *names}, subject),
+        (len(set(roles)) < len(roles), two),
+        (partition, f"{PARTITION} must be in both source and sink, or in neither"),
+        (policy.copy_gate_false_alarm is not None and (cap is None or cap.measure != "approx"), copies),
     ]
     _refuse(problems)
 

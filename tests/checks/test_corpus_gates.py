@@ -51,7 +51,7 @@ def judged(request, corpus, tmp_path):
     def judge(change=lambda part: part):
         change(whole).write_parquet(tmp_path / "changed.parquet")
         with Ledger.open(policy.ledger.url) as ledger:
-            verdicts = evaluate(Candidate(policy, (tmp_path / "changed.parquet",), run.canaries, 0, ledger, run.refs))
+            verdicts = evaluate(Candidate(policy, (tmp_path / "changed.parquet",), run.canaries, ledger, run.refs))
         return {verdict.name: verdict for verdict in verdicts}
 
     judge.raw = raw

@@ -52,7 +52,7 @@ def decisions(facts, counts):
     """What the gates of whole-run counts say; no gate judges them unless the policy sets beta."""
     names = {"copies_within_chance", "ngrams_within_chance"}
     kinds = [kind for kind in judges(facts, Stage.STAGED) if kind.name in names]
-    staged = Candidate(facts, (), (), 0, None, {}, copies=counts)
+    staged = Candidate(facts, (), (), None, {}, copies=counts)
     return tuple(gate.verdict() for kind in kinds for gate in kind.over(staged))
 
 

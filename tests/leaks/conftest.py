@@ -40,7 +40,6 @@ class Bench:
             "policy": self.policy,
             "parts": parts,
             "canaries": self.run.canaries,
-            "quarantined": 0,
             "ledger": self.ledger,
             "refs": self.run.refs,
         }

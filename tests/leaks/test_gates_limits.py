@@ -48,7 +48,7 @@ def staged(tmp_path, small_vectors):
             parts = (tmp_path / f"{name}.parquet",)
             bug(pl.concat([pl.read_parquet(part) for part in run.parts]), raw).write_parquet(parts[0])
         with Ledger.open(policy.ledger.url) as ledger:
-            verdicts = evaluate(Candidate(policy, parts, run.canaries, 0, ledger, run.refs))
+            verdicts = evaluate(Candidate(policy, parts, run.canaries, ledger, run.refs))
         return {verdict.name: verdict for verdict in verdicts}
 
     return judge

@@ -48,7 +48,7 @@ def staged(word_mechanism, tmp_path):
     def judge(change=lambda part: part):
         change(whole).write_parquet(tmp_path / "changed.parquet")
         with Ledger.open(policy.ledger.url) as ledger:
-            verdicts = evaluate(Candidate(policy, (tmp_path / "changed.parquet",), run.canaries, 0, ledger, run.refs))
+            verdicts = evaluate(Candidate(policy, (tmp_path / "changed.parquet",), run.canaries, ledger, run.refs))
         return {verdict.name: verdict for verdict in verdicts}
 
     natives = {row.id for plan in run.canaries for row in plan.rows if row.kind == "in_vocabulary"}

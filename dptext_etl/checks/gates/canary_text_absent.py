@@ -55,22 +55,17 @@ class CanaryTextAbsent(Gate):
     def __init__(self, policy: Policy, tokens: Mapping[str, Iterable[str]], planted: int = 0) -> None:
         super().__init__(policy)
         self._tokens = {column: frozenset(words) for column, words in tokens.items()}
-        self._spelled, self._spelled_again = {}, {}
+        self._spelled, self._spelled_again, self._in_clear = {}, {}, {}
         for item in policy.column_policies():
             name, chance = item.column or "", _chance_of_foreign_words(item.mechanism)
+            if Disclosure.OOV in item.mechanism.guarantee.disclosures and item.mechanism.mode != "strict":
+                self._in_clear[name] = self._all_but(name)
             searched = planted * len(self._tokens.get(name, ()))
             if chance * searched > FALSE_ALARM:
                 self._spelled[name] = self._all_but(name)
             if (chance + sum(step.foreign_word_chance() for step in item.postprocess)) * searched > FALSE_ALARM:
                 self._spelled_again[name] = self._all_but(name)
         self._everything = Searcher(word for words in self._tokens.values() for word in words)
-        self._in_clear = {
-            item.column: self._all_but(item.column)
-            for item in policy.column_policies()
-            if item.column
-            and Disclosure.OOV in item.mechanism.guarantee.disclosures
-            and item.mechanism.mode != "strict"
-        }
         self._hits = Counter(dict.fromkeys(FORMS, 0))
         self._rows = 0
 
@@ -99,20 +94,16 @@ class CanaryTextAbsent(Gate):
     def _look(self, batch: pl.DataFrame, spelled_by: Mapping[str, Searcher]) -> None:
         clear = [name for name in self._in_clear if name in batch.columns]
         spelled = [name for name in spelled_by if name in batch.columns and CANARY in batch.columns]
-        self._count(self._everything, batch[[name for name in batch.columns if name not in {*clear, *spelled}]])
+        others = [name for name in batch.columns if name not in {*clear, *spelled}]
+        self._hits.update(self._everything.find(batch[others]))
         for name in clear:
-            self._count(self._in_clear[name], batch[[name]])
+            self._hits.update(self._in_clear[name].find(batch[[name]]))
         for name in spelled:
-            self._count(spelled_by[name], canary_rows(batch)[[name]])
-            self._count(self._everything, other_rows(batch)[[name]])
+            self._hits.update(spelled_by[name].find(canary_rows(batch)[[name]]))
+            self._hits.update(self._everything.find(other_rows(batch)[[name]]))
 
     def search(self, artefact: Path | bytes) -> None:
-        """Search a file or a folder."""
-        self._count(self._everything, artefact)
-
-    def _count(self, searcher: Searcher, anything: Path | bytes | pl.DataFrame) -> None:
-        for form, count in searcher.find(anything).items():
-            self._hits[form] += count
+        self._hits.update(self._everything.find(artefact))
 
     def verdict(self) -> Verdict:
         """Pass if there were words to search for, and none was found."""
@@ -124,9 +115,8 @@ class CanaryTextAbsent(Gate):
         else:
             message = f"none of {counts['words']} canary words survived"
         if self._in_clear:
-            message += (
-                f"; {len(self._in_clear)} columns keep unknown words in clear and were not searched for their own"
-            )
+            message += f"; {len(self._in_clear)} columns keep unknown words in clear "
+            message += "and were not searched for their own"
         if self._spelled_again:
             message += f"; {len(self._spelled_again)} columns may spell them by chance: their canary rows prove nothing"
         return self.outcome(counts, message, passed=not total and counts["words"] > 0)

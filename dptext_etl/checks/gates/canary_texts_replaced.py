@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import polars as pl
 
 from dptext_etl.checks.canaries import CanaryPlan, CanaryRow
-from dptext_etl.checks.candidate import Candidate, Stage, canary_texts
+from dptext_etl.checks.candidate import Candidate, Stage, canary_texts, choice_columns
 from dptext_etl.checks.chance import FALSE_ALARM, Trials, least_suspicious, powerless, round_up
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.families.choice import ChoiceMechanism
@@ -35,11 +35,8 @@ class CanaryTextsReplaced(Gate):
 
     def __init__(self, policy: Policy, plans: Iterable[CanaryPlan]) -> None:
         super().__init__(policy)
-        self._mechanisms = {
-            item.column or "": item.mechanism
-            for item in policy.column_policies()
-            if isinstance(item.mechanism, ChoiceMechanism) and item.mechanism.most_positions == 1
-        }
+        columns = choice_columns(policy).items()
+        self._mechanisms = {name: mechanism for name, mechanism in columns if mechanism.most_positions == 1}
         self._planted: dict[str, tuple[int, CanaryRow]] = {}
         for plan in plans:
             ids = canonical_ids(plan.ids().to_arrow()).to_pylist()
@@ -48,8 +45,7 @@ class CanaryTextsReplaced(Gate):
 
     @classmethod
     def applies(cls, policy: Policy) -> bool:
-        """Judge releases with a column of whole public texts."""
-        return any(isinstance(item.mechanism, ChoiceMechanism) for item in policy.column_policies())
+        return bool(choice_columns(policy))
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:

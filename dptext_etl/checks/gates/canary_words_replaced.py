@@ -9,7 +9,7 @@ from typing import Any, Self
 import polars as pl
 
 from dptext_etl.checks.canaries import CanaryPlan, CanaryRow
-from dptext_etl.checks.candidate import Candidate, Stage, canary_texts
+from dptext_etl.checks.candidate import Candidate, Stage, canary_texts, word_columns
 from dptext_etl.checks.chance import (
     FALSE_ALARM,
     ROUNDING,
@@ -18,7 +18,6 @@ from dptext_etl.checks.chance import (
     powerless,
     round_up,
     upper_bound,
-    word_columns,
 )
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.errors import PolicyError
@@ -74,7 +73,7 @@ class CanaryWordsReplaced(Gate):
 
     def feed(self, batch: pl.DataFrame) -> None:
         """Take the releases of the canary rows of a batch; each row counts once."""
-        for canonical, texts in canary_texts(batch, self.policy.id, dict(self._columns)):
+        for canonical, texts in canary_texts(batch, self.policy.id, self._columns):
             if canonical in self._planted:
                 self._released.setdefault(canonical, texts)
 
@@ -110,7 +109,7 @@ class CanaryWordsReplaced(Gate):
 
     def _survivors(self) -> Iterable[_Survivors]:
         """Count the words that survived in the canary rows, column by column."""
-        for name, mechanism in self._columns:
+        for name, mechanism in self._columns.items():
             column = _Survivors(name, mechanism)
             for canonical, texts in self._released.items():
                 if name in texts:
@@ -178,7 +177,12 @@ class Chances:
         self._distributions: dict[str, dict[str, float]] = {}
         self._samples: dict[str, Counter[str]] = {}
         self._contextual = not isinstance(mechanism, WordMechanism) or mechanism.allocation is not None
-        self.exact = self._is_exact()  # whether no chance has to be estimated
+        self.exact = True  # whether no chance has to be estimated
+        if self._words and not self._contextual:
+            try:
+                self._distribution(min(self._words))
+            except PolicyError:
+                self.exact = False
 
     def survival(self, word: str, alarm: float) -> float:
         """Bound the probability that `word` comes back; a simulated bound is wrong with probability `alarm`."""
@@ -205,16 +209,6 @@ class Chances:
         hits = sum(samples[target] for target in targets - {word})
         itself = self.survival(word, alarm / 2) if word in targets else 0.0
         return min(1.0, itself + upper_bound(hits, samples.total(), alarm / 2))
-
-    def _is_exact(self) -> bool:
-        if self._contextual:
-            return True
-        try:
-            for word in sorted(self._words)[:1]:
-                self._distribution(word)
-        except PolicyError:
-            return False
-        return True
 
     def _distribution(self, word: str) -> dict[str, float]:
         if word not in self._distributions:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dptext_etl.checks.candidate import Stage
-from dptext_etl.checks.reports import COPIES_CATCHES, CopyCount, CopyGate, CopyReport, copy_reports
+from dptext_etl.checks.reports import CATCHES, COPIES, CopyCount, CopyGate, CopyReport, copy_reports
 from dptext_etl.errors import InputError
 from dptext_etl.policy import Policy
 
@@ -16,7 +16,7 @@ from dptext_etl.policy import Policy
 class CopiesWithinChance(CopyGate):
     """Compares the number of copies of one text column with its bound."""
 
-    catches = COPIES_CATCHES
+    catches = CATCHES[COPIES]
     stages = frozenset({Stage.STAGED})
     order = 110
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Self
 import polars as pl
 
 from dptext_etl.checks.canaries import CanaryPlan
-from dptext_etl.checks.candidate import Candidate, Stage, canary_texts
+from dptext_etl.checks.candidate import Candidate, Stage, canary_texts, word_columns
 from dptext_etl.checks.chance import (
     FALSE_ALARM,
     Trials,
@@ -33,7 +33,6 @@ from dptext_etl.checks.chance import (
     powerless,
     upper_bound,
     word_chance,
-    word_columns,
 )
 from dptext_etl.checks.comparison import Repeats, short_digests
 from dptext_etl.checks.gate import Gate, Verdict
@@ -73,7 +72,7 @@ class DuplicatesWithinChance(Gate):
         self._planted = dict(_planted(plans))
         self._columns = word_columns(policy)
         self._alarm = FALSE_ALARM / 2 / max(1, len(self._columns))
-        self._prefixes = [CommonPrefixes(*column, rows, self._alarm, scratch) for column in self._columns]
+        self._prefixes = [CommonPrefixes(*column, rows, self._alarm, scratch) for column in self._columns.items()]
         self._released: dict[str, dict[str, Any]] = {}
 
     @classmethod
@@ -88,7 +87,7 @@ class DuplicatesWithinChance(Gate):
         for prefixes in self._prefixes:
             if prefixes.name in batch.columns:
                 prefixes.feed(batch[prefixes.name])
-        for canonical, texts in canary_texts(batch, self.policy.id, dict(self._columns)):
+        for canonical, texts in canary_texts(batch, self.policy.id, self._columns):
             if canonical in self._planted:
                 self._released.setdefault(canonical, texts)
 
@@ -126,7 +125,7 @@ class DuplicatesWithinChance(Gate):
 
     def _paired(self) -> Iterable[PairedCanaries]:
         """Put together the releases of canary rows, column by column."""
-        for name, mechanism in self._columns:
+        for name, mechanism in self._columns.items():
             pairs = PairedCanaries(name, mechanism)
             for canonical, texts in self._released.items():
                 if name in texts:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dptext_etl.checks.candidate import Stage
-from dptext_etl.checks.reports import NGRAMS_CATCHES, CopyCount, CopyGate, CopyReport, ngram_reports
+from dptext_etl.checks.reports import CATCHES, NGRAMS, CopyCount, CopyGate, CopyReport, ngram_reports
 from dptext_etl.policy import Policy
 
 
 class NgramsWithinChance(CopyGate):
     """Compares the number of texts of one column that share an n-gram with its bound."""
 
-    catches = NGRAMS_CATCHES
+    catches = CATCHES[NGRAMS]
     stages = frozenset({Stage.STAGED})
     order = 120
 

@@ -8,7 +8,7 @@ from typing import Self
 import polars as pl
 
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.checks.candidate import Candidate, Lineage, Stage
+from dptext_etl.checks.candidate import Candidate, Lineage, Stage, declared_lineage
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.checks.published import changed, published_types
 from dptext_etl.policy import Policy
@@ -36,22 +36,21 @@ class RawColumnAbsent(Gate):
         self, policy: Policy, lineage: Lineage, *, marked: bool, types: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(policy)
-        declared = Lineage.declared(policy) if policy.synthetic is None else lineage
+        declared = declared_lineage(policy)
         self._texts = [name for item in policy.columns for name in (item.name, item.intermediate) if name is not None]
         self._later = any(item.postprocess for item in policy.columns)
-        self._expected = {*declared.outputs, *([CANARY] if marked else [])}
+        self._expected = {*(edge.output for edge in declared), *([CANARY] if marked else [])}
         if policy.unlinked is not None and not marked:
             self._expected = {*policy.unlinked.columns(policy.columns[0].name)}
         if policy.synthetic is not None:
             self._texts, self._expected = [*policy.synthetic.columns], {*policy.synthetic.columns}
-        self._wrong_edges = len(set(lineage.edges) ^ set(declared.edges))
+        self._wrong_edges = len(set(lineage) ^ set(declared))
         self._schemas: dict[tuple[tuple[str, pl.DataType], ...], None] = {}  # each once, in order
         self._types = types
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        made = candidate.policy.synthetic is not None  # no column of the source reaches its table
-        lineage = candidate.lineage or (Lineage(()) if made else Lineage.declared(candidate.policy))
+        lineage = declared_lineage(candidate.policy) if candidate.lineage is None else candidate.lineage
         staged = candidate.stage is Stage.STAGED
         types = None if staged else published_types(candidate.policy, candidate.manifest)
         return (cls(candidate.policy, lineage, marked=staged, types=types),)

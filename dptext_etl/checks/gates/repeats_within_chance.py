@@ -7,11 +7,10 @@ from typing import ClassVar
 
 import polars as pl
 
-from dptext_etl.checks.candidate import Stage
+from dptext_etl.checks.candidate import Stage, choice_columns
 from dptext_etl.checks.chance import FALSE_ALARM, least_suspicious, powerless, round_up
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.checks.gates.texts_in_corpus import CorpusTexts
-from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.policy import Policy
 
 
@@ -34,19 +33,14 @@ class RepeatsWithinChance(Gate):
 
     def __init__(self, policy: Policy) -> None:
         super().__init__(policy)
-        self._mechanisms = {
-            item.column or "": item.mechanism
-            for item in policy.column_policies()
-            if isinstance(item.mechanism, ChoiceMechanism)
-        }
+        self._mechanisms = choice_columns(policy)
         self._corpora = {name: CorpusTexts(mechanism) for name, mechanism in self._mechanisms.items()}
         self._drawn: Counter[tuple[str, int]] = Counter()
         self._draws: Counter[str] = Counter()
 
     @classmethod
     def applies(cls, policy: Policy) -> bool:
-        """Judge releases with a column of whole public texts."""
-        return any(isinstance(item.mechanism, ChoiceMechanism) for item in policy.column_policies())
+        return bool(choice_columns(policy))
 
     def feed(self, batch: pl.DataFrame) -> None:
         """Count the texts that were drawn in a batch."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import polars as pl
 
-from dptext_etl.checks.candidate import Stage
+from dptext_etl.checks.candidate import Stage, choice_columns
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.policy import Policy
@@ -36,17 +36,12 @@ class TextsInCorpus(Gate):
         if policy.synthetic is not None:
             self._public = pl.Series(policy.statistic.corpus.texts)
         else:
-            self._corpora = {
-                item.column or "": CorpusTexts(item.mechanism)
-                for item in policy.column_policies()
-                if isinstance(item.mechanism, ChoiceMechanism)
-            }
+            self._corpora = {name: CorpusTexts(mechanism) for name, mechanism in choice_columns(policy).items()}
         self._texts = self._outside = self._rows = 0
 
     @classmethod
     def applies(cls, policy: Policy) -> bool:
-        """Judge releases with a column of whole public texts."""
-        return any(isinstance(item.mechanism, ChoiceMechanism) for item in policy.column_policies())
+        return bool(choice_columns(policy))
 
     def feed(self, batch: pl.DataFrame) -> None:
         """Count the texts of a batch that are outside."""

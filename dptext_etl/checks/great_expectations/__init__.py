@@ -19,36 +19,22 @@ FORMAT = "dptext-verdict/1"
 
 @dataclass(frozen=True)
 class ExpectationOutcome:
-    """Holds the outcome of one expectation.
+    """Holds the outcome of one expectation."""
 
-    Attributes:
-        name: Its type, such as "expect_no_canary_to_survive".
-        column: Its column; None where it judges the whole table.
-        success: Whether it held.
-        errored: Whether it could not be evaluated.
-        counts: How much was checked, and how many of each problem there are.
-    """
-
-    name: str
-    column: str | None
+    name: str  # its type, such as "expect_no_canary_to_survive"
+    column: str | None  # None where it judges the whole table
     success: bool
-    errored: bool
-    counts: Mapping[str, int]
+    errored: bool  # whether it could not be evaluated
+    counts: Mapping[str, int]  # how much was checked, and how many of each problem there are
 
 
 @dataclass(frozen=True)
 class VerdictRecord:
-    """Holds the outcome of a suite.
+    """Holds the outcome of a suite."""
 
-    Attributes:
-        suite: Name of the suite.
-        expected: How many expectations the suite has.
-        outcomes: One per expectation that was evaluated.
-    """
-
-    suite: str
-    expected: int
-    outcomes: tuple[ExpectationOutcome, ...]
+    suite: str  # its name
+    expected: int  # how many expectations it has
+    outcomes: tuple[ExpectationOutcome, ...]  # one per expectation that was evaluated
 
     @property
     def evaluated(self) -> int:

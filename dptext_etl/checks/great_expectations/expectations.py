@@ -300,15 +300,13 @@ def _validating() -> Iterator[Any]:
 
 
 def _judged(batch: Any, suite: gx.ExpectationSuite) -> VerdictRecord:
-    results = batch.validate(suite, result_format=ResultFormat.SUMMARY.value).results
-    return VerdictRecord(suite.name, len(suite.expectations), tuple(map(_outcome, results)))
-
-
-def _outcome(result: Any) -> ExpectationOutcome:
-    config = result.expectation_config
-    counts = {name: int(value) for name, value in result.result.items() if name != "observed_value"}
-    errored = not result.success and not counts
-    return ExpectationOutcome(config.type, config.kwargs.get("column"), bool(result.success), errored, counts)
+    outcomes = []
+    for result in batch.validate(suite, result_format=ResultFormat.SUMMARY.value).results:
+        config, success = result.expectation_config, bool(result.success)
+        counts = {name: int(value) for name, value in result.result.items() if name != "observed_value"}
+        errored = not success and not counts
+        outcomes.append(ExpectationOutcome(config.type, config.kwargs.get("column"), success, errored, counts))
+    return VerdictRecord(suite.name, len(suite.expectations), tuple(outcomes))
 
 
 STORE = Path("gx", "expectations")

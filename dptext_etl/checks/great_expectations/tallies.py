@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.checks.canaries import policy_tokens
-from dptext_etl.checks.candidate import Candidate, as_released
+from dptext_etl.checks.candidate import Candidate
 from dptext_etl.checks.gate import Gate, load
 from dptext_etl.checks.gates.canary_text_absent import CanaryTextAbsent
 from dptext_etl.checks.gates.rows_ledgered import RowsLedgered
 from dptext_etl.checks.gates.words_in_output_set import inside_output_set
-from dptext_etl.checks.published import CATEGORIES, changed, published_types, without_published
+from dptext_etl.checks.published import CATEGORIES, changed, feed_published, published_types, without_published
 from dptext_etl.errors import GateError, InputError, LedgerError, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -81,47 +81,30 @@ def _renamed(entries: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any
     return {**renamed, "column": columns}
 
 
-def has_steps(policy: Policy) -> bool:
-    """Return whether post-processing comes after a mechanism."""
-    return any(item.postprocess for item in policy.columns)
-
-
 def _ledger(policy: Policy) -> Ledger:
     return Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True)
 
 
 class GateTally:
-    """Counts what gates call problems, and closes the ledger that they look rows up in."""
+    """Counts what gates call problems, in rows or, where a ledger is looked up, in cells; closes that ledger."""
 
     def __init__(
-        self,
-        policy: Policy,
-        gates: Sequence[Gate],
-        problems: Sequence[str],
-        checked: str | None = None,  # the count of what was checked; rows without it
-        ledger: Ledger | None = None,
+        self, policy: Policy, gates: Sequence[Gate], problems: Sequence[str], ledger: Ledger | None = None
     ) -> None:
-        self._policy, self._gates, self._problems, self._checked = policy, gates, problems, checked
-        self._ledger = ledger
+        self._policy, self._gates, self._problems, self._ledger = policy, gates, problems, ledger
         self._rows = 0
 
     def feed(self, table: pl.DataFrame) -> None:
         self._rows += table.height
-        steps = has_steps(self._policy)
-        released = as_released(table, self._policy) if steps else table
-        for gate in self._gates:
-            if steps and gate.rewritten:
-                gate.feed_rewritten(table)
-            else:
-                gate.feed(released)
+        feed_published(self._gates, table, self._policy)
 
     def counts(self) -> Counts:
-        total: Counter[str] = Counter(checked=self._rows if self._checked is None else 0)
+        total: Counter[str] = Counter(checked=0 if self._ledger else self._rows)
         for gate in self._gates:
             counts = gate.verdict().counts
             total.update({name: int(counts[name]) for name in self._problems})
-            total["checked"] += 0 if self._checked is None else int(counts[self._checked])
-        if self._ledger is not None:
+            total["checked"] += int(counts["cells"]) if self._ledger else 0
+        if self._ledger:
             self._ledger.close()
         return dict(total)
 
@@ -141,16 +124,14 @@ def _ledger_tally(policy: str, refs: Mapping[str, ReleaseRef]) -> Tally:
     read = parse_policy(policy)
     ledger = _ledger(read)
     problems = ("uncommitted", "different", "misshapen", "unregistered_columns")
-    return GateTally(read, [RowsLedgered(read, ledger, refs)], problems, "cells", ledger)
+    return GateTally(read, [RowsLedgered(read, ledger, refs)], problems, ledger)
 
 
 def gate(policy: str, gate: str) -> Callable[[], Tally]:
-    """Prepare counting the problems of a gate."""
     return partial(_gate_tally, policy, gate)
 
 
 def canaries(policy: str) -> Callable[[], Tally]:
-    """Prepare a search for canaries, in any writing."""
     return partial(_canary_tally, policy)
 
 
@@ -160,7 +141,6 @@ def ledgered(policy: str) -> Callable[[], Tally]:
 
 
 def released_text(policy: str, public: str) -> Callable[[], Tally]:
-    """Prepare the look-up of cells of a wider table; the releases are found here, because the artifacts are here."""
     return partial(ReleasedTextTally, policy, public, _registered(policy), published_types(parse_policy(policy)))
 
 
@@ -173,7 +153,6 @@ def _registered(policy: str) -> dict[str, ReleaseRef]:
 
 
 def words(policy: str, column: str) -> Callable[[], Tally]:
-    """Prepare comparing the words of a column."""
     allowed = parse_policy(policy).column_policy(column).mechanism.output_words()
     if allowed is None:
         raise InputError("the mechanism has no fixed output words")
@@ -322,7 +301,6 @@ def metadata(frame: Any) -> int:
 
 
 def count_on_spark(make: Callable[[], Tally], frame: Any) -> Counts:
-    """Count over a Spark frame."""
     names = list(frame.columns)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -193,7 +193,7 @@ def _candidate(config: GateTaskConfig) -> Candidate:  # planning the canary rows
     policy, columns = policies(config.policy, config.columns)
     policy = policy.placed(columns)
     canaries = plans_of(json.loads(config.canaries), policy, config.partition, config.id_type)
-    return Candidate(policy, (), canaries, 0, None, dict(config.refs), counted=config.rows, looked_up_elsewhere=True)
+    return Candidate(policy, (), canaries, None, dict(config.refs), counted=config.rows, looked_up_elsewhere=True)
 
 
 STATES, CELLS, PLACED, FOUND = "states", "cells", "placed", "found"

@@ -12,8 +12,14 @@ import polars as pl
 from dptext_etl import files, telemetry
 from dptext_etl.checks import Candidate, Verdict, evaluate
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.checks.candidate import Lineage
-from dptext_etl.checks.reports import CopyCount, copy_reports, model_failures, ngram_reports, rewriting_reports
+from dptext_etl.checks.reports import (
+    CopyCount,
+    copy_reports,
+    model_failures,
+    ngram_reports,
+    rewriting_reports,
+    total_copies,
+)
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.ledger import Ledger
@@ -23,7 +29,6 @@ from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import draft
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.roles import output_columns
 from dptext_etl.runner.staged import StagedRun
 
 log = logging.getLogger("dptext_etl.runner")
@@ -79,7 +84,6 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
     content = draft(staged, (), (), 0, {}).text().encode()
     files.write(manifest, content, action="staging the manifest")
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
-        lineage = Lineage.declared(policy, (*output_columns(policy), *staged.dropped))
         rows = sum(shard.counts["rows"] for shard in staged.shards) + sum(len(plan.rows) for plan in staged.canaries)
         meter = Meter("gates", rows, progress)
         verdicts = judge(
@@ -89,11 +93,9 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
                 parts=staged.parts,
                 rewritten=tuple(staging.post(shard) for shard in staged.shards if shard.post),
                 canaries=staged.canaries,
-                quarantined=staged.rows["quarantined"],
                 ledger=ledger,
                 refs=staged.refs,
                 texts=(manifest,),
-                lineage=lineage,
                 copies=copies_of(staged),
                 recomputed=recomputed,
                 scratch=staging.folder,
@@ -112,11 +114,7 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
 
 
 def copies_of(staged: StagedRun) -> dict[str, CopyCount]:
-    total: dict[str, CopyCount] = {}
-    for shard in staged.shards:
-        for column, facts in shard.copies.items():
-            total[column] = total.get(column, CopyCount()) + CopyCount.from_dict(facts)
-    return total
+    return total_copies(shard.copies for shard in staged.shards)
 
 
 def reports(staged: StagedRun) -> list[Mapping[str, object]]:

@@ -29,7 +29,7 @@ log = logging.getLogger("dptext_etl.runner")
 def judge(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, staging: Staging, drawn: Drawn) -> tuple[Verdict, ...]:
     """Evaluate the gates of a staged table; if one fires, revoke the release name, and remove the table."""
     path = staging.storage.local_path(drawn.path.name)
-    verdicts = evaluate(Candidate(attempt.policy, (path,), (), 0, None, {}, scratch=staging.folder))
+    verdicts = evaluate(Candidate(attempt.policy, (path,), (), None, {}, scratch=staging.folder))
     fired = [verdict.name for verdict in verdicts if not verdict.passed]
     if fired:
         log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
