@@ -167,7 +167,7 @@ def test_only_names_and_references_travel(job, sentinel):
     assert "not-to-be-printed" not in repr(bench.order)
 
 
-@pytest.mark.parametrize("step", ["open", "foretell"])
+@pytest.mark.parametrize("step", ["open", "preview"])
 def test_a_look_waits_for_a_ledger_that_is_busy(job, monkeypatch, step):
     bench = Bench(job)
     looking = replace(bench.order, phase="look")
