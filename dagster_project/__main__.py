@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from dagster_project.definitions import POLICY
-from dagster_project.topics import MONTHS, topics
+from dagster_project.definitions import MONTHS, POLICY, topics
 from dptext_etl.orchestration import materialize
 
 

@@ -17,9 +17,6 @@ import pyarrow as pa
 def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     """Return numbers or truths as a NumPy array; numbers with nulls become floats, and nulls NaN.
 
-    Args:
-        array: Any integers, floats or truths.
-
     >>> to_numpy(pa.array([3, 4], pa.uint8()))
     array([3, 4], dtype=uint8)
     """
@@ -42,40 +39,3 @@ def to_arrow(values: npt.NDArray[Any] | Sequence[str]) -> pa.Array:
     import polars as pl
 
     return pl.Series(values).to_arrow()
-
-
-def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the values that occur, sorted, each once.
-
-    `np.unique` does the same, but its first call imports `numpy.ma`, which takes longer than many a shard sorts.
-
-    Args:
-        values: Shape (n,).
-
-    >>> distinct(np.array([3, 1, 3], np.uint8))
-    array([1, 3], dtype=uint8)
-    """
-    ordered = np.sort(values)
-    return ordered[_starts(ordered)]
-
-
-def tally(values: npt.NDArray[Any]) -> dict[int, int]:
-    """Count how often each whole number occurs, in ascending order.
-
-    Args:
-        values: Shape (n,).
-
-    >>> tally(np.array([3, 1, 3], np.uint8))
-    {1: 1, 3: 2}
-    """
-    ordered = np.sort(values)
-    starts = np.flatnonzero(_starts(ordered))
-    times = np.diff(starts, append=len(ordered))
-    return dict(zip(ordered[starts].tolist(), times.tolist(), strict=True))
-
-
-def _starts(ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Mark the first of equal values, shape (n,)."""
-    first = np.ones(len(ordered), np.bool_)
-    first[1:] = ordered[1:] != ordered[:-1]
-    return first

@@ -25,8 +25,6 @@ INFINITE = np.iinfo(np.int64).max
 
 _OUTPUTS = 2**64 - 1
 """The nonce of keyed digests of outputs: no release has it, so they never equal the identity of a text."""
-_COUNTED = 1 << 20
-"""Numbers of draws up to here are counted in a table."""
 _REPEATED = "give ids that are unique: is it the id column, and are text and id swapped?"
 KNOWN_COSTS = 1 << 16
 """Costs of a mechanism that are kept, at most."""
@@ -93,10 +91,7 @@ def release(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, 
 
 @bare
 def rewrite(texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Rewritten:
-    """Rewrite released texts by the post-processings of a column, one after the other, at no cost.
-
-    No raw text comes here: the keys of the draws follow from the released texts (docs/spec/privacy.md#rewrite-again).
-    """
+    """Rewrite released texts by the post-processings of a column, one after the other, at no cost."""
     texts = texts.cast(pa.large_string())
     failed = np.zeros(len(texts), np.bool_)
     with seam("rewriting released texts"):
@@ -137,19 +132,13 @@ def draw(
 
 
 def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the cost of each record by component, in its steps (`guarantee.steps`), shape (records,).
-
-    Infinite amounts are `INFINITE`.
-    """
-    counts, where = _distinct(to_numpy(positions))
+    """Return the cost of each record by component, in its steps (`guarantee.steps`), shape (records,)."""
+    counts, where = np.unique(to_numpy(positions), return_inverse=True)
     return _by_record([_cost(mechanism, count)[1] for count in counts.tolist()], where)
 
 
 def step_costs(mechanism: Mechanism, made: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """Return the pure epsilon of the draws that each record of a refundable mechanism took, in millionths rounded up.
-
-    It is never more than the spend of the record's positions.
-    """
+    """Return the pure epsilon of the draws that each record of a refundable mechanism took, in millionths."""
     each = exact(mechanism.epsilon) * MICRO
     counts, where = np.unique(made, return_inverse=True)
     return np.array([math.ceil(int(count) * each) for count in counts], dtype=np.int64)[where]
@@ -164,7 +153,7 @@ def worst_case(
     if Disclosure.LENGTH not in disclosures:
         passed = to_numpy(texts.is_null()) & (Disclosure.NULLNESS in disclosures)
         counts = np.where(passed, 0, mechanism.most_positions)
-    distinct, where = _distinct(counts)
+    distinct, where = np.unique(counts, return_inverse=True)
     costs = [_cost(mechanism, min(count, mechanism.most_positions)) for count in distinct.tolist()]
     n_worst = np.array([most for most, _ in costs], dtype=np.uint32)[where]
     return n_worst, _by_record([amounts for _, amounts in costs], where, components)
@@ -184,11 +173,6 @@ def output_digests(policy: ColumnPolicy, ids: pa.Array, texts: Any) -> pa.Array:
     """Return the digests of released texts that the ledger holds, fixed-size binary (32), shape (texts,).
 
     Those of an unlinked release are keyed: a plain hash of a public text would show whose text it is.
-
-    Args:
-        policy: The policy of the column.
-        ids: Canonical record ids.
-        texts: Released texts of these records, a Polars series or an Arrow array.
     """
     if unlinked_of(policy.mechanism) is None:
         return pa.array(_kernel.digests(texts))
@@ -216,18 +200,6 @@ def require_one_text(texts: pa.Array, first: pa.Array, where: pa.Array, hint: st
     texts = texts.cast(pa.large_string())
     if not texts.equals(texts.take(first).take(where)):
         raise InputError("a record id of a batch belongs to several texts; each record has one text", hint)
-
-
-def _distinct(counts: npt.NDArray[np.integer[Any]]) -> tuple[npt.NDArray[np.integer[Any]], npt.NDArray[np.intp]]:
-    """Return `np.unique(counts, return_inverse=True)` of numbers of draws, small ones without sorting.
-
-    >>> [part.tolist() for part in _distinct(np.array([7, 2, 7], np.uint32))]
-    [[2, 7], [1, 0, 1]]
-    """
-    if not len(counts) or counts.max() >= _COUNTED:
-        return np.unique(counts, return_inverse=True)
-    there = np.bincount(counts) > 0
-    return np.flatnonzero(there), (np.cumsum(there) - 1)[counts]
 
 
 def _cost(mechanism: Mechanism, draws: int) -> tuple[int, tuple[int, ...]]:

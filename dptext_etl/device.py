@@ -30,17 +30,11 @@ _BF16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
 
 @dataclass(frozen=True)
 class Computing:
-    """Name the device and number type in which a model computes.
+    """Name the device and number type in which a model computes."""
 
-    Attributes:
-        device: "cpu" or "cuda".
-        dtype: "float32" or "bfloat16".
-        auto: Settings that were `auto`, so that the hardware decided.
-    """
-
-    device: Device
-    dtype: Dtype
-    auto: tuple[str, ...] = ()
+    device: Device  # "cpu" or "cuda"
+    dtype: Dtype  # "float32" or "bfloat16"
+    auto: tuple[str, ...] = ()  # settings that were `auto`, so that the hardware decided
 
     def __str__(self) -> str:
         """Return a phrase for people, such as: cpu, in bfloat16 (auto chose device and dtype)."""

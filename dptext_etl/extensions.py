@@ -59,11 +59,7 @@ def own(group: Group) -> tuple[str, ...]:
 
 @cache
 def installed(group: Group) -> dict[str, EntryPoint]:
-    """Return the entry points of other packages by name, sorted.
-
-    Raises:
-        PolicyError: Two packages bring a part of the same name, or one has the name of a part of this package.
-    """
+    """Return the entry points of other packages by name, sorted."""
     found: dict[str, EntryPoint] = {}
     for point in sorted(set(entry_points(group=f"dptext_etl.{group}")), key=lambda one: one.name):
         if point.name in own(group) or point.name in found:
@@ -95,11 +91,7 @@ def distribution(part: object) -> str:
 
 
 def require(group: Group, name: str, package: str) -> None:
-    """Refuse a part that is not installed here, and name the package that brings it.
-
-    Raises:
-        PolicyError: There is no such part.
-    """
+    """Refuse a part that is not installed here, and name the package that brings it."""
     if not known(group, name):
         raise PolicyError(
             f"the {_SINGULAR[group]} {name} comes with {package}, which is not installed here", _install(package)
@@ -107,11 +99,7 @@ def require(group: Group, name: str, package: str) -> None:
 
 
 def module(group: Group, name: str) -> ModuleType:
-    """Import the module of a part.
-
-    Raises:
-        PolicyError: There is no part of that name, or its module cannot be imported.
-    """
+    """Import the module of a part."""
     if name in own(group):
         return importlib.import_module(f"{_FOLDERS[group]}.{name}")
     if not known(group, name):

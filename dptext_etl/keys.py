@@ -1,7 +1,4 @@
-"""Handle keys by reference: plans, logs and ledgers hold the name of a key; only the kernel holds the key itself.
-
-docs/spec/stream.md#keys defines the byte layout of every key; the kernel computes them (`kernel/src/keys/`).
-"""
+"""Handle keys by reference: plans, logs and ledgers hold the name of a key; only the kernel holds the key itself."""
 
 from __future__ import annotations
 
@@ -64,17 +61,11 @@ def throwaway(cfg: str) -> _kernel.ReleaseKey:
 
 @dataclass(frozen=True)
 class RecordKeys:
-    """Hold the keys of a batch: one release key, and the canonical id of every record.
+    """Hold the keys of a batch: one release key, and the canonical id of every record."""
 
-    Attributes:
-        release: Opaque key of (dataset, column, release, configuration).
-        ids: Canonical record ids, strings, as many as the texts.
-        nonce: Number of the deliberate extra release of a record under one release name, from 0.
-    """
-
-    release: _kernel.ReleaseKey
-    ids: pa.Array
-    nonce: int = 0
+    release: _kernel.ReleaseKey  # opaque key of (dataset, column, release, configuration)
+    ids: pa.Array  # canonical record ids, strings, as many as the texts
+    nonce: int = 0  # number of the deliberate extra release of a record under one release name, from 0
 
     @bare
     def of(self, texts: pa.Array) -> pa.Array:

@@ -135,7 +135,7 @@ class Mechanism(BaseModel, ABC):
         if self.allocation is None:
             return self
         if self.epsilon != self.allocation.epsilon:
-            whole = "total, first and choosing" if self.allocation.beside else "total"
+            whole = "total, first and choosing" if self.allocation.before else "total"
             raise ValueError(f"epsilon is that of a record, {self.allocation.epsilon!r} by {whole}: leave it out")
         refused = self._refuses(self.allocation) or self.allocation.problem(self._most_draws)
         if refused:

@@ -16,9 +16,6 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.errors import PolicyError
-from dptext_etl.gaussian import largest_mu
-
 Floats = npt.NDArray[np.float64]
 Weights = npt.NDArray[np.uint64]
 
@@ -30,8 +27,7 @@ _TAYLOR = [1.0 / math.factorial(n) for n in range(14)]
 def weight_bits(m: int) -> int:
     """Return B, the bits of the largest weight over an output set of `m` members."""
     if m < 2:
-        msg = f"an output set has at least 2 members, got {m}"
-        raise ValueError(msg)
+        raise ValueError(f"an output set has at least 2 members, got {m}")
     return min(46, 62 - (m - 1).bit_length())
 
 
@@ -103,44 +99,10 @@ def epsilon_implemented(epsilon: float, m: int) -> float:
 
 
 def worst_log_ratio(weights: npt.ArrayLike) -> float:
-    """Return the largest difference of any outcome's log probability between two rows.
-
-    Specification: docs/spec/privacy.md#epsilon-table.
-
-    Args:
-        weights: Shape (..., rows, m): rows of integer weights over one output set; leading axes are batches of sets.
-    """
+    """Return the largest difference of any outcome's log probability between two rows."""
     table = np.asarray(weights, dtype=np.float64)
     logs = np.log(table) - np.log(table.sum(axis=-1, keepdims=True))
     return float((logs.max(axis=-2) - logs.min(axis=-2)).max(initial=0.0))
-
-
-def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
-    """Return the standard deviation of Gaussian noise that makes a release (epsilon, delta)-DP.
-
-    Specification: docs/spec/privacy.md#analytic-gaussian.
-
-    It is the smallest one by the exact privacy profile (Balle and Wang 2018, theorem 8), rounded up to twelve digits.
-    So another version of a numerical library gives the same number, and the claim still holds. This library never uses
-    the classical formula: at epsilon = 500, its noise is really (5764.6, 1e-5)-DP.
-
-    Args:
-        epsilon: Above 0.
-        delta: Between 0 and 1, exclusive.
-        sensitivity: Largest l2 distance of two values before noise.
-
-    Raises:
-        PolicyError: A number is out of its range.
-
-    >>> round(analytic_gaussian_sigma(500.0, 1e-5, 2 * 0.1 * (20 * 768) ** 0.5), 7)
-    0.8957039
-    """
-    if not (0 < epsilon < math.inf and 0 < delta < 1 and 0 < sensitivity < math.inf):
-        msg = f"epsilon and sensitivity are above 0, delta is between 0 and 1; got {epsilon}, {sensitivity}, {delta}"
-        raise PolicyError(msg)
-    with localcontext() as context:
-        context.prec, context.rounding = 12, ROUND_CEILING
-        return float(Decimal(sensitivity) / Decimal(largest_mu(epsilon, delta)))
 
 
 def stated(amount: float) -> str:

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.sampling import Weights, smallest_weight, weight_bits
 
@@ -55,13 +56,13 @@ class Slots:
     def __len__(self) -> int:
         return len(self.records)
 
-    def take(self, some: npt.NDArray[Any] | slice) -> Slots:
+    def take(self, some: npt.NDArray[Any] | slice) -> Self:
         """Return some of the slots by a mask, by indices or by a slice."""
-        return Slots(self.keys, self.records[some], self.positions[some])
+        return replace(self, records=self.records[some], positions=self.positions[some])
 
     def arrays(self) -> tuple[pa.Array, pa.Array, pa.Array]:
         """Return keys, records and positions as Arrow arrays for the kernel."""
-        return self.keys, pa.array(self.records, pa.uint32()), pa.array(self.positions, pa.uint64())
+        return self.keys, to_arrow(self.records), to_arrow(self.positions)
 
 
 class Sampler(Protocol):
@@ -77,16 +78,7 @@ class Sampler(Protocol):
         high: float,
         purpose: int = TOKEN,
     ) -> Choices:
-        """Draw one output per row of scores.
-
-        Args:
-            scores: Shape (rows, outputs), any floats.
-            slots: Places in the keyed streams, one per row.
-            epsilon: Epsilon per draw, or one of each draw.
-            low: Public lower bound of the scores.
-            high: Public upper bound of the scores.
-            purpose: Purpose number of the stream (plus 256 per pass).
-        """
+        """Draw one output per row of scores."""
 
     def choose_uniform(self, slots: Slots, m: int, *, purpose: int = TOKEN) -> Choices:
         """Draw one of m outputs per slot uniformly."""
@@ -122,37 +114,19 @@ def choose(
     purpose: int = TOKEN,
     on_device: bool | None = None,
 ) -> Choices:
-    """Draw one id per row from the exponential mechanism over all columns.
+    """Draw one id per row of scores, shape (n, m), from the exponential mechanism over all columns.
 
-    Args:
-        scores: Shape (n, m), a numpy array or a torch tensor, any floats; NaN counts as `low`, the others are clipped
-            to `[low, high]`.
-        slots: n slots.
-        epsilon: Epsilon per draw, above 0; or one of each draw, shape (n,), where a budget is divided among them.
-        low: Public lower bound of the scores.
-        high: Public upper bound of the scores, above `low`.
-        purpose: Purpose number of the stream (plus 256 per pass).
-        on_device: Compute the weights of a tensor on its own device; None does so on CUDA devices. The weights may
-            differ in their last unit between devices, as scores do; the bounds do not.
-
-    Returns:
-        Column indices, uint32, shape (n,).
-
-    Raises:
-        InputError: The number of slots is not the number of rows.
-        PolicyError: Epsilon or the range of scores is not allowed.
+    NaN counts as `low`; other scores are clipped to `[low, high]`. Each draw may have its own epsilon. The weights
+    of a tensor may differ in their last unit between devices, as scores do; the bounds do not.
     """
     n, m = scores.shape
     least_epsilon, most_epsilon = np.min(epsilon, initial=math.inf), np.max(epsilon, initial=0.0)
     if (n and not 0 < least_epsilon <= most_epsilon < math.inf) or not 0 < high - low < math.inf:
-        msg = f"epsilon is finite and above 0, low is below high; got {least_epsilon}, {low} and {high}"
-        raise PolicyError(msg)
+        raise PolicyError(f"epsilon is finite and above 0, low is below high; got {least_epsilon}, {low} and {high}")
     if n != len(slots):
-        msg = f"every row of scores has a slot of its own; got {n} rows and {len(slots)} slots"
-        raise InputError(msg)
+        raise InputError(f"every row of scores has a slot of its own; got {n} rows and {len(slots)} slots")
     if isinstance(epsilon, np.ndarray) and epsilon.shape != (n,):
-        msg = f"every row of scores has an epsilon of its own; got {n} rows and {len(epsilon)} epsilons"
-        raise InputError(msg)
+        raise InputError(f"every row of scores has an epsilon of its own; got {n} rows and {len(epsilon)} epsilons")
     if on_device is None:
         on_device = not isinstance(scores, np.ndarray) and scores.is_cuda
     if on_device:
@@ -168,33 +142,13 @@ def choose(
 
 
 def choose_uniform(slots: Slots, m: int, *, purpose: int = TOKEN) -> Choices:
-    """Draw one id below `m` per slot uniformly, for positions that failed; the spend stays the same.
-
-    Specification: docs/spec/privacy.md#fail-closed.
-
-    Args:
-        slots: n slots.
-        m: Size of the output set, at least 2.
-        purpose: Purpose number of the stream (plus 256 per pass).
-
-    Returns:
-        Ids, uint32, shape (n,).
-    """
+    """Draw one id below `m` per slot uniformly, for positions that failed; the spend stays the same."""
     drawn = _kernel.uniform_choices(*slots.arrays(), purpose, slot_width(m), m)
     return np.asarray(pa.array(drawn).to_numpy(), np.uint32)
 
 
 def bernoulli(slots: Slots, chance: Fraction, *, purpose: int) -> npt.NDArray[np.bool_]:
-    """Draw one exact Bernoulli trial per slot: an integer below the denominator of the probability decides.
-
-    Args:
-        slots: n slots.
-        chance: Probability of success, from 0 to 1, with a denominator below 2**64.
-        purpose: Purpose number of a stream whose slots have no words (docs/spec/stream.md#purposes).
-
-    Returns:
-        True for each trial that succeeds, shape (n,).
-    """
+    """Draw one exact Bernoulli trial per slot: an integer below the denominator of the probability decides."""
     drawn = _kernel.uniform_choices(*slots.arrays(), purpose, 0, chance.denominator)
     successes: npt.NDArray[np.bool_] = pa.array(drawn).to_numpy() < chance.numerator
     return successes
@@ -203,20 +157,7 @@ def bernoulli(slots: Slots, chance: Fraction, *, purpose: int) -> npt.NDArray[np
 def move(
     places: npt.NDArray[np.int64], length: int, rates: Sequence[Fraction], slots: Slots, *, purpose: int = TOKEN
 ) -> npt.NDArray[np.int64]:
-    """Move places on a list by discrete Laplace numbers, each of its own rate, and stop at the ends of the list.
-
-    Specification: docs/spec/privacy.md#diffractor-geometric.
-
-    Args:
-        places: Places from 0, shape (n,).
-        length: Places of the list.
-        rates: Rate per place of each move; numerators and denominators are at most 2**48.
-        slots: n slots; the numbers come from their overflow words.
-        purpose: Purpose number of the stream (plus 256 per pass).
-
-    Returns:
-        Places on the list, shape (n,).
-    """
+    """Move places on a list by discrete Laplace numbers, each of its own rate, and stop at the ends of the list."""
     keys = slots.keys.to_pylist()
     steps = [
         _kernel.discrete_laplace(keys[record], purpose, position, *rate.as_integer_ratio())
@@ -228,17 +169,7 @@ def move(
 
 
 def weights(scores: Any, epsilon: float | npt.NDArray[np.float64], low: float, high: float) -> Weights:
-    """Return the integer weights from which `choose` draws on a host.
-
-    Args:
-        scores: Shape (n, m), a numpy array or a torch tensor, any floats.
-        epsilon: Epsilon per draw, above 0; or one of each draw, shape (n,).
-        low: Public lower bound of the scores.
-        high: Public upper bound of the scores, above `low`.
-
-    Returns:
-        Weights, uint64, shape (n, m).
-    """
+    """Return the integer weights from which `choose` draws on a host."""
     n, m = scores.shape
     if isinstance(epsilon, np.ndarray):
         rows = [weights(scores[at : at + 1], one, low, high) for at, one in enumerate(epsilon.tolist())]

@@ -79,7 +79,7 @@ class Storage:
 
     def absolute(self) -> Self:
         """Return the same storage for a process that works in another folder."""
-        return replace(self) if self.remote else replace(self, url=str(Path(self.url).absolute()))
+        return self if self.remote else replace(self, url=str(Path(self.url).absolute()))
 
     @contextmanager
     def with_own_copies(self) -> Iterator[Self]:
@@ -243,6 +243,14 @@ class Storage:
 
         with seam(f"writing the object {name}", InputError, _HINT):
             obstore.put(client, self._key(name), content)
+
+    def append(self, name: str, line: bytes) -> None:
+        """Add a line to a file; in a store, one process may write it at a time."""
+        if self.remote:
+            self.put(name, (self.read(name) or b"") + line + b"\n")
+            return
+        with (self.folder / name).open("ab") as file:
+            file.write(line + b"\n")
 
     def replace_object(self, name: str, content: bytes, etag: str | None) -> str | None:
         """Write an object if it is still in the state of `etag` (None: there is none), and return its new tag."""

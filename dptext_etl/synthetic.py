@@ -1,7 +1,4 @@
-"""Describe a synthetic table in a policy: public texts with labels that follow one noisy statistic of a private column.
-
-Specification: docs/spec/synthetic.md#runs.
-"""
+"""Describe a synthetic table in a policy: public texts with labels that follow one noisy statistic of a column."""
 
 from __future__ import annotations
 
@@ -48,8 +45,7 @@ class Labels(BaseModel):
     def _listed(self) -> Self:
         unlisted = set(self.names) - set(self.values)
         if unlisted:
-            msg = f"{len(unlisted)} of the names are of labels that values does not list"
-            raise ValueError(msg)
+            raise ValueError(f"{len(unlisted)} of the names are of labels that values does not list")
         return self
 
 
@@ -108,14 +104,7 @@ class Synthetic(BaseModel):
         return int(delta_policy.LARGEST_SUM / exact(self.mechanism.delta))
 
     def statistic(self, options: dict[str, str]) -> Statistic:
-        """Return the statistic of the column; a process describes it once.
-
-        Args:
-            options: `storage_options` of the policy, for a corpus that is named by a URL.
-
-        Raises:
-            PolicyError: A parameter is out of range, or the corpus has a model as encoder.
-        """
+        """Return the statistic of the column; a process describes it once."""
         made = self.mechanism
         corpus = str(fetched(made.corpus, options)) if is_remote(made.corpus) else made.corpus
         values = () if self.labels is None else self.labels.values

@@ -14,7 +14,6 @@ from dptext_etl.errors import InputError, PolicyError, bare, seam
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve
 
 Given = TypeVar("Given")
-_CAST = "cast the column, or name another"
 
 
 @bare
@@ -38,7 +37,7 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
             next to several texts.
         PolicyError: The policy names no column or no id column, or a model fails on public texts.
     """
-    columns, ids = _told(policy, id)
+    columns, ids = _columns_and_id(policy, id)
     kind, made = type(table).__module__.partition(".")[0], table
     source: Any = table
     if isinstance(table, pl.DataFrame | pl.LazyFrame):
@@ -64,10 +63,10 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
     return made
 
 
-def _told(policy: PolicyLike, ids: str | None) -> tuple[Sequence[ColumnPolicy], str]:
+def _columns_and_id(policy: PolicyLike, ids: str | None) -> tuple[Sequence[ColumnPolicy], str]:
     if not isinstance(policy, ColumnPolicy):
-        whole = resolve(policy)
-        return whole.column_policies(), whole.id if ids is None else ids
+        policy = resolve(policy)
+        return policy.column_policies(), policy.id if ids is None else ids
     if policy.column is None:
         raise PolicyError("the policy names no column", "give ColumnPolicy(column=…)")
     if ids is None:
@@ -81,20 +80,19 @@ def _arrow(table: pa.Table, columns: Sequence[ColumnPolicy], ids: str) -> pa.Tab
     for item in columns:
         at = table.column_names.index(str(item.column))
         texts = table.column(at)
-        kept = pa.large_string() if pa.types.is_dictionary(texts.type) else texts.type
+        dtype = pa.large_string() if pa.types.is_dictionary(texts.type) else texts.type
         released = column.privatize(_strings(texts), records, item)
-        ends = [0]
-        ends.extend(ends[-1] + len(chunk) for chunk in texts.chunks)
-        parts = [released.slice(start, end - start).cast(kept) for start, end in itertools.pairwise(ends)]
-        table = table.set_column(at, table.field(at).with_type(kept), pa.chunked_array(parts, kept))
+        ends = itertools.accumulate(map(len, texts.chunks), initial=0)
+        parts = [released.slice(start, end - start).cast(dtype) for start, end in itertools.pairwise(ends)]
+        table = table.set_column(at, table.field(at).with_type(dtype), pa.chunked_array(parts, dtype))
     return table
 
 
 def _strings(texts: pa.ChunkedArray) -> pa.Array:
     """Return texts as one array of strings, those of a dictionary written out."""
-    held = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
-    if not (pa.types.is_string(held) or pa.types.is_large_string(held) or pa.types.is_string_view(held)):
-        raise InputError(f"a text column holds strings, got {held}", _CAST)
+    dtype = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
+    if not (pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)):
+        raise InputError(f"a text column holds strings, got {dtype}", "cast the column, or name another")
     return texts.cast(pa.large_string()).combine_chunks()
 
 
@@ -102,10 +100,8 @@ def _require_columns(names: Sequence[Any], columns: Sequence[ColumnPolicy], ids:
     for wanted in (ids, *(str(item.column) for item in columns)):
         found = list(names).count(wanted)
         if found != 1:
-            said = "no column" if not found else f"{found} columns"
-            raise InputError(
-                f"the table has {said} {wanted!r}", "correct id or [[column]] in the policy, or rename the column"
-            )
+            msg = f"the table has {f'{found} columns' if found else 'no column'} {wanted!r}"
+            raise InputError(msg, "correct id or [[column]] in the policy, or rename the column")
 
 
 def _is_pandas(table: object) -> bool:
@@ -121,8 +117,7 @@ def _pandas(frame: Any, columns: Sequence[ColumnPolicy], ids: str) -> Any:
         series = frame[item.column]
         released = column.privatize(_strings(pa.chunked_array([_of_series(series)])), records, item).to_pandas()
         released.index = series.index
-        kept = object if series.dtype.name == "category" else series.dtype
-        made[str(item.column)] = released.astype(kept)
+        made[str(item.column)] = released.astype(object if series.dtype.name == "category" else series.dtype)
     return frame.assign(**made)
 
 

@@ -1,8 +1,4 @@
-"""Describe an unlinked release: draws of public texts that are published as a multiset, without ids or order.
-
-Each record then hides among the others, so the reader of the table learns less than each draw costs. The bound is that
-of `accounting.shuffling`. Specification: docs/spec/unlinked.md#published.
-"""
+"""Describe an unlinked release: draws of public texts that are published as a multiset, without ids or order."""
 
 from __future__ import annotations
 
@@ -47,11 +43,7 @@ class Unlinked(BaseModel):
         return central_epsilon(self.rows, law, self.delta)
 
     def charged_delta(self, law: Law) -> Fraction:
-        """Return the delta that each record is charged, so that `per_subject` of them cover a person, rounded up.
-
-        Raises:
-            ValueError: It is above the largest delta of a record.
-        """
+        """Return the delta that each record is charged, so that `per_subject` of them cover a person, rounded up."""
         if self.per_subject == 1:
             return exact(self.delta)
         exponent = float((self.per_subject - 1) * self.epsilon(law))

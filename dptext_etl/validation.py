@@ -26,11 +26,11 @@ class validated(seam):  # noqa: N801  (reads as a statement: `with validated("po
             super().__exit__(kind, exc, tb)
             return
         problems = exc.errors(include_input=False, include_url=False)
-        said = "; ".join(_sentence(item["loc"], item["msg"]) for item in problems)
+        problem = "; ".join(_sentence(item["loc"], item["msg"]) for item in problems)
         entries = [".".join(map(str, item["loc"])) for item in problems if item["loc"]]
-        self.leave(PolicyError(f"{self._what}: {said}", self._hint, {"entries": entries}))
+        self.leave(PolicyError(f"{self._what}: {problem}", self._hint, {"entries": entries}))
 
 
-def _sentence(loc: tuple[int | str, ...], said: str) -> str:
+def _sentence(loc: tuple[int | str, ...], message: str) -> str:
     where = ".".join(map(str, loc))
-    return f"{where}: {said}" if where else said.removeprefix("Value error, ")
+    return f"{where}: {message}" if where else message.removeprefix("Value error, ")

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_etl.arrays import distinct, to_arrow, to_numpy
+from dptext_etl.arrays import to_arrow, to_numpy
 
 TYPES = (pa.int16(), pa.uint32(), pa.int64(), pa.uint64(), pa.float64(), pa.bool_())
 
@@ -32,16 +32,8 @@ def test_words_become_strings():
     assert to_arrow(["ä", ""]).to_pylist() == ["ä", ""]
 
 
-@pytest.mark.parametrize("kind", ["int64", "uint8", "V3"])
-@pytest.mark.parametrize("values", [[], [7], [3, 1, 3, 3, 2, 1]], ids=["none", "one", "some"])
-def test_distinct_values_are_those_of_numpy(kind, values):
-    wide = np.repeat(np.array(values, np.uint8), 3).view("V3") if kind == "V3" else np.array(values, kind)
-    assert distinct(wide).tolist() == np.unique(wide).tolist()
-    assert distinct(wide).dtype == wide.dtype
-
-
 def test_polars_takes_an_arrow_array_without_an_import_of_numpys():
-    asked = "import sys, numpy, polars; from dptext_etl.arrays import distinct, to_arrow; "
-    asked += "polars.Series(to_arrow(distinct(numpy.array([1, 1])) == 1)); print('numpy.ma' in sys.modules)"
+    asked = "import sys, numpy, polars; from dptext_etl.arrays import to_arrow; "
+    asked += "polars.Series(to_arrow(numpy.array([1, 1]) == 1)); print('numpy.ma' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]

@@ -22,6 +22,7 @@ from dptext_etl.accounting.conversion import (
     allocated_rho,
     bounded_range_epsilon,
     require_delta,
+    smallest_epsilon,
     zcdp_epsilon,
 )
 from dptext_etl.accounting.events import (
@@ -35,7 +36,6 @@ from dptext_etl.accounting.events import (
     Unbounded,
     ZeroConcentrated,
 )
-from dptext_etl.gaussian import smallest_epsilon
 from dptext_etl.guarantee import FINE, MICRO, PURE, Guarantee, Micro, Spend, exact, fine, micro, millionths
 
 MEASURES: dict[str, tuple[str, ...]] = {"pure": (PURE,), "zcdp": ("rho",), "approx": ("eps_approx", "delta")}
@@ -49,13 +49,7 @@ Exact = Fraction | float
 
 
 def spend(guarantee: Guarantee, event: Event, positions: int) -> Spend:
-    """Return the cost of an event, every amount rounded up once (docs/spec/privacy.md#spend).
-
-    Args:
-        guarantee: The claim of the mechanism.
-        event: What releasing one record does.
-        positions: Number of positions that are charged.
-    """
+    """Return the cost of an event, every amount rounded up once (docs/spec/privacy.md#spend)."""
     cost, claim = _cost(event), _metric(event)
     return Spend(
         guarantee_class=guarantee.guarantee_class,
@@ -226,6 +220,11 @@ def bounds(spend: Spend) -> list[Bound]:
     return [bound for bound in stated if math.isfinite(bound.epsilon) and math.isfinite(bound.delta)]
 
 
+def is_finite(spend: Spend, measure: str) -> bool:
+    """Return True if a cap of this measure can count a spend."""
+    return all(math.isfinite(getattr(spend, component)) for component in MEASURES[measure])
+
+
 def least(stated: Spend | Iterable[Bound]) -> Bound:
     """Pick the statement with the least epsilon about a spend, or among given statements.
 
@@ -239,9 +238,9 @@ def least(stated: Spend | Iterable[Bound]) -> Bound:
 def joint(spends: Iterable[Spend], delta: float, *, draws: Iterable[PureDraws] | None = None) -> list[Bound]:
     """Return every finite statement at one fixed delta about several releases of one subject.
 
-    The Gaussian rules hold for parameters that were fixed beforehand, as those of a policy are.
-
     Specification: docs/spec/privacy.md#composition.
+
+    The Gaussian rules hold for parameters that were fixed beforehand, as those of a policy are.
     """
     require_delta(delta)
     listed = list(spends)

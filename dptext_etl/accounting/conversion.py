@@ -1,16 +1,10 @@
-"""Convert many small losses to one (epsilon, delta) statement.
-
-One draw of the range-bounded exponential mechanism at epsilon has the privacy profile
-delta(x) = (1 - e^((x - epsilon)/2))^2 / (1 - e^(-epsilon)) and is epsilon^2/8-zCDP. All functions here hold for draws
-that are chosen after earlier outputs were seen. They round up.
-
-Specification: docs/spec/privacy.md#composition, docs/spec/privacy.md#br-pld-bins.
-"""
+"""Convert losses to (epsilon, delta): zCDP, range-bounded draws, divided budgets, Gaussian noise. Bounds round up."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
@@ -100,12 +94,6 @@ def allocated_epsilon(total: float, draws: int, outputs: int, bits: int) -> floa
     -ln(m pmin(e)), two texts that divide E as they like are at most n f(E/n) + g(E) apart, which is at most E. Integer
     weights stop growing at e_s = 2 B ln 2, so there g becomes G (docs/spec/privacy.md#theorem-a-integers).
 
-    Args:
-        total: The budget of all draws together, above 0.
-        draws: Number of draws, at least 1.
-        outputs: Size of the largest output set, at least 2.
-        bits: Bits B of the largest weight.
-
     >>> round(allocated_epsilon(6.0, 2, 4, 46), 6)
     4.476449
     """
@@ -131,3 +119,62 @@ def _above_even(epsilon: float, m: int) -> float:
 def _below_even(epsilon: float, m: int) -> float:
     """Return g(epsilon): how far below 1/m a probability can lie, as a logarithm."""
     return epsilon / 2 + math.log(m - 1 + math.exp(-epsilon / 2)) - math.log(m)
+
+
+_STEPS = 200  # halvings: far below one unit in the last place
+_MARGIN = 1e-10  # margin of ln delta above the rounding error of `log_delta`, so that the result is on the safe side
+
+
+def log_delta(epsilon: float, mu: float) -> float:
+    """Return ln delta(epsilon) of Gaussian noise whose sensitivity is `mu` standard deviations.
+
+    >>> round(math.exp(log_delta(1.0, 1.0)), 6)
+    0.126937
+    """
+    from scipy.special import log_ndtr
+
+    near, far = float(log_ndtr(mu / 2 - epsilon / mu)), epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    return near + math.log1p(-math.exp(min(0.0, far - near))) if far < near else -math.inf
+
+
+def largest_mu(epsilon: float, delta: float) -> float:
+    """Return the largest sensitivity, in standard deviations, at which noise is (epsilon, delta)-DP.
+
+    >>> round(largest_mu(500.0, 1e-5), 6)
+    27.673312
+    """
+    low, high, limit = 0.0, 1.0, math.log(delta) - _MARGIN
+    while log_delta(epsilon, high) <= limit:
+        low, high = high, 2 * high
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if log_delta(epsilon, middle) <= limit else (low, middle)
+    return low
+
+
+def smallest_epsilon(mu: float, delta: float) -> float:
+    """Return the smallest epsilon of noise with this sensitivity (in standard deviations) at this delta."""
+    limit = math.log(delta) - _MARGIN
+    if mu == 0 or log_delta(0.0, mu) <= limit:
+        return 0.0
+    low, high = 0.0, 1.0
+    while log_delta(high, mu) > limit:
+        low, high = high, 2 * high
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (low, middle) if log_delta(middle, mu) <= limit else (middle, high)
+    return high
+
+
+def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
+    """Return the standard deviation of Gaussian noise that makes a release (epsilon, delta)-DP."""
+    if not (0 < epsilon < math.inf and 0 < delta < 1 and 0 < sensitivity < math.inf):
+        msg = f"epsilon and sensitivity are above 0, delta is between 0 and 1; got {epsilon}, {sensitivity}, {delta}"
+        raise PolicyError(msg)
+    with localcontext() as context:
+        context.prec, context.rounding = 12, ROUND_CEILING
+        return float(Decimal(sensitivity) / Decimal(largest_mu(epsilon, delta)))

@@ -42,19 +42,12 @@ _ROUNDING = 1e-15
 
 
 class Law(NamedTuple):
-    """How a record's public text is drawn.
+    """How a record's public text is drawn."""
 
-    Attributes:
-        texts: Number of texts of the corpus (m).
-        near: How many of them are near a text (N).
-        inside: Weight of a near text (W).
-        outside: Weight of any other text (w).
-    """
-
-    texts: int
-    near: int
-    inside: int
-    outside: int
+    texts: int  # number of texts of the corpus (m)
+    near: int  # how many of them are near a text (N)
+    inside: int  # weight of a near text (W)
+    outside: int  # weight of any other text (w)
 
     @property
     def uniform(self) -> float:
@@ -81,13 +74,7 @@ class Law(NamedTuple):
 
 
 def divergence(eps: float, rows: int, law: Law) -> float:
-    """Bound the hockey-stick divergence at `eps` between the multisets of two tables that differ in one text.
-
-    Args:
-        eps: Epsilon, at least 0.
-        rows: Number of drawn texts in the multiset, at least.
-        law: How each of them is drawn.
-    """
+    """Bound the hockey-stick divergence at `eps` between the multisets of two tables that differ in one text."""
     eps = min(eps, _LARGEST)
     uniform, gain, e = law.uniform, law.gain, math.exp(eps)
     pair = lone = back = 0.0
@@ -110,11 +97,6 @@ def central_epsilon(rows: int, law: Law, delta: float) -> Fraction:
 
     `divergence` confirms it, or it is the loss of one draw, rounded up. It exceeds the smallest epsilon that
     `divergence` confirms by about 1/3,000 of it, or by a millionth.
-
-    Args:
-        rows: Number of drawn texts in the multiset, at least.
-        law: How each of them is drawn.
-        delta: The delta of one record, above 0.
     """
     largest = math.ceil((math.log(law.inside) - math.log(law.outside)) * MICRO) + 1
     start = divergence(0.0, rows, law)

@@ -49,8 +49,8 @@ def spread(scores: Sequence[float], total: int, lowest: int, highest: int) -> li
     parts = [min(highest, max(lowest, total * each // whole)) for each in inverse]
     if sum(parts) <= total:
         return parts
-    room, excess = total - len(parts) * lowest, sum(parts) - len(parts) * lowest
-    return [lowest + (part - lowest) * room // excess for part in parts]
+    free, excess = total - len(parts) * lowest, sum(parts) - len(parts) * lowest
+    return [lowest + (part - lowest) * free // excess for part in parts]
 
 
 def _from_floor(score: float) -> float:
@@ -141,20 +141,17 @@ class Allocation(Tools):
         return "text" if self.first is None else "first"
 
     @property
-    def beside(self) -> Fraction:
-        """Return the epsilon of what a record draws next to `total`: a first release, or the choice of a template."""
+    def before(self) -> Fraction:
+        """Return the epsilon of what is drawn before: a first release, or the choice of a template."""
         return exact(self.first or self.choosing or 0.0)
 
     @property
     def epsilon(self) -> float:
         """Return the epsilon of a record."""
-        return float(exact(self.total) + self.beside)
+        return float(exact(self.total) + self.before)
 
     def parts(self) -> list[dict[str, Any]]:
-        """Return the parts of a record's epsilon in the order of their draws: what each pays for, and how much.
-
-        Everything follows from the configuration.
-        """
+        """Return the parts of a record's epsilon in the order of their draws: what each pays for, and how much."""
         names = ", ".join(self.scores)
         how = {
             "text": f"all draws, divided by {names} of the text",
@@ -162,13 +159,13 @@ class Allocation(Tools):
             "template": "all draws, divided by their positions",
             "chosen": "all draws, divided by the chosen template",
         }
-        before = {
+        first = {
             "first": "all draws of the first pass, divided evenly",
             "chosen": f"a template near {names} of the text",
         }
         parts: list[dict[str, Any]] = [{"pays": how[self.source], "epsilon": self.total}]
-        if self.source in before:
-            parts.insert(0, {"pays": before[self.source], "epsilon": float(self.beside)})
+        if self.source in first:
+            parts.insert(0, {"pays": first[self.source], "epsilon": float(self.before)})
         return parts
 
     def scaled(self, epsilon: float) -> Self:
@@ -225,10 +222,7 @@ class Allocation(Tools):
     def over(
         self, tokens: Sequence[str], places: Sequence[Place] | None = None, *, draws: int | None = None
     ) -> list[int]:
-        """Return the epsilon of each draw of a text by its words, in millionths; their sum is at most `total`.
-
-        Where a score fails on a text, the budget is divided evenly: no division has another cost.
-        """
+        """Return the epsilon of each draw of a text by its words, in millionths; their sum is at most `total`."""
         wanted: Sequence[Place] = range(len(tokens)) if places is None else places
         if not len(wanted):
             return []

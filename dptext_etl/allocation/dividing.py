@@ -1,8 +1,4 @@
-"""Divide the budgets of texts among their draws, and draw in one pass or in two.
-
-Every pass draws from streams of its own, and the choice of a template from purpose 7 (docs/spec/stream.md#purposes).
-What divides a budget is known before a pass begins; no division is ever released (docs/spec/privacy.md#allocation).
-"""
+"""Divide the budgets of texts among their draws, and draw in one pass or in two."""
 
 from __future__ import annotations
 
@@ -27,17 +23,11 @@ Found = TypeVar("Found")
 
 
 class Marked(NamedTuple):
-    """A text and its draws, for a division.
+    """A text and its draws, for a division."""
 
-    Attributes:
-        tokens: The words of the text, in order.
-        places: Index of each draw's word, or the indices of its words; None for a draw that has none.
-        most: Largest number of draws of a text with these disclosures, at least as many as there are.
-    """
-
-    tokens: Sequence[str]
-    places: Sequence[Place]
-    most: int
+    tokens: Sequence[str]  # the words of the text, in order
+    places: Sequence[Place]  # index of each draw's word, or the indices of its words; None for a draw that has none
+    most: int  # largest number of draws of a text with these disclosures, at least as many as there are
 
 
 def along(words: int, steps: int) -> list[int | None]:

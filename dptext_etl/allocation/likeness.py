@@ -1,8 +1,4 @@
-"""Compare words and texts by an encoder: "words", or a model of sentence-transformers in a folder.
-
-The vector of a text by "words" is the sum of its words' vectors, so a text without a word is a difference, and n words
-cost n sums. A model reads 2n + 1 texts.
-"""
+"""Compare words and texts by an encoder: "words", or a model of sentence-transformers in a folder."""
 
 from __future__ import annotations
 

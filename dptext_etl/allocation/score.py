@@ -1,9 +1,4 @@
-"""Define what the scores of words have in common, and find them by their files.
-
-Paper 001, section 3.2: a score says how much a word needs protection. What a score computes never decides about the
-guarantee: Theorem A holds whatever the scores are (docs/spec/privacy.md#theorem-a).
-One file each stands in `dptext_etl/allocation/scores/`; the file name is the score's name, and no list is edited.
-"""
+"""Define what the scores of words have in common, and find them by their files."""
 
 from __future__ import annotations
 
@@ -82,18 +77,18 @@ class Score(ABC):
         if not len(tokens):
             return np.zeros(0)
         if not self.tools.printed:
-            return np.asarray(np.clip(np.nan_to_num(self.said(tokens)), 0.0, 1.0))
+            return np.asarray(np.clip(np.nan_to_num(self.compute(tokens)), 0.0, 1.0))
         found = np.maximum(np.nan_to_num(self.printed(tokens)), 0.0)
         total = found.sum()
         return np.asarray(found / total if total > 0 else np.full(len(tokens), 1.0 / len(tokens)))
 
     @abstractmethod
-    def said(self, tokens: Sequence[str]) -> Scores:
-        """Compute what the paper's text says, from 0 to 1, shape (n,), for one word or more."""
+    def compute(self, tokens: Sequence[str]) -> Scores:
+        """Compute the score as the paper's text defines it, from 0 to 1, shape (n,), for one word or more."""
 
     def printed(self, tokens: Sequence[str]) -> Scores:
-        """Compute what the paper prints, on any scale; its code divides by the sum. By default, what its text says."""
-        return self.said(tokens)
+        """Compute the printed formula, on any scale; the paper's code divides by the sum. By default, the same."""
+        return self.compute(tokens)
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the public files that the score depends on, by role."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dptext_etl.checks.reports import CopyCount
     from dptext_etl.checks.sink import PublishedManifest
     from dptext_etl.ledger import Ledger
-    from dptext_etl.ledger.terms import ReleaseRef
+    from dptext_etl.ledger.types import ReleaseRef
 
 
 class Stage(StrEnum):

@@ -27,11 +27,10 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import distinct
 from dptext_etl.errors import InputError, seam
 
 if TYPE_CHECKING:
-    from dptext_etl.ledger.audit.committed_index import Lookup
+    from dptext_etl.ledger.storage.records import Lookup
 
 BYTES = 16
 BUCKETS = 256
@@ -169,7 +168,7 @@ def counted(rows: Cells) -> Counted:
     some = np.ascontiguousarray(rows[order[near]])
     alone = len(rows) - len(some)
     _, times = np.unique(as_rows(some[:, :BYTES]), return_counts=True)
-    return Counted(len(rows), alone + len(times), alone + len(distinct(as_rows(some))), int(times[times > 1].sum()))
+    return Counted(len(rows), alone + len(times), alone + len(np.unique(as_rows(some))), int(times[times > 1].sum()))
 
 
 class Repeats(Buckets):
@@ -248,7 +247,7 @@ class Cellwise:
 
     def add(self, ids: pa.Array, digests: pa.Array, canary: npt.NDArray[np.bool_], bounds: Bounds) -> None:
         allowed = np.ascontiguousarray(bounds, "<u4").view(np.uint8)
-        self._cells.add(np.hstack([self.lookup.keyed(ids, canary), _digest_rows(digests), allowed]))
+        self._cells.add(np.hstack([self.lookup.hashed(ids, canary), _digest_rows(digests), allowed]))
         if self._cells.rows >= HELD_ROWS:
             self.look_up()
 

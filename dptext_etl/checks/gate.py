@@ -30,8 +30,8 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Candidate, Stage, batches
 from dptext_etl.device import threads
 from dptext_etl.errors import GateError, PolicyError, seam
+from dptext_etl.parallel import prefetch, sharing_threads
 from dptext_etl.policy import Policy
-from dptext_etl.side_by_side import ahead, sharing
 
 if TYPE_CHECKING:
     from dptext_etl.checks.comparison import Cellwise, Repeats
@@ -254,7 +254,7 @@ def catalogue(policy: Policy, stage: Stage) -> dict[str, str]:
 def evaluate(candidate: Candidate, done: Callable[[int], object] = lambda _: None) -> tuple[Verdict, ...]:
     """Judge a staged run, one bounded batch at a time."""
     with seam("evaluating the gates", GateError, "nothing was published, and no gate has fired"):
-        rows = ahead(batches(*candidate.parts), threads())
+        rows = prefetch(batches(*candidate.parts), threads())
         schemas = [pl.Schema(pl.read_parquet_schema(part)) for part in candidate.parts]
         gates = staged_gates(candidate, schemas)
         for schema in schemas:
@@ -313,7 +313,7 @@ def _look(gate: Gate, batch: pl.DataFrame, before: Future[None] | None) -> None:
     """Let a gate look at a batch after the one before; that one waits for no thread, as it was asked for earlier."""
     if before is not None:
         before.result()
-    with sharing():
+    with sharing_threads():
         gate.feed(batch)
 
 

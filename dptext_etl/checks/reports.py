@@ -35,7 +35,6 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import tally
 from dptext_etl.checks.candidate import word_columns
 from dptext_etl.checks.chance import grouped_threshold, word_chance
 from dptext_etl.checks.gate import Gate, Verdict
@@ -135,7 +134,7 @@ def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series, ngram: i
         rows = pl.DataFrame({"raw": raw, "released": released, "draws": draws})
         if any(column.null_count() for column in rows) or not (rows["draws"].to_numpy() > 0).all():
             rows = rows.filter(pl.col("draws") > 0).drop_nulls()
-        by_draws = tally(rows["draws"].to_numpy())
+        by_draws = dict(rows["draws"].value_counts().sort("draws").iter_rows())
         before, after = (rows[name].to_arrow(compat_level=pl.CompatLevel.newest()) for name in ("raw", "released"))
         numbers = rows["draws"].cast(pl.UInt32).to_arrow()
         copies, kept, compared, shared = _kernel.count_copies(before, after, numbers, ngram)

@@ -7,10 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 from dptext_etl.cli import terminal
+from dptext_etl.guarantee import ADDITIVE
 
-_COUNTED = frozenset(
-    ("epsilon", "eps_pure", "eps_tight", "eps_approx", "eps_metric", "delta", "rho", "mu2", "diameter")
-)
+_COUNTED = frozenset(("epsilon", "diameter", *ADDITIVE))
 
 
 def plain(micros: float | str) -> float | str:

@@ -60,7 +60,7 @@ def division(mechanism: Mechanism, text: str) -> dict[str, Any] | None:
         "even": allocation.total / max(1, len(_together(marks.places))),
         "sum": sum(parts) / MICRO,
         "divided_by": allocation.source,
-        "beside": float(allocation.beside),
+        "beside": float(allocation.before),
         "first_each": allocation.even(marks.most) / MICRO,
         "templates": [
             {"shares": list(shares), "chance": chance}
@@ -100,24 +100,24 @@ def _chances(allocation: Allocation, wanted: Sequence[int], offered: Sequence[Se
     return [int(weight) / sum(map(int, weights)) for weight in weights]
 
 
-def show_division(found: Mapping[str, Any]) -> None:
+def show_division(division: Mapping[str, Any]) -> None:
     """Print words or sentences, their scores and their epsilon as a table, and what divides the budget."""
-    terminal.heading(f"A budget of {terminal.number(found['total'])} among the parts of {found['text']!r}")
-    names = list(found["words"][0]["scores"]) if found["words"] else []
-    for item in found["templates"]:
+    terminal.heading(f"A budget of {terminal.number(division['total'])} among the parts of {division['text']!r}")
+    names = list(division["words"][0]["scores"]) if division["words"] else []
+    for item in division["templates"]:
         shares = ", ".join(f"{share:g}" for share in item["shares"])
         terminal.say(f"Template {shares} is drawn with probability {item['chance']:.3f}.")
     terminal.table(
         ("part", *names, "epsilon", "evenly"),
         [
-            (item["word"], *item["scores"].values(), round(item["epsilon"], 3), round(found["even"], 3))
-            for item in found["words"]
+            (item["word"], *item["scores"].values(), round(item["epsilon"], 3), round(division["even"], 3))
+            for item in division["words"]
         ],
     )
     terminal.say(
-        f"They add up to {terminal.number(found['sum'])}, never to more than {terminal.number(found['total'])}."
+        f"They add up to {terminal.number(division['sum'])}, never to more than {terminal.number(division['total'])}."
     )
-    terminal.say(_MEANINGS[found["divided_by"]].format(**found))
+    terminal.say(_MEANINGS[division["divided_by"]].format(**division))
 
 
 _MEANINGS = {

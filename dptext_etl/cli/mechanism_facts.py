@@ -39,8 +39,8 @@ def value(mechanism: Mechanism, name: str) -> Any:
     """Return the value of a parameter; one with entries of its own as JSON of those that were given."""
     from pydantic import BaseModel
 
-    found = getattr(mechanism, name)
-    return found.model_dump_json(exclude_defaults=True) if isinstance(found, BaseModel) else found
+    item = getattr(mechanism, name)
+    return item.model_dump_json(exclude_defaults=True) if isinstance(item, BaseModel) else item
 
 
 def guarantee(claim: Guarantee) -> dict[str, Any]:
@@ -121,14 +121,14 @@ def type_name(annotation: Any) -> str:
 
 def _attributes(kind: type[BaseModel]) -> dict[str, str]:
     """Read the "Attributes:" of Google docstrings, a class's own before its parents'."""
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for owner in kind.__mro__:
         section = re.search(r"^Attributes:\n((?:[ ]+.*\n?|\n)+)", inspect.getdoc(owner) or "", re.MULTILINE)
         for entry in re.split(r"\n {4}(?=\w)", "\n" + section.group(1).rstrip()) if section else ():
             name, colon, text = entry.strip().partition(":")
             if colon:
-                found.setdefault(name, " ".join(text.split()))
-    return found
+                meanings.setdefault(name, " ".join(text.split()))
+    return meanings
 
 
 def show_parameters(entries: Sequence[Mapping[str, Any]]) -> None:
@@ -195,11 +195,11 @@ def postprocess_facts(name: str, kind: type[PostProcess], given: dict[str, Any])
     }
 
 
-def show_postprocess(found: dict[str, Any]) -> None:
-    terminal.say(found["summary"])
+def show_postprocess(facts: dict[str, Any]) -> None:
+    terminal.say(facts["summary"])
     terminal.heading("Cost")
-    terminal.pairs({"spend": found["spend"]["because"], "learned from": found["spend"]["training_provenance"] or "?"})
-    show_parameters(found["parameters"])
-    terminal.say(f"A policy uses it so: {found['consent'][0]}")
-    if found["note"]:
-        terminal.say(f"\n{found['note']}.")
+    terminal.pairs({"spend": facts["spend"]["because"], "learned from": facts["spend"]["training_provenance"] or "?"})
+    show_parameters(facts["parameters"])
+    terminal.say(f"A policy uses it so: {facts['consent'][0]}")
+    if facts["note"]:
+        terminal.say(f"\n{facts['note']}.")

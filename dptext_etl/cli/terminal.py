@@ -24,7 +24,7 @@ EMITTED = "dptext_etl.emitted"
 
 def emit(facts: Mapping[str, Any]) -> None:
     """Print `facts` as one JSON object on stdout; infinite numbers become the string "inf"."""
-    click.echo(json.dumps(_finite(facts), ensure_ascii=False, indent=2, default=str))
+    click.echo(json.dumps(finite(facts), ensure_ascii=False, indent=2, default=str))
     context = click.get_current_context(silent=True)
     if context is not None:
         context.meta[EMITTED] = True
@@ -122,14 +122,15 @@ def _print(screen: Console, grid: Table) -> None:
         click.echo(line.rstrip())
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Return plain data for JSON: infinite numbers and NaN as strings, sets sorted."""
     match value:
         case float() if not math.isfinite(value):
             return str(value)
         case Mapping():
-            return {str(name): _finite(item) for name, item in value.items()}
+            return {str(name): finite(item) for name, item in value.items()}
         case list() | tuple():
-            return [_finite(item) for item in value]
+            return [finite(item) for item in value]
         case set() | frozenset():
-            return sorted(_finite(item) for item in value)
+            return sorted(finite(item) for item in value)
     return value

@@ -60,7 +60,7 @@ def lengths(mechanism: WordMechanism) -> list[dict[str, Any]]:
     from dptext_etl import catalog
 
     chosen = mechanism.model_dump(exclude_unset=True)
-    found: list[dict[str, Any]] = []
+    outcomes: list[dict[str, Any]] = []
     for length in LENGTHS:
         options: dict[str, Any] = {"length": length, "epsilon_length": None, "n_max": mechanism.n_max}
         if length == "noisy":
@@ -69,13 +69,13 @@ def lengths(mechanism: WordMechanism) -> list[dict[str, Any]]:
             other = catalog.build({"name": mechanism.name, **chosen, **options})
         except PolicyError as refused:
             reason = str(refused).splitlines()[0].removeprefix(f"{mechanism.name}: ").partition("; use ")[0]
-            found.append({"length": length, "class": None, "refused": reason})
+            outcomes.append({"length": length, "class": None, "refused": reason})
         else:
             claim = other.guarantee
-            found.append(
+            outcomes.append(
                 {"length": length, "class": claim.guarantee_class.value, "disclosures": sorted(claim.disclosures)}
             )
-    return found
+    return outcomes
 
 
 def known(mechanism: WordMechanism, word: str) -> str:

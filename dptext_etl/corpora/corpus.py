@@ -150,8 +150,8 @@ def write(
             raise ArtifactError("a corpus has an encoder, or vectors that were made elsewhere", "give one of them")
         vectors = quantised(encoder.sums(texts))
     if vectors.dtype != np.int8 or vectors.ndim != 2 or len(vectors) != len(texts):
-        found = f"{vectors.dtype} of shape {vectors.shape}"
-        raise ArtifactError(f"{len(texts)} texts have as many int8 vectors, got {found}")
+        actual = f"{vectors.dtype} of shape {vectors.shape}"
+        raise ArtifactError(f"{len(texts)} texts have as many int8 vectors, got {actual}")
     if not 1 <= vectors.shape[1] <= MOST_DIMENSIONS or int(vectors.min()) < -127:
         raise ArtifactError(f"vectors have from 1 to {MOST_DIMENSIONS} dimensions and entries from -127 to 127")
     missing = {"licence", "provenance"} - {name for name, value in description.items() if value}

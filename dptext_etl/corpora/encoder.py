@@ -79,8 +79,8 @@ class WordEncoder:
         policy = {"case": "lower", "punctuation": "drop", "numbers": "uniform", "oov": "uniform", "null": "pass"}
         rows = pa.array(texts, pa.large_string())
         words, offsets = self._vocabulary.encode(rows, json.dumps({**policy, "n_max": n_max}))
-        found: npt.NDArray[np.uint32] = pa.array(words).to_numpy(zero_copy_only=False)
-        return np.split(found, pa.array(offsets).to_numpy(zero_copy_only=False)[1:-1].astype(np.int64))
+        joined: npt.NDArray[np.uint32] = pa.array(words).to_numpy(zero_copy_only=False)
+        return np.split(joined, pa.array(offsets).to_numpy(zero_copy_only=False)[1:-1].astype(np.int64))
 
     def sums(self, texts: Sequence[str], *, parts: int = 1, n_max: int = MOST_WORDS) -> Integers:
         """Return the sums of word vectors of every part of every text, shape (n * parts, k)."""
@@ -123,8 +123,8 @@ class SentenceModel:
     def encode(self, texts: Sequence[str]) -> Int8s:
         """Return int8 vectors of length 127 or less, shape (n, k); zeros for an empty text and for no finite vector."""
         with seam("encoding texts", ArtifactError):
-            found = self._model.encode(list(texts), batch_size=self._batch, show_progress_bar=False)
-            floats = np.asarray(found, dtype=np.float64)
+            encoded = self._model.encode(list(texts), batch_size=self._batch, show_progress_bar=False)
+            floats = np.asarray(encoded, dtype=np.float64)
         if floats.ndim != 2 or not 1 <= floats.shape[1] <= MOST_DIMENSIONS:
             raise ArtifactError(f"the model's vectors have shape {floats.shape}; allowed: up to {MOST_DIMENSIONS} wide")
         lengths = np.linalg.norm(floats, axis=1, keepdims=True)
@@ -171,9 +171,9 @@ def learn(
 
 def word_numbers(encoder: WordEncoder, texts: Sequence[str]) -> tuple[Integers, Integers]:
     """Return the known words of all texts, one after the other: the row of each word's text, and its number."""
-    found = encoder.numbers(texts)
-    rows = np.repeat(np.arange(len(found)), [len(numbers) for numbers in found])
-    joined = np.concatenate([np.zeros(0, np.uint32), *found]).astype(np.int64)
+    by_text = encoder.numbers(texts)
+    rows = np.repeat(np.arange(len(by_text)), [len(numbers) for numbers in by_text])
+    joined = np.concatenate([np.zeros(0, np.uint32), *by_text]).astype(np.int64)
     known = joined != _UNKNOWN
     return rows[known], joined[known]
 

@@ -97,10 +97,10 @@ def parse(text: str) -> Source:
         elif line.startswith("[") and line.endswith("]"):
             kind, name = line[1:-1], ""
             templates.setdefault(kind, [])
-        elif found := _LIST.fullmatch(line):
-            name = found[1]
+        elif match := _LIST.fullmatch(line):
+            name = match[1]
             _refuse(name in lists, number, f"the list {name} stands twice")
-            lists[name] = found[2]
+            lists[name] = match[2]
         else:
             _refuse(not kind, number, "a template has no kind")
             phrases = _alternatives(line, number)
@@ -117,7 +117,7 @@ def expand(template: Phrase, lists: Mapping[str, tuple[Phrase, ...]], draws: Dra
     words = " ".join("".join(_pieces(template, lists, draws, {})).split())
     for pattern, replacement in _SPELLING:
         words = pattern.sub(replacement, words)
-    words = _ARTICLE.sub(lambda found: f"{found[1]}{'n' if _VOWEL.match(found[3]) else ''} ", words)
+    words = _ARTICLE.sub(lambda match: f"{match[1]}{'n' if _VOWEL.match(match[3]) else ''} ", words)
     if words[-1] not in ".?!":
         words += "?" if _ASKED.match(words) else end
     return words[0].upper() + words[1:]
@@ -203,9 +203,9 @@ def american(text: str) -> str:
     return _SPELL.sub(_other, text)
 
 
-def _other(found: re.Match[str]) -> str:
-    word = _LOWER[found[1].lower()]
-    return word[0].upper() + word[1:] if found[1][0].isupper() else word
+def _other(match: re.Match[str]) -> str:
+    word = _LOWER[match[1].lower()]
+    return word[0].upper() + word[1:] if match[1][0].isupper() else word
 
 
 EVERYDAY = "everyday-30k"

@@ -74,14 +74,14 @@ class Frequency:
     shrinkage: Shrinkage | None = None
 
     def __str__(self) -> str:
-        said = f"{self.topic}: near share {self.near_share:.1%} ± {1.96 * self.standard_error:.1%}"
-        said += f" (releases {self.released:.1%}, corpus {self.corpus:.1%})"
-        found = self.shrinkage
-        if found is None:
-            return f"{said}; shrinkage not measured"
+        sentence = f"{self.topic}: near share {self.near_share:.1%} ± {1.96 * self.standard_error:.1%}"
+        sentence += f" (releases {self.released:.1%}, corpus {self.corpus:.1%})"
+        shrinkage = self.shrinkage
+        if shrinkage is None:
+            return f"{sentence}; shrinkage not measured"
         return (
-            f"{said}; shrinkage: {found.with_topic:.1%} of the near texts of {found.texts:,} public texts with the "
-            f"topic have it, and {found.without_topic:.1%} of those without (slope {found.slope:.2f})"
+            f"{sentence}; shrinkage: {shrinkage.with_topic:.1%} of the near texts of {shrinkage.texts:,} public texts "
+            f"with the topic have it, and {shrinkage.without_topic:.1%} of those without (slope {shrinkage.slope:.2f})"
         )
 
 
@@ -131,13 +131,13 @@ def estimate_frequencies(
     there, seen = Counter(topics.values()), Counter[str]()
     for text, count in counts.items():
         seen[topics[text]] += count
-    found = []
+    estimates = []
     for topic in sorted(there):
         even, share = there[topic] / len(topics), seen[topic] / total
         error = math.sqrt(share * (1.0 - share) / total) / weight
         estimate = (share - (1.0 - weight) * even) / weight
-        found.append(Frequency(topic, estimate, error, share, even, shrinkage.get(topic)))
-    return tuple(found)
+        estimates.append(Frequency(topic, estimate, error, share, even, shrinkage.get(topic)))
+    return tuple(estimates)
 
 
 def _shrinkage(
@@ -161,9 +161,10 @@ def _shrinkage(
         for place in range(len(names)):
             shares[first : first + _BLOCK, place] = (codes[rows] == place).mean(axis=1)
     own = np.array([public[text] for text in texts])
-    found = {}
+    shrinkages = {}
     for place, name in enumerate(names.tolist()):
         has = own == name
         if has.any() and not has.all():
-            found[name] = Shrinkage(int(has.sum()), float(shares[has, place].mean()), float(shares[~has, place].mean()))
-    return found
+            means = (float(shares[rows, place].mean()) for rows in (has, ~has))
+            shrinkages[name] = Shrinkage(int(has.sum()), *means)
+    return shrinkages

@@ -13,7 +13,7 @@ A coordinate moves by at most half a step, which is at most 2**-15 of the larges
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -56,10 +56,23 @@ def quantise(vectors: Reals) -> tuple[npt.NDArray[np.int16], float]:
     return grid, float(np.ldexp(1.0, -exponent))
 
 
+def word_list(stored: npt.NDArray[Any]) -> list[str]:
+    """Return the words in an array of a stored table."""
+    return bytes(stored).decode().split("\n")
+
+
+def stored_words(words: Iterable[str]) -> npt.NDArray[np.uint8]:
+    """Return the array of a stored table that holds words."""
+    return np.frombuffer("\n".join(words).encode(), dtype=np.uint8)
+
+
 def write_grid(path: Path, words: tuple[str, ...], vectors: Grid, facts: dict[str, Any]) -> None:
     """Write words and an integer grid as safetensors: tensors "words" (UTF-8, one per line) and "vectors"."""
-    blob = np.frombuffer("\n".join(words).encode(), dtype=np.uint8)
-    save_tensors(path, {"words": blob, "vectors": vectors}, {"format": FORMAT, "description": canon(facts).decode()})
+    save_tensors(
+        path,
+        {"words": stored_words(words), "vectors": vectors},
+        {"format": FORMAT, "description": canon(facts).decode()},
+    )
 
 
 def read_grid(path: Path) -> tuple[tuple[str, ...], Grid, dict[str, Any]]:
@@ -69,7 +82,7 @@ def read_grid(path: Path) -> tuple[tuple[str, ...], Grid, dict[str, Any]]:
             metadata = file.metadata() or {}
         facts: dict[str, Any] = json.loads(metadata["description"]) if metadata.get("format") == FORMAT else {}
         tensors = load_file(path)
-        words = tuple(tensors["words"].tobytes().decode().split("\n"))
+        words = tuple(word_list(tensors["words"]))
         vectors: Grid = tensors["vectors"]
         scale = float(facts["scale"])
     sound = vectors.ndim == 2 and vectors.dtype in (np.int8, np.int16) and len(vectors) == len(words) and scale > 0
@@ -151,8 +164,7 @@ def _text(path: Path) -> Iterator[Entry]:
 def _parse(fields: list[bytes], width: int) -> Entry:
     blanks = len(fields) - 1 - width
     if width < 1 or blanks < 0 or (blanks > 0 and _is_number(fields[blanks])):
-        msg = f"expected a word and {max(width, 1)} numbers, got {len(fields)} fields"
-        raise ValueError(msg)
+        raise ValueError(f"expected a word and {max(width, 1)} numbers, got {len(fields)} fields")
     try:
         numbers = [float(field) for field in fields[blanks + 1 :]]
     except ValueError:
@@ -173,8 +185,7 @@ def _finite(numbers: npt.NDArray[Any]) -> Reals:
     with np.errstate(over="ignore"):
         reals = numbers.astype(np.float32)
     if not np.isfinite(reals).all():
-        msg = "a number is not finite in float32"
-        raise ValueError(msg)
+        raise ValueError("a number is not finite in float32")
     return reals
 
 
@@ -195,8 +206,7 @@ def _word(file: BinaryIO) -> str:
     letters = bytearray()
     while (letter := file.read(1)) != b" ":
         if not letter:
-            msg = "the file ends inside a word"
-            raise ValueError(msg)
+            raise ValueError("the file ends inside a word")
         letters += letter
     return letters.lstrip(b"\n").decode()
 
@@ -230,13 +240,7 @@ class WordList:
 
 
 def stopwords(source: str | Path = "english") -> WordList:
-    """Read a list of stopwords: our own English list, or any UTF-8 file with one word per line (such as NLTK's).
-
-    Empty lines and lines that begin with "#" are skipped; words are lower-cased, and U+2019 becomes an apostrophe.
-
-    >>> "the" in stopwords().words
-    True
-    """
+    """Read a list of stopwords: our own English list, or any UTF-8 file with one word per line (such as NLTK's)."""
     own = source == "english"
     path = _ENGLISH if own else Path(source)
     stated = {"provenance": "written for dptext_etl", "licence": "Apache-2.0"} if own else {}

@@ -1,11 +1,4 @@
-"""Build the lists of neighboring words that 1-Diffractor draws from: public inputs in one file with one hash.
-
-Paper: Meisenbacher et al. 2024, "1-Diffractor: Efficient and Utility-Preserving Text Obfuscation Leveraging
-Word-Level Metric Differential Privacy" (section 3). The paper makes five lists, one from each of five embeddings; name
-five files of vectors to get the same. One embedding can give several lists as well: walks from different public words
-pass through the same neighborhoods in another order. This is our addition. The lists are public, so every theorem
-holds for them, too.
-"""
+"""Build the lists of neighboring words that 1-Diffractor draws from: public inputs in one file with one hash."""
 
 from __future__ import annotations
 
@@ -27,7 +20,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from dptext_etl.artifacts import Artifact, canon, save_tensors, store
-from dptext_etl.embeddings.grid import written
+from dptext_etl.embeddings.grid import stored_words, word_list, written
 from dptext_etl.embeddings.search import FreeWords
 from dptext_etl.embeddings.vectors import DEFAULT_VECTORS, Metric, WordVectors
 from dptext_etl.errors import ArtifactError, seam
@@ -51,13 +44,13 @@ def nearest_walk(vectors: WordVectors, start: int = 0, metric: Metric = "euclide
     total = len(vectors)
     walk = _Walk(vectors, metric)
     order = np.empty(total, dtype=np.uint32)
-    began = said = time.monotonic()
+    began = reported = time.monotonic()
     current = start
     for place in range(total):
         order[place] = current
         walk.use(current)
-        if (now := time.monotonic()) - said >= _REPORT_SECONDS:
-            said = now
+        if (now := time.monotonic()) - reported >= _REPORT_SECONDS:
+            reported = now
             log.info("list of neighbors: %d of %d words after %.0f s", place, total, now - began)
         if place + 1 < total:
             current = walk.after(current)
@@ -205,7 +198,7 @@ def _save(path: Path, embeddings: list[WordVectors], walks: int, limit: int | No
             log.info("embedding %d of %d, list %d of %d: %d words", number, len(taken), walk + 1, walks, len(vectors))
             lists.append(ids[nearest_walk(vectors, walk * len(vectors) // walks, facts["metric"])])
     tensors: dict[str, npt.NDArray[Any]] = {
-        "words": np.frombuffer("\n".join(words).encode(), dtype=np.uint8),
+        "words": stored_words(words),
         "lists": np.concatenate(lists),
         "offsets": np.concatenate([[0], np.cumsum([len(order) for order in lists])]).astype(np.uint64),
     }
@@ -221,7 +214,7 @@ def _read(path: Path, sha256: str) -> tuple[tuple[str, ...], tuple[Order, ...], 
         sound = metadata.get("format") == FORMAT
         tensors = load_file(path) if sound else {}
         facts: dict[str, Any] = json.loads(metadata["description"]) if sound else {}
-        words = tuple(tensors["words"].tobytes().decode().split("\n")) if sound else ()
+        words = tuple(word_list(tensors["words"])) if sound else ()
         ends = tensors["offsets"].astype(np.int64) if sound else np.zeros(1, np.int64)
         lists = tuple(tensors["lists"].astype(np.uint32)[a:b] for a, b in pairwise(ends.tolist()))
     if not sound or not _cover(words, lists) or any(written(word) != word for word in words):

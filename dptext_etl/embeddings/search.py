@@ -42,13 +42,10 @@ def finest_bits(vectors: WordVectors, reach: float) -> int:
 
 
 def longest_reaches(vectors: WordVectors) -> Points:
-    """Return the largest length of points on each grid, in steps of the words' grid, from 0 bits to `MOST_BITS`.
-
-    Points of that length, rounded, still fulfil 2**bits * longest**2 + 2 * longest * point < 2**53.
-    """
+    """Return the largest length of points on each grid, in steps of the words' grid, from 0 bits to `MOST_BITS`."""
     longest = math.isqrt(int(vectors.norms.max(initial=0))) + 1
-    beside = math.isqrt(vectors.vectors.shape[1]) + 1  # rounding moves a point by at most half a diagonal of the grid
-    most = [((_EXACT - 1 - 2**bits * longest**2) // (2 * longest) - beside, bits) for bits in range(MOST_BITS + 1)]
+    diagonal = math.isqrt(vectors.vectors.shape[1]) + 1  # rounding moves a point by at most half a diagonal of the grid
+    most = [((_EXACT - 1 - 2**bits * longest**2) // (2 * longest) - diagonal, bits) for bits in range(MOST_BITS + 1)]
     return np.array([point / 2**bits for point, bits in most])
 
 
@@ -80,10 +77,10 @@ class NearestWords:
         keys: npt.NDArray[np.float64] = self._step * self._vectors.norms[words] - 2 * products.sum(axis=1)
         return keys
 
-    def at_once(self, side_by_side: int = 1) -> int:
+    def at_once(self, workers: int = 1) -> int:
         """Return how many points are searched at a time on the processor, where so many threads search."""
         _guessing(self._vectors)  # made once, before threads ask for it side by side
-        return max(1, min(_ROWS, _CELLS // (side_by_side * len(self._vectors))))
+        return max(1, min(_ROWS, _CELLS // (workers * len(self._vectors))))
 
     def _by_guess(self, points: Points) -> Nearest:
         matrix, longest = _guessing(self._vectors)

@@ -145,10 +145,7 @@ class WordVectors:
         return squared
 
     def products(self, rows: Rows, others: WordVectors) -> Floats:
-        """Return exact dot products of some words with all words of `others`, shape (rows, others), contiguous rows.
-
-        The type is float32 if integers of that size are exact in it, otherwise float64.
-        """
+        """Return exact dot products of some words with all words of `others`, shape (rows, others), contiguous rows."""
         product: Floats = self._floats[rows] @ others._floats.T
         return product
 
@@ -161,10 +158,7 @@ class WordVectors:
         return self._squared(rows, columns).astype(np.int64)
 
     def closeness(self, rows: Rows, columns: Rows, metric: Metric = "euclidean") -> npt.NDArray[np.float64]:
-        """Return minus the distance, or the cosine, with the same bits on every machine.
-
-        The numbers come from exact integers by correctly rounded operations.
-        """
+        """Return minus the distance, or the cosine, with the same bits on every machine."""
         if metric == "euclidean":
             return -np.sqrt(self._squared(rows, columns).astype(np.float64))
         norms = self.norms.astype(np.float64)

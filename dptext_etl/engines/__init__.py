@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dptext_etl.engines.engine import Engine as Engine
-    from dptext_etl.engines.local.engine import LocalEngine as LocalEngine
+    from dptext_etl.engines.local import LocalEngine as LocalEngine
     from dptext_etl.engines.running import run as run
-    from dptext_etl.engines.staging import stage as stage
+    from dptext_etl.engines.running import stage as stage
 
-_WHERE = {"Engine": "engine", "LocalEngine": "local.engine", "run": "running", "stage": "staging"}
+_WHERE = {"Engine": "engine", "LocalEngine": "local", "run": "running", "stage": "running"}
 """Workers of Spark import a module below this one, and nothing of what these import."""
 
 __all__ = ["Engine", "LocalEngine", "run", "stage"]

@@ -1,7 +1,6 @@
 """Define the base of engines: an engine examines the raw table of a run, numbers its shards, and computes them.
 
-All other parts of a run (keys, canary rows, ledger, gates, publication) are the same for all engines. The rooms `local`
-and `spark` have files of the same names.
+All other parts of a run (keys, canary rows, ledger, gates, publication) are the same for all engines.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import TYPE_CHECKING, Generic
 
 import polars as pl
 
@@ -32,27 +31,20 @@ from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.staged import StagedRun
-from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
-from dptext_etl.runner.synthetic.charging import Records
+
+if TYPE_CHECKING:
+    from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
+    from dptext_etl.runner.synthetic.charging import Records
 
 
 @dataclass(frozen=True)
 class Work(Generic[Rows]):
-    """The shards that an engine computes, with everything that it needs for them.
+    """The shards that an engine computes, with everything that it needs for them."""
 
-    Attributes:
-        attempt: The attempt at the run: policy, places, columns, and its name in the ledger.
-        source: The checked source.
-        plans: The sets of canary rows, in the order of the shards that take them.
-        refs: The pinned release of each text column.
-        staging: Folder where results wait for the gates.
-        checkpoint: Called after every step.
-    """
-
-    attempt: Attempt
+    attempt: Attempt  # policy, places, columns, and the name of the attempt in the ledger
     source: Examined[Rows]
-    plans: Sequence[CanaryPlan]
-    refs: Mapping[str, ReleaseRef]
+    plans: Sequence[CanaryPlan]  # sets of canary rows, in the order of the shards that take them
+    refs: Mapping[str, ReleaseRef]  # the pinned release of each text column
     staging: Staging
     checkpoint: Checkpoint
 
@@ -85,18 +77,13 @@ class Engine(ABC, Generic[Rows]):
         """Number the sets of canary rows; every attempt at a run gets the same, however long the texts are."""
 
     @abstractmethod
-    def look(  # noqa: PLR0917
-        self,
-        attempt: Attempt,
-        source: Examined[Rows],
-        plans: Sequence[CanaryPlan],
-        staging: Staging,
-        meter: Meter,
-        columns: list[Column],
-        ledger: Ledger | None,
-        rows: Rows,
+    def look(
+        self, work: Work[Rows], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: Rows
     ) -> Foreseen:
-        """Count what a run will find in some rows of the source (`runner.outlook`); list the ids of changed records."""
+        """Count what a run will find in some rows of the source (`runner.outlook`); list the ids of changed records.
+
+        No release is pinned yet: `work` has no refs, and `columns` have those that are known.
+        """
 
     @abstractmethod
     def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[ShardResult]:

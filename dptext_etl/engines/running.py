@@ -1,27 +1,48 @@
-"""Run a policy from source to published table: stage, check, publish."""
+"""Run a policy from source to published table (`run`), or up to its gates (`stage`)."""
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dptext_etl.device import threads
-from dptext_etl.engines.engine import Engine
-from dptext_etl.engines.local.engine import LocalEngine
-from dptext_etl.engines.staging import staged
-from dptext_etl.engines.synthetic import run_synthetic
-from dptext_etl.errors import bare
+from dptext_etl.engines.engine import Engine, Work
+from dptext_etl.engines.local import LocalEngine
+from dptext_etl.errors import LedgerError, bare
+from dptext_etl.ledger import Ledger, Outcome
+from dptext_etl.ledger.storage.store import MissingLedgerError, ledger_exists
+from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy, PolicyLike, resolve
+from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.observing import observed
-from dptext_etl.runner.progress import Course, Listener
+from dptext_etl.runner.preflight import foresee, require_places
+from dptext_etl.runner.progress import Course, Listener, Meter
 from dptext_etl.runner.publish.gating import check, reports
 from dptext_etl.runner.publish.publication import publish
-from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.shard.attempt import (
+    Attempt,
+    pin_table,
+    refuse_other_rows,
+    refuse_other_table,
+    refuse_over_cap,
+    refuse_too_few,
+    row_counts,
+)
+from dptext_etl.runner.shard.canaries import plan_canaries, prepare
+from dptext_etl.runner.shard.replay import keep_published
+from dptext_etl.runner.shard.results import Phase, ShardResult, outcomes, refuse_other_persons, whole_table
+from dptext_etl.runner.staged import StagedRun
 from dptext_etl.runner.summary import RunSummary, remaining, summarise
-from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
-from dptext_etl.runner.unchanged import Input
-from dptext_etl.side_by_side import both
+from dptext_etl.runner.unchanged import Attempted, Input
+
+log = logging.getLogger("dptext_etl.runner")
 
 
 @bare
@@ -71,32 +92,145 @@ def _run(
     *,
     accept_lower_cap: bool,
 ) -> RunSummary:
-    began = time.monotonic()
-    attempt: Attempt | SyntheticAttempt
     if policy.synthetic is not None:
-        attempt = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
-    else:
-        attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+        from dptext_etl.engines.synthetic import run_synthetic
+        from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
 
-    def every_step() -> RunSummary:
-        if isinstance(attempt, SyntheticAttempt):
-            return run_synthetic(attempt, engine, progress=progress, checkpoint=checkpoint)
-        course = None if progress is None else Course(progress)
-        with staged(attempt, engine, course, checkpoint) as (found, ledger):
-            verdicts, _ = both(
-                lambda: check(found, judge=engine.judge, progress=course, checkpoint=checkpoint),
-                ledger.fold_log,
-                threads(),
-            )
-            published, (reported, left) = both(
-                lambda: publish(found, verdicts, write=engine.write, progress=course, checkpoint=checkpoint),
-                lambda: (reports(found), remaining(policy)),
-                threads(),
-            )
-        return summarise(found, verdicts, published, time.monotonic() - began, reported=reported, left=left)
+        table = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+        return _unless_unchanged(table, engine, partial(run_synthetic, table, engine, progress, checkpoint))
+    attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+    return _unless_unchanged(attempt, engine, partial(_all_steps, attempt, engine, progress, checkpoint))
 
-    files = engine.files(attempt.layout) if policy.publish else None
+
+def _unless_unchanged(attempt: Attempted, engine: Engine[Any], steps: Callable[[], RunSummary]) -> RunSummary:
+    files = engine.files(attempt.layout) if attempt.policy.publish else None
     if files is None:
-        return every_step()
+        return steps()
     source = Input.of(attempt, files)
-    return source.recognised(lambda: engine.open(policy, attempt.layout).id_type) or source.noting(every_step)
+    return source.recognised(lambda: engine.open(attempt.policy, attempt.layout).id_type) or source.noting(steps)
+
+
+def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint) -> RunSummary:
+    course = None if progress is None else Course(progress)
+    with staged(attempt, engine, course, checkpoint) as (staged_run, ledger):
+        verdicts, _ = run_both(
+            lambda: check(staged_run, judge=engine.judge, progress=course, checkpoint=checkpoint),
+            ledger.checkpoint,
+            threads(),
+        )
+        published, (reported, left) = run_both(
+            lambda: publish(staged_run, verdicts, write=engine.write, progress=course, checkpoint=checkpoint),
+            lambda: (reports(staged_run), remaining(attempt.policy)),
+            threads(),
+        )
+    return summarise(staged_run, verdicts, published, time.monotonic() - attempt.began, reported=reported, left=left)
+
+
+@bare
+def stage(
+    policy: PolicyLike,
+    *,
+    engine: Engine[Any] | None = None,
+    partition: str | None = None,
+    accept_lower_cap: bool = False,
+    progress: Listener | None = None,
+    checkpoint: Checkpoint = nothing,
+) -> StagedRun:
+    """Check a source, then charge, compute, stage and commit it shard by shard; `check` and `publish` come next.
+
+    A run that was killed at any point continues where it stopped; it charges and draws nothing twice.
+    """
+    attempt = Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap)
+    with staged(attempt, engine or LocalEngine(), progress, checkpoint) as (staged_run, _):
+        return staged_run
+
+
+@contextmanager
+def staged(
+    attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint
+) -> Iterator[tuple[StagedRun, Ledger]]:
+    """Stage a run, and keep the ledger open for the block: the last one to close it waits for the disk."""
+    policy, partition, profile = attempt.policy, attempt.partition, attempt.profile
+    with ExitStack() as opened:
+        with profile.stage("open"):
+            table = engine.open(policy, attempt.layout)
+            require_places(attempt)
+        with attempt.alone() as staging:
+            with profile.stage("examine"), ThreadPoolExecutor(1, thread_name_prefix="dptext-prepare") as pool:
+                prepared = pool.submit(prepare, policy, attempt.secret)
+                source = engine.examine(table, policy, attempt.layout, progress)
+                refuse_too_few(policy, source.wanted)
+                checkpoint("checked")
+                present, numbers = partial(engine.present, source), engine.canary_sets(source, policy)
+                prepared.result()
+                plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)
+                staging.no_changes()
+                _require_head(attempt)
+                work = Work(attempt, source, plans, {}, staging, nothing)
+                look = partial(engine.look, work, Meter("look", source.wanted, None))
+                stale = foresee(attempt, source, look, partial(keep_published, staging, attempt.layout, policy))
+                checkpoint("foreseen")
+                ledger = pool.submit(_open, policy, opened)
+            profile.count("examine", rows=source.total)
+            with profile.stage("open"):
+                refs = attempt.register(ledger.result(), table.id_type)
+            checkpoint("registered")
+            work = replace(work, refs=refs, checkpoint=checkpoint)
+            reserved = _reserve_all(engine, work, progress) if attempt.charges_first else None
+            done = _compute(engine, work, "release", progress)
+            if reserved is not None and policy.unlinked is not None:
+                refuse_other_table(whole_table(reserved), whole_table(done))
+            shards = sorted((item.staged for item in done), key=lambda shard: shard.index)
+            staging.keep_only(shards)
+        answers = outcomes(done if reserved is None else reserved)
+        rows = row_counts(policy, source, answers, shards, stale)
+        log.info("staged: %s", rows)
+        seconds = time.monotonic() - attempt.began
+        read = (rows, table.dropped, source.base, seconds, table.origin, profile)
+        yield StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read), ledger.result()
+
+
+def _require_head(attempt: Attempt) -> None:
+    """Freeze a ledger that lost events, before any other refusal hides it."""
+    spec = attempt.policy.ledger
+    if ledger_exists(spec.url):
+        with suppress(MissingLedgerError), Ledger.open(spec.url, spec.id_key, create=False) as ledger:
+            require_same_ledger(ledger, attempt.layout, attempt.policy)
+
+
+def _open(policy: Policy, until: ExitStack) -> Ledger:
+    """Open the ledger, or make it: that waits for the disk. Shards open it again."""
+    return until.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
+
+
+def _compute(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Listener | None) -> list[ShardResult]:
+    """Take all shards through a phase, and refuse a source that changed in the meantime."""
+    wanted = work.source.wanted
+    done = engine.compute(work, phase, Meter(phase, wanted, progress)) if work.plans else []
+    refuse_other_rows(wanted, sum(item.rows for item in done))
+    return done
+
+
+def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None) -> list[ShardResult]:
+    """Charge a whole run before any shard is computed, or give all reservations back."""
+    try:
+        done = _compute(engine, work, "reserve", progress)
+        if work.attempt.refusing:
+            refuse_over_cap(outcomes(done)[Outcome.OVER_CAP.name])
+        refuse_other_persons(work.source.pairs, done)
+        pin_table(work.attempt, work.refs, whole_table(done))
+    except BaseException:
+        _give_back(work.attempt)
+        raise
+    return done
+
+
+def _give_back(attempt: Attempt) -> None:
+    spec = attempt.policy.ledger
+    with Ledger.open(spec.url, spec.id_key) as ledger:
+        try:
+            count = ledger.abort(attempt.job, compute_never_started=True)
+        except LedgerError:
+            log.warning("reservations of this attempt stay charged: another run relies on them")
+        else:
+            log.info("%d reservations given back", count)

@@ -1,20 +1,27 @@
 """Run the policy of a synthetic table: charge and sum, pin, draw, stage, commit, check, publish.
 
-No row is released: an engine charges and sums, and this process does everything else.
+No row is released: an engine charges and sums (`LocalRecords` in this process), and this process does everything else.
 Specification: docs/spec/synthetic.md#runs.
 """
 
 from __future__ import annotations
 
+import base64
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import polars as pl
 
 from dptext_etl import telemetry
 from dptext_etl.checks import Verdict, require
 from dptext_etl.engines.engine import Engine
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.families.aggregate import Partial, added
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.runner import left_out
 from dptext_etl.runner.amounts import SHOWN, shown
@@ -24,16 +31,19 @@ from dptext_etl.runner.publish.manifest import is_whole
 from dptext_etl.runner.publish.publication import Published
 from dptext_etl.runner.publish.versions import alone_at
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.source import identity
+from dptext_etl.runner.source.cutting import pieces
+from dptext_etl.runner.source.roles import Table
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary, remaining
 from dptext_etl.runner.synthetic.attempt import Attempt
-from dptext_etl.runner.synthetic.charging import Book, Charged, Records, charge
+from dptext_etl.runner.synthetic.charging import Book, Charged, Records, charge, refuse_crowded
 from dptext_etl.runner.synthetic.publishing import judge, publish, published_before, seen_before
 from dptext_etl.runner.synthetic.staging import StagedTable, draw
 from dptext_etl.synthetic import CLAIM
 
 
 class Step(NamedTuple):
-    """What the steps of a run share while no other run of the release is under way."""
+    """A staged table, its open ledger, and its locked staging folder."""
 
     staged: StagedTable
     ledger: Ledger
@@ -41,14 +51,13 @@ class Step(NamedTuple):
 
 
 def run_synthetic(
-    attempt: Attempt, engine: Engine[Any], *, progress: Listener | None, checkpoint: Checkpoint
+    attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint
 ) -> RunSummary:
-    """Publish a synthetic table (see `dptext_etl.engines.run`)."""
-    began, course = time.monotonic(), None if progress is None else Course(progress)
+    course = None if progress is None else Course(progress)
     with staged_table(attempt, engine, course, checkpoint) as step:
-        verdicts = judged(step, checkpoint)
-        published = shown_to_readers(step, verdicts, checkpoint)
-    return summarised(step.staged, verdicts, published, time.monotonic() - began)
+        verdicts = judge_table(step, checkpoint)
+        published = publish_table(step, verdicts, checkpoint)
+    return summarize(step.staged, verdicts, published, time.monotonic() - attempt.began)
 
 
 @contextmanager
@@ -89,7 +98,7 @@ def staged_table(
 
 
 @contextmanager
-def staged_before(staged: StagedTable) -> Iterator[Step]:
+def reopened(staged: StagedTable) -> Iterator[Step]:
     """Lock the release of a staged table, and open its ledger, for a later step in a process of its own."""
     staging, spec = Staging(staged.attempt.layout.staging), staged.attempt.policy.ledger
     with (
@@ -99,7 +108,7 @@ def staged_before(staged: StagedTable) -> Iterator[Step]:
         yield Step(staged, ledger, staging)
 
 
-def judged(step: Step, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
+def judge_table(step: Step, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
     """Evaluate the gates of a staged table; there are none where another machine's table is published."""
     staged = step.staged
     if staged.other:
@@ -110,7 +119,7 @@ def judged(step: Step, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
     return verdicts
 
 
-def shown_to_readers(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkpoint = nothing) -> Published:
+def publish_table(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkpoint = nothing) -> Published:
     """Publish a table whose gates passed, if its policy says so."""
     staged, layout = step.staged, step.staged.attempt.layout
     if staged.other:
@@ -127,24 +136,23 @@ def shown_to_readers(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkp
 
 
 def _rows(records: Records, charged: Charged) -> dict[str, int]:
-    said, beyond = charged.answers, records.total - records.nameless - records.wanted
-    gone = said[Outcome.FORGOTTEN.name]
+    answers, beyond = charged.answers, records.total - records.nameless - records.wanted
+    gone = answers[Outcome.FORGOTTEN.name]
     return {
         "read": records.total,
         "already_published": 0,
         **({"over_contribution": beyond} if beyond else {}),
         **({"without_subject": records.nameless} if records.nameless else {}),
-        "new": said[Outcome.RESERVED.name],
-        "resumed": said[Outcome.PENDING.name],
-        "replayed": said[Outcome.COMMITTED.name],
-        "quarantined": said[Outcome.OVER_CAP.name],
+        "new": answers[Outcome.RESERVED.name],
+        "resumed": answers[Outcome.PENDING.name],
+        "replayed": answers[Outcome.COMMITTED.name],
+        "quarantined": answers[Outcome.OVER_CAP.name],
         **({"forgotten": gone} if gone else {}),
         "released": charged.rows,
     }
 
 
-def summarised(staged: StagedTable, verdicts: Sequence[Verdict], published: Published, seconds: float) -> RunSummary:
-    """Summarize what a run did."""
+def summarize(staged: StagedTable, verdicts: Sequence[Verdict], published: Published, seconds: float) -> RunSummary:
     attempt, policy = staged.attempt, staged.attempt.policy
     return RunSummary(
         dataset=policy.dataset,
@@ -169,7 +177,6 @@ def summarised(staged: StagedTable, verdicts: Sequence[Verdict], published: Publ
 
 
 def _spend(attempt: Attempt, rows: int) -> dict[str, dict[str, float | str]]:
-    """Return what the records were charged: each of them the same."""
     cost = attempt.statistic.charge(CLAIM).as_dict()
     amounts = {name: cost.get(name, "inf") for name in SHOWN}
     each = {name: -1 if amount == "inf" else amount for name, amount in amounts.items()}
@@ -196,3 +203,116 @@ def _notes(attempt: Attempt, rows: Mapping[str, int], dropped: tuple[str, ...]) 
     if policy.unit == "record":
         notes.append('unit = "record": a person with k records has k times the loss')
     return notes
+
+
+Phase = Literal["charge", "agree", "commit"]
+Facts = Mapping[str, Any]
+
+
+class RecordWorker(Protocol):
+    """Takes records through a phase, in this process or on an executor; what it returns is plain data."""
+
+    def take(self, frame: pl.DataFrame, number: int) -> None: ...
+    def finish(self) -> Facts: ...
+
+
+class EngineRecords(ABC):
+    """Records of a synthetic table that an engine takes through phases (`runner.synthetic.charging.Records`).
+
+    Every phase reads the rows again, and the records that are committed must be those that were summed.
+    """
+
+    total: int
+    nameless: int
+    wanted: int
+
+    @abstractmethod
+    def run(self, book: Book, phase: Phase, digest: str, report: Callable[[int], object]) -> Sequence[Facts]:
+        """Take all records through a phase, and return the facts of its workers."""
+
+    def charge(self, book: Book, meter: Meter) -> Charged:
+        done = self.run(book, "charge", "", meter.add)
+        sums, answers = Partial.zero(book.statistic), Counter[str]()
+        for facts in done:
+            sums += Partial.unpacked(book.statistic, base64.b64decode(facts["sums"]))
+            answers.update(facts["answers"])
+        return Charged(sums, sum(facts["rows"] for facts in done), answers)
+
+    def agree(self, book: Book, digest: str) -> bool:
+        return all(facts["agrees"] for facts in self.run(book, "agree", digest, lambda _: None))
+
+    def commit(self, book: Book, digest: str, charged: Charged) -> None:
+        done = self.run(book, "commit", digest, lambda _: None)
+        records = added(*(base64.b64decode(facts["records"]) for facts in done))
+        if (sum(facts["rows"] for facts in done), records) != (charged.rows, charged.partial.digest):
+            msg = "the source changed while it was read, or records were forgotten meanwhile; nothing was published"
+            raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
+
+
+class LocalRecords(EngineRecords):
+    def __init__(self, attempt: Attempt, table: Table[pl.LazyFrame], progress: Listener | None) -> None:
+        self.total, self.nameless = identity.check(table, attempt.policy, progress)
+        self._rows, self.wanted = attempt.who_counts(table.frame, self.total, self.nameless)
+
+    def run(self, book: Book, phase: Phase, digest: str, report: Callable[[int], object]) -> Sequence[Facts]:
+        worker = WORKERS[phase](book, digest)
+        for number, frame in enumerate(pieces(self._rows, book.policy.shard_rows, book.policy.shard_bytes)):
+            worker.take(frame, number)
+            report(frame.height)
+        return [worker.finish()]
+
+
+class _Charging:
+    def __init__(self, book: Book, _: str) -> None:
+        self._book = book
+        self._sums, self._rows, self._answers = Partial.zero(book.statistic), 0, Counter[str]()
+        self._persons = [np.zeros(0, np.uint64)]
+
+    def take(self, frame: pl.DataFrame, number: int) -> None:
+        summed = self._book.charge(frame, number)
+        self._sums += summed.partial
+        self._rows += len(summed.ids)
+        self._answers.update(summed.answers)
+        self._persons.append(summed.persons)
+
+    def finish(self) -> Facts:
+        most = self._book.policy.synthetic.per_subject if self._book.policy.synthetic is not None else 1
+        refuse_crowded(np.concatenate(self._persons), most)  # one worker has all records of a person
+        sums = base64.b64encode(self._sums.packed()).decode()
+        return {"rows": self._rows, "answers": dict(self._answers), "sums": sums}
+
+
+class _Agreeing:
+    def __init__(self, book: Book, digest: str) -> None:
+        self._book, self._digest, self._agrees = book, digest, True
+
+    def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
+        ids, _ = self._book.identified(frame)
+        self._agrees &= self._book.agree(ids, self._digest)
+
+    def finish(self) -> Facts:
+        return {"agrees": self._agrees}
+
+
+class _Committing:
+    """Commit the records of a task that the release holds, and digest them again."""
+
+    def __init__(self, book: Book, digest: str) -> None:
+        self._book, self._digest, self._rows, self._records = book, digest, 0, [bytes(32)]
+
+    def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
+        ids, _ = self._book.identified(frame)
+        known = frame.filter(pl.Series(self._book.ledger.known(self._book.ref, ids)))
+        self._book.commit(*self._book.identified(known), self._digest)
+        self._rows += known.height
+        self._records.append(self._book.digest(known))
+
+    def finish(self) -> Facts:
+        return {"rows": self._rows, "records": base64.b64encode(added(*self._records)).decode()}
+
+
+WORKERS: dict[Phase, Callable[[Book, str], RecordWorker]] = {
+    "charge": _Charging,
+    "agree": _Agreeing,
+    "commit": _Committing,
+}

@@ -1,9 +1,4 @@
-"""Define mechanisms that release word i for word i, the probabilities that gates use, and the ways to hide lengths.
-
-Word mechanisms know the output distribution of every word. A masked language model has another distribution in every
-text, but the largest probability of any draw is known (pmax: docs/spec/privacy.md#exponential-mechanism). This bounds
-the probability that a word comes back, that two releases agree, and that a text is copied, given all earlier draws.
-"""
+"""Define mechanisms that release word i for word i, the probabilities that gates use, and the ways to hide lengths."""
 
 from __future__ import annotations
 
@@ -49,8 +44,7 @@ class WordByWord(Mechanism):
     @model_validator(mode="after")
     def _length_can_be_hidden(self) -> Self:
         if (self.epsilon_length is not None) != (self.length == "noisy"):
-            msg = 'epsilon_length is the price of length "noisy": give both or neither'
-            raise ValueError(msg)
+            raise ValueError('epsilon_length is the price of length "noisy": give both or neither')
         if not self.hides_length:
             return self
         reason = self._length_is_shown_by
@@ -114,10 +108,7 @@ class WordByWord(Mechanism):
         )
 
     def input_policy(self) -> dict[str, Any]:
-        """Return the treatment of case, punctuation, numbers, unknown words, nulls and long texts, as data.
-
-        Specification: docs/spec/privacy.md#input-policy.
-        """
+        """Return the treatment of case, punctuation, numbers, unknown words, nulls and long texts, as data."""
         if self.mode == "faithful":
             return {**FAITHFUL_INPUT, **self._length_policy()}
         return {**STRICT_INPUT, "numbers": self._unknown, "oov": self._unknown, **self._length_policy()}

@@ -1,16 +1,17 @@
-"""Compute certificates: the largest log ratio of any output between any two words, from the sampler's own data.
+"""Compute the largest loss and the largest probability of one draw from the data that the sampler reads.
 
-A certificate is always computed and never read from a stored claim. It comes from the integers of a stored table, from
-the sampler's weights, or from the exact output distributions of all words. A mechanism without a finite table
-(continuous noise) has no certificate.
+A certificate never reads a stored claim. It is computed by other code than the claim, from the integers of a table, the
+weights of lists or distances, or exact distributions, so that a defect cannot confirm itself.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,17 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
+from dptext_etl.embeddings.grid import word_list
 from dptext_etl.errors import PolicyError, seam
+from dptext_etl.families.division import parts
+from dptext_etl.mechanism import PAD
+from dptext_etl.sampling import integer_weights, worst_log_ratio
 
 if TYPE_CHECKING:
+    from dptext_etl.families.pair_weights import PairWeights
     from dptext_etl.families.words import WordMechanism
 
+_CELLS = 2**22  # in memory at once
 CELLS = 2**18
 """Largest number of inputs times outputs for which distributions of fractions are compared word by word."""
 
@@ -31,19 +38,12 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class Certificate:
-    """The computed loss of one draw.
+    """The computed loss of one draw."""
 
-    Attributes:
-        source: Description of the data that it was computed from.
-        realised: Largest log ratio; infinite if an output is possible for one word and impossible for another.
-        exact: True if the loss is attained, False if it is an upper bound.
-        words: Two words with a large log ratio, for the trials.
-    """
-
-    source: str
-    realised: float
-    exact: bool
-    words: tuple[str, str]
+    source: str  # description of the data that it was computed from
+    realised: float  # largest log ratio; infinite if an output is possible for one word and impossible for another
+    exact: bool  # True if the loss is attained, False if it is an upper bound
+    words: tuple[str, str]  # two words with a large log ratio, for the trials
 
 
 def of_distributions(mechanism: WordMechanism) -> Certificate | None:
@@ -84,11 +84,227 @@ def read_table(path: Path) -> tuple[Arrays, dict[str, str]]:
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata())  # noqa: SIM118
 
 
-def word_list(stored: npt.NDArray[Any]) -> list[str]:
-    """Return the words in an array of a stored table."""
-    return bytes(stored).decode().split("\n")
+_ROUNDING = 1 + 1e-12
+"""Margin above the at most four roundings of each result."""
 
 
-def stored_words(words: Iterable[str]) -> npt.NDArray[np.uint8]:
-    """Return the array of a stored table that holds words."""
-    return np.frombuffer("\n".join(words).encode(), dtype=np.uint8)
+def largest_range_bounded(epsilon: float, outputs: int) -> float:
+    """Bound the probabilities of a range-bounded exponential mechanism over `outputs` words.
+
+    Specification: docs/spec/privacy.md#exponential-mechanism.
+
+    >>> round(largest_range_bounded(3.0, 20), 4), largest_range_bounded(0.0, 1)
+    (0.1909, 1.0)
+    """
+    return min(1.0, _ROUNDING / (1 + (outputs - 1) * math.exp(-epsilon / 2)))
+
+
+@lru_cache(maxsize=16)
+def largest_in_table(path: Path, sha256: str) -> float:  # noqa: ARG001  (the hash is the table's identity)
+    """Bound the probabilities of a stored table from its integers, block of rows by block of rows."""
+    with seam("reading the table"), safe_open(str(path), framework="numpy") as table:
+        offsets = table.get_tensor("row_offsets").astype(np.int64)
+        running = table.get_slice("cumulative")
+        best = 0.0
+        for first, last in parts(offsets, _CELLS):
+            ends = running[int(offsets[first]) : int(offsets[last])]
+            starts = offsets[first:last] - offsets[first]
+            weights = np.diff(ends, prepend=np.uint64(0))
+            weights[starts] = ends[starts]
+            totals = ends[offsets[first + 1 : last + 1] - offsets[first] - 1]
+            tops = np.maximum.reduceat(weights, starts)
+            best = max(best, float((tops / totals).max()))
+        return min(1.0, best * _ROUNDING)
+
+
+def of_table(path: Path, *, sets_are_disclosed: bool) -> Certificate:
+    """Compare all rows of integers of each output set of a table."""
+    stored, _ = read_table(path)
+    inputs, kept = word_list(stored["inputs"]), set(word_list(stored["kept"]))
+    apart = not sets_are_disclosed and len(stored["set_offsets"]) > 2
+    realised, words = (math.inf if apart else 0.0), (inputs[0], inputs[-1])
+    drawn = np.array([word not in kept and word != PAD for word in inputs])
+    for rows, weights in _sets(stored):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            worst = worst_log_ratio(weights)
+        worst = math.inf if not weights.all() else worst
+        shown = rows[drawn[rows]]
+        if worst > realised or (words == (inputs[0], inputs[-1]) and len(shown) > 1):
+            realised = max(worst, realised)
+            if len(shown) > 1:
+                words = _far_apart(weights[drawn[rows]], shown, inputs)
+    return Certificate(f"every row of the table, {len(inputs):,} words", realised, exact=True, words=words)
+
+
+def _sets(stored: Arrays) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]]:
+    """Yield the inputs of each output set, and their integer weights, shape (inputs, members)."""
+    offsets, running = stored["row_offsets"].astype(np.int64), stored["cumulative"]
+    order = np.argsort(stored["input_set"], kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(stored["input_set"][order])) + 1):
+        ends = np.stack([running[offsets[row] : offsets[row + 1]] for row in rows])
+        yield rows, np.diff(ends, axis=1, prepend=np.uint64(0))
+
+
+def _far_apart(weights: npt.NDArray[np.uint64], rows: npt.NDArray[np.int64], inputs: list[str]) -> tuple[str, str]:
+    """Return the two words of a set whose probabilities of one output differ most."""
+    chances = weights / weights.sum(axis=1, keepdims=True)
+    least = np.maximum(chances.min(axis=0), 1e-300)
+    output = int(np.argmax(chances.max(axis=0) / least))
+    return inputs[rows[int(np.argmax(chances[:, output]))]], inputs[rows[int(np.argmin(chances[:, output]))]]
+
+
+def of_lists(path: Path) -> Certificate:
+    """Compute the certificate of stored lists from the weights by distance that the sampler reads, and nothing else."""
+    stored, metadata = read_table(path)
+    inputs = word_list(stored["inputs"])
+    if "list_offsets" in stored:
+        return Certificate("lists of different words", math.inf, exact=True, words=(inputs[0], inputs[-1]))
+    lists = list(stored["lists"].reshape(-1, len(inputs)))
+    distribution, places = json.loads(metadata["law"]), len(inputs)
+    shown = {PAD, *(word_list(stored["kept"]) if "kept" in stored else ())}
+    order = [inputs[number] for number in lists[0] if inputs[number] not in shown]
+    ends = order[0], order[-1]
+    if "geometric" in distribution:
+        worst = float(Fraction(*distribution["geometric"]["rate"]) * (places - 1))
+        source = f"closed form of the stored rate over {places:,} places"
+        return Certificate(source, worst, exact=len(lists) == 1, words=ends)
+    weights = [*distribution["tem"]["weights"], distribution["tem"]["outside"]]
+    mixture = None if len(lists) == 1 else of_mixture(weights, lists)
+    worst = of_one_list(weights, places) if mixture is None else mixture  # no mixture realizes more than one list
+    source = f"the stored weights by distance, every output of {places:,} places"
+    return Certificate(source, worst, exact=mixture is not None or len(lists) == 1, words=ends)
+
+
+def list_distances(path: Path, word: str) -> dict[str, float] | None:
+    """Return the largest distance of every drawn word from one over stored lists, in places."""
+    stored, _ = read_table(path)
+    inputs = word_list(stored["inputs"])
+    kept = {PAD, *(word_list(stored["kept"]) if "kept" in stored else ())}
+    if "list_offsets" in stored or word not in inputs or word in kept - {PAD}:
+        return None
+    places = np.argsort(stored["lists"].reshape(-1, len(inputs)), axis=1).astype(np.int64)
+    farthest = np.abs(places - places[:, [inputs.index(word)]]).max(axis=0)
+    return {other: float(apart) for other, apart in zip(inputs, farthest, strict=True) if other not in kept}
+
+
+Floats = npt.NDArray[np.float64]
+Order = npt.NDArray[np.integer]
+
+DENSE = 2**26
+"""Inputs times outputs up to which every chance of a mixture is written down."""
+
+
+def of_one_list(weights: Sequence[int], places: int) -> float:
+    """Return the worst log ratio of any output of one list, an unknown word's uniform chances included."""
+    reach, logs = len(weights) - 1, np.log(np.array(weights, np.float64))
+    rows = -np.log(_totals(weights, places))
+    most = np.full(places, -math.log(places))
+    least = most.copy()
+    for distance in range(min(reach, places)):
+        chances = rows + logs[distance]
+        before, behind = slice(None, places - distance), slice(distance, None)
+        for toward, source in ((behind, before), (before, behind)):
+            most[toward] = np.maximum(most[toward], chances[source])
+            least[toward] = np.minimum(least[toward], chances[source])
+    if reach < places:
+        chances = rows + logs[-1]
+        for side in (slice(None), slice(None, None, -1)):
+            seen_most, seen_least = np.maximum.accumulate(chances[side]), np.minimum.accumulate(chances[side])
+            into_most, into_least = most[side], least[side]
+            into_most[reach:] = np.maximum(into_most[reach:], seen_most[: places - reach])
+            into_least[reach:] = np.minimum(into_least[reach:], seen_least[: places - reach])
+    return float((most - least).max())
+
+
+def of_mixture(weights: Sequence[int], lists: Sequence[Order]) -> float | None:
+    """Return the worst log ratio of any output of a uniform mixture over lists of one vocabulary; None if too large."""
+    places = len(lists[0])
+    if places * places > DENSE:
+        return None
+    by_distance = np.array(weights, np.float64)
+    totals, place_of = _totals(weights, places), [np.argsort(order, kind="stable") for order in lists]
+    most = np.full(places, 1.0 / places)
+    least = most.copy()
+    step = max(1, _CELLS // places)
+    for start in range(0, places, step):
+        chances = np.zeros((min(step, places - start), places))
+        for own in place_of:
+            inputs = own[start : start + step]
+            gaps = np.minimum(np.abs(inputs[:, None] - own), len(weights) - 1)
+            chances += by_distance[gaps] / totals[inputs][:, None]
+        chances /= len(lists)
+        np.maximum(most, chances.max(axis=0), out=most)
+        np.minimum(least, chances.min(axis=0), out=least)
+    return float(np.log(most / least).max())
+
+
+def _totals(weights: Sequence[int], places: int) -> Floats:
+    """Return the sum of every place's row, counted distance by distance."""
+    here, reach = np.arange(places), len(weights) - 1
+    near = np.zeros(places, np.int64)
+    total = np.zeros(places, np.int64)
+    for distance in range(min(reach, places)):
+        count = (here >= distance).astype(np.int64) + ((here + distance < places) if distance else 0)
+        near += count
+        total += count * weights[distance]
+    return (total + (places - near) * weights[-1]).astype(np.float64)
+
+
+CHECKED = 64
+"""Rows that are made from the vectors, spread over the vocabulary."""
+
+
+def of_distances(law: PairWeights, words: tuple[str, str]) -> Certificate:
+    """Compute the certificate of a law by distance; words outside the vocabulary, drawn uniformly, are inputs, too."""
+    if not _as_the_formula_says(law):
+        return Certificate("weights that are not those of the formula", math.inf, exact=True, words=words)
+    inputs, outputs = len(law.inputs), len(law.outputs)
+    most, least = (np.full(outputs, -math.log(outputs)) for _ in range(2))
+    rarest, likeliest = (np.full(outputs, -1, np.int64) for _ in range(2))
+    step = max(1, _CELLS // outputs)
+    for first in range(0, inputs, step):
+        rows = np.arange(first, min(first + step, inputs))
+        weights = law.weights(rows)
+        if not weights.all():
+            return Certificate("a weight of zero", math.inf, exact=True, words=words)
+        totals = weights.sum(axis=1, dtype=np.uint64).astype(np.float64)
+        logs = np.log(weights.astype(np.float64)) - np.log(totals)[:, None]
+        _take(logs, first, most, likeliest)
+        np.negative(logs, out=logs)
+        np.negative(least, out=least)
+        _take(logs, first, least, rarest)
+        np.negative(least, out=least)
+    worst = int(np.argmax(most - least))
+    chances = [_chance(law, int(row[worst]), worst) for row in (likeliest, rarest)]
+    ratio = chances[0] / chances[1]
+    realised = math.log(ratio.numerator) - math.log(ratio.denominator)
+    return Certificate("the integer weights of every word, made anew", realised, exact=True, words=words)
+
+
+def _take(logs: npt.NDArray[np.float64], first: int, best: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> None:
+    """Keep the largest of every column, and its row."""
+    found = logs.argmax(axis=0)
+    values = logs[found, np.arange(logs.shape[1])]
+    better = values > best
+    best[better], row[better] = values[better], first + found[better]
+
+
+def _chance(law: PairWeights, row: int, output: int) -> Fraction:
+    """Return the chance of an output under a word, or under an unknown word (-1)."""
+    if row < 0:
+        return Fraction(1, len(law.outputs))
+    weights = law.weights(np.array([row]))[0].tolist()
+    return Fraction(weights[output], sum(weights))
+
+
+def _as_the_formula_says(law: PairWeights) -> bool:
+    """Whether some rows of weights are those of exp(-epsilon d / 2), d from the vectors."""
+    rows = np.unique(np.linspace(0, len(law.inputs) - 1, CHECKED).astype(np.int64))
+    outputs = law.outputs.vectors.astype(np.int64)
+    for row in rows.tolist():
+        apart = outputs - law.inputs.vectors[row].astype(np.int64)
+        distances = np.sqrt((apart * apart).sum(axis=1).astype(np.float64)) * law.inputs.scale
+        wanted = integer_weights(-distances, law.exponent, low=-law.diameter, high=0.0)
+        if not np.array_equal(law.weights(np.array([row]))[0], wanted):
+            return False
+    return True

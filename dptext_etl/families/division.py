@@ -9,7 +9,7 @@ epsilons (docs/spec/privacy.md#allocation-by-mechanism).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,13 +20,54 @@ import pyarrow as pa
 
 from dptext_etl import _kernel, scoring
 from dptext_etl.allocation import Allocation, Epsilons, Marked, draw_in_passes
-from dptext_etl.families.parts import parts
-from dptext_etl.families.reading import read_strict
 from dptext_etl.mechanism import PAD, Released
 from dptext_etl.scoring import TOKEN, Slots, WordSampler
 
 if TYPE_CHECKING:
     from dptext_etl.families.words import WordMechanism
+
+
+class Read(NamedTuple):
+    """The words of a text."""
+
+    words: list[str]  # words that the model reads, in faithful mode also marks of punctuation
+    kept: list[bool]  # True for each that is released in clear
+
+
+def read_strict(text: str, kept: Collection[str], n_max: int) -> Read:
+    """Read the first `n_max` words of a text in the form of lookups."""
+    words = [_form(segment) for segment, is_word in _kernel.split(text) if is_word][:n_max]
+    return Read(words, [word in kept for word in words])
+
+
+def read_faithful(text: str, kept: Collection[str], n_max: int) -> Read:
+    """Read up to `n_max` words and the punctuation between them unchanged; keep punctuation and stopwords."""
+    words, in_clear, seen = [], [], 0
+    for segment, is_word in _kernel.split(text):
+        seen += is_word
+        if seen > n_max:
+            break
+        if segment.strip():
+            words.append(segment.strip())
+            in_clear.append(not is_word or _form(segment) in kept)
+    return Read(words, in_clear)
+
+
+def _form(word: str) -> str:
+    """Return a word in the form of the kernel's lookups."""
+    return word.lower().replace("\u2019", "'")
+
+
+def parts(offsets: npt.NDArray[np.integer[Any]], most: int) -> Iterator[tuple[int, int]]:
+    """Cut rows into parts of at most `most` draws or cells; a longer row is a part of its own."""
+    ends = offsets.astype(np.int64)
+    first, rows = 0, len(ends) - 1
+    while first < rows:
+        last = int(np.searchsorted(ends, ends[first] + most, side="right")) - 1
+        last = max(first + 1, min(last, rows))
+        yield first, last
+        first = last
+
 
 AT_ONCE = 2**18
 """Draws that are processed at once."""
@@ -151,10 +192,7 @@ def _policy(mechanism: WordMechanism) -> str:
 
 
 def _marked(mechanism: WordMechanism, text: str | None, numbers: Indices, most: int) -> Marked:
-    """Read a text as words, and say which word each draw stands for; the draws of padding stand for none.
-
-    Where unknown words vanish, they vanish from this reading, too.
-    """
+    """Read a text as words, and say which word each draw stands for; the draws of padding stand for none."""
     division, count = mechanism.division, len(numbers)
     if mechanism.input_policy()["oov"] == "drop":
         words = [division.names[number] for number in numbers.tolist()]

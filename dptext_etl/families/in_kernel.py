@@ -14,11 +14,7 @@ _MANY = 1_000_003
 
 
 class InKernel(Protocol):
-    """A mechanism that the kernel runs from one stored file, for any engine.
-
-    `table` is the file, `input_policy` says, as data, how the kernel reads texts, and how it draws where the file does
-    not say it.
-    """
+    """A mechanism that the kernel runs from one stored file, for any engine."""
 
     @property
     def table(self) -> Artifact:
@@ -44,11 +40,7 @@ def in_kernel(mechanism: Mechanism) -> InKernel | None:
 
 
 def charges(mechanism: InKernel) -> tuple[int, int]:
-    """Return the declared epsilon of one draw, and of a text next to its draws, in millionths, for engines.
-
-    Raises:
-        PolicyError: The epsilon of draws is finer than a millionth, so that it cannot be multiplied by their number.
-    """
+    """Return the declared epsilon of one draw, and of a text next to its draws, in millionths, for engines."""
     price = getattr(mechanism, "epsilon_length", None)
     text = 0 if price is None else int(micro(exact(price)))
     unit, many = mechanism.spend(1).eps_approx - text, 1 if mechanism.most_positions == 1 else _MANY

@@ -1,8 +1,4 @@
-"""Draw every word of a text independently, from a distribution that depends only on the word.
-
-The mechanisms here share the input policy as data, the cost of n draws, and the exact output distribution of one word,
-if it has exact fractions.
-"""
+"""Draw every word of a text independently, from a distribution that depends only on the word."""
 
 from __future__ import annotations
 
@@ -19,9 +15,8 @@ from dptext_etl import _kernel
 from dptext_etl.accounting import Composed, Event, MetricClaim, PureDraws, computed
 from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.errors import PolicyError
-from dptext_etl.families import extremes
 from dptext_etl.families.by_word import WordByWord
-from dptext_etl.families.certificate import Certificate, of_distributions
+from dptext_etl.families.certificate import Certificate, largest_range_bounded, of_distributions
 from dptext_etl.families.division import NOISE, Division, units_of_known_words
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, exact
 from dptext_etl.keys import RecordKeys
@@ -83,10 +78,7 @@ class WordMechanism(WordByWord):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the guarantee; where unknown words are dropped, the number of released words reveals which there were.
-
-        Specification: docs/spec/privacy.md#unknown-words.
-        """
+        """Return the guarantee; the number of released words reveals which unknown words were dropped."""
         stated = super().guarantee
         shown = {Disclosure.OOV_FLAG} if self._unknown == "drop" and not self.hides_length else set()
         return replace(stated, disclosures=stated.disclosures | shown)
@@ -103,10 +95,7 @@ class WordMechanism(WordByWord):
 
     @property
     def epsilon_table(self) -> float | None:
-        """Return the exact pure parameter of one draw, from the sampler's own data; None if unknown.
-
-        Specification: docs/spec/privacy.md#epsilon-table.
-        """
+        """Return the exact pure parameter of one draw, from the sampler's own data; None if unknown."""
         return None
 
     @property
@@ -116,12 +105,7 @@ class WordMechanism(WordByWord):
 
     @property
     def metric_claim(self) -> MetricClaim | None:
-        """Return the METRIC claim of one draw, if its certificate holds; None if there is no such claim.
-
-        There is none where a budget is divided: the charge says what holds for a whole text.
-
-        Specification: docs/spec/privacy.md#metric-certificate.
-        """
+        """Return the METRIC claim of one draw, if its certificate holds; None if there is no such claim."""
         return None
 
     def _metric_of(self, allocation: Allocation) -> MetricClaim | None:  # noqa: ARG002
@@ -129,10 +113,7 @@ class WordMechanism(WordByWord):
         return None
 
     def event(self, positions: int) -> Event:
-        """Return n draws, or draws that divide one budget, and, for a noisy length, the draw of the length.
-
-        Specification: docs/spec/privacy.md#epsilon-star, docs/spec/privacy.md#length-noisy.
-        """
+        """Return n draws, or draws that divide one budget, and, for a noisy length, the draw of the length."""
         if self.allocation is not None:
             words: Event = self._divided_event(self.allocation, positions)
         else:
@@ -192,7 +173,7 @@ class WordMechanism(WordByWord):
         outputs = self.output_words()
         if not self._bounded_range or self.word_disclosures or not outputs:
             return 1.0
-        return extremes.range_bounded(float(self.epsilon_per_word), len(outputs))
+        return largest_range_bounded(float(self.epsilon_per_word), len(outputs))
 
     def certificate(self) -> Certificate | None:
         """Compute the largest loss of one draw; None if the distribution of a word has no finite table."""

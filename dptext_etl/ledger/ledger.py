@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -11,27 +12,27 @@ import pyarrow as pa
 
 from dptext_etl import keys
 from dptext_etl.errors import InputError, LedgerError, bare
-from dptext_etl.ledger.keeper import Keeper, require_plain
-from dptext_etl.ledger.operations.batch import (
-    Ready,
-    column,
-    identify,
-    record_ids,
+from dptext_etl.ledger.admin import LedgerAdmin, require_plain
+from dptext_etl.ledger.batch import Preparation, PreparedBatch, hash_batch, read_charge, seal_rows
+from dptext_etl.ledger.commit import (
+    PreparedCommit,
+    abort,
+    commit,
+    examine,
+    expire,
+    read_results,
+    record_postprocessing,
 )
-from dptext_etl.ledger.operations.book import Book, found
-from dptext_etl.ledger.operations.commit import ToCommit, commit, examine, read
-from dptext_etl.ledger.operations.foresight import Foresight
-from dptext_etl.ledger.operations.merging import merge_after
-from dptext_etl.ledger.operations.post import post
-from dptext_etl.ledger.operations.reserve import Request, foresee, reserve, seal_ahead
-from dptext_etl.ledger.operations.settle import abort, expire
-from dptext_etl.ledger.storage.keyed_ids import matrix
+from dptext_etl.ledger.database import Database, initialize
+from dptext_etl.ledger.identities import require_forms
+from dptext_etl.ledger.reserve import Request, merge_after_write, prepare, reserve
+from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.ledger.storage.store import open_store
-from dptext_etl.ledger.terms import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope, Unit
+from dptext_etl.ledger.types import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope, Unit
 from dptext_etl.policy import Cap
 
 
-class Ledger(Keeper):
+class Ledger(LedgerAdmin):
     """Charge, commit and read one open ledger.
 
     Every method is one transaction: its effect is on disk when it returns, or it has no effect. A release goes through
@@ -86,15 +87,15 @@ class Ledger(Keeper):
             keys.reference(id_key)
         store = open_store(str(url), create=create, read_only=read_only, timeout=timeout)
         try:
-            if store.row("select 1 from meta where name='ledger_id'") is None and not read_only:
-                found(store, id_key)
-            book = Book.of(store, id_key)
+            if store.meta("ledger_id") is None and not read_only:
+                initialize(store, id_key)
+            ledger = cls(Database(store, id_key))
             if id_key is not None:
-                _ = book.id_key.secret  # refuse a wrong key now, before a batch is prepared
+                ledger.read_key()  # refuse a wrong key now, before a batch is prepared
         except BaseException:
             store.close()
             raise
-        return cls(book)
+        return ledger
 
     def read_key(self) -> None:
         """Read the id key, and compare it with the ledger's; then other threads may call `make_ready`.
@@ -103,7 +104,7 @@ class Ledger(Keeper):
             KeyReferenceError: The key is missing, malformed, readable by others, or printed in documents.
             LedgerError: The key belongs to another ledger.
         """
-        _ = self._book.id_key.secret
+        _ = self._db.id_key.secret
 
     @bare
     def make_ready(
@@ -116,7 +117,7 @@ class Ledger(Keeper):
         canary: Mask | None = None,
         sealed: bool = False,
         own: bool = False,
-    ) -> Ready:
+    ) -> PreparedBatch:
         """Prepare a batch for `reserve`, in any thread; its commit need not hash its ids again, either.
 
         Args:
@@ -131,11 +132,11 @@ class Ledger(Keeper):
         Raises:
             InputError: Ids are null, repeated or of another type, a subject is missing, or lengths differ.
         """
-        batch = identify(self._book.id_key, unit, ids, subjects, canary, own=own)
-        columns = [column(item, batch.size) for item in charges]
+        batch = hash_batch(self._db.id_key, unit, ids, subjects, canary, own=own)
+        columns = [read_charge(item, batch.size) for item in charges]
         if sealed:
-            columns = [seal_ahead(batch, item) for item in columns]
-        return Ready(unit, ids, subjects, tuple(charges), batch, columns)
+            columns = [item._replace(sealed=seal_rows(batch, item)) for item in columns]
+        return PreparedBatch(unit, ids, subjects, tuple(charges), batch, columns)
 
     @bare
     def reserve(  # noqa: PLR0917  (who asks, where it adds up, for whom)
@@ -150,7 +151,7 @@ class Ledger(Keeper):
         canary: Mask | None = None,
         on_cap: Literal["quarantine", "refuse"] = "quarantine",
         forms: IdForms | None = None,
-        ready: Ready | None = None,
+        ready: PreparedBatch | None = None,
         again: bool = False,
     ) -> ReserveResult:
         """Reserve the worst case of a batch, before any of its texts is scored.
@@ -186,22 +187,19 @@ class Ledger(Keeper):
             ready = self.make_ready(scope.unit, ids, subjects, charges, canary=canary)
         else:
             ready.require_of(scope.unit, ids, subjects, charges, canary)
-        batch, columns, book = ready.batch, ready.columns, self._book
-        foreseen = foresee(book, job, scope, batch, columns, again=again)
+        batch, columns, db = ready.batch, ready.columns, self._db
+        prepared = prepare(db, job, scope, batch, columns, again=again)
 
         def charge() -> U8:
-            book.forget_dead_runs()
-            pinned = self._capped(scope, cap, raising=False, lowering=False)
-            book.forms.require(scope, [item.ref.column for item in charges], forms)
-            asked, foresight = (
-                Request(book, job, scope, pinned, batch, again),
-                foreseen if book.store.lane else Foresight(),
-            )
-            return reserve(asked, columns, foresight, refuse=on_cap == "refuse")
+            db.forget_merged_runs()
+            pinned = db.scopes.charge(scope, cap)
+            require_forms(db, scope, [item.ref.column for item in charges], forms)
+            request = Request(db, job, scope, pinned, batch, columns, again)
+            return reserve(request, prepared if db.store.chain else Preparation(), refuse=on_cap == "refuse")
 
-        outcome = book.store.write(batch.size, charge)
-        if book.store.lanes:
-            merge_after(book, scope, [item.ref for item in columns])
+        outcome = db.store.write(batch.size, charge)
+        if db.store.concurrent:
+            merge_after_write(db, scope, [item.ref for item in columns])
         return ReserveResult(outcome)
 
     @bare
@@ -250,18 +248,17 @@ class Ledger(Keeper):
         positions: npt.ArrayLike | None = None,
         canary: Mask | None = None,
         spent: npt.ArrayLike | None = None,
-    ) -> ToCommit:
+    ) -> PreparedCommit:
         """Compare what was computed with what was reserved, and encode it for `commit_examined`; nothing is written.
 
         The texts need not be staged yet. Arguments and errors are those of `commit`.
         """
-        book = self._book
-        outputs = read(book.id_key, ids, idem_keys, digests, positions, canary, spent)
-        with book.store.snapshot():
-            book.forget_dead_runs()
-            return ToCommit(ref, outputs, examine(book, ref, outputs))
+        results = read_results(self._db.id_key, ids, idem_keys, digests, positions, canary, spent)
+        with self._db.store.snapshot():
+            self._db.forget_merged_runs()
+            return PreparedCommit(ref, results, examine(self._db, ref, results))
 
-    def commit_examined(self, job: str, ready: ToCommit) -> U8:
+    def commit_examined(self, job: str, ready: PreparedCommit) -> U8:
         """Make what was examined, and is durably staged by now, the release.
 
         Args:
@@ -274,8 +271,7 @@ class Ledger(Keeper):
         Raises:
             LedgerError: The release was revoked.
         """
-        book = self._book
-        return book.store.write(ready.outputs.records.size, lambda: commit(book, job, ready))
+        return self._db.store.write(ready.results.records.ids.size, lambda: commit(self._db, job, ready))
 
     @bare
     def post(  # noqa: PLR0917
@@ -306,11 +302,11 @@ class Ledger(Keeper):
         Raises:
             LedgerError: A record is not committed, or nothing is declared of what a post-processing learned from.
         """
-        found = record_ids(self._book.id_key, ids, canary)
-        records, order, staged, book = found.keyed, found.distinct_order(), matrix(digests, "digests"), self._book
-        if records.size != len(staged):
+        db, records, staged = self._db, self._db.id_key.records(ids, canary), matrix(digests, "digests")
+        if records.distinct_order.size != len(staged):
             raise InputError("post-processing has one digest per record")
-        return book.store.write(records.size, lambda: post(book, job, ref, chain, steps, records, order, staged))
+        work = partial(record_postprocessing, db, job, ref, chain, steps, records, staged)
+        return db.store.write(len(staged), work)
 
     def expire(self, job: str, *, reason: str | None = None) -> int:
         """Turn the open reservations of a job into lasting charges, and return how many records that were.
@@ -326,8 +322,8 @@ class Ledger(Keeper):
         """
         if reason is not None:
             require_plain(reason, "expiry")
-        with self._book.store.transaction():
-            return expire(self._book, job, reason)
+        with self._db.store.transaction():
+            return expire(self._db, job, reason)
 
     def abort(self, job: str, *, compute_never_started: bool, reason: str | None = None) -> int:
         """Give back the open reservations of a job, and return how many records that were.
@@ -345,6 +341,6 @@ class Ledger(Keeper):
             require_plain(reason, "refund")
         if not compute_never_started:
             raise LedgerError("a reservation is given back only if compute never started", "expire it: charges stay")
-        with self._book.store.transaction():
-            self._book.forget_dead_runs()
-            return abort(self._book, job, reason)
+        with self._db.store.transaction():
+            self._db.forget_merged_runs()
+            return abort(self._db, job, reason)

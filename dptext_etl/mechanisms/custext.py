@@ -86,8 +86,7 @@ class CusText(TableMechanism):
     @model_validator(mode="after")
     def _strict_norm(self) -> Self:
         if self.mode == "strict" and self.norm == "row":
-            msg = 'norm "row" is the published code, not the paper; use norm "cluster" or mode "faithful"'
-            raise ValueError(msg)
+            raise ValueError('norm "row" is the published code, not the paper; use norm "cluster" or mode "faithful"')
         return self
 
     @property
@@ -96,7 +95,6 @@ class CusText(TableMechanism):
         return frozenset({Disclosure.CLUSTER} | ({Disclosure.STOPWORDS} if self.variant == "plus" else set()))
 
     def table_description(self) -> dict[str, Any]:
-        """Return the parameters and the hashes of the public inputs."""
         return {
             "mechanism": "custext",
             "version": self.version,
@@ -115,7 +113,6 @@ class CusText(TableMechanism):
         return WordVectors.load(self.vectors, limit=self.limit)
 
     def parts(self) -> TableParts:
-        """Partition the vocabulary greedily in public order, and compute each set's weights (algorithms 1 and 2)."""
         vectors, sets = self._vectors_and_sets()
         kept = stopwords(self.stopwords).words if self.variant == "plus" else ()
         return TableParts.partition(vectors.words, sets, self._weights(vectors, sets), kept=kept)
@@ -180,8 +177,8 @@ class CusText(TableMechanism):
         vectors, sets = self._vectors_and_sets()
         sizes = np.array([len(members) for members in sets])
         if sizes.min() <= ONE_LEVEL < sizes.max():
-            said = f"sets of {sizes.min()} and of {sizes.max()} words share no width of a draw"
-            raise PolicyError(said, "take another k, or no allocation")
+            problem = f"sets of {sizes.min()} and of {sizes.max()} words share no width of a draw"
+            raise PolicyError(problem, "take another k, or no allocation")
         order = np.concatenate(sets)
         of_word, place = np.empty((2, len(order)), np.int64)
         of_word[order] = np.repeat(np.arange(len(sets)), sizes)
@@ -204,7 +201,6 @@ class CusText(TableMechanism):
 
     @classmethod
     def example(cls) -> Self:
-        """Return the mechanism with epsilon 2 over the embedded vectors."""
         return cls(epsilon=2.0)
 
 

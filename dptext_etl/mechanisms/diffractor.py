@@ -36,9 +36,8 @@ from dptext_etl.allocation import Allocation, Epsilons
 from dptext_etl.embeddings import DEFAULT_VECTORS, Metric, NeighbourLists, stopwords
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.division import Division, Indices, Scored, ScoredDraw
-from dptext_etl.families.lists.geometric import GeometricDistribution, rates_of
-from dptext_etl.families.lists.listed import ListMechanism, PlaceDistribution
-from dptext_etl.families.lists.tem import TemDistribution
+from dptext_etl.families.lists import ListMechanism, PlaceDistribution
+from dptext_etl.families.places import GeometricDistribution, TemDistribution, rates_of
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.scoring import TOKEN, Slots, WordSampler, choose_uniform
 
@@ -101,8 +100,7 @@ class Diffractor(ListMechanism):
         if self.variant == "tem":
             return self
         if self.gamma != type(self).model_fields["gamma"].default:
-            msg = 'gamma belongs to variant "tem"; the geometric variant covers the whole list'
-            raise ValueError(msg)
+            raise ValueError('gamma belongs to variant "tem"; the geometric variant covers the whole list')
         if self.allocation is None and max(self._rate.numerator, self._rate.denominator) > _RATE:
             msg = 'epsilon of variant "geometric" is the exact rate of a discrete Laplace: write at most 14 digits'
             raise ValueError(msg)
@@ -115,8 +113,7 @@ class Diffractor(ListMechanism):
         fields = type(self).model_fields
         given = [name for name in _FROM_FILE if getattr(self, name) != fields[name].default]
         if given:
-            msg = f"lists come from a file or from embeddings: give lists, or {', '.join(given)}"
-            raise ValueError(msg)
+            raise ValueError(f"lists come from a file or from embeddings: give lists, or {', '.join(given)}")
         if self.mode == "strict" and Path(self.lists).is_file() and not NeighbourLists.open(self.lists).even:
             raise ValueError(_UNEVEN)
         return self
@@ -131,7 +128,6 @@ class Diffractor(ListMechanism):
 
     @property
     def _bounded_range(self) -> bool:
-        """Return True for "tem", which is an exponential mechanism."""
         return self.variant == "tem"
 
     @property
@@ -141,7 +137,6 @@ class Diffractor(ListMechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the guarantee of word mechanisms, or class NONE if the lists hold different words (faithful mode)."""
         claim = super().guarantee
         return claim if self._even else replace(claim, guarantee_class=GuaranteeClass.NONE)
 
@@ -231,7 +226,6 @@ class Diffractor(ListMechanism):
                 yield Scored(at, -np.minimum(gaps, self.gamma).astype(np.float64), order)
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        """Return the factors of n draws, each between the two places with the largest loss."""
         if not self._even:
             return {"∞": math.inf}
         if self.allocation is not None:
@@ -240,7 +234,6 @@ class Diffractor(ListMechanism):
         return super().cost_factors(positions) | apart
 
     def neighbour_lists(self) -> NeighbourLists:
-        """Read or make the public lists."""
         if self.lists is None:
             vocabulary: Literal["common", "own"] = "common" if self.mode == "strict" else "own"
             return NeighbourLists.build(
@@ -252,7 +245,6 @@ class Diffractor(ListMechanism):
         return found
 
     def table_description(self) -> dict[str, Any]:
-        """Return the parameters and the hash of the lists' content."""
         return {
             "mechanism": self.name,
             "version": self.version,
@@ -265,7 +257,6 @@ class Diffractor(ListMechanism):
         }
 
     def _place_distribution(self, places: int) -> PlaceDistribution:
-        """Return the integer weights by distance, or the rate of the steps."""
         if self.variant == "geometric":
             return GeometricDistribution(self._rate)
         weights = TemDistribution.of(self._unit_epsilon, self.gamma, places)
@@ -293,7 +284,6 @@ class Diffractor(ListMechanism):
 
     @classmethod
     def example(cls) -> Self:
-        """Return the mechanism with epsilon 2 per place over 500 words of the embedded vectors."""
         return cls(epsilon=2.0, limit=500)
 
 

@@ -41,13 +41,12 @@ from dptext_etl.embeddings.grid import written
 from dptext_etl.embeddings.search import NearestWords, longest_reaches
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.division import Division, Indices
+from dptext_etl.families.radial import least_tail, longest_noise, radial_collisions, radial_survivals
 from dptext_etl.families.vector import Draws, VectorMechanism
-from dptext_etl.families.vector.radial import least_tail, longest_noise
-from dptext_etl.families.vector.simulated import radial_collisions, radial_survivals
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass
 from dptext_etl.mechanism import PAD
+from dptext_etl.parallel import for_each_product
 from dptext_etl.scoring import TOKEN, Slots, WordSampler
-from dptext_etl.side_by_side import each
 
 VECTOR = 5
 """Purpose number of the noise on vectors; a slot has four random words per dimension."""
@@ -82,7 +81,6 @@ class Madlib(VectorMechanism):
 
     @property
     def reproducible(self) -> bool:  # type: ignore[override]
-        """Return True unless a budget is divided, for which tools may score texts in floats."""
         return self.allocation is None
 
     @property
@@ -116,16 +114,13 @@ class Madlib(VectorMechanism):
 
     @property
     def epsilon_per_word(self) -> Fraction:
-        """Return epsilon times the diameter, enlarged by the possible rounding error."""
         return Fraction(repr(self._unit_epsilon)) * self._loss_range
 
     @property
     def _loss_range(self) -> Fraction:
-        """Return the diameter, enlarged by the possible rounding error."""
         return Fraction(self.diameter) * _WIDER
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        """Return the factors of n draws between the two farthest words."""
         farthest = {"D": self._loss_range} if self.allocation is None else {}
         return {**super().cost_factors(positions), **farthest}
 
@@ -151,7 +146,6 @@ class Madlib(VectorMechanism):
         return made
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the vectors, and where a budget is divided their diameter, which its draws depend on, by role."""
         return super().artifacts() | ({} if self.allocation is None else {"span": self.span})
 
     @property
@@ -181,26 +175,25 @@ class Madlib(VectorMechanism):
         return longest_word + longest_noise(self.words.vectors.shape[1]) / rates + 1
 
     def choose(self, draws: Draws) -> Indices:
-        """Add noise to every word's vector, and take the nearest word."""
         return self._nearest(draws, np.broadcast_to(self._rate, len(draws.words)), self.search, VECTOR)
 
     def _nearest(self, draws: Draws, rates: Floats, search: NearestWords, purpose: int) -> Indices:
         """Add noise to every word's vector and take the nearest word, some draws after the others or next to them."""
         words, where = self.words.vectors, device()
         dimensions, chosen = words.shape[1], np.empty(len(draws.words), np.uint32)
-        beside = threads() if where == "cpu" else 1
-        rows = search.at_once(beside) if where == "cpu" else max(1, _CELLS // dimensions)
-        beside = min(beside, -(-len(chosen) // rows))
-        asked = 1 if beside > 1 else None
+        workers = threads() if where == "cpu" else 1
+        rows = search.at_once(workers) if where == "cpu" else max(1, _CELLS // dimensions)
+        workers = min(workers, -(-len(chosen) // rows))
+        kernel_threads = 1 if workers > 1 else None
 
         def search_some(start: int) -> None:
             some = draws.take(slice(start, start + rows))
-            noise = to_numpy(pa.array(_kernel.radial_noise(*some.arrays(), purpose, dimensions, asked)))
+            noise = to_numpy(pa.array(_kernel.radial_noise(*some.arrays(), purpose, dimensions, kernel_threads)))
             moved = noise.reshape(-1, dimensions) / rates[start : start + rows, None]
             moved += words[some.words]
             chosen[start : start + rows] = search.nearest(search.rounded(moved), where)
 
-        each(search_some, range(0, len(chosen), rows), beside)
+        for_each_product(search_some, range(0, len(chosen), rows), workers)
         return chosen
 
     @cached_property
@@ -220,7 +213,7 @@ class Madlib(VectorMechanism):
         rates, least = self._rates(np.concatenate([np.zeros(0), *epsilons])), self.search.bits
         reaches = self._reaches(rates)
         bits = np.maximum(least, (reaches[:, None] <= longest_reaches(self.words)).sum(axis=1) - 1)
-        draws, chosen = Draws(words, slots.records, slots.positions, slots.keys), np.empty_like(words)
+        draws, chosen = Draws(slots.keys, slots.records, slots.positions, words), np.empty_like(words)
         for grid in np.unique(bits).tolist():
             at = np.flatnonzero(bits == grid)
             search = NearestWords(self.words, float(reaches[at].max()))
@@ -259,14 +252,12 @@ class Madlib(VectorMechanism):
         return (word if word == PAD else written(word)) in self.words.index
 
     def simulated_survivals(self, word: str, trials: int) -> int:
-        """Simulate how often a word comes back, from the paper's formula and without the code that releases."""
         if not self._knows(word):
             return 0
         slack = 0.5**self.search.bits / 2 * float(np.sqrt(self.words.vectors.shape[1]))
         return radial_survivals(self.words, self._number_of(word), self._rate, trials, slack)
 
     def simulated_collisions(self, words: Sequence[str], pairs: int) -> int:
-        """Simulate how often two draws agree, from the paper's formula and without the code that releases."""
         return radial_collisions(self.words, [self._number_of(word) for word in words], self._rate, pairs)
 
     def largest_probability(self) -> float:
@@ -287,5 +278,4 @@ class Madlib(VectorMechanism):
 
     @classmethod
     def example(cls) -> Self:
-        """Return the mechanism with epsilon 20 per unit of distance over the first 400 embedded words."""
         return cls(epsilon=20.0, limit=400)

@@ -33,9 +33,9 @@ from dptext_etl.accounting import Event, Unbounded
 from dptext_etl.allocation import Allocation
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
+from dptext_etl.families.distance import DistanceMechanism
 from dptext_etl.families.division import Division, Indices, Scored, ScoredDraw
 from dptext_etl.families.vector import Draws
-from dptext_etl.families.vector.distance_words import DistanceMechanism
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.scoring import Slots, bernoulli
 
@@ -87,19 +87,15 @@ class SanText(DistanceMechanism):
         if self.variant == "plain" and any(
             getattr(self, name) != type(self).model_fields[name].default for name in given
         ):
-            msg = f'{", ".join(sorted(given))}: for variant "plus" alone'
-            raise ValueError(msg)
+            raise ValueError(f'{", ".join(sorted(given))}: for variant "plus" alone')
         if self.sensitive is not None and "sensitive_share" in self.model_fields_set and self.sensitive_share != 0.5:
-            msg = "give sensitive words by a list or by a share of the vocabulary, not by both"
-            raise ValueError(msg)
+            raise ValueError("give sensitive words by a list or by a share of the vocabulary, not by both")
         if Fraction(repr(self.p)).denominator >= 2**64:
-            msg = "p is finer than a draw of 64 bits: write it with at most 18 decimals"
-            raise ValueError(msg)
+            raise ValueError("p is finer than a draw of 64 bits: write it with at most 18 decimals")
         return self
 
     @property
     def _shows_words(self) -> bool:
-        """Return True if words that are not sensitive can be released in clear."""
         return self.variant == "plus" and self.p < 1
 
     @property
@@ -108,7 +104,6 @@ class SanText(DistanceMechanism):
         return frozenset({Disclosure.SENS_CLASS} if self._shows_words else ())
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the vectors, their diameter, and the list of sensitive words if there is one, by role."""
         listed = {} if self.sensitive is None else {"sensitive": stopwords(self.sensitive).artifact}
         return {**super().artifacts(), **listed}
 
@@ -147,9 +142,7 @@ class SanText(DistanceMechanism):
     def _drawn_again(self, draws: Draws) -> npt.NDArray[np.bool_]:
         """Return True for each word to draw: sensitive ones always, others by a Bernoulli trial of probability p."""
         drawn = self._sensitive_mask[draws.words]
-        others = draws.take(~drawn)
-        slots = Slots(others.keys, others.records, others.positions)
-        drawn[~drawn] = bernoulli(slots, exact(self.p), purpose=PLAN)
+        drawn[~drawn] = bernoulli(draws.take(~drawn), exact(self.p), purpose=PLAN)
         return drawn
 
     def _refuses(self, allocation: Allocation) -> str | None:
@@ -160,7 +153,6 @@ class SanText(DistanceMechanism):
 
     @property
     def _loss_range(self) -> float:
-        """Return the diameter."""
         return self.diameter
 
     @cached_property
@@ -178,7 +170,6 @@ class SanText(DistanceMechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the guarantee of distance mechanisms, or class UMLDP if words are shown."""
         stated = super().guarantee
         if not self._shows_words:
             return stated
@@ -209,5 +200,4 @@ class SanText(DistanceMechanism):
 
     @classmethod
     def example(cls) -> Self:
-        """Return the mechanism with epsilon 4 per unit of distance over the first 400 embedded words."""
         return cls(epsilon=4.0, limit=400)

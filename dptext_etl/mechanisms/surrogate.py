@@ -33,10 +33,8 @@ class Surrogate(ChoiceMechanism):
 
     @classmethod
     def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the corpus that a preview takes where none is given."""
         return {} if "corpus" in given else {"corpus": "everyday-30k"}
 
     @classmethod
     def example(cls) -> Self:
-        """Return the mechanism with epsilon 2 over a tiny corpus."""
         return cls(epsilon=2.0, corpus="example")

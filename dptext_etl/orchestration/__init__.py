@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dptext_etl.orchestration.component import PolicyComponent as PolicyComponent
+    from dptext_etl.orchestration.definitions import MaterializationSummary as MaterializationSummary
     from dptext_etl.orchestration.definitions import build_definitions as build_definitions
-    from dptext_etl.orchestration.launch import MaterializationSummary as MaterializationSummary
-    from dptext_etl.orchestration.launch import materialize as materialize
+    from dptext_etl.orchestration.definitions import materialize as materialize
     from dptext_etl.orchestration.lineage import check_lineage as check_lineage
     from dptext_etl.orchestration.names import PolicyTranslator as PolicyTranslator
     from dptext_etl.orchestration.resources import KeyResource as KeyResource
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "KeyResource": "resources",
     "LedgerResource": "resources",
-    "MaterializationSummary": "launch",
+    "MaterializationSummary": "definitions",
     "PolicyComponent": "component",
     "PolicyTranslator": "names",
     "PublishedTable": "resources",
     "after_gates": "resources",
     "build_definitions": "definitions",
     "check_lineage": "lineage",
-    "materialize": "launch",
+    "materialize": "definitions",
 }
 _NEEDS = ("dagster", "dagster_shared", "matplotlib")
 __all__ = [

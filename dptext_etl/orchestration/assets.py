@@ -18,24 +18,25 @@ from typing import Any, Literal
 import dagster as dg
 
 from dptext_etl import engines, runner
+from dptext_etl.engines.synthetic import publish_table, reopened, staged_table, summarize
 from dptext_etl.errors import PolicyError
-from dptext_etl.orchestration import facts, handover, synthetic
-from dptext_etl.orchestration.failures import as_failure, progress_logger
+from dptext_etl.orchestration import facts, steps
 from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, Names, in_run
-from dptext_etl.orchestration.resources import Settings, after_gates, deployed, needed
+from dptext_etl.orchestration.resources import Settings, after_gates, deployed
+from dptext_etl.orchestration.steps import as_failure, progress_logger
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.observing import Seen, observed
 from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.summary import remaining, summarise
+from dptext_etl.runner.synthetic.attempt import Attempt
 
 Result = dg.MaterializeResult[Any]
 Step = Callable[[Policy, str | None, Seen, dg.AssetKey], facts.Metadata]
 
 
 def raw_asset(policy: Policy, settings: Settings) -> dg.AssetSpec:
-    """Return the source, of which Dagster knows name and place but reads nothing."""
     name = settings.names
     return dg.AssetSpec(
         name.raw,
@@ -49,11 +50,21 @@ def raw_asset(policy: Policy, settings: Settings) -> dg.AssetSpec:
     )
 
 
-def staged_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
-    """Return the step that reserves, draws, stages and commits."""
+def step_assets(policy: Policy, settings: Settings) -> list[dg.AssetsDefinition]:
+    """Return the step that reserves, draws, stages and commits, and the one that publishes what passed every gate."""
     name = settings.names
+    shared: dict[str, Any] = {
+        "metadata": facts.claims(policy),
+        "group_name": name.group,
+        "owners": name.owners,
+        "partitions_def": settings.partitions,
+        "backfill_policy": settings.backfill,
+        "code_version": facts.code_version(policy),
+        "required_resource_keys": name.resources,
+        "retry_policy": settings.retry_policy,
+    }
 
-    @dg.asset(
+    @dg.asset(  # type: ignore[untyped-decorator]
         key=name.staged,
         deps=[name.raw],
         description="Released rows in quarantine, inside the boundary: charged, committed and not yet checked.",
@@ -62,26 +73,12 @@ def staged_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
         pool=settings.pool_of(policy),
         op_tags=settings.op_tags,
         automation_condition=settings.automation_condition,
-        metadata=facts.claims(policy),
-        group_name=name.group,
-        owners=name.owners,
-        partitions_def=settings.partitions,
-        backfill_policy=settings.backfill,
-        code_version=facts.code_version(policy),
-        required_resource_keys=needed(name),
-        retry_policy=settings.retry_policy,
+        **shared,
     )
     def staged(context: dg.AssetExecutionContext) -> Result:
         return _each_partition(context, policy, name, "staging", _stage)
 
-    return staged
-
-
-def published_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
-    """Return the step that publishes a table that passed every gate; it publishes nothing without their verdicts."""
-    name = settings.names
-
-    @dg.asset(
+    @dg.asset(  # type: ignore[untyped-decorator]
         key=name.published,
         deps=[name.staged],
         description="The published table: one version per release, under a manifest that is replaced atomically.",
@@ -90,57 +87,54 @@ def published_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
         io_manager_key=name.table,
         automation_condition=after_gates(),
         freshness_policy=settings.freshness_policy,
-        metadata=facts.claims(policy),
-        group_name=name.group,
-        owners=name.owners,
-        partitions_def=settings.partitions,
-        backfill_policy=settings.backfill,
-        code_version=facts.code_version(policy),
-        required_resource_keys=needed(name),
-        retry_policy=settings.retry_policy,
+        **shared,
     )
     def published(context: dg.AssetExecutionContext) -> Result:
         return _each_partition(context, policy, name, "publishing", _publish)
 
-    return published
+    return [staged, published] if policy.publish else [staged]
 
 
 def _each_partition(
-    context: dg.AssetExecutionContext,
-    policy: Policy,
-    name: Names,
-    action: Literal["staging", "publishing"],
-    step: Step,
+    context: dg.AssetExecutionContext, policy: Policy, name: Names, action: Literal["staging", "publishing"], step: Step
 ) -> Result:
     """Take a step for every partition of the run, and attach its facts to that partition."""
     with as_failure(action):
         policy = deployed(policy, context, name)
         for partition in in_run(context) or [None]:
             with observed(policy, progress_logger(context.log, partition), action) as seen:
-                found = step(policy, partition, seen, name.raw)
-            context.add_asset_metadata(found, partition_key=partition)
+                metadata = step(policy, partition, seen, name.raw)
+            context.add_asset_metadata(metadata, partition_key=partition)
     return dg.MaterializeResult()
 
 
 def _stage(policy: Policy, partition: str | None, seen: Seen, raw: dg.AssetKey) -> facts.Metadata:
     if policy.synthetic is not None:
-        return synthetic.stage(policy, seen.progress, raw)
+        with staged_table(Attempt.of(policy, None), engines.LocalEngine(), seen.progress) as step:
+            steps.save_run(step.staged)
+        return facts.of_staged_table(step.staged, raw)
     run = engines.stage(policy, partition=partition, progress=seen.progress)
-    handover.save_run(run)
+    steps.save_run(run)
     return facts.of_staged(run, raw)
 
 
 def _publish(policy: Policy, partition: str | None, seen: Seen, raw: dg.AssetKey) -> facts.Metadata:
-    if policy.synthetic is not None:
-        return synthetic.publish(policy, seen, raw)
     began = time.monotonic()
-    staged = handover.load_run(policy, partition)
-    verdicts = handover.load_verdicts(staged)
+    if policy.synthetic is not None:
+        table = steps.load_table(policy)
+        verdicts = steps.load_verdicts(table)
+        with reopened(table) as step:
+            published = publish_table(step, verdicts)
+        summary = seen.done(summarize(table, verdicts, published, table.seconds + time.monotonic() - began))
+        steps.remove_files(table)
+        return facts.of_published_table(table, summary, raw)
+    staged = steps.load_run(policy, partition)
+    verdicts = steps.load_verdicts(staged)
     done = runner.publish(staged, verdicts, progress=seen.progress)
     seconds = staged.seconds + time.monotonic() - began
     summary = summarise(staged, verdicts, done, seconds, reported=reports(staged), left=remaining(policy))
     seen.done(summary)
-    handover.clear(staged)
+    steps.remove_files(staged)
     return facts.of_published(staged, summary, raw)
 
 
@@ -159,25 +153,25 @@ def schedule_of(cron: str, job: Any, settings: Settings) -> Any:
 
 
 def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefinition:
-    """Return a sensor that starts the job when the files of the source, or of a partition, are new or have changed.
-
-    It looks at names, sizes and times of files, opens none of them, and keeps only hashes of these.
-    """
+    """Return a sensor that starts the job when the files of the source, or of a partition, are new or have changed."""
     if is_remote(policy.source):
         msg = f"no sensor watches a source in an object store: {policy.source}"
         raise PolicyError(msg, "take a schedule, or a sensor of your own on `" + settings.names.job + "`")
 
     @dg.sensor(name=settings.names.sensor, job=job, minimum_interval_seconds=_LOOK_EVERY, description=_SENSOR)
     def watch(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
-        seen: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
+        before: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
+        names = [""]
+        if settings.partitions is not None:
+            names = list(settings.partitions.get_partition_keys(dynamic_partitions_store=context.instance))
         with as_failure("looking at the source"):
-            found = {name: _looks(policy, name or None) for name in _partitions(context, settings)}
-        new = [name for name, looks in found.items() if looks and looks != seen.get(name)]
+            now = {name: _fingerprint(policy, name or None) for name in names}
+        new = {name: fingerprint for name, fingerprint in now.items() if fingerprint not in {"", before.get(name)}}
         if not new:
             yield dg.SkipReason("the files of the source are those that were seen before")
-        for name in new:
-            yield dg.RunRequest(run_key=f"{name} {found[name]}", partition_key=name or None)
-        context.update_cursor(json.dumps({**seen, **{name: found[name] for name in new}}))
+        for name, fingerprint in new.items():
+            yield dg.RunRequest(run_key=f"{name} {fingerprint}", partition_key=name or None)
+        context.update_cursor(json.dumps({**before, **new}))
 
     return watch
 
@@ -185,17 +179,11 @@ def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefi
 _SENSOR = "Starts the job when files of the source are new or have changed; it reads names, sizes and times alone."
 
 
-def _partitions(context: dg.SensorEvaluationContext, settings: Settings) -> list[str]:
-    if settings.partitions is None:
-        return [""]
-    return list(settings.partitions.get_partition_keys(dynamic_partitions_store=context.instance))
-
-
-def _looks(policy: Policy, partition: str | None) -> str:
+def _fingerprint(policy: Policy, partition: str | None) -> str:
     """Return a hash of the names, sizes and times of the source's files; an empty string where there are none."""
     try:
         files = Files.find(Layout.of(policy, partition)).paths
     except PolicyError:
         return ""
-    facts = [(Path(path).name, Path(path).stat().st_size, Path(path).stat().st_mtime_ns) for path in files]
-    return hashlib.sha256(json.dumps(sorted(facts)).encode()).hexdigest()[:16]
+    stats = [(Path(path).name, Path(path).stat().st_size, Path(path).stat().st_mtime_ns) for path in files]
+    return hashlib.sha256(json.dumps(sorted(stats)).encode()).hexdigest()[:16]

@@ -27,8 +27,8 @@ _CALENDAR = {
 _EXECUTORS = {"in_process": dg.in_process_executor, "multiprocess": dg.multiprocess_executor}
 
 
-def _said(sentence: str, **options: Any) -> dg.Resolver:
-    resolver: dg.Resolver = dg.Resolver.default(description=sentence, **options)
+def _described(description: str, **options: Any) -> dg.Resolver:
+    resolver: dg.Resolver = dg.Resolver.default(description=description, **options)
     return resolver
 
 
@@ -45,31 +45,32 @@ class TimePartitions(dg.Model):
 
 
 def _partitions(context: dg.ResolutionContext, given: Any) -> Sequence[str] | dg.PartitionsDefinition | None:
+    def filled(text: str) -> str:
+        """Fill in a template and keep all other text unchanged (Dagster would turn 202601 into a number)."""
+        return str(context.resolve_value(text)) if "{{" in text else text
+
+    if given is None:
+        return None
     if isinstance(given, str):
-        found: Sequence[str] | dg.PartitionsDefinition = context.resolve_value(given)
-        return found
+        resolved: Sequence[str] | dg.PartitionsDefinition = context.resolve_value(given)
+        return resolved
     if not isinstance(given, TimePartitions):
-        return None if given is None else [_name(context, name) for name in given]
-    said = {field: _name(context, value) for field, value in given.model_dump(exclude_none=True).items()}
-    made, fmt = _CALENDAR[said.pop("type")]
-    definition: dg.PartitionsDefinition = made(**{"fmt": fmt, **said})
+        return list(map(filled, given))
+    options = {field: filled(value) for field, value in given.model_dump(exclude_none=True).items()}
+    kind, fmt = _CALENDAR[options.pop("type")]
+    definition: dg.PartitionsDefinition = kind(**{"fmt": fmt, **options})
     return definition
-
-
-def _name(context: dg.ResolutionContext, said: str) -> str:
-    """Fill in a template and keep all other text unchanged (Dagster would turn 202601 into a number)."""
-    return str(context.resolve_value(said)) if "{{" in said else said
 
 
 class LedgerAttributes(dg.Model, dg.Resolvable):
     """The ledger of a deployment."""
 
-    url: Annotated[str, _said('"sqlite:///path" or a path: absolute, or from the folder in which Dagster runs.')]
+    url: Annotated[str, _described('"sqlite:///path" or a path: absolute, or from the folder in which Dagster runs.')]
     id_key: Annotated[
-        str | None, _said("Reference to the key of stored ids; by default a file next to the ledger.")
+        str | None, _described("Reference to the key of stored ids; by default a file next to the ledger.")
     ] = None
     anchors: Annotated[
-        str | None, _said("Folder that remembers the ledger's last head; by default that of this user's state.")
+        str | None, _described("Folder that remembers the ledger's last head; by default that of this user's state.")
     ] = None
 
 
@@ -91,50 +92,40 @@ class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
 
     @classmethod
     def get_scaffold_params(cls) -> type[ScaffoldOptions]:
-        """Return the options of the command."""
         return ScaffoldOptions
 
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldOptions]) -> None:
-        """Write the files; an existing policy stays unchanged."""
-        root = request.project_root or request.target_path
+        root = (request.project_root or request.target_path).absolute()
         policy = Path(request.params.policy or root / f"{request.target_path.stem}.toml").absolute()
         if not policy.exists():
             text = _template(policy.stem) if request.params.source is None else _guessed(request.params, policy)
             with seam(f"writing the policy {policy}", InputError, "the folder must be there and writable by you"):
                 policy.write_text(text, encoding="utf-8")
-        scaffold_component(request, {"policy": _policy_path(policy, root), **_starts(policy), **_executor(policy)})
-
-
-def _starts(policy: Path) -> dict[str, Any]:
-    """Return what may start the job: a sensor, and a schedule where nothing has to name a partition; both are off."""
-    from dptext_etl.policy import PARTITION
-
-    source = tomllib.loads(policy.read_text(encoding="utf-8")).get("source", "")
-    starts: dict[str, Any] = {} if "://" in source else {"watch_source": True}
-    return starts if PARTITION in source else {**starts, "schedule": "@daily"}
+        # relative to the project's root, so that the project can be moved
+        path = f"{_ROOT}/{policy.relative_to(root).as_posix()}" if policy.is_relative_to(root) else str(policy)
+        scaffold_component(request, {"policy": path, **_proposals(policy)})
 
 
 SMALL = 64 << 20
 """Bytes of a source that a run takes less time for than processes of its steps need to start."""
 
 
-def _executor(policy: Path) -> dict[str, str]:
-    """Propose one process for small files: Dagster's default starts one per step, which takes longer than the run."""
+def _proposals(policy: Path) -> dict[str, Any]:
+    """Propose a sensor, a schedule where nothing has to name a partition, and one process for small files.
+
+    Dagster's default starts a process per step, which takes longer than a small run.
+    """
     from dptext_etl.policy import PARTITION
 
     source = tomllib.loads(policy.read_text(encoding="utf-8")).get("source", "")
+    schedule = {} if PARTITION in source else {"schedule": "@daily"}
     if "://" in source:
-        return {}
+        return schedule
     path = policy.parent / source.replace(PARTITION, "*")
     top = Path(path.anchor)
     sizes = [file.stat().st_size for file in top.glob(str(path.relative_to(top))) if file.is_file()]
-    return {"executor": "in_process"} if sizes and max(sizes) <= SMALL else {}
-
-
-def _policy_path(policy: Path, root: Path) -> str:
-    """Return the path of a policy relative to the project's root, so that the project can be moved."""
-    inside = policy.is_relative_to(root.absolute())
-    return f"{_ROOT}/{policy.relative_to(root.absolute()).as_posix()}" if inside else str(policy)
+    executor = {"executor": "in_process"} if sizes and max(sizes) <= SMALL else {}
+    return {"watch_source": True, **schedule, **executor}
 
 
 def _guessed(given: ScaffoldOptions, policy: Path) -> str:
@@ -178,7 +169,7 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
     It makes a source, a staged and a published asset, a blocking check per privacy gate, a job, and resources.
     """
 
-    policy: Annotated[str, _said("The policy file (TOML): absolute, or from the folder of this component.")]
+    policy: Annotated[str, _described("The policy file (TOML): absolute, or from the folder of this component.")]
     partitions: Annotated[
         Sequence[str] | dg.PartitionsDefinition | None,
         dg.Resolver(
@@ -187,13 +178,13 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
             description='Values of "{partition}": names, or time partitions; by default those of the existing files.',
         ),
     ] = None
-    backfill: Annotated[Backfill, _said('"multi_run": a run per partition; "single_run": one run for all.')] = (
+    backfill: Annotated[Backfill, _described('"multi_run": a run per partition; "single_run": one run for all.')] = (
         "multi_run"
     )
-    pool: Annotated[str | None, _said('Pool of the staging step; "gpu" by default if models run on one.')] = None
+    pool: Annotated[str | None, _described('Pool of the staging step; "gpu" by default if models run on one.')] = None
     automation_condition: Annotated[
         dg.AutomationCondition[Any] | None,
-        _said(
+        _described(
             "Condition under which Dagster stages automatically; never by default.",
             model_field_type=str | None,
             examples=["{{ dg.AutomationCondition.eager() }}"],
@@ -201,38 +192,39 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
     ] = None
     executor: Annotated[
         Literal["in_process", "multiprocess"] | None,
-        _said("Executor of the job and its location; by default the job is one process."),
+        _described("Executor of the job and its location; by default the job is one process."),
     ] = None
-    key_prefix: Annotated[Sequence[str] | str | None, _said("What stands before the keys of all assets.")] = None
+    key_prefix: Annotated[Sequence[str] | str | None, _described("What stands before the keys of all assets.")] = None
     source_asset: Annotated[
-        str | None, _said('Key of your asset that writes the source, with "/"; it takes the place of the raw one.')
+        str | None, _described('Key of your asset that writes the source, with "/"; it takes the place of the raw one.')
     ] = None
     op_tags: Annotated[
-        dict[str, Any] | None, _said("Tags of the staging step and of the job's runs; by default the policy's.")
+        dict[str, Any] | None, _described("Tags of the staging step and of the job's runs; by default the policy's.")
     ] = None
-    max_retries: Annotated[int | None, _said("How often a failed step is tried again; by default never.")] = None
+    max_retries: Annotated[int | None, _described("How often a failed step is tried again; by default never.")] = None
     freshness_policy: Annotated[
         dg.FreshnessPolicy | None,
-        _said(
+        _described(
             "How old the last publication may be; by default Dagster does not ask.",
             model_field_type=str | None,
             examples=["{{ dg.FreshnessPolicy.time_window(fail_window=datetime.timedelta(days=31)) }}"],
         ),
     ] = None
-    group_name: Annotated[str | None, _said("Group of the assets; by default the dataset.")] = None
-    owners: Annotated[Sequence[str] | None, _said('Owners of the assets: e-mail addresses, or "team:NAME".')] = None
+    group_name: Annotated[str | None, _described("Group of the assets; by default the dataset.")] = None
+    owners: Annotated[Sequence[str] | None, _described('Owners of the assets: e-mail addresses, or "team:NAME".')] = (
+        None
+    )
     schedule: Annotated[
-        str | None, _said("Cron of a schedule of the job, off at first; partitions by time bring their own times.")
+        str | None, _described("Cron of a schedule of the job, off at first; partitions by time bring their own times.")
     ] = None
-    watch_source: Annotated[bool, _said("Add a sensor that starts the job for new files, off at first.")] = False
-    ledger: Annotated[LedgerAttributes | None, _said("Ledger of this deployment; by default the policy's.")] = None
-    key: Annotated[str | None, _said('Noise key, "env:NAME" or "file:PATH"; by default the policy\'s.')] = None
+    watch_source: Annotated[bool, _described("Add a sensor that starts the job for new files, off at first.")] = False
+    ledger: Annotated[LedgerAttributes | None, _described("Ledger of this deployment; by default the policy's.")] = None
+    key: Annotated[str | None, _described('Noise key, "env:NAME" or "file:PATH"; by default the policy\'s.')] = None
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        """Return the description for Dagster's pages."""
         return dg.ComponentTypeSpec(
             tags=["privacy", "text"], produces=["asset", "asset_check", "job", "resource", "schedule", "sensor"]
         )

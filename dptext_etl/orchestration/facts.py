@@ -17,12 +17,13 @@ from dptext_etl.checks.candidate import declared_lineage
 from dptext_etl.families.aggregate.statistic import VERSION
 from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.mechanism import worst_spend
-from dptext_etl.orchestration.handover import written
+from dptext_etl.orchestration.steps import as_json
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner import Manifest, RunSummary, StagedRun
 from dptext_etl.runner.publish.gating import copies_of
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import shown_columns
+from dptext_etl.runner.synthetic.staging import StagedTable
 from dptext_etl.synthetic import CLAIM
 
 if TYPE_CHECKING:
@@ -33,17 +34,16 @@ Metadata = dict[str, Any]
 
 
 def claims(policy: Policy) -> Metadata:
-    """Return a table for people with the guarantee of every text column, before anything runs."""
     rows = ["| column | mechanism | its parameter epsilon | class | disclosed | then |", "|---|---|---|---|---|---|"]
     for column in [] if policy.synthetic is not None else policy.column_policies():
         mechanism, guarantee = column.mechanism, column.mechanism.guarantee
         disclosed = ", ".join(sorted(guarantee.disclosures)) or "nothing"
-        said = (f"{mechanism.epsilon:g}", guarantee.guarantee_class.value, disclosed)
-        rows.append(f"| {column.column} | {mechanism.name} | {' | '.join(said)} | {_steps(column) or '-'} |")
+        cells = [mechanism.name, f"{mechanism.epsilon:g}", guarantee.guarantee_class.value, disclosed]
+        rows.append(f"| {column.column} | {' | '.join(cells)} | {_steps(column) or '-'} |")
     if policy.synthetic is not None:
-        made = policy.synthetic.mechanism
-        said = (made.name, f"{made.epsilon:g}", CLAIM.guarantee_class.value)
-        rows.append(f"| {policy.synthetic.column} | {' | '.join(said)} | nothing | - |")
+        statistic = policy.synthetic.mechanism
+        cells = [statistic.name, f"{statistic.epsilon:g}", CLAIM.guarantee_class.value, "nothing", "-"]
+        rows.append(f"| {policy.synthetic.column} | {' | '.join(cells)} |")
     return {"release": policy.release, "guarantee": dg.MetadataValue.md("\n".join(rows))}
 
 
@@ -53,17 +53,16 @@ def code_version(policy: Policy) -> str:
     The configuration hash needs the mechanisms' tables, which a code location must not build when it is loaded.
     """
     if policy.synthetic is not None:
-        said = [policy.release, f"{VERSION} {written(policy.synthetic)}"]
-        return hashlib.sha256("\0".join(said).encode()).hexdigest()[:12]
-    mechanisms = [column.mechanism for column in policy.column_policies()]
-    steps = [step for column in policy.column_policies() for step in column.postprocess]
-    said = [policy.release, *(f"{item.name} {item.version} {written(item)}" for item in mechanisms)]
-    said += [f"{step.name} {step.version} {written(step)}" for step in steps]
-    return hashlib.sha256("\0".join(said).encode()).hexdigest()[:12]
+        parts = [f"{VERSION} {as_json(policy.synthetic)}"]
+    else:
+        columns = policy.column_policies()
+        items: list[Any] = [column.mechanism for column in columns]
+        items += [step for column in columns for step in column.postprocess]
+        parts = [f"{item.name} {item.version} {as_json(item)}" for item in items]
+    return hashlib.sha256("\0".join([policy.release, *parts]).encode()).hexdigest()[:12]
 
 
 def of_staged(staged: StagedRun, raw: dg.AssetKey) -> Metadata:
-    """Return the facts of a staged run."""
     draws = sum(shard.counts["words"] for shard in staged.shards)
     schema = Staging(staged.layout.staging).schema(staged.shards[0]) if staged.shards else {}
     return {
@@ -105,6 +104,47 @@ def of_published(staged: StagedRun, summary: RunSummary, raw: dg.AssetKey) -> Me
     return facts
 
 
+def of_staged_table(staged: StagedTable, raw: dg.AssetKey) -> Metadata:
+    return {
+        "dagster/row_count": staged.drawn.rows.height,
+        **row_counts(staged.rows),
+        "seconds": round(staged.seconds, 3),
+        "columns dropped unread": ", ".join(staged.dropped) or "none",
+        "quarantine": dg.MetadataValue.path(staged.attempt.layout.staging.url),
+        **_table_columns(staged, raw),
+    }
+
+
+def of_published_table(staged: StagedTable, summary: RunSummary, raw: dg.AssetKey) -> Metadata:
+    statistic = staged.policy.statistic
+    return {
+        "dagster/row_count": summary.published_rows,
+        "dagster/uri": summary.published or "",
+        "version": summary.version or 0,
+        "notes": "; ".join(summary.notes),
+        "epsilon of the whole table for one record": statistic.epsilon,
+        "delta": statistic.delta,
+        **pictures_of_remaining(summary.remaining),
+        **budget(summary.remaining),
+        **row_counts(summary.rows),
+        "gates passed": ", ".join(gate["name"] for gate in summary.gates),
+        "manifest": dg.MetadataValue.path(staged.attempt.layout.manifest),
+        "manifest sha256": summary.manifest or "",
+        **_table_columns(staged, raw),
+    }
+
+
+def _table_columns(staged: StagedTable, raw: dg.AssetKey) -> Metadata:
+    """Return the columns; all of them follow the one statistic of texts and labels."""
+    mechanism, names = staged.attempt.synthetic.mechanism, staged.drawn.rows.columns
+    text = f"public, drawn to follow one noisy statistic: {mechanism.name}, "
+    text += f"epsilon {mechanism.epsilon:g} for the whole table"
+    tags = {"mechanism": mechanism.name, "epsilon": f"{mechanism.epsilon:g}"}
+    columns = [dg.TableColumn(name, "String", description=text, tags=tags) for name in names]
+    above = [dg.TableColumnDep(asset_key=raw, column_name=name) for name in names]
+    return _schema(columns, dict.fromkeys(names, above))
+
+
 def budget(remaining: Mapping[str, Any]) -> Metadata:
     """Return what units have left as numbers, which Dagster's pages plot over the materializations of an asset."""
     found: Metadata = {}
@@ -127,7 +167,6 @@ def row_counts(rows: Mapping[str, int]) -> Metadata:
 
 
 def _steps(column: ColumnPolicy) -> str:
-    """Return the names of the post-processings of a column, in their order; empty if it has none."""
     return ", ".join(step.name for step in column.postprocess)
 
 
@@ -142,17 +181,21 @@ def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Met
     spent = {column.column: column for column in policy.column_policies()}
     columns = []
     for edge in edges:
-        said, tags = "passes in clear", {"way": str(edge.way)}
+        text, tags = "passes in clear", {"way": str(edge.way)}
         if edge.way == "released":
             column = spent[edge.source]
             mechanism = column.mechanism
-            said = f"released by {mechanism.name} with the parameter epsilon {mechanism.epsilon:g}"
+            text = f"released by {mechanism.name} with the parameter epsilon {mechanism.epsilon:g}"
             tags = {"mechanism": mechanism.name, "epsilon": f"{mechanism.epsilon:g}"}
             if column.postprocess and edge.output == edge.source:
-                said += f", then rewritten at no cost: {_steps(column)}"
+                text += f", then rewritten at no cost: {_steps(column)}"
                 tags["postprocess"] = _steps(column)
-        columns.append(dg.TableColumn(edge.output, schema.get(edge.output, "unknown"), description=said, tags=tags))
+        columns.append(dg.TableColumn(edge.output, schema.get(edge.output, "unknown"), description=text, tags=tags))
     deps = {edge.output: [dg.TableColumnDep(asset_key=raw, column_name=edge.source)] for edge in edges}
+    return _schema(columns, deps)
+
+
+def _schema(columns: list[dg.TableColumn], deps: Mapping[str, list[dg.TableColumnDep]]) -> Metadata:
     return {
         "dagster/column_schema": dg.TableSchema(columns=columns),
         "dagster/column_lineage": dg.TableColumnLineage(deps_by_column=deps),
@@ -234,7 +277,6 @@ def _axes(title: str, xlabel: str, ylabel: str) -> Axes:
 
 
 def _picture(axes: Axes, alt: str) -> dg.MarkdownMetadataValue:
-    """Turn a picture into metadata that Dagster's pages show."""
     png = io.BytesIO()
     axes.figure.canvas.print_figure(png, format="png", metadata={"Software": None})
     return dg.MetadataValue.md(f"![{alt}](data:image/png;base64,{base64.b64encode(png.getvalue()).decode('ascii')})")

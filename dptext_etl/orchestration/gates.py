@@ -9,38 +9,49 @@ files that were edited, cut, added, or written by someone else. Downstream asset
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from dptext_etl import runner
-from dptext_etl.checks import Stage, Verdict, catalogue, published, require
+from dptext_etl.checks import Stage, Verdict, catalogue, published, reports, require
+from dptext_etl.engines.synthetic import judge_table, reopened
 from dptext_etl.errors import GateError, InputError
-from dptext_etl.orchestration import findings, handover, synthetic
-from dptext_etl.orchestration.failures import as_failure, progress_logger
-from dptext_etl.orchestration.findings import CheckResults, Event, Staged, events_of, specs_of
-from dptext_etl.orchestration.handover import is_staged
+from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.orchestration import steps
 from dptext_etl.orchestration.names import to_judge
-from dptext_etl.orchestration.resources import Settings, deployed, needed
+from dptext_etl.orchestration.resources import Settings, deployed
+from dptext_etl.orchestration.steps import Staged, as_failure, is_staged, progress_logger
 from dptext_etl.policy import Policy
-from dptext_etl.runner import Manifest
+from dptext_etl.runner import Manifest, StagedRun
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.gating import copies_of
 from dptext_etl.runner.publish.own_ids import finder
+
+Event = dg.AssetCheckResult | dg.AssetCheckEvaluation | dg.Output[None]
+Verdicts = Mapping[str | None, tuple[Verdict, ...]]
+"""Verdicts by partition; none where nothing new was staged."""
+
+_NOTHING_NEW = "nothing new is staged, so there was nothing to judge"
+_NOT_EVALUATED = "not evaluated: another gate failed before it"
 
 
 def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
     """Return the step that evaluates every gate on the staged rows; the published asset waits for all of them."""
     name = settings.names
     known = catalogue(policy, Stage.STAGED)
-    reported = findings.report_catalog(policy)
-    specs = specs_of(name.staged, known, settings.partitions, blocking=True)
-    specs += specs_of(name.staged, reported, settings.partitions, blocking=False)
+    specs = _specs(name.staged, known, settings.partitions, blocking=True)
+    specs += _specs(name.staged, report_catalog(policy), settings.partitions, blocking=False)
 
     @dg.multi_asset_check(
         name=name.gates,
         specs=specs,
         description="Every gate, before anything is published; no gate compares a row with its raw text.",
-        required_resource_keys=needed(name),
+        required_resource_keys=name.resources,
         can_subset=True,
         retry_policy=settings.retry_policy,
     )
@@ -48,30 +59,40 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
         with as_failure("evaluating the gates"):
             here = deployed(policy, context, name)
             partitions = to_judge(context, settings.partitions, lambda partition: is_staged(here, partition))
-            found = CheckResults(name.staged, partitions)
-            runs = list[tuple[str | None, Staged]]()
+            verdicts, runs = dict[str | None, tuple[Verdict, ...]](), dict[str | None, Staged]()
             for partition in partitions:
-                staged: Staged
-                if here.synthetic is not None:
-                    staged, verdicts = synthetic.judge(here)
-                else:
-                    staged = handover.load_run(here, partition)
-                    verdicts = runner.check(staged, progress=progress_logger(context.log, partition))
-                    handover.save_verdicts(staged, verdicts)
-                found.add(partition, verdicts, empty=not verdicts)
-                runs.append((partition, staged))
-                if not found.passed:  # the release name is revoked, so no other partition can be judged under it
-                    break
+                runs[partition], verdicts[partition] = _judged(here, partition, context)
+                if not all(verdict.passed for verdict in verdicts[partition]):
+                    break  # the release name is revoked, so no other partition can be judged under it
             if not runs:
-                raise InputError(*handover.NOTHING)
-            results = [*found.results(known), *findings.report_results(policy, name.staged, runs)]
-        yield from events_of(context, results)
+                raise InputError(*steps.NOTHING_STAGED)
+            results = _gate_results(name.staged, known, partitions, verdicts)
+            results += [
+                _REPORTS[report](name.staged, partition, run)
+                for report in report_catalog(policy)
+                for partition, run in runs.items()
+            ]
+        yield from _events(context, results)
         with as_failure("evaluating the gates"):
-            for partition, _ in runs:
-                if found.of(partition):
-                    require(found.of(partition))
+            for decided in filter(None, verdicts.values()):
+                require(decided)
 
     return evaluate
+
+
+def _judged(
+    policy: Policy, partition: str | None, context: dg.AssetCheckExecutionContext
+) -> tuple[Staged, tuple[Verdict, ...]]:
+    if policy.synthetic is not None:
+        table = steps.load_table(policy)
+        with reopened(table) as step:
+            verdicts = judge_table(step)
+            steps.save_verdicts(table, verdicts)
+        return table, verdicts
+    staged = steps.load_run(policy, partition)
+    verdicts = runner.check(staged, progress=progress_logger(context.log, partition))
+    steps.save_verdicts(staged, verdicts)
+    return staged, verdicts
 
 
 _NOTHING_PUBLISHED = ("nothing is published that could be checked", "materialize the published asset first")
@@ -84,9 +105,9 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
 
     @dg.multi_asset_check(
         name=name.recheck,
-        specs=specs_of(name.published, known, settings.partitions, blocking=True),
+        specs=_specs(name.published, known, settings.partitions, blocking=True),
         description="The published table, judged again without raw data; its readers wait for this.",
-        required_resource_keys=needed(name),
+        required_resource_keys=name.resources,
         can_subset=True,
         retry_policy=settings.retry_policy,
     )
@@ -94,14 +115,12 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
         with as_failure("checking the published table"):
             here = deployed(policy, context, name)
             partitions = to_judge(context, settings.partitions, lambda partition: _published(here, partition))
-            found = CheckResults(name.published, partitions)
-            for partition in partitions:
-                found.add(partition, _verdicts(here, partition))
+            verdicts = {partition: _verdicts(here, partition) for partition in partitions}
             if not partitions:
                 raise InputError(*_NOTHING_PUBLISHED)
-        yield from events_of(context, found.results(known))
+        yield from _events(context, _gate_results(name.published, known, partitions, verdicts))
         with as_failure("checking the published table"):
-            _require(found)
+            _require_unchanged(verdicts)
 
     return recheck
 
@@ -117,13 +136,147 @@ def _verdicts(policy: Policy, partition: str | None) -> tuple[Verdict, ...]:
     return published.check_published(layout.sink, policy, own_ids=finder(layout.staging))
 
 
-def _require(found: CheckResults) -> None:
-    failed = {
-        f"{verdict.name}: {verdict.message}"
-        for partition in found.partitions
-        for verdict in found.of(partition)
-        if not verdict.passed
-    }
+def _require_unchanged(verdicts: Verdicts) -> None:
+    failed = {f"{one.name}: {one.message}" for some in verdicts.values() for one in some if not one.passed}
     if failed:
         msg = f"what is published is no longer what passed its gates: {'; '.join(sorted(failed))}"
         raise GateError(msg, "find out who wrote there; materialize the dataset again to restore its files")
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    asset: dg.AssetKey  # key of the asset that was judged
+    check: str
+    partition: str | None  # name of the partition; None if the dataset has none
+    passed: bool
+    message: str  # one sentence for people
+    counts: Mapping[str, Any]
+    blocking: bool  # True if later steps wait for the check; otherwise it only warns
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {
+            "asset_key": self.asset,
+            "check_name": self.check,
+            "passed": self.passed,
+            "severity": dg.AssetCheckSeverity.ERROR if self.blocking else dg.AssetCheckSeverity.WARN,
+            "description": self.message,
+            "metadata": dict(self.counts),
+        }
+
+
+def _specs(
+    asset: dg.AssetKey, checks: Mapping[str, str], partitions: dg.PartitionsDefinition | None, *, blocking: bool
+) -> list[dg.AssetCheckSpec]:
+    """Return checks of an asset with its partitions; Dagster keeps the result of every partition apart."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.PreviewWarning)  # partitions of checks are new in Dagster 1.13
+        return [
+            dg.AssetCheckSpec(name, asset=asset, blocking=blocking, description=text, partitions_def=partitions)
+            for name, text in checks.items()
+        ]
+
+
+def _events(context: dg.AssetCheckExecutionContext, results: Iterable[CheckResult]) -> Iterator[Event]:
+    """Yield the events of the checks that a run requests: all of them, unless a check is executed alone.
+
+    A run of one partition yields Dagster's usual result. If a run covers several partitions, each result is an event of
+    its own partition, so that a positive result never replaces or hides a negative one.
+    """
+    asked = {(key.asset_key, key.name) for key in context.selected_asset_check_keys}
+    wanted = [item for item in results if (item.asset, item.check) in asked]
+    if context.has_partition_key or all(item.partition is None for item in wanted):
+        yield from (dg.AssetCheckResult(**item.facts) for item in wanted)
+        return
+    for item in wanted:
+        yield dg.AssetCheckEvaluation(
+            **item.facts,
+            blocking=item.blocking,
+            partition=item.partition,
+            target_materialization_data=_materialization(context, item),
+        )
+    for asset, name in dict.fromkeys((item.asset, item.check) for item in wanted):
+        yield dg.Output(None, dg.AssetCheckSpec(name, asset=asset).get_python_identifier())
+
+
+def _materialization(context: dg.AssetCheckExecutionContext, item: CheckResult) -> Any:
+    wanted = dg.AssetRecordsFilter(asset_key=item.asset, asset_partitions=[str(item.partition)])
+    found = context.instance.fetch_materializations(wanted, limit=1).records
+    if not found:
+        return None
+    run_id, storage_id, timestamp = found[0].run_id, found[0].storage_id, found[0].timestamp
+    return AssetCheckEvaluationTargetMaterializationData(run_id=run_id, storage_id=storage_id, timestamp=timestamp)
+
+
+def _gate_results(
+    asset: dg.AssetKey, gates: Iterable[str], partitions: Sequence[str | None], verdicts: Verdicts
+) -> list[CheckResult]:
+    """Return the results of gates; a gate that was not evaluated fails, unless there was nothing to judge."""
+    return [_gate_result(asset, gate, partition, verdicts) for gate in gates for partition in partitions]
+
+
+def _gate_result(asset: dg.AssetKey, gate: str, partition: str | None, verdicts: Verdicts) -> CheckResult:
+    own = [verdict for verdict in verdicts.get(partition, ()) if verdict.name == gate]
+    empty = partition in verdicts and not verdicts[partition]
+    counts = {
+        f"{name} ({number})" if number else name: value
+        for number, verdict in enumerate(own)
+        for name, value in verdict.as_dict()["counts"].items()
+    }
+    message = "; ".join(verdict.message for verdict in own) or (_NOTHING_NEW if empty else _NOT_EVALUATED)
+    passed = all(verdict.passed for verdict in own) if own else empty
+    return CheckResult(asset, gate, partition, passed, message, counts, blocking=True)
+
+
+COPIES, LEFT_OUT, BUDGET = "report_copies", "report_left_out", "report_budget"
+NEAR = 0.9
+"""Share of a cap from which a unit counts as near it."""
+
+
+def report_catalog(policy: Policy) -> dict[str, str]:
+    """Return the reports on a run of the policy with a description of each, before the run."""
+    descriptions = {}
+    if policy.synthetic is None:
+        descriptions[COPIES] = (
+            "Warns when more texts came back unchanged than the mechanism makes by chance. It compares with raw "
+            "text, so it decides nothing; it is an exact statistic of raw text, so it stays inside the boundary."
+        )
+    if policy.cap is not None and policy.on_cap == "quarantine":
+        descriptions[LEFT_OUT] = "Warns when records over the cap of their unit were left out of the release."
+    if policy.cap is not None:
+        descriptions[BUDGET] = f"Warns when most {policy.unit}s have used more than {NEAR:.0%} of their cap."
+    return descriptions
+
+
+def _copies_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> CheckResult:
+    assert isinstance(run, StagedRun)  # noqa: S101  (a synthetic table has no such report)
+    found = reports.copy_reports(run.policy, copies_of(run))
+    counts = {f"{item.column}: {name}": count for item in found for name, count in item.verdict().counts.items()}
+    for column, count in reports.total_copies(shard.post.get("copies", {}) for shard in run.shards).items():
+        counts[f"{column}, rewritten: copies"] = count.copies
+    beyond = sum(item.beyond_chance for item in found)
+    message = "within chance" if found else "no column has a bound to compare with"
+    if beyond:
+        message = f"{beyond} of {len(found)} text columns have more copies than chance makes"
+    return CheckResult(asset, COPIES, partition, not beyond, message, counts, blocking=False)
+
+
+def _left_out_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> CheckResult:
+    records = run.rows["quarantined"]
+    message = f"{records} records over the cap were left out" if records else "no record was over the cap"
+    return CheckResult(asset, LEFT_OUT, partition, not records, message, {"records": records}, blocking=False)
+
+
+def _budget_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> CheckResult:
+    place = run.policy.ledger
+    with Ledger.open(place.url, place.id_key, create=False, read_only=True) as ledger:
+        found = ledger.remaining(Scope.of(run.policy))
+    medians = {name: int(found.left[name]["p50"]) / limit for name, limit in found.limits.items() if name in found.left}
+    least = min(medians.values(), default=1.0)
+    near = bool(found.units) and least <= 1 - NEAR
+    message = f"the median {found.unit} has {least:.0%} of the cap left"
+    counts = {"units": found.units, "at their cap": found.exhausted, "median share left": round(least, 4)}
+    return CheckResult(asset, BUDGET, partition, not near, message, counts, blocking=False)
+
+
+_REPORTS = {COPIES: _copies_result, LEFT_OUT: _left_out_result, BUDGET: _budget_result}

@@ -31,8 +31,6 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class _Node:
-    """An asset, or an asset check."""
-
     kind: Kind  # kind of the asset, which decides what it may depend on
     dataset: str  # dataset of one of our stages; empty for other assets
     above: frozenset[str]  # names of the assets that it is made from
@@ -87,7 +85,6 @@ _HINT = (
 
 
 def _assets(defs: Any) -> Iterator[dg.AssetsDefinition]:
-    """Yield all definitions of assets and checks after Dagster resolved them."""
     if isinstance(defs, Sequence) and not isinstance(defs, dg.Definitions):  # Definitions are a tuple of fields
         checks = [item for item in defs if isinstance(item, dg.AssetChecksDefinition)]
         assets = [item for item in defs if not isinstance(item, dg.AssetChecksDefinition)]
@@ -95,7 +92,7 @@ def _assets(defs: Any) -> Iterator[dg.AssetsDefinition]:
     if isinstance(defs, dg.Definitions):
         graph: Any = defs.resolve_asset_graph()
     elif isinstance(defs, dg.JobDefinition):
-        msg = "a job knows no asset further up than those that its own read, so nothing can be said about it"
+        msg = "a job knows no asset further up than those that its own read, so nothing can be reason about it"
         raise PolicyError(msg, "give the definitions that the job belongs to")
     else:
         graph = getattr(defs, "asset_graph", None)
@@ -140,7 +137,6 @@ def _nodes(assets: Iterable[dg.AssetsDefinition], raw: set[str]) -> dict[str, _N
 
 
 def _close(nodes: dict[str, _Node]) -> None:
-    """Mark as raw what staged assets read, what raw assets are made from, and what a step makes with a raw asset."""
     for staged in [node for node in nodes.values() if node.kind == "staged"]:
         for source in staged.above & nodes.keys():
             nodes[source] = replace(nodes[source], kind="raw", dataset=nodes[source].dataset or staged.dataset)
@@ -214,12 +210,12 @@ def _path_line(path: Sequence[str], nodes: Mapping[str, _Node]) -> str:
     """Return one line: the path, the kind of its start, and the published asset to read instead."""
     source, last = nodes[path[0]], nodes[path[-1]]
     instead = [name for name, node in nodes.items() if node.kind == "published" and node.dataset == source.dataset]
-    said = "raw text" if source.kind == "raw" else "the quarantine, judged by no gate"
+    reason = "raw text" if source.kind == "raw" else "the quarantine, judged by no gate"
     if last.kind == "check":
-        said += "; a check that reads it must not block"
+        reason += "; a check that reads it must not block"
     elif instead and instead[0] not in path:
-        said += f"; read {instead[0]} instead"
-    return f"{' -> '.join(path)}  ({said})"
+        reason += f"; read {instead[0]} instead"
+    return f"{' -> '.join(path)}  ({reason})"
 
 
 def _written(key: dg.AssetKey) -> str:

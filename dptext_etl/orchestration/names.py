@@ -45,6 +45,11 @@ class Names(NamedTuple):
     table: str  # the resource through which downstream assets read the published table
     word: str  # what distinguishes the dataset in all of these
 
+    @property
+    def resources(self) -> set[str]:
+        """Return the names of the resources that every step of a dataset needs."""
+        return {self.ledger, self.key}
+
     def tag(self, stage: str) -> dict[str, str]:
         """Mark a stage of the dataset; Dagster allows tags of 63 characters."""
         word = self.word
@@ -52,7 +57,6 @@ class Names(NamedTuple):
 
 
 def word_of(name: str) -> str:
-    """Write a name as Dagster allows it: letters, digits and underscores."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
@@ -141,12 +145,12 @@ def partitions_definition(policy: Policy, given: Partitions | None = None) -> dg
     if isinstance(given, dg.PartitionsDefinition):
         _check(policy, given)
         return given
-    found = list(given) if given is not None else discovered(policy.source)
-    if not found:
+    values = list(given) if given is not None else discovered(policy.source)
+    if not values:
         raise PolicyError(
             f"no file matches the source's template, so {PARTITION} has no values", "pass partitions=[…], or add files"
         )
-    static = dg.StaticPartitionsDefinition(found)
+    static = dg.StaticPartitionsDefinition(values)
     _check(policy, static)
     return static
 
@@ -161,7 +165,7 @@ def discovered(template: str) -> list[str]:
     path = Path(template).absolute()
     name = re.compile(_pattern(path.as_posix()))
     files = Path(path.anchor).glob(str(path.relative_to(path.anchor)).replace(PARTITION, "*"))
-    matches = (name.fullmatch(found.as_posix()) for found in files)
+    matches = (name.fullmatch(file.as_posix()) for file in files)
     return sorted({match["partition"] for match in matches if match})
 
 
@@ -206,5 +210,5 @@ def _pattern(template: str) -> str:
 
 def _any(part: str) -> str:
     """Write the glob characters of a path part as a regular expression."""
-    said = re.escape(part).replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
-    return said.replace(r"\[", "[").replace(r"\]", "]")
+    pattern = re.escape(part).replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+    return pattern.replace(r"\[", "[").replace(r"\]", "]")

@@ -16,8 +16,8 @@ from pydantic import field_validator
 from dptext_etl import keys
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger
-from dptext_etl.orchestration.failures import as_failure
 from dptext_etl.orchestration.names import Names
+from dptext_etl.orchestration.steps import as_failure
 from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.policy.terms import holds_password
 from dptext_etl.runner import scan_published
@@ -94,11 +94,6 @@ def _named(value: Any) -> Any:
     return value if value is None or isinstance(value, dg.EnvVar) else keys.reference(value)
 
 
-def needed(name: Names) -> set[str]:
-    """Return the names of the resources that every step of a dataset needs."""
-    return {name.ledger, name.key}
-
-
 def deployed(policy: Policy, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, name: Names) -> Policy:
     """Return the policy with the ledger and key of this deployment."""
     ledger: LedgerResource = getattr(context.resources, name.ledger)
@@ -136,15 +131,6 @@ class Settings:
         columns = [] if policy.synthetic is not None else policy.column_policies()
         steps = any(step.accelerated for item in columns for step in item.postprocess)
         return GPU if steps or any(item.mechanism.accelerated for item in columns) else None
-
-
-def backfill_policy(how: Backfill, partitions: dg.PartitionsDefinition | None) -> dg.BackfillPolicy | None:
-    """Return Dagster's policy for a dataset's partitions; None is its default, one run per partition.
-
-    One run for all partitions is sound: every partition is staged, judged and published as in a run of its own, and if
-    one gate fails, none of them is published.
-    """
-    return dg.BackfillPolicy.single_run() if how == "single_run" and partitions is not None else None
 
 
 def after_gates() -> dg.AutomationCondition[Any]:

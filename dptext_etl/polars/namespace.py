@@ -1,18 +1,8 @@
-"""Define the namespace `.dptext` of Polars expressions and frames.
-
-Importing `dptext_etl.polars` registers it:
-
-    import polars as pl, dptext_etl.polars
-
-    out = pl.scan_parquet("reviews/*.parquet").with_columns(
-        pl.col("review").dptext.privatize(policy, id=pl.col("id"))
-    )
+"""Define the namespace `.dptext` of Polars expressions and frames, which importing `dptext_etl.polars` registers.
 
 A mechanism whose output distributions or public texts are in a file runs inside Polars as a plugin of the kernel:
 elementwise, lazy, streaming, in parallel. Every other mechanism runs in batches over `dptext_etl.column.privatize`. In
-both cases an expression holds configuration, hashes and a key reference, never a key. The released text depends on key,
-record id and text alone, so collecting twice, retrying, or joining a plan with itself gives one release. Expressions
-write no ledger, so their output must not be published.
+both cases an expression holds configuration, hashes and a key reference, never a key. Expressions write no ledger.
 """
 
 from __future__ import annotations
@@ -28,7 +18,7 @@ from dptext_etl import _kernel, column
 from dptext_etl.errors import InputError, PolicyError, bare
 from dptext_etl.families.in_kernel import InKernel, charges, in_kernel
 from dptext_etl.guarantee import FINE
-from dptext_etl.polars.plan_marks import RELEASED, RELEASES, marks, table_marks
+from dptext_etl.polars.plan_expressions import RELEASED, RELEASES, marks, table_marks
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve, resolve_column
 
 if TYPE_CHECKING:
@@ -151,7 +141,7 @@ def _released(policy: PolicyLike, ids: str | None, frame: pl.DataFrame | pl.Lazy
         if ids is None:
             raise PolicyError("the policy of one column names no id column", 'give privatize(policy, id="…")')
         return [ExprNamespace(pl.col(policy.column)).privatize(policy, id=ids, spend=spend)]
-    from dptext_etl.polars.other_ids import warn_of_other_ids  # needs a ledger, which an expression does not
+    from dptext_etl.polars.run import warn_of_other_ids  # needs a ledger, which an expression does not
 
     whole = resolve(policy)
     columns, ids = whole.column_policies(), whole.id if ids is None else ids

@@ -1,11 +1,7 @@
 """Guard Polars plans: raw text reaches no output except through a release that the policy names.
 
-The plan is read, not run: every column is followed from the sources through each step. A source that Polars does not
-show (IPC, files as bytes) is judged by its columns; what the guard does not know how to follow is refused when raw text
-flows into it. So a plan that passes has no way around the release. Covered: columns, their fields and aliases in
-projections, expressions, joins, groups, unions, sorts and sinks; rows that are chosen or ordered by raw text; and what
-is released, next to which ids (`dptext_etl.policy.plan_rules`). Not covered: what Python functions read from elsewhere,
-what was done before the plan begins, and files under another column name.
+The plan is read, not run: every column is followed from the sources through each step (`policy.plan_rules`). A
+step that the guard does not know is refused when raw text flows into it. What it covers is in docs/polars.md.
 """
 
 from __future__ import annotations
@@ -13,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl.errors import GateError, PolicyError, bare, by_place
-from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, fields, named, refuse_any
+from dptext_etl.errors import GateError, bare, by_place
+from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, fields, refuse_any
 from dptext_etl.policy import PolicyLike
 from dptext_etl.policy.plan_rules import (
-    CHOOSE,
-    PUBLISHED,
-    Held,
+    Content,
     Releases,
     Rows,
     concatenated,
     new_rows,
     next_number,
     raw_names,
+    refuse_choice,
 )
 
 if TYPE_CHECKING:
@@ -75,37 +70,31 @@ def guard(
         names = plan.collect_schema().names()
         walk = _Walk(_as_written(plan), releases)
     except (AttributeError, NotImplementedError):
-        walk = None
-    if walk is None:
-        raise GateError("this plan has a step that Polars does not show, so nothing can be said about it", HINT)
+        msg = "this plan has a step that Polars does not show, so nothing can be said about it"
+        raise GateError(msg, HINT) from None
     try:
         reached = {name: column for name, column in walk.columns().items() if column.raw}
     except (ArithmeticError, AttributeError, LookupError, NotImplementedError, PolarsError, TypeError, ValueError):
         raise GateError("the plan has a step of a form that the guard does not know", HINT) from None
-    missing = releases.missing(walk.seen)
-    if missing:
-        raise PolicyError(
-            f"no source of the plan has a column {named(missing)}", "use the names of raw columns in the sources"
-        )
-    if reached:
-        where = by_place(reached, names) or "a sink"
-        said = f"raw text of {raw_names(reached.values())} reaches the output unreleased, in {where}"
-        raise GateError(said, f"{HINT}; {PUBLISHED}")
+    releases.judge(walk.sources, list(reached.values()), by_place(reached, names) or "a sink", HINT)
     return plan
 
 
 class _Walk:
-    """Follow columns through a plan, from its sources to its end."""
+    """Follow columns through a plan; `_join` follows a step "Join" of Polars, and so on."""
 
     def __init__(self, nodes: Any, releases: Releases) -> None:
         self._nodes = nodes
         self._raw = releases.raw
         self._expressions = Expressions(nodes, releases)
-        self.seen: set[str] = set()
+        self.sources: set[str] = set()  # raw columns that a source has
 
     def columns(self) -> Columns:
-        """Return the contents of the columns of the current step."""
-        kind, node = self._step()
+        try:
+            node = self._nodes.view_current_node()
+            kind = type(node).__name__
+        except NotImplementedError as error:
+            node, kind = None, "Source" if "scan" in str(error) else ""
         inputs = [self._below(number) for number in self._nodes.get_inputs()]
         followed = getattr(self, f"_{kind.lower()}", None)
         if followed is None:
@@ -113,17 +102,9 @@ class _Walk:
                 raise GateError("a step shows neither its rows nor its inputs, so nothing can be said about it", HINT)
             for columns in inputs:
                 refuse_any(columns, f"a step of kind {kind}" if kind else "a step that Polars does not show")
-            return dict.fromkeys(self._nodes.get_schema(), Held())
+            return dict.fromkeys(self._nodes.get_schema(), Content())
         found: Columns = followed(node, inputs)
-        return found if kind == "Sink" else {name: found.get(name, Held()) for name in self._nodes.get_schema()}
-
-    def _step(self) -> tuple[str, Any]:
-        """Return kind and view of the current step; a source that Polars does not show counts as a source, too."""
-        try:
-            node = self._nodes.view_current_node()
-        except NotImplementedError as unseen:
-            return ("Source" if "scan" in str(unseen) else ""), None
-        return type(node).__name__, node
+        return found if kind == "Sink" else {name: found.get(name, Content()) for name in self._nodes.get_schema()}
 
     def _below(self, number: int) -> Columns:
         here = self._nodes.get_node()
@@ -134,19 +115,18 @@ class _Walk:
             self._nodes.set_node(here)
 
     def _refuse_choice(self, expressions: Iterable[Any], columns: Columns, what: str) -> None:
-        if any(self._expressions.held(item.node, columns).raw for item in expressions):
-            raise GateError(f"raw text decides {what}", CHOOSE)
+        refuse_choice((self._expressions.content(item.node, columns) for item in expressions), what)
 
     def _refuse_names(self, inputs: list[Columns], options: Any, what: str) -> None:
         """Refuse raw columns that the options of a step name, however deep."""
         if isinstance(options, (list, tuple)):
             for part in options:
                 self._refuse_names(inputs, part, what)
-        elif any(isinstance(options, str) and columns.get(options, Held()).raw for columns in inputs):
-            raise GateError(f"raw text decides {what}", CHOOSE)
+        elif isinstance(options, str):
+            refuse_choice((columns.get(options, Content()) for columns in inputs), what)
 
-    def _made(self, expressions: Iterable[Any], columns: Columns) -> dict[str, Held]:
-        return {item.output_name: self._expressions.held(item.node, columns) for item in expressions}
+    def _made(self, expressions: Iterable[Any], columns: Columns) -> dict[str, Content]:
+        return {item.output_name: self._expressions.content(item.node, columns) for item in expressions}
 
     def _source(self, node: Any, _: list[Columns]) -> Columns:
         rows, found = new_rows(), {}
@@ -157,16 +137,16 @@ class _Walk:
             self._refuse_choice([predicate], found, "which rows are read")
         return found
 
-    def _column(self, path: str, name: str, dtype: Any, rows: frozenset[Rows], outer: frozenset[str]) -> Held:
+    def _column(self, path: str, name: str, dtype: Any, rows: frozenset[Rows], outer: frozenset[str]) -> Content:
         """Return a column of a source, or a field of one; all that a raw column holds is raw."""
         raw = outer | self._raw & {name, *fields(dtype)}
-        self.seen |= raw
+        self.sources |= raw
         inner = outer | self._raw & {name}
         parts = [
             (field.name, self._column(f"{path}.{field.name}", field.name, field.dtype, rows, inner))
             for field in (getattr(dtype, "fields", ()) or ())
         ]
-        return Held.column(path, raw, rows, parts)
+        return Content.column(path, raw, rows, parts)
 
     _scan = _dataframescan = _pythonscan = _source
 
@@ -176,14 +156,14 @@ class _Walk:
     _slice = _cache = _simpleprojection
 
     def _sink(self, _: Any, inputs: list[Columns]) -> Columns:
-        return {name: held for columns in inputs for name, held in columns.items()}
+        return {name: content for columns in inputs for name, content in columns.items()}
 
     _hconcat = _sink
 
     def _union(self, _: Any, inputs: list[Columns]) -> Columns:
         number = next_number()
         return {
-            name: concatenated(number, [columns.get(name, Held()) for columns in inputs])
+            name: concatenated(number, [columns.get(name, Content()) for columns in inputs])
             for name in self._nodes.get_schema()
         }
 
@@ -204,7 +184,7 @@ class _Walk:
     def _distinct(self, node: Any, inputs: list[Columns]) -> Columns:
         subset = node.options[1]
         names = inputs[0] if subset is None else subset
-        chosen = [held for name in names if (held := inputs[0].get(name, Held())).raw]
+        chosen = [content for name in names if (content := inputs[0].get(name, Content())).raw]
         if chosen:
             hint = "rows of one id hold one text, so compare the id, and other columns without raw text: .unique([ID])"
             raise GateError(f"raw text of {raw_names(chosen)} decides which rows are distinct", hint)
@@ -217,7 +197,7 @@ class _Walk:
                 self._refuse_names(inputs, windows.index_column, "what a group is")
         if node.apply:
             refuse_any(inputs[0], "groups by a function")
-        return {name: Held(held.raw) for name, held in self._made(node.aggs, inputs[0]).items()}
+        return {name: Content(content.raw) for name, content in self._made(node.aggs, inputs[0]).items()}
 
     def _join(self, node: Any, inputs: list[Columns]) -> Columns:
         left, right = dict(inputs[0]), dict(inputs[1])
@@ -232,7 +212,7 @@ class _Walk:
             self._refuse_names(inputs, more, "which rows are joined")
         if how in _EQUAL:
             for one, other in zip(node.left_on, node.right_on, strict=True):
-                mine, theirs = self._expressions.held(one.node, left), self._expressions.held(other.node, right)
+                mine, theirs = self._expressions.content(one.node, left), self._expressions.content(other.node, right)
                 if mine == left.get(one.output_name) and theirs == right.get(other.output_name):
                     left[one.output_name], right[other.output_name] = mine.joined(theirs), theirs.joined(mine)
         both = left.keys() & right.keys()
@@ -253,21 +233,20 @@ class _Walk:
         if name == "explode":
             exploded = {column: inputs[0][column] for column in options[0]}
             refuse_any(exploded, "an explode")
-            return {**inputs[0], **dict.fromkeys(exploded, Held())}
+            return {**inputs[0], **dict.fromkeys(exploded, Content())}
         if name == "unpivot":
             index, values, _, value = options
             kept = {column: inputs[0][column] for column in index}
-            return {**kept, value: Held.made_from(inputs[0][column] for column in values)}
+            return {**kept, value: Content.made_from(inputs[0][column] for column in values)}
         refuse_any(inputs[0], f"a function of whole frames ({name})")
         return {}
 
     def _unnested(self, below: int, structs: list[str], columns: Columns) -> Columns:
-        """Put the fields of structs into their places."""
         here = self._nodes.get_node()
         self._nodes.set_node(below)
         schema = self._nodes.get_schema()
         self._nodes.set_node(here)
-        found = {name: held for name, held in columns.items() if name not in structs}
+        found = {name: content for name, content in columns.items() if name not in structs}
         for name in structs:
             found |= {field.name: columns[name].field(field.name) for field in schema[name].fields}
         return found

@@ -1,24 +1,24 @@
-"""Run a policy over a Polars frame (charge, compute, stage, commit, check, publish), and read what is published.
-
-from dptext_etl.polars import run_frame
-
-run_frame(pl.scan_parquet("reviews/*.parquet").filter(pl.col("stars") > 0), "privacy.toml")
-"""
+"""Run a policy over a Polars frame, and read what is published."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
-from dptext_etl.engines import run
-from dptext_etl.engines.local.frame import FrameEngine
-from dptext_etl.errors import bare
-from dptext_etl.polars.other_ids import warn_of_other_ids
-from dptext_etl.policy import PolicyLike, run_policy
+from dptext_etl.engines import LocalEngine, run
+from dptext_etl.errors import DPTextError, bare
+from dptext_etl.id_forms import IdForm
+from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger.storage.store import ledger_exists
+from dptext_etl.policy import PARTITION, Policy, PolicyLike, run_policy
 from dptext_etl.runner import RunSummary, scan_published
+from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Listener
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.source.arranging import form_of
 
 
 @bare
@@ -63,7 +63,7 @@ def run_frame(
     warn_of_other_ids(whole, whole.id, frame)
     return run(
         whole,
-        engine=FrameEngine(frame.lazy()),
+        engine=LocalEngine(frame.lazy()),
         partition=partition,
         accept_lower_cap=accept_lower_cap,
         progress=progress,
@@ -85,3 +85,43 @@ def released(sink: str, storage_options: Mapping[str, str] | None = None, *, ver
         InputError: Nothing is published there, or a file is not the one that was published.
     """
     return scan_published(sink, storage_options, verify=verify)
+
+
+class OtherIdsWarning(UserWarning):
+    """Record ids have another type than those of a release of the same name."""
+
+
+def warn_of_other_ids(policy: Policy, name: str, frame: pl.DataFrame | pl.LazyFrame) -> None:
+    """Warn if the ledger pins ids of another type than `name` has in a frame, or the published table shows them."""
+    try:
+        found = _pinned_ids(policy)
+        dtype = None if found is None else frame.lazy().collect_schema().get(name)
+        now = None if dtype is None else form_of(dtype)
+    except (DPTextError, pl.exceptions.PolarsError):  # the call itself says what is wrong
+        return
+    if found is None or now is None or found.kind == now.kind:
+        return
+    msg = (
+        f"ids in column {name!r} are {now.kind} here, and {found.kind} in {policy.dataset}, release {policy.release}: "
+        "the texts differ from those of that release. Bring the column into that type; of a CSV file, "
+        f"pl.read_csv(…, schema_overrides={{{name!r}: pl.String}}) reads strings, as the command line does"
+    )
+    warnings.warn(msg, OtherIdsWarning, stacklevel=2)
+
+
+def _pinned_ids(policy: Policy) -> IdForm | None:
+    """Return the form of the ids in the ledger or in the published table, or None."""
+    if ledger_exists(policy.ledger.url):
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+            pinned = ledger.pinned_forms(Scope.of(policy), list(policy.text_columns))
+        if "record" in pinned:
+            return pinned["record"]
+    if PARTITION in policy.sink or is_remote(policy.sink) or policy.ids != "keep":
+        return None
+    manifest = Manifest.read(Layout.of_sink(policy.sink, {}))
+    if manifest is None or (manifest.dataset, manifest.release) != (policy.dataset, policy.release):
+        return None
+    written = manifest.schema.get(policy.id)
+    if written == "String":
+        return IdForm("string")
+    return IdForm("integer") if written is not None and written.lstrip("U").startswith("Int") else None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from dptext_etl.accounting import is_finite
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
@@ -73,7 +73,7 @@ def require_fit(policy: Policy, column: ColumnPolicy) -> None:
         msg = f"{where}a {mechanism.mode} mechanism is for benchmarks; set publish = false"
         raise ValueError(msg)
     pure = cap is not None and cap.measure == "pure"
-    if pure and kind in _APPROXIMATE and math.isinf(mechanism.spend(1).eps_pure):
+    if pure and kind in _APPROXIMATE and not is_finite(mechanism.spend(1), "pure"):
         msg = (
             f"{where}{mechanism.name} has a delta, class {kind.value}: no cap on pure epsilon can hold it; write cap = "
         )

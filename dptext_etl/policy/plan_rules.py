@@ -54,14 +54,14 @@ def new_rows() -> frozenset[Rows]:
     return frozenset({Rows(next(_number))})
 
 
-PUBLISHED = "a published table counts as raw if its column has the raw name: guard the release, then add the table"
+_PUBLISHED = "a published table counts as raw if its column has the raw name: guard the release, then add the table"
 """Ends the hint of a refusal of raw text in the output."""
-CHOOSE = "choose rows by ids and other columns, or make the text null inside the release: when(…).then(text)"
+_CHOOSE = "choose rows by ids and other columns, or make the text null inside the release: when(…).then(text)"
 """Hint of a refusal of raw text that decides about rows."""
 
 
 @dataclass(frozen=True)
-class Held:
+class Content:
     """The content of a column of a plan."""
 
     raw: frozenset[str] = frozenset()  # names of the raw columns that it holds or is made from
@@ -69,27 +69,27 @@ class Held:
     source: str | None = None  # name of the source's column, if it is that column unchanged
     # the rows that it belongs to, several after a join on equal ids; None for a constant, which fits all rows
     rows: frozenset[Rows] | None = frozenset()
-    fields: tuple[tuple[str, Held], ...] = ()  # contents of the fields of a struct, where they are known
+    fields: tuple[tuple[str, Content], ...] = ()  # contents of the fields of a struct, where they are known
 
     @classmethod
     def column(
-        cls, name: str, raw: Iterable[str], rows: frozenset[Rows], fields: Sequence[tuple[str, Held]] = ()
-    ) -> Held:
+        cls, name: str, raw: Iterable[str], rows: frozenset[Rows], fields: Sequence[tuple[str, Content]] = ()
+    ) -> Content:
         """Return a column of a source, or a field of one, by its path."""
         return cls(frozenset(raw), _digest("column", name), name, rows, tuple(fields))
 
     @classmethod
-    def constant(cls, value: str) -> Held:
+    def constant(cls, value: str) -> Content:
         """Return a constant of the plan."""
         return cls(form=_digest("constant", value), rows=None)
 
     @classmethod
-    def made_from(cls, parts: Iterable[Held]) -> Held:
+    def made_from(cls, parts: Iterable[Content]) -> Content:
         """Return the content of an expression that may mix rows."""
         return cls(frozenset().union(*(part.raw for part in parts)))
 
     @classmethod
-    def of_row(cls, how: str, parts: Sequence[Held], fields: Sequence[tuple[str, Held]] = ()) -> Held:
+    def of_row(cls, how: str, parts: Sequence[Content], fields: Sequence[tuple[str, Content]] = ()) -> Content:
         """Return the content of a function that gives each row its value from the values of the same row alone."""
         mixed, rows = cls.made_from(parts), None
         for part in parts:
@@ -100,22 +100,22 @@ class Held:
         form = None if rows is not None and not rows else _digest(how, *(str(part.form) for part in parts))
         return mixed if form is None else cls(mixed.raw, form, None, rows, tuple(fields))
 
-    def field(self, name: str) -> Held:
+    def field(self, name: str) -> Content:
         """Return the content of a field of a struct."""
         known = dict(self.fields).get(name)
-        return Held.of_row(f"field {name}", [self]) if known is None else known
+        return Content.of_row(f"field {name}", [self]) if known is None else known
 
-    def joined(self, other: Held) -> Held:
+    def joined(self, other: Content) -> Content:
         """Return the column after a join in which it equals a column of other rows."""
         if self.form is None or self.form != other.form or self.rows is None or other.rows is None:
             return self
         return replace(self, rows=self.rows | other.rows)
 
-    def either(self, other: Held) -> Held:
+    def either(self, other: Content) -> Content:
         """Return the content of a column that comes from one of two columns."""
         raw = self.raw | other.raw
         if self.form is None or self.form != other.form or self.rows is None or other.rows is None:
-            return Held(raw)
+            return Content(raw)
         return replace(self, raw=raw, rows=_common(self.rows, other.rows))
 
 
@@ -124,13 +124,19 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def concatenated(number: int, parts: Sequence[Held]) -> Held:
+def concatenated(number: int, parts: Sequence[Content]) -> Content:
     """Return the content of a column whose rows come from several inputs."""
-    first, mixed = parts[0], Held.made_from(parts)
+    first, mixed = parts[0], Content.made_from(parts)
     rows = [part.rows for part in parts if part.rows is not None]
     if first.form is None or len({part.form for part in parts}) != 1 or len(rows) != len(parts):
         return mixed
-    return Held(mixed.raw, first.form, first.source, frozenset({Rows(number, tuple(rows))}))
+    return Content(mixed.raw, first.form, first.source, frozenset({Rows(number, tuple(rows))}))
+
+
+def refuse_choice(contents: Iterable[Content], what: str) -> None:
+    """Refuse raw text that decides about rows."""
+    if any(content.raw for content in contents):
+        raise GateError(f"raw text decides {what}", _CHOOSE)
 
 
 class Releases:
@@ -145,12 +151,18 @@ class Releases:
         if not self.raw:
             raise PolicyError("the guard knows no raw column", "give guard(plan, policy=…), or raw=[…]")
 
-    def missing(self, seen: Iterable[str]) -> frozenset[str]:
-        """Return the raw columns that no source has."""
-        absent = self.raw - frozenset(seen)
-        return absent & self._named if self.raw & frozenset(seen) else absent
+    def judge(self, sources: Iterable[str], output: Sequence[Content], where: str, hint: str) -> None:
+        """Refuse raw names that are not among the columns of the sources, and raw text in the output."""
+        absent = self.raw - frozenset(sources)
+        if missing := absent & self._named if self.raw & frozenset(sources) else absent:
+            raise PolicyError(
+                f"no source of the plan has a column {_named(missing)}", "use the names of raw columns in the sources"
+            )
+        if raw := [content for content in output if content.raw]:
+            msg = f"raw text of {raw_names(raw)} reaches the output unreleased, in {where}"
+            raise GateError(msg, f"{hint}; {_PUBLISHED}")
 
-    def discloses_nulls(self, text: Held) -> bool:
+    def discloses_nulls(self, text: Content) -> bool:
         """Say whether the policy discloses which rows of a column are null, so that a plan may say so, too."""
         policy = None if text.source is None else self._policy_of(text.source)
         return policy is not None and Disclosure.NULLNESS in policy.mechanism.guarantee.disclosures
@@ -159,7 +171,7 @@ class Releases:
         return next((item for name, item in self._columns.items() if name.casefold() == text.casefold()), None)
 
     def require(
-        self, text: Held, ids: Held, described: dict[str, Any] | None, same: Callable[[ColumnPolicy], bool]
+        self, text: Content, ids: Content, described: dict[str, Any] | None, same: Callable[[ColumnPolicy], bool]
     ) -> None:
         """Refuse a release of raw text that is not the policy's."""
         if text.form is None:
@@ -179,7 +191,7 @@ class Releases:
                 msg = f"column {column!r} is released in several forms; a release holds one text per record"
                 raise GateError(msg, "prepare the column in one way, before all of its releases")
 
-    def _charged(self, text: Held, ids: str, same: Callable[[ColumnPolicy], bool]) -> list[str]:
+    def _charged(self, text: Content, ids: str, same: Callable[[ColumnPolicy], bool]) -> list[str]:
         """Return the columns whose text a release draws: that of its policy; without a policy, all that it holds."""
         if not self._columns:
             return sorted(name.casefold() for name in text.raw)
@@ -227,6 +239,6 @@ def _columns_and_id(policy: PolicyLike | None, ids: str | None) -> tuple[dict[st
     return {str(column.column): column for column in columns}, ids
 
 
-def raw_names(contents: Iterable[Held]) -> str:
+def raw_names(contents: Iterable[Content]) -> str:
     """Write the raw columns that flow into contents for a message; plans may name other columns after texts."""
-    return ", ".join(repr(name) for name in sorted(frozenset().union(*(held.raw for held in contents))))
+    return ", ".join(repr(name) for name in sorted(frozenset().union(*(content.raw for content in contents))))

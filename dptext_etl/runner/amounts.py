@@ -10,15 +10,15 @@ import numpy.typing as npt
 from dptext_etl.accounting import log10_odds
 from dptext_etl.arrays import to_numpy
 from dptext_etl.column import INFINITE, spends, step_costs
-from dptext_etl.guarantee import MICRO, millionths
+from dptext_etl.guarantee import MICRO, PURE, millionths
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
 from dptext_etl.runner.claims import with_gate
 from dptext_etl.runner.shard.charging import Column
 
-COMPONENTS = ("eps_pure", "eps_tight", "eps_approx", "delta", "rho")
+COMPONENTS = (PURE, "eps_tight", "eps_approx", "delta", "rho")
 CHARGED = "eps_charged"
-"""The pure epsilon that the ledger holds: less than `eps_pure` where it gives back draws that were not made."""
+"""The pure epsilon that the ledger holds: less than the declared one where it gives back draws that were not made."""
 SHOWN = (*COMPONENTS, CHARGED)
 """The amounts in a summary."""
 ENDLESS = -1
@@ -54,7 +54,7 @@ def spent(
         counts["null"] += int(to_numpy(texts.is_null())[own].sum())
         mechanism = column.policy.mechanism
         costs = with_gate(spends(mechanism, positions), delta)
-        costs[CHARGED] = costs["eps_pure"]
+        costs[CHARGED] = costs[PURE]
         if settled and mechanism.refundable and steps is not None:
             costs[CHARGED] = step_costs(mechanism, to_numpy(steps))
         for name in SHOWN:
@@ -87,7 +87,7 @@ def combined(shards: Iterable[Mapping[str, int | float]]) -> dict[str, int | flo
 def given_back(spend: Mapping[str, Mapping[str, float | str]]) -> str | None:
     """Say how much less a run charged than its records are guaranteed, or None if nothing was given back."""
     total = spend["sum_over_records"]
-    charged, worst = total[CHARGED], total["eps_pure"]
+    charged, worst = total[CHARGED], total[PURE]
     if charged == worst or isinstance(charged, str):
         return None
     return f"epsilon {charged:,.6g} of at most {worst:,.6g}: draws that were not made were given back"

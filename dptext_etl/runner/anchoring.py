@@ -1,8 +1,8 @@
 """Notice that a ledger was lost or restored: staging remembers the head of the ledger that it last worked with.
 
 The staging folder lies inside the boundary and apart from the ledger, so what a run left there shows the difference
-(docs/spec/privacy.md#lost-ledger). Next to it, the folder of heads (`dptext_etl.ledger.head_files`) reveals what others
-charged: datasets that share a cap, SQL functions, other machines.
+(docs/spec/privacy.md#lost-ledger). Next to it, the folder of anchors (`dptext_etl.ledger.anchor_files`) reveals what
+others charged: datasets that share a cap, SQL functions, other machines.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import secrets
 from threading import Lock
 
 from dptext_etl import files
-from dptext_etl.ledger import Ledger, Scope, head_files
-from dptext_etl.ledger.head_files import Heads, Memory, folder_of, keep, read
+from dptext_etl.ledger import Ledger, Scope, anchor_files
+from dptext_etl.ledger.anchor_files import AnchorFiles, StoredAnchor, read, write
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.storage import Storage
@@ -34,8 +34,8 @@ def require_same_ledger(ledger: Ledger | None, layout: Layout, policy: Policy, *
             seen.refuse(ledger, policy.dataset, Scope.of(policy), freezing=freezing)
     if ledger is not None:
         # another ledger at this place is no loss where staging knows of none: its owner may have begun anew
-        heads = Heads(ledger, folder_of(policy.ledger.anchors))
-        heads.require(Scope.of(policy), replaced=False, freezing=freezing)
+        anchors = AnchorFiles(ledger, policy.ledger.anchors)
+        anchors.require(Scope.of(policy), replaced=False, freezing=freezing)
 
 
 def remember(ledger: Ledger, memory: Storage, policy: Policy, job: str = "run") -> None:
@@ -45,8 +45,8 @@ def remember(ledger: Ledger, memory: Storage, policy: Policy, job: str = "run") 
     if memory.remote:
         _remember_apart(ledger, memory, scope, policy.release, job)
     else:
-        keep(ledger, memory.folder / FILE, scope, policy.release)
-    head_files.remember(ledger, scope, policy.release, named)
+        write(ledger, memory.folder / FILE, scope, policy.release)
+    anchor_files.store(ledger, scope, policy.release, named)
 
 
 def take_in(ledger: Ledger, memory: Storage, policy: Policy, job: str) -> None:
@@ -56,9 +56,9 @@ def take_in(ledger: Ledger, memory: Storage, policy: Policy, job: str) -> None:
     memory.delete(*theirs)
 
 
-def _memories(memory: Storage) -> list[Memory]:
+def _memories(memory: Storage) -> list[StoredAnchor]:
     """Read what earlier runs left; where it lies in a store, it is fetched to the folder of this process."""
-    found: list[Memory | None] = [None]
+    found: list[StoredAnchor | None] = [None]
     if not memory.remote:
         found = [read(memory.folder / FILE)]
     while memory.remote and None in found:  # others have put one object in the place of several since
@@ -75,6 +75,6 @@ def _remember_apart(ledger: Ledger, memory: Storage, scope: Scope, release: str,
     with _ONE:
         before = sorted(memory.folder.glob(_FILES))
         path = memory.folder / f"ledger-{job}-{secrets.token_hex(8)}.json"
-        keep(ledger, path, scope, release, before)
+        write(ledger, path, scope, release, before)
         memory.put(path.name, path)
         memory.delete(*(old.name for old in before))

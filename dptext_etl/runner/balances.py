@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from dptext_etl.accounting import MEASURES
 from dptext_etl.column import INFINITE
+from dptext_etl.guarantee import PURE
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.operations.scopes import limits
+from dptext_etl.ledger.caps import limits
 from dptext_etl.policy import Policy
 
 Amounts = npt.NDArray[np.int64]
@@ -31,7 +32,7 @@ class Forecast:
     def __init__(self, policy: Policy, ledger: Ledger | None) -> None:
         self._policy = policy
         self._ledger = ledger
-        self.components = MEASURES[policy.cap.measure] if policy.cap is not None else ("eps_pure",)
+        self.components = MEASURES[policy.cap.measure] if policy.cap is not None else (PURE,)
         self._worst: list[Amounts] = []
         self._asked: list[Amounts] = []
         self._units: list[Hashes] = []

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dptext_etl.checks.reports import gate_delta
 from dptext_etl.column import INFINITE
 from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
+from dptext_etl.guarantee import FINE, MICRO, OWN_PERSONS, PURE, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.mechanism import Mechanism, worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy
@@ -27,7 +27,7 @@ _APPROXIMATE = {
     GuaranteeClass.PURE_LDP: GuaranteeClass.APPROX_LDP,
     GuaranteeClass.COND_PURE: GuaranteeClass.COND_APPROX,
 }
-_WITHOUT_DELTA = ("eps_pure", "eps_tight", "rho", "mu2", "eps_metric")
+_WITHOUT_DELTA = (PURE, "eps_tight", "rho", "mu2", "eps_metric")
 """Components that are infinite for a row with a delta from a gate."""
 
 
@@ -92,7 +92,7 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
     unlinked = {}
     if isinstance(mechanism, ChoiceMechanism) and mechanism.unlinked is not None:
         unlinked = {
-            "unlinked": {**mechanism.unlinked.condition(mechanism.law), "local_epsilon": _units(worst.eps_pure)}
+            "unlinked": {**mechanism.unlinked.condition(mechanism.law), "local_epsilon": _units(getattr(worst, PURE))}
         }
     return {
         "name": column.column,

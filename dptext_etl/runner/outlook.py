@@ -20,7 +20,7 @@ from dptext_etl.arrays import to_numpy
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.ledger import Charge, Ledger, Outcome, Scope
-from dptext_etl.ledger.storage.store import MissingLedgerError, there_is
+from dptext_etl.ledger.storage.store import MissingLedgerError, ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.balances import Forecast
 from dptext_etl.runner.progress import Meter
@@ -38,7 +38,7 @@ Listed = Callable[[pl.DataFrame], object]
 @contextmanager
 def ledger_of(policy: Policy) -> Iterator[Ledger | None]:
     """Open the ledger of a policy to read it, or yield None; a plan makes no ledger."""
-    if not there_is(policy.ledger.url):
+    if not ledger_exists(policy.ledger.url):
         yield None
         return
     try:
@@ -144,9 +144,9 @@ class Outlook:
             return np.full(rows, Outcome.RESERVED), fresh, fresh[0], _units(charged), used
         own = self._policy.on_null_subject == "own"
         ready = self._ledger.make_ready(self._policy.unit, charged.ids, charged.subjects, charged.charges, own=own)
-        expected = self._ledger.foretell(Scope.of(self._policy), ready, again=self._again)
+        expected = self._ledger.preview(Scope.of(self._policy), ready, again=self._again)
         used = expected.used if len(expected.used) else self._used_without_cap(charged)
-        return expected.outcome, expected.charged, expected.kept, expected.units, used
+        return expected.outcome, expected.charged, expected.changes_committed, expected.units, used
 
     def _used_without_cap(self, charged: Charged) -> npt.NDArray[np.int64]:
         """Return what units have used in a scope that has no cap yet: a first cap counts it."""

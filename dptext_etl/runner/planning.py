@@ -14,7 +14,7 @@ import polars as pl
 from dptext_etl.accounting import log10_odds, require_delta
 from dptext_etl.errors import DPTextError, bare, described
 from dptext_etl.families.words import WordMechanism
-from dptext_etl.guarantee import MICRO, Disclosure
+from dptext_etl.guarantee import MICRO, PURE, Disclosure
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
@@ -60,7 +60,7 @@ class PlanSummary:
         columns: Per text column: mechanism, epsilon and its unit, class, disclosures, assumptions, exact epsilon of a
             draw, disclosed bits per token, `largest_epsilon` whatever the text, and of a model `computing`: the device
             and dtype of this machine, and which of the two were left to `auto`.
-        component: What `per_record` and `per_subject` count: "eps_pure", "rho" or "eps_approx".
+        component: What `per_record` and `per_subject` count: a component of `Spend`.
         per_record: Quantiles of the worst case of a record.
         per_subject: Quantiles of the worst case of a subject, over this run; None where records stand for themselves.
         subjects: Number of subjects, or None.
@@ -261,7 +261,7 @@ def _unlinked(policy: Policy, columns: list[ColumnPolicy], beyond: int) -> list[
     if policy.unlinked is None:
         return []
     cost = worst_spend(columns[0].mechanism)
-    local, central = at_most(cost.eps_pure / MICRO), at_most(cost.eps_approx / MICRO)
+    local, central = at_most(getattr(cost, PURE) / MICRO), at_most(cost.eps_approx / MICRO)
     notes = [f"published unlinked: epsilon {local} of a draw is {central} of a record among {policy.unlinked.rows:,}"]
     if beyond:
         most = policy.unlinked.per_subject

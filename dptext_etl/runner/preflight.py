@@ -16,10 +16,10 @@ from dptext_etl import files
 from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import InputError
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope
-from dptext_etl.ledger.idkey import resolve as resolve_id_key
-from dptext_etl.ledger.operations.scopes import limits
+from dptext_etl.ledger.caps import limits
+from dptext_etl.ledger.id_key import resolve_id_key
 from dptext_etl.ledger.storage.store import require_writable
-from dptext_etl.ledger.terms import NEW
+from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.claims import register

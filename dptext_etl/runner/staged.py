@@ -19,6 +19,8 @@ from dptext_etl.runner.shard.records import ColumnHardware, StagedShard, merge_h
 from dptext_etl.runner.shard.staging import Staging
 
 _VERSION = 1
+_PLAIN = ("partition", "rows", "dropped", "base", "seconds", "origin")
+"""Fields that JSON holds as they are."""
 
 
 @dataclass(frozen=True)
@@ -57,27 +59,16 @@ class StagedRun:
         staging = Staging(self.layout.staging)
         return tuple(staging.path(shard) for shard in self.shards)
 
-    @property
-    def rewritten(self) -> tuple[Path, ...]:
-        """The files of what post-processing made of them, canary rows included; none where there is none."""
-        staging = Staging(self.layout.staging)
-        return tuple(staging.post(shard) for shard in self.shards if shard.post)
-
 
 def to_json(staged: StagedRun) -> str:
     """Write counts, hashes, and names of a staged run, without its policy, a text, or a key."""
     facts = {
         "version": _VERSION,
-        "partition": staged.partition,
         "key": key_mark(staged.policy.column_policies()[0].secret),
         "shards": [shard.as_dict() for shard in staged.shards],
         "canaries": plans_as_dicts(staged.canaries),
         "refs": {name: asdict(ref) for name, ref in staged.refs.items()},
-        "rows": staged.rows,
-        "dropped": staged.dropped,
-        "base": staged.base,
-        "seconds": staged.seconds,
-        **({} if staged.origin is None else {"origin": staged.origin}),
+        **{name: getattr(staged, name) for name in _PLAIN},
     }
     return json.dumps(facts, indent=1)
 
@@ -96,18 +87,9 @@ def from_json(text: str, policy: Policy) -> StagedRun:
     if facts["canaries"]:
         dtype = Staging(Layout.of(policy, partition).staging).schema(shards[0])[policy.id]
         canaries = plans_of(facts["canaries"], policy, partition, dtype)
-    return StagedRun(
-        policy=policy,
-        partition=partition,
-        shards=shards,
-        canaries=canaries,
-        refs={name: ReleaseRef(**ref) for name, ref in facts["refs"].items()},
-        rows=facts["rows"],
-        dropped=tuple(facts["dropped"]),
-        base=facts["base"],
-        seconds=facts["seconds"],
-        origin=facts.get("origin"),
-    )
+    refs = {name: ReleaseRef(**ref) for name, ref in facts["refs"].items()}
+    plain = {name: facts[name] for name in _PLAIN} | {"dropped": tuple(facts["dropped"])}
+    return StagedRun(policy=policy, shards=shards, canaries=canaries, refs=refs, **plain)
 
 
 def key_mark(secret: Secret) -> str:

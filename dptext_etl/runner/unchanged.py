@@ -145,7 +145,7 @@ class Input:
                 for ref in self.attempt.pinned(ledger, id_type()):
                     if manifest.digest not in set(ledger.published(ref).values()) - ledger.retired(ref):
                         return None
-                    if policy.synthetic is not None and ledger.holds_forgotten(ref):
+                    if policy.synthetic is not None and ledger.count_forgotten(ref):
                         return None  # its source may hold them still: all steps say so
                 left = ledger.remaining(Scope.of(policy)).as_dict()
             with alone_at(layout):

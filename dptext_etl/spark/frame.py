@@ -1,9 +1,5 @@
 """Run a policy over a Spark data frame, and read published tables with Spark.
 
-    from dptext_etl.spark import run_frame
-
-    run_frame(spark.table("reviews"), "privacy.toml")
-
 Executors reserve, compute, stage and commit; the driver checks and publishes, and gets counts and hashes but no rows.
 Staging and sink are on storage that driver and executors share under one path, or in an object store.
 """

@@ -1,18 +1,7 @@
 """Register SQL functions and views that release text columns.
 
-    from dptext_etl.spark import register, register_view
-
-    register(spark, "private_review", policy)
-    spark.sql("SELECT id, private_review(review, id) AS review FROM reviews")
-    register_view(spark, "released_reviews", table="reviews", policy="privacy.toml")
-    spark.sql("SELECT * FROM released_reviews")
-
-The arguments are text, id and, with a ledger that charges subjects, subject; by position or by name (`text =>`,
-`id =>`, `subject =>`). The released text depends on key, record and text alone, so Spark may retry, repeat and reorder.
-
-Anyone who calls the function chooses the ids, and one text under many ids is many draws, whose noise averages away. So
-it is for those who may read the raw column anyway; give others a view (`register_view`), which fixes id and subject. A
-policy with `sql_function = false` has no such function.
+Anyone who calls a function chooses the ids, and one text under many ids is many draws, whose noise averages away. So it
+is for those who may read the raw column anyway. Others get a view (`register_view`), which fixes id and subject.
 
 The functions behind a view are in no catalog. Readers of the view must not be able to read the table: use grants of
 the catalog, or a separate session for them.
@@ -32,9 +21,9 @@ from dptext_etl.engines.spark.worker_policy import WorkerLedger, WorkerPolicy, o
 from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.id_forms import Normalization
 from dptext_etl.mechanism import Mechanism
-from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, Policy, PolicyLike, resolve, resolve_column
+from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve, resolve_column
 from dptext_etl.runner.source.roles import check_id
-from dptext_etl.spark.worker import Account
+from dptext_etl.spark import worker
 from dptext_etl.validation import validated
 
 if TYPE_CHECKING:
@@ -104,9 +93,9 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
     function = released_by(
         spark, policy, ledger, form, artifacts, spend=spend, cap=cap, on_cap=on_cap, unit=unit, normalize=normalize
     )
-    made = spark.udf.register(name, function)
+    registered = spark.udf.register(name, function)
     describe(spark, name, policy, "text, id, subject" if ledger is not None and unit == "subject" else "text, id")
-    return made
+    return registered
 
 
 def released_by(
@@ -120,7 +109,6 @@ def released_by(
     spend: bool = False,
     **terms: Any,
 ) -> Any:
-    """Make the function that releases a column, without adding it to a session's catalog."""
     if policy.column is None:
         raise PolicyError(
             "the policy names no column, and a SQL function does not know the name of its column", "give column=…"
@@ -130,26 +118,26 @@ def released_by(
         raise PolicyError("a cap needs a ledger, and none is given", "give ledger=…")
     with validated("ledger", LedgerSpec.model_fields):
         spec = LedgerSpec(url=ledger) if isinstance(ledger, str) else ledger
-    carried = WorkerPolicy.of(
+    worker_policy = WorkerPolicy.of(
         policy,
         ship(spark, policy.mechanism.artifacts(), artifacts),
         spend=spend,
         ledger=None if spec is None else _account(spark, policy, spec, cap=cap, **terms),
     )
-    function = _made(carried.written(), form, spend=spend)
+    if form not in FORMS:
+        raise PolicyError('the form of a Spark function is "arrow" or "pandas"')
+    function = FORMS[form](worker_policy.written(), spend=spend)
     if not policy.mechanism.reproducible:
         function = function.asNondeterministic()
     return function
 
 
 def ask_workers(spark: Any, form: str, mechanisms: Iterable[Mechanism]) -> None:
-    """Ask the session's workers whether they can evaluate a function of a form."""
-    worker = "dptext_etl.spark.series" if form == "pandas" else "dptext_etl.spark.worker"
-    require_workers(spark, [worker], mechanisms)
+    needed = ["dptext_etl.spark.worker", *(["pandas"] if form == "pandas" else [])]
+    require_workers(spark, needed, mechanisms)
 
 
 def require_name(name: str) -> None:
-    """Refuse a name that Spark would have to quote."""
     if not _NAME.fullmatch(name):
         raise PolicyError("a name in SQL has letters, digits and _ alone", 'such as "private_review"')
 
@@ -162,25 +150,43 @@ def _account(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -
             "use run_frame(df, policy, id=…), which stages its results; or register without a ledger",
         )
     shared, ledger_id = opened(spark, spec)
-    carried = WorkerLedger(**shared.model_dump(), ledger_id=ledger_id, **terms)
-    Account(policy, carried).close()  # notices a lost or restored ledger before a query runs
-    return carried
+    worker_ledger = WorkerLedger(**shared.model_dump(), ledger_id=ledger_id, **terms)
+    worker.Account(policy, worker_ledger).close()  # notices a lost or restored ledger before a query runs
+    return worker_ledger
 
 
-def _made(carried: str, form: str, *, spend: bool) -> Any:
-    if form == "arrow":
-        try:
-            from dptext_etl.spark.arrow_form import function
-        except ImportError:
-            pass
-        else:
-            return function(carried, spend=spend)
-        raise PolicyError('form="arrow" needs Spark 4.1 or newer', 'give form="pandas"')
-    if form == "pandas":
-        from dptext_etl.spark.pandas_form import function
+def arrow_function(policy_json: str, *, spend: bool) -> Any:
+    """Make the function of (text, id, subject); it is pickled together with the string `policy_json` alone."""
+    import pyarrow as pa
 
-        return function(carried, spend=spend)
-    raise PolicyError('the form of a Spark function is "arrow" or "pandas"')
+    try:
+        from pyspark.sql.pandas.functions import arrow_udf
+    except ImportError:
+        raise PolicyError('form="arrow" needs Spark 4.1 or newer', 'give form="pandas"') from None
+
+    def release(*columns: Any, **named: Any) -> Any:
+        return worker.release(policy_json, *worker.arguments(columns, named))
+
+    release.__annotations__ = dict.fromkeys(("columns", "named", "return"), pa.Array)
+    declare: Any = arrow_udf  # its overloads expect annotations that users write
+    return declare(release, worker.SPEND_SQL if spend else "string")
+
+
+def pandas_function(policy_json: str, *, spend: bool) -> Any:
+    """Make the same function over Series; with `spend` it returns a frame."""
+    import pandas as pd
+    from pyspark.sql.pandas.functions import pandas_udf
+
+    def release(*columns: Any, **named: Any) -> Any:
+        return worker.release_series(policy_json, *worker.arguments(columns, named))
+
+    returned = pd.DataFrame if spend else pd.Series
+    release.__annotations__ = {"columns": pd.Series, "named": pd.Series, "return": returned}
+    declare: Any = pandas_udf
+    return declare(release, worker.SPEND_SQL if spend else "string")
+
+
+FORMS = {"arrow": arrow_function, "pandas": pandas_function}
 
 
 @bare
@@ -222,55 +228,39 @@ def register_view(
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
-    whole = resolve(policy)
-    named = {str(item.column): item for item in whole.column_policies()}
+    policy = resolve(policy)
+    released = {str(item.column) for item in policy.column_policies()}
     if check_workers:
-        ask_workers(spark, form, [column.mechanism for column in whole.columns])
+        ask_workers(spark, form, [column.mechanism for column in policy.columns])
     raw = spark.table(table)
-    kept = {whole.id, *whole.keep, *named}
-    subject = {whole.subject} if charge and whole.unit == "subject" and whole.subject else set()
-    if missing := (kept | subject) - set(raw.columns):
+    columns = {policy.id, *policy.keep, *released}
+    subject = {policy.subject} if charge and policy.unit == "subject" and policy.subject else set()
+    if missing := (columns | subject) - set(raw.columns):
         raise PolicyError(
             f"the table has no column {', '.join(map(repr, sorted(missing)))}, and the policy names it",
             "a view takes every column that the policy names",
         )
-    schema = polars_schema(raw, (whole.id, *subject))
-    check_id(whole.id, schema[whole.id])
+    schema = polars_schema(raw, (policy.id, *subject))
+    check_id(policy.id, schema[policy.id])
     for column in subject:
         check_id(column, schema[column], role="subjects")
-    chosen = [
-        _released_column(spark, whole, whole.column_policy(column), charge=charge, form=form, artifacts=artifacts)(
-            *(raw[_quoted(item)] for item in [column, whole.id, *subject])
-        ).alias(column)
-        if column in named
-        else raw[_quoted(column)]
-        for column in raw.columns
-        if column in kept
-    ]
+    cells = {column: raw[f"`{column.replace('`', '``')}`"] for column in raw.columns if column in columns | subject}
+    ledger, cap = (policy.ledger, policy.cap) if charge else (None, None)
+    terms: dict[str, Any] = {
+        "on_cap": policy.on_cap,
+        "unit": policy.unit,
+        "normalize": policy.normalize,
+        "id_columns": policy.id_columns,
+    }
+    chosen = []
+    for column in (column for column in raw.columns if column in columns):
+        cell = cells[column]
+        if column in released:
+            release = released_by(spark, policy.column_policy(column), ledger, form, artifacts, cap=cap, **terms)
+            cell = release(cell, *(cells[item] for item in (policy.id, *subject))).alias(column)
+        chosen.append(cell)
     raw.select(*chosen).createOrReplaceTempView(name)
     return spark.table(name)
-
-
-def _quoted(column: str) -> str:
-    """Write a column's name as one name, whatever it holds."""
-    return f"`{column.replace('`', '``')}`"
-
-
-def _released_column(
-    spark: Any, whole: Policy, column: ColumnPolicy, *, charge: bool, form: str, artifacts: str | None
-) -> Any:
-    return released_by(
-        spark,
-        column,
-        whole.ledger if charge else None,
-        form,
-        artifacts,
-        cap=whole.cap if charge else None,
-        on_cap=whole.on_cap,
-        unit=whole.unit,
-        normalize=whole.normalize,
-        id_columns=whole.id_columns,
-    )
 
 
 _USAGE = (
@@ -300,7 +290,6 @@ def describe(spark: Any, name: str, policy: ColumnPolicy, arguments: str) -> Non
 
 
 def _write(spark: Any, registry: Any, named: tuple[str, ...], usage: str) -> None:
-    """Register a function again with its description."""
     jvm = spark._jvm  # noqa: SLF001  (the registry has no public interface)
     name, *place = named
     catalyst = jvm.org.apache.spark.sql.catalyst

@@ -6,63 +6,57 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from importlib import import_module
 from types import CodeType
 from typing import Any
 
 from dptext_etl.errors import GateError, InputError
 from dptext_etl.policy import ColumnPolicy
-from dptext_etl.policy.plan_rules import Held, Releases
+from dptext_etl.policy.plan_rules import Content, Releases
+from dptext_etl.spark import functions, worker
 
-_FORMS = {"dptext_etl.spark.arrow_form": "worker", "dptext_etl.spark.pandas_form": "series"}
-"""Modules of the functions that `register` makes, and the module that each of them calls."""
+_CODES = [
+    constant
+    for form in functions.FORMS.values()
+    for constant in form.__code__.co_consts
+    if isinstance(constant, CodeType)
+]
+"""Code of the functions that `register` makes."""
 _COMPARED_FIELDS = ("dataset", "column", "release", "key", "nonce")
 
 
 class Mark:
-    """A release in a plan."""
-
     def __init__(self, carried: dict[str, Any]) -> None:
-        self._said = carried
+        self._carried = carried
 
     @classmethod
     def of(cls, function: Any) -> Mark | None:
-        """Return the release of a Python function of a plan, if it has our code and calls our module, else None."""
+        """Return the release of a Python function of a plan; None if its code, or the module it calls, is not ours."""
         try:
             command = bytes(function.command().unsafeArray())
         except Exception:  # noqa: BLE001  (another version of Spark keeps it elsewhere, so we cannot know this function)
             return None
-        forms = [name for name in _FORMS if name.encode() in command]
-        if len(forms) != 1:
+        if functions.__name__.encode() not in command:
             return None
-        made = pickle.loads(command)[0]  # noqa: S301  (this process wrote it into its own plan)
-        called = _FORMS[forms[0]]
-        same = getattr(made, "__globals__", {}).get(called) is import_module(f"dptext_etl.spark.{called}")
-        if not same or getattr(made, "__code__", None) not in _code(forms[0]):
+        function = pickle.loads(command)[0]  # noqa: S301  (this process wrote it into its own plan)
+        if (
+            getattr(function, "__globals__", {}).get("worker") is not worker
+            or getattr(function, "__code__", None) not in _CODES
+        ):
             return None
-        (cell,) = made.__closure__
+        (cell,) = function.__closure__
         return cls(json.loads(cell.cell_contents))
 
     @property
     def mechanism(self) -> dict[str, Any]:
-        """Return the mechanism as plain data."""
-        described: dict[str, Any] = self._said["mechanism"]
+        described: dict[str, Any] = self._carried["mechanism"]
         return described
 
     def is_of(self, policy: ColumnPolicy) -> bool:
-        """Say whether a column's policy makes this release."""
-        mine, said = policy.model_dump(mode="json", exclude={"mechanism"}), self._said["policy"]
+        mine, theirs = policy.model_dump(mode="json", exclude={"mechanism"}), self._carried["policy"]
         hashes = {role: item.sha256 for role, item in policy.mechanism.artifacts().items()}
-        carried = {role: item["sha256"] for role, item in self._said["artifacts"].items()}
-        same = all(said[name] == mine[name] for name in _COMPARED_FIELDS)
-        return same and self._said["cfg"] == policy.mechanism.cfg() and carried == hashes
-
-
-@cache
-def _code(form: str) -> tuple[CodeType, ...]:
-    made = import_module(form).function.__code__.co_consts
-    return tuple(item for item in made if isinstance(item, CodeType))
+        carried = {role: item["sha256"] for role, item in self._carried["artifacts"].items()}
+        same = all(theirs[name] == mine[name] for name in _COMPARED_FIELDS)
+        return same and self._carried["cfg"] == policy.mechanism.cfg() and carried == hashes
 
 
 HINT = "release the column by its registered function, name(text, id), or drop it before this step"
@@ -81,94 +75,81 @@ _OF_ROW = frozenset(
 """Expressions that give each row its value from the values of the same row alone; all others may mix rows."""
 _ID_TYPES = frozenset(
     {
-        "string",
-        "byte",
-        "short",
-        "integer",
-        "long",
-        "decimal",
-        "date",
-        "timestamp",
-        "binary",
-        "struct",
-        "char",
-        "varchar",
+        *("string", "char", "varchar", "binary", "struct", "date", "timestamp"),
+        *("byte", "short", "integer", "long", "decimal"),
     }
 )
 """Types of Spark whose values can be ids (`keys.id_type`); fields of structs are checked when a batch is read."""
 
-Columns = Mapping[Any, Held]
+Columns = Mapping[Any, Content]
 """Contents of columns by the ids of Spark's analyzer."""
 
 
 class Expressions:
-    """Read the expressions of a plan."""
-
-    def __init__(self, releases: Releases, step: Callable[[Any, Columns], dict[int, Held]]) -> None:
+    def __init__(self, releases: Releases, step: Callable[[Any, Columns], dict[int, Content]]) -> None:
         self._releases = releases
         self._step = step
 
-    def held(self, item: Any, columns: Columns) -> Held:
-        """Return the content of an expression."""
+    def content(self, item: Any, columns: Columns) -> Content:
         parts, kind = list(items(item.children())), kind_of(item)
         if is_a(item, "PlanExpression"):
             inner = self._step(item.plan(), columns)
-            return Held() if kind == "Exists" else Held.made_from(inner.values())  # steps decide what exists
+            return Content() if kind == "Exists" else Content.made_from(inner.values())  # steps decide what exists
         if not parts:
             return _leaf(item, kind, columns)
         if kind == "With":  # its first child uses the others, several times each
-            shared = {str(part.id()): self.held(next(items(part.children())), columns) for part in parts[1:]}
-            return self.held(parts[0], {**columns, **shared})
+            shared = {str(part.id()): self.content(next(items(part.children())), columns) for part in parts[1:]}
+            return self.content(parts[0], {**columns, **shared})
         mark = Mark.of(item.func()) if kind == "PythonUDF" else None
         if mark is not None:
             return self._released(mark, parts, columns)
-        return self._computed(item, kind, parts, [self.held(part, columns) for part in parts])
+        return self._computed(item, kind, parts, [self.content(part, columns) for part in parts])
 
-    def _computed(self, item: Any, kind: str, parts: list[Any], holds: list[Held]) -> Held:
+    def _computed(self, item: Any, kind: str, parts: list[Any], holds: list[Content]) -> Content:
         same = kind == "Cast" and item.dataType().sql() == parts[0].dataType().sql()  # views cast to their own types
         if kind == "Alias" or same or (len(parts) == 1 and is_a(item, "InheritAnalysisRules")):
             return holds[0]  # an expression of these rules has its replacement as its child, and nothing else
         if kind in {"IsNull", "IsNotNull"} and self._releases.discloses_nulls(holds[0]):
-            return Held()
+            return Content()
         if kind == "GetStructField":
             return holds[0].field(str(item.extractFieldName()))
         if kind not in _OF_ROW or str(item.getClass().getName()) != _EXPRESSIONS + kind:
-            return Held.made_from(holds)
+            return Content.made_from(holds)
         names = [str(name) for name in items(item.names())] if kind == "CreateNamedStruct" else []
-        return Held.of_row(f"{kind} {_own(item, parts)}", holds, list(zip(names, holds[1::2], strict=False)))
+        return Content.of_row(f"{kind} {_own(item, parts)}", holds, list(zip(names, holds[1::2], strict=False)))
 
-    def _released(self, mark: Mark, parts: list[Any], columns: Columns) -> Held:
-        given = {"text": Held(), "id": Held()}
+    def _released(self, mark: Mark, parts: list[Any], columns: Columns) -> Content:
+        roles = {"text": Content(), "id": Content()}
         for name, part in zip(("text", "id", "subject"), parts, strict=False):
             named = kind_of(part) == "NamedArgumentExpression"
             role = str(part.key()).casefold() if named else name
             value = next(items(part.children())) if named else part
             if role != "text":
                 _require_id(value.dataType(), role)
-            given[role] = self.held(value, columns)
-        text = given.pop("text")
-        if any(held.raw for held in given.values()):
+            roles[role] = self.content(value, columns)
+        text = roles.pop("text")
+        if any(content.raw for content in roles.values()):
             raise GateError("raw text enters a release as an id", "ids are public: take another column")
         if text.raw:
-            self._releases.require(text, given["id"], mark.mechanism, mark.is_of)
-        return Held()
+            self._releases.require(text, roles["id"], mark.mechanism, mark.is_of)
+        return Content()
 
 
 def _require_id(dtype: Any, role: str) -> None:
     if str(dtype.typeName()).partition("(")[0] not in _ID_TYPES:
-        said = f"a release takes {'record' if role == 'id' else role} ids of type {dtype.sql()}, which is not allowed"
+        msg = f"a release takes {'record' if role == 'id' else role} ids of type {dtype.sql()}, which is not allowed"
         hint = (
             "allowed: strings, integers, decimals, dates, timestamps with a zone, bytes, and structs of these; cast it"
         )
-        raise InputError(said, hint)
+        raise InputError(msg, hint)
 
 
-def _leaf(item: Any, kind: str, columns: Columns) -> Held:
+def _leaf(item: Any, kind: str, columns: Columns) -> Content:
     if kind == "CommonExpressionRef":
         return columns[str(item.id())]
     if is_a(item, "NamedExpression"):
-        return columns.get(item.exprId().id(), Held())
-    return Held.constant(f"{item.sql()} {item.dataType().sql()}") if kind == "Literal" else Held()
+        return columns.get(item.exprId().id(), Content())
+    return Content.constant(f"{item.sql()} {item.dataType().sql()}") if kind == "Literal" else Content()
 
 
 def _own(item: Any, parts: list[Any]) -> str:
@@ -178,17 +159,14 @@ def _own(item: Any, parts: list[Any]) -> str:
 
 
 def items(sequence: Any) -> Iterator[Any]:
-    """Return the items of a Scala sequence."""
     return (sequence.apply(at) for at in range(sequence.size()))
 
 
 def kind_of(item: Any) -> str:
-    """Name the class of a step or an expression."""
     return str(item.getClass().getSimpleName())
 
 
 def is_a(item: Any, kind: str) -> bool:
-    """Say whether an expression is of a kind."""
     from py4j.java_gateway import is_instance_of
     from pyspark import SparkContext
 

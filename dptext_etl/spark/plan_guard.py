@@ -1,13 +1,8 @@
-"""Guard Spark plans: refuse a plan in which raw text reaches an output without a release that the policy names.
+"""Guard Spark plans: raw text reaches no output except through a release that the policy names.
 
-The guard reads the analyzed plan and does not run it. It follows every column by the id of Spark's analyzer, from the
-sources through each step, with views, common tables and sub-queries. If raw text enters a step that the guard does not
-know, it refuses the plan.
-
-The guard covers classic sessions, columns and everything that is computed from them under any name, rows that raw text
-chooses, orders, joins or groups, and the texts and ids of each release (`dptext_etl.policy.plan_rules`). It refuses
-Spark Connect, whose client sees no analyzed plan. It does not cover anything before the plan begins (RDDs, checkpoints,
-session variables, files that hold raw text under another name), and data that a function reads from other places.
+The analyzed plan is read, not run: every column is followed by the id of Spark's analyzer through each step, also in
+views, common tables and sub-queries (`policy.plan_rules`). A step that the guard does not know is refused when
+raw text flows into it. What it covers is in docs/spark.md.
 """
 
 from __future__ import annotations
@@ -16,18 +11,17 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl.errors import GateError, PolicyError, bare
+from dptext_etl.errors import GateError, PolicyError, bare, by_place
 from dptext_etl.policy import PolicyLike
 from dptext_etl.policy.plan_rules import (
-    CHOOSE,
-    PUBLISHED,
-    Held,
+    Content,
     Releases,
     Rows,
     concatenated,
     new_rows,
     next_number,
     raw_names,
+    refuse_choice,
 )
 from dptext_etl.spark.plan_expressions import HINT, Columns, Expressions, items, kind_of
 
@@ -52,7 +46,7 @@ _CHOICES = {
 """Steps whose expressions choose rows, and whose columns are those of their inputs."""
 _COMPARED = frozenset({"Distinct", "Intersect", "Except"})
 
-Found = dict[int, Held]
+Found = dict[int, Content]
 
 
 @bare
@@ -97,31 +91,25 @@ def guard(
     releases = Releases(policy, id, raw)
     walk = _Walk(releases)
     reached = _raw(walk.step(plan, {}))
-    if missing := releases.missing(walk.seen):
-        raise PolicyError(
-            f"no source of the plan has a column {_named(missing)}", "use the names of raw columns in the sources"
-        )
-    if reached:
-        places = [f"column {at}" for at, number in enumerate(_output(plan), start=1) if number in reached]
-        said = f"raw text of {raw_names(reached.values())} reaches the output unreleased, in {', '.join(places)}"
-        raise GateError(said, f"{HINT}; {PUBLISHED}")
+    where = by_place(map(str, reached), map(str, _output(plan)))
+    releases.judge(walk.sources, list(reached.values()), where, HINT)
     return df
 
 
 class _Walk:
-    """Follow columns through a plan."""
+    """Follow columns through a plan; `_join` follows a step "Join" of Spark, and so on."""
 
     def __init__(self, releases: Releases) -> None:
         self._written = {name.casefold(): name for name in releases.raw}
         self._expressions = Expressions(releases, self.step)
-        self.seen: set[str] = set()  # raw columns that a source has, under the names of the policy or the caller
-        self._common: dict[int, list[Held]] = {}
+        self.sources: set[str] = set()  # raw columns that a source has, under the names of the policy or the caller
+        self._common: dict[int, list[Content]] = {}
 
     def step(self, node: Any, outer: Columns) -> Found:
         """Return the contents of a step's output columns."""
         kind = kind_of(node)
         below = [self.step(child, outer) for child in items(node.children())]
-        columns = {number: held for found in below for number, held in found.items()}
+        columns = {number: content for found in below for number, content in found.items()}
         output = _output(node)
         if kind == "CTERelationRef":
             return self._common_table(node, output)
@@ -138,11 +126,11 @@ class _Walk:
                 hint = "release first, then compare: SELECT DISTINCT id, name(text, id) FROM …"
                 raise GateError(f"raw text of {raw_names(raw.values())} decides which rows are distinct", hint)
         else:
-            parts = [self._expressions.held(item, outer) for item in items(node.expressions())]
+            parts = [self._expressions.content(item, outer) for item in items(node.expressions())]
             if _raw(columns) or any(part.raw for part in parts):
                 raise GateError(f"raw text enters a step of kind {kind}, which cannot be followed", HINT)
-            return {number: Held() for number in output}
-        return {number: columns.get(number, Held()) for number in output}
+            return {number: Content() for number in output}
+        return {number: columns.get(number, Content()) for number in output}
 
     def _source(self, node: Any) -> Found:
         rows, found = new_rows(), {}
@@ -151,28 +139,28 @@ class _Walk:
             found[column.exprId().id()] = self._column(name, name, dtype, rows, frozenset())
         return found
 
-    def _column(self, path: str, name: str, dtype: Any, rows: frozenset[Rows], outer: frozenset[str]) -> Held:
+    def _column(self, path: str, name: str, dtype: Any, rows: frozenset[Rows], outer: frozenset[str]) -> Content:
         """Return a column of a source, or a field of one; all that a raw column holds is raw."""
         mine = {self._written[item] for item in [name.casefold()] if item in self._written}
         inside = {self._written[item] for item in map(str.casefold, _fields(dtype)) if item in self._written}
         raw = outer | mine | inside
-        self.seen |= raw
+        self.sources |= raw
         parts = dtype.get("fields", []) if isinstance(dtype, dict) else []
         fields = [
             (part["name"], self._column(f"{path}.{part['name']}", part["name"], part["type"], rows, outer | mine))
             for part in parts
         ]
-        return Held.column(path, raw, rows, fields)
+        return Content.column(path, raw, rows, fields)
 
     def _common_table(self, node: Any, output: list[int]) -> Found:
         defined = self._common.get(node.cteId())
         if defined is None:
             raise GateError("a table that is defined by itself cannot be followed", HINT)
         number = next_number()  # each use of the table has rows of its own
-        return {one: concatenated(number, [held]) for one, held in zip(output, defined, strict=True)}
+        return {one: concatenated(number, [content]) for one, content in zip(output, defined, strict=True)}
 
     def _cterelationdef(self, node: Any, columns: Found, _: list[Found], __: Columns) -> Found:
-        self._common[node.id()] = [columns.get(item.exprId().id(), Held()) for item in items(node.output())]
+        self._common[node.id()] = [columns.get(item.exprId().id(), Content()) for item in items(node.output())]
         return columns
 
     def _project(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
@@ -182,7 +170,7 @@ class _Walk:
         around = {**outer, **columns}
         self._refuse_choice(items(node.groupingExpressions()), around, "what a group is")
         made = self._made(node.aggregateExpressions(), around)
-        return {number: Held(held.raw) for number, held in made.items()}
+        return {number: Content(content.raw) for number, content in made.items()}
 
     def _window(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
         around = {**outer, **columns}
@@ -204,15 +192,18 @@ class _Walk:
         number, found = next_number(), {}
         inputs = [list(items(child.output())) for child in items(node.children())]
         for at, mine in enumerate(items(node.output())):
-            parts = [held.get(theirs[at].exprId().id(), Held()) for held, theirs in zip(below, inputs, strict=True)]
+            parts = [
+                content.get(theirs[at].exprId().id(), Content()) for content, theirs in zip(below, inputs, strict=True)
+            ]
             found[mine.exprId().id()] = concatenated(number, parts)
         return found
 
     def _expand(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
-        output = [item.exprId().id() for item in items(node.output())]
         around = {**outer, **columns}
-        rows = [[self._expressions.held(item, around) for item in items(row)] for row in items(node.projections())]
-        return {one: Held.made_from(parts) for one, parts in zip(output, zip(*rows, strict=True), strict=True)}
+        rows = [[self._expressions.content(item, around) for item in items(row)] for row in items(node.projections())]
+        return {
+            one: Content.made_from(parts) for one, parts in zip(_output(node), zip(*rows, strict=True), strict=True)
+        }
 
     def _lateraljoin(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
         both = {**columns, **self.step(node.right().plan(), {**outer, **columns})}
@@ -221,11 +212,10 @@ class _Walk:
         return both
 
     def _made(self, expressions: Any, columns: Columns) -> Found:
-        return {item.exprId().id(): self._expressions.held(item, columns) for item in items(expressions)}
+        return {item.exprId().id(): self._expressions.content(item, columns) for item in items(expressions)}
 
     def _refuse_choice(self, expressions: Iterable[Any], columns: Columns, what: str) -> None:
-        if any(self._expressions.held(item, columns).raw for item in expressions):
-            raise GateError(f"raw text decides {what}", CHOOSE)
+        refuse_choice((self._expressions.content(item, columns) for item in expressions), what)
 
 
 def _equals(condition: Any) -> Iterator[tuple[int, int]]:
@@ -238,8 +228,8 @@ def _equals(condition: Any) -> Iterator[tuple[int, int]]:
         yield parts[0].exprId().id(), parts[1].exprId().id()
 
 
-def _raw(columns: Columns) -> dict[int, Held]:
-    return {number: held for number, held in columns.items() if held.raw}
+def _raw(columns: Columns) -> dict[int, Content]:
+    return {number: content for number, content in columns.items() if content.raw}
 
 
 def _fields(dtype: Any) -> Iterator[str]:
@@ -257,7 +247,3 @@ def _fields(dtype: Any) -> Iterator[str]:
 
 def _output(node: Any) -> list[int]:
     return [item.exprId().id() for item in items(node.output())]
-
-
-def _named(names: Iterable[str]) -> str:
-    return ", ".join(repr(name) for name in sorted(names))

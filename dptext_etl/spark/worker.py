@@ -28,9 +28,9 @@ from dptext_etl.errors import DPTextError, InputError, LedgerError, bare, seam
 from dptext_etl.id_forms import IdForm, arranged, normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, CommitOutcome, IdForms, Ledger, Outcome, ReleaseRef, ReserveResult
-from dptext_etl.ledger.head_files import Heads, folder_of
-from dptext_etl.ledger.retrying import patient
-from dptext_etl.ledger.terms import LEFT_OUT
+from dptext_etl.ledger.anchor_files import AnchorFiles
+from dptext_etl.ledger.storage.store import wait_for_ledger
+from dptext_etl.ledger.types import LEFT_OUT
 from dptext_etl.policy import ColumnPolicy
 
 SPEND = pa.struct(
@@ -40,8 +40,8 @@ SPEND = pa.struct(
 SPEND_SQL = "struct<text: string, positions: int, epsilon: double, delta: double>"
 
 _DEFECT = "this is a defect; its message is not repeated, because it may quote a text"
+_PANDAS = "a column holds strings, or ids of one allowed type; the library's message is not repeated"
 _NAMES = ("text", "id", "subject")
-_KNOWN = ", ".join(_NAMES)
 _CALL = (
     "call name(text, id), or name(text, id, subject) where a ledger charges subjects; DESCRIBE FUNCTION name says which"
 )
@@ -50,21 +50,19 @@ _SWAPPED = "the order of arguments is (text, id, subject); check that no two of 
 
 @dataclass(frozen=True)
 class FunctionState:
-    """The state of a function in a worker."""
-
-    policy: ColumnPolicy  # the column's policy with artifacts on this machine
+    policy: ColumnPolicy  # with artifacts on this machine
     spend: bool  # return the struct
-    account: Account | None  # account that is charged for rows, or None
+    account: Account | None
 
 
 @lru_cache(maxsize=64)
-def function_state(carried: str) -> FunctionState:
-    """Return the state of a plan's function, which a worker process makes once."""
+def function_state(policy_json: str) -> FunctionState:
+    """Make the state of a plan's function, once per worker process."""
     os.environ["DPTEXT_THREADS"] = "1"  # Spark runs one worker per task slot
     with seam("reading the policy in the plan", DPTextError, _DEFECT):
-        described = WorkerPolicy.model_validate_json(carried)
+        described = WorkerPolicy.model_validate_json(policy_json)
         policy = described.column_policy()
-        account = None if described.ledger is None else patient(partial(Account, policy, described.ledger))
+        account = None if described.ledger is None else wait_for_ledger(partial(Account, policy, described.ledger))
     return FunctionState(policy, described.spend, account)
 
 
@@ -72,23 +70,25 @@ def arguments(columns: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, An
     """Return text, ids and subjects as a query gave them: by position, by name, in any case."""
     if len(columns) > len(_NAMES):
         raise InputError(f"this function takes two or three arguments, got {len(columns)}", _CALL)
-    given = dict(zip(_NAMES, columns, strict=False))
-    for written, values in named.items():
+    arguments = dict(zip(_NAMES, columns, strict=False))
+    for written, array in named.items():
         name = written.casefold()
         if name not in _NAMES:
-            raise InputError(f"an argument has a name that this function does not know; it knows {_KNOWN}", _CALL)
-        if name in given:
+            raise InputError(
+                f"an argument has a name that this function does not know; it knows {', '.join(_NAMES)}", _CALL
+            )
+        if name in arguments:
             raise InputError(f"the argument {name} is given twice", _CALL)
-        given[name] = values
-    if missing := [name for name in _NAMES[:2] if name not in given]:
+        arguments[name] = array
+    if missing := [name for name in _NAMES[:2] if name not in arguments]:
         raise InputError(f"a call of this function lacks {' and '.join(missing)}", _CALL)
-    return given["text"], given["id"], given.get("subject")
+    return arguments["text"], arguments["id"], arguments.get("subject")
 
 
 @bare
-def release(carried: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None = None) -> pa.Array:
+def release(policy_json: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None = None) -> pa.Array:
     """Release one batch of a Spark column, charged first if the function has a ledger."""
-    here = function_state(carried)
+    here = function_state(policy_json)
     with seam("releasing a batch", DPTextError, _DEFECT):
         _require_strings(texts)
         _require_subjects(here, subjects)
@@ -103,8 +103,32 @@ def release(carried: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | N
         if people is not None and len(first) < len(where) and not people.equals(people.take(first).take(where)):
             raise InputError("records of one id have several subjects", "every record has an id of its own")
         chosen = [None if item is None else item.take(first) for item in (texts, canonical, people)]
-        kept = here.account.charge(chosen[0], chosen[1], chosen[2], forms, here.spend)
-        return _typed(kept.take(where))
+        released = here.account.charge(chosen[0], chosen[1], chosen[2], forms, here.spend)
+        return _typed(released.take(where))
+
+
+def release_series(policy_json: str, text: Any, ids: Any, subject: Any) -> Any:
+    """Release one batch of pandas Series; return structs as a DataFrame.
+
+    pandas has fewer types than Arrow: timestamps arrive without a zone and are refused as ids, and a column that holds
+    only nulls has no type.
+    """
+    import pandas as pd
+
+    with seam("reading a batch from pandas", DPTextError, _PANDAS):
+        columns = [None if column is None else _arrow(column) for column in (text, ids, subject)]
+    released = release(policy_json, *columns)
+    if pa.types.is_struct(released.type):
+        frame = pd.DataFrame({field.name: released.field(field.name).to_pandas() for field in released.type})
+        return frame.astype({"positions": "Int32"})
+    return released.to_pandas()
+
+
+def _arrow(column: Any) -> pa.Array:
+    if hasattr(column, "columns"):  # a DataFrame, which is a composite id
+        return pa.Table.from_pandas(column, preserve_index=False).to_struct_array().combine_chunks()
+    array = pa.array(column, from_pandas=True)
+    return array.cast(pa.string()) if pa.types.is_null(array.type) else array
 
 
 def _require_strings(texts: pa.Array) -> None:
@@ -154,16 +178,14 @@ class Account:
             raise LedgerError(msg, "register the function again, where driver and workers see one ledger")
         self._refs: dict[str, ReleaseRef] = {}
         self._scope = ledger.scope(policy.dataset)
-        self._heads = Heads(self._ledger, folder_of(ledger.anchors))
-        self._heads.require(self._scope)
+        self._anchors = AnchorFiles(self._ledger, ledger.anchors)
+        self._anchors.require(self._scope)
 
     def close(self) -> None:
-        """Close the ledger."""
         self._ledger.close()
 
     @property
     def per_subject(self) -> bool:
-        """Return True if rows are charged to their subjects."""
         return self._terms.unit == "subject"
 
     def arranged(self, ids: pa.Array, subjects: pa.Array | None) -> tuple[pa.Array, pa.Array | None, IdForms]:
@@ -180,12 +202,12 @@ class Account:
         self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, forms: IdForms, spend: bool
     ) -> pa.Array:
         """Charge a batch, release it and commit it; wait for other writers as long as the task lives."""
-        return patient(partial(self._charged, texts, ids, subjects, forms, spend))
+        return wait_for_ledger(partial(self._charged, texts, ids, subjects, forms, spend))
 
     def _charged(
         self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, forms: IdForms, spend: bool
     ) -> pa.Array:
-        self._heads.require(self._scope)  # workers live long, and so do streams
+        self._anchors.require(self._scope)  # workers live long, and so do streams
         policy, ref = self._policy, self._ref(forms.record.kind)
         mechanism = policy.mechanism
         identities = pa.array(_kernel.idem_keys(policy.release_key(), ids, texts, policy.nonce))
@@ -202,7 +224,7 @@ class Account:
             forms=forms,
         )
         self._refuse_changed(job, result)
-        self._heads.remember(self._scope, policy.release)
+        self._anchors.store(self._scope, policy.release)
         fits = pa.array(~np.isin(result.outcome, LEFT_OUT))
         released = column.release(texts.filter(fits), ids.filter(fits), policy)
         drawn = released.positions.to_numpy(zero_copy_only=False)

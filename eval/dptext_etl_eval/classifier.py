@@ -29,7 +29,7 @@ FIGURES: Mapping[str, Figure] = {"macro-F1": macro_f1, "accuracy": accuracy}
 
 @dataclass(frozen=True)
 class Guesses:
-    """What a classifier guessed, and what someone guesses who does not look.
+    """What a classifier guessed, and the blind guess.
 
     Attributes:
         truth: True values, shape (n,).
@@ -73,7 +73,7 @@ def guess(train: Any, test: Any, truth: Values, groups: Values | None = None) ->
 def scores(
     found: Guesses, raw: Guesses, what: str, groups: Values | None, figures: Mapping[str, Figure] = FIGURES
 ) -> list[Score]:
-    """Return figures of guesses, next to those from raw texts and those of not looking (`unseen`)."""
+    """Return figures of guesses, next to those from raw texts and those of a blind guess (`unseen`)."""
     return [
         Score(
             what.format(figure=name),

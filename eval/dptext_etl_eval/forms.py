@@ -19,7 +19,8 @@ import pyarrow as pa
 from dptext_etl import catalog, column, delta_policy, keys
 from dptext_etl.accounting import zcdp_epsilon
 from dptext_etl.corpora import Corpus
-from dptext_etl.families.aggregate import Noisy, Statistic, costs, describe, nearest_mean, noisy, partial_sum, table
+from dptext_etl.families.aggregate import Noisy, Statistic, describe, nearest_mean, noisy, partial_sum, table
+from dptext_etl.families.aggregate.statistic import rho_of, rounded_up, variance_of
 from dptext_etl.guarantee import exact, steps
 from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl.synthetic import CLAIM
@@ -164,8 +165,8 @@ def _statistic(rows: StandIn, epsilon: float, per_person: int) -> Noisy:
     corpus, delta = Corpus.open(CORPUS), delta_policy.largest(len(rows.texts))
     labels = sorted({str(label) for label in rows.labels})
     reach = describe(corpus, epsilon=epsilon, delta=delta, labels=labels).sensitivity
-    variance = costs.variance_of(reach * per_person, epsilon * per_person, delta)  # k records of a person: k^2 rho
-    own = zcdp_epsilon(costs.rounded_up(costs.rho_of(reach, variance)), delta)
+    variance = variance_of(reach * per_person, epsilon * per_person, delta)  # k records of a person: k^2 rho
+    own = zcdp_epsilon(rounded_up(rho_of(reach, variance)), delta)
     statistic = describe(corpus, epsilon=own, delta=delta, labels=labels, per_subject=per_person)
     key = keys.throwaway(statistic.cfg())
     ids = pa.array([str(row) for row in range(len(rows.texts))])

@@ -43,7 +43,7 @@ class Score:
         what: What was measured, in words.
         value: The figure; None where it is not defined, and `note` says why.
         interval: Its 95 % interval.
-        blind: The same figure for someone who does not look at the texts.
+        blind: The same figure for a blind guess, which does not use the texts.
         raw: The same figure with raw texts in the place of released ones.
         unit: "share" for figures from 0 to 1, which the page draws; else "number".
         note: What a reader must know.

@@ -14,9 +14,9 @@ import dagster as dg
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.orchestration import facts
-from dptext_etl.orchestration.failures import as_failure
 from dptext_etl.orchestration.names import RAW_TAG, in_run
-from dptext_etl.orchestration.resources import Settings, deployed, needed
+from dptext_etl.orchestration.resources import Settings, deployed
+from dptext_etl.orchestration.steps import as_failure
 from dptext_etl.policy import Policy
 from dptext_etl_eval import report
 from dptext_etl_eval.evidence import INSIDE
@@ -61,7 +61,7 @@ def _asset(policy: Policy, settings: Settings, wanted: EvidenceReport) -> dg.Ass
         owners=name.owners,
         partitions_def=settings.partitions,
         backfill_policy=settings.backfill,
-        required_resource_keys=needed(name),
+        required_resource_keys=name.resources,
     )
     def evidence(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         with as_failure("measuring the release"):

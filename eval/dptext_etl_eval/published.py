@@ -18,7 +18,7 @@ from dptext_etl.runner.source.table import Files
 from dptext_etl.synthetic import no_rows
 from dptext_etl_eval.evidence import Evidence, Listener, evaluate
 from dptext_etl_eval.pairs import Pairs, join
-from dptext_etl_eval.report.folder import refuse_published
+from dptext_etl_eval.report import refuse_published
 
 
 def columns_of(

@@ -134,5 +134,5 @@ def _log(staged: StagedRun, what: str) -> None:
     asked |= {"dataset": staged.policy.dataset, "release": staged.policy.release}
     storage = staged.layout.staging
     with seam("logging a report", InputError):
-        storage.write(QUERIES, (storage.read(QUERIES) or b"") + json.dumps(asked).encode() + b"\n")
+        storage.append(QUERIES, json.dumps(asked).encode())
     log.warning("a report inside the boundary was asked for: %s", what)

@@ -51,7 +51,7 @@ def macro_f1(truth: Values | Codes, guessed: Values | Codes) -> float:
 
 
 def unseen(figure: Callable[[Any, Any], float], truth: Values, most_frequent: Values) -> float:
-    """Return what someone gets by a figure who does not look at the texts: the better of two ways to guess.
+    """Return the figure of a blind guess, which does not use the texts: the better of two ways to guess.
 
     One always says the most frequent value. The other says every value as often as it occurs: its F1 of a value is the
     value's share, so that its macro-F1 is 1 / values, more than the first way gets.

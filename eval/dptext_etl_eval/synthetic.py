@@ -30,7 +30,7 @@ from dptext_etl_eval.classifier import Guesses, counted, crossed, fit
 from dptext_etl_eval.evidence import Evidence, Listener, Measured
 from dptext_etl_eval.measure import MEAN, Metric, Score, attacks, metrics
 from dptext_etl_eval.pairs import FEWEST, LABEL, RAW, ROW_LINKS, Pairs, Values
-from dptext_etl_eval.report.folder import refuse_published
+from dptext_etl_eval.report import refuse_published
 from dptext_etl_eval.statistics import accuracy, bootstrapped, macro_f1, unseen
 
 

@@ -29,7 +29,7 @@ from dptext_etl_eval.baselines import NO_WORDS, label_names
 from dptext_etl_eval.evidence import Evidence, Listener, Measured
 from dptext_etl_eval.measure import Metric, Score, attacks, metrics
 from dptext_etl_eval.pairs import FEWEST, ROW_LINKS, Pairs, Values
-from dptext_etl_eval.report.folder import refuse_published
+from dptext_etl_eval.report import refuse_published
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from dptext_etl import Policy, _kernel
 from dptext_etl.cli.app import app
 from dptext_etl.errors import InputError
+from dptext_etl.families import pair_weights, places
 from dptext_etl.families.certificate import of_distributions
-from dptext_etl.families.lists import tem as list_tem
-from dptext_etl.families.vector import distance
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.mechanisms.custext import CusText
@@ -290,11 +289,11 @@ def test_a_refuted_claim_ends_the_command_with_4(policy_file, monkeypatch):
 @pytest.mark.parametrize(
     ("mechanism", "states"),
     [
-        (SanText(epsilon=4.0, limit=40), (distance.PairWeights, "worst_log_ratio", lambda it: 0.1)),
-        (Diffractor(epsilon=1.5, limit=40), (list_tem.TemDistribution, "loss", lambda it, places: (0.1, 0.1))),
+        (SanText(epsilon=4.0, limit=40), (pair_weights.PairWeights, "worst_log_ratio", lambda it: 0.1)),
+        (Diffractor(epsilon=1.5, limit=40), (places.TemDistribution, "loss", lambda it, places: (0.1, 0.1))),
         (
             Diffractor(epsilon=1.5, limit=40, walks=2),
-            (list_tem.TemDistribution, "mixture_loss", lambda tem, lists: 0.1),
+            (places.TemDistribution, "mixture_loss", lambda tem, lists: 0.1),
         ),
     ],
     ids=["santext", "tem", "tem-mixture"],
@@ -312,10 +311,10 @@ def test_a_table_that_understates_itself_is_found_by_other_code(mechanism, state
 
 
 def test_weights_that_are_not_those_of_the_formula_have_no_bound(monkeypatch):
-    honest = distance.PairWeights.weights
+    honest = pair_weights.PairWeights.weights
     mechanism = SanText(epsilon=4.0, limit=40)
     assert math.isfinite(mechanism.certificate().realised)
     monkeypatch.setattr(
-        distance.PairWeights, "weights", lambda law, rows: np.maximum(honest(law, rows), np.uint64(2**45))
+        pair_weights.PairWeights, "weights", lambda law, rows: np.maximum(honest(law, rows), np.uint64(2**45))
     )
     assert mechanism.certificate().realised == math.inf

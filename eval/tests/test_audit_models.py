@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dptext_etl import _kernel, sampling, scoring
-from dptext_etl.gaussian import log_delta, smallest_epsilon
+from dptext_etl.accounting.conversion import log_delta, smallest_epsilon
 from dptext_etl.policy import Policy
 from dptext_etl_eval import audit, audit_mechanism
 from dptext_etl_eval.auditing import step_law, worst_models

@@ -109,7 +109,7 @@ def test_label_names_alone_are_measured_and_a_release_that_loses_to_them_is_said
     frame.write_parquet(words[1])
     done = dptext(*words, *NAMED, "--label", "stars")
     assert "Label names alone, without any release, reach 1.00." in " ".join(done.output.split())
-    assert "The release brought nothing for these labels" in " ".join(done.output.split())
+    assert "The release adds nothing for these labels" in " ".join(done.output.split())
 
 
 def test_names_that_are_no_words_give_no_figure():

@@ -116,7 +116,7 @@ def write(ready: Any, answers: Any, url: str, id_key: str, number: int, scope: i
 
 def _watch(ledger: Ledger) -> Any:
     """Return what says how long a writer waited for its turns."""
-    store, total = ledger._book.store, [0.0]  # noqa: SLF001
+    store, total = ledger._db.store, [0.0]  # noqa: SLF001
     real = store._wait  # type: ignore[attr-defined]  # noqa: SLF001
 
     def timed(*args: Any) -> None:

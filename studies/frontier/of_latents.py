@@ -6,7 +6,7 @@ import math
 
 import polars as pl
 
-from dptext_etl.gaussian import largest_mu
+from dptext_etl.accounting.conversion import largest_mu
 from frontier.tables import figure, folded, table
 
 LINES = {("dpbart", "PR+"): "DP-BART-PR+", ("dpbart", "PR"): "DP-BART-PR"}

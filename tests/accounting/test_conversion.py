@@ -84,7 +84,7 @@ def test_draws_in_parts_compose_to_the_whole(epsilon, a, b):
 
 @given(st.floats(1e-4, 1e4), st.sampled_from([1e-2, 1e-6, 1e-12]))
 def test_zcdp_is_as_good_as_the_library_and_holds_for_gaussians(rho, delta):
-    from dptext_etl.gaussian import smallest_epsilon
+    from dptext_etl.accounting.conversion import smallest_epsilon
 
     ours = zcdp_epsilon(rho, delta)
     accountant = dp_accounting.rdp.RdpAccountant()

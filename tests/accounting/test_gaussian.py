@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_etl.gaussian import largest_mu, log_delta, smallest_epsilon
+from dptext_etl.accounting.conversion import largest_mu, log_delta, smallest_epsilon
 
 KNOWN_MU = {
     1: 0.268051,

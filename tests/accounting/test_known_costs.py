@@ -22,11 +22,9 @@ def plain(mechanism, of):
     return [cost.n_worst for cost in costs], endless
 
 
-@pytest.mark.parametrize("table", [True, False], ids=["counted", "sorted"])
 @pytest.mark.parametrize("kept", [1, 1 << 16])
-def test_costs_are_those_of_the_mechanism(monkeypatch, table, kept):
+def test_costs_are_those_of_the_mechanism(monkeypatch, kept):
     monkeypatch.setattr(column, "KNOWN_COSTS", kept)
-    monkeypatch.setattr(column, "_COUNTED", 1 << 20 if table else 0)
     mechanism = CusText.example()
     for changed in (mechanism, mechanism.model_copy(update={"epsilon": 3.5}), mechanism):
         found = column.spends(changed, pa.array(COUNTS))

@@ -242,7 +242,8 @@ def test_a_file_is_all_that_a_score_needs(tmp_path, monkeypatch):
     room = importlib.import_module("dptext_etl.allocation.scores")
     (tmp_path / "length.py").write_text(
         "import numpy as np\nfrom dptext_etl.allocation.score import Score\n\n\nclass Length(Score):\n"
-        "    title = 'Length'\n\n    def said(self, tokens):\n        return np.array([len(t) / 9 for t in tokens])\n"
+        "    title = 'Length'\n\n    def compute(self, tokens):\n"
+        "        return np.array([len(t) / 9 for t in tokens])\n"
     )
     monkeypatch.setattr(room, "__path__", [*room.__path__, str(tmp_path)])
     try:

@@ -11,13 +11,13 @@ from contender import EPSILON, SCOPE, STATED
 
 from dptext_etl.errors import UnavailableLedgerError
 from dptext_etl.ledger import Charge, Ledger
-from dptext_etl.ledger.retrying import patient
-from dptext_etl.ledger.storage import postgres_session
+from dptext_etl.ledger.storage import postgres_sql
+from dptext_etl.ledger.storage.store import wait_for_ledger
 
 
 def write(place, id_key, batch, hold):
     """Reserve and commit; say how many records that were, and how often the server had ended a write."""
-    postgres_session.HOLD = hold
+    postgres_sql.HOLD = hold
     ended, done = 0, 0
 
     def counted(call):
@@ -29,7 +29,7 @@ def write(place, id_key, batch, hold):
                 ended += 1
                 raise
 
-        return patient(attempt)
+        return wait_for_ledger(attempt)
 
     with Ledger.open(place, id_key) as ledger:
         ref = ledger.pin_release(dataset="reviews", column="review", release="r1", cfg="c1", **STATED)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dptext_etl import _kernel
 from dptext_etl.accounting import zcdp_epsilon
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.aggregate import Partial, costs, counted, describe, noisy, partial_sum
-from dptext_etl.families.aggregate.projection import _roots, projection
+from dptext_etl.families.aggregate import Partial, counted, describe, noisy, partial_sum
+from dptext_etl.families.aggregate.statistic import _roots, projection, rho_of, rounded_up, variance_of
 from dptext_etl.families.aggregate.summing import add
 from dptext_etl.guarantee import Guarantee, GuaranteeClass
 
@@ -398,9 +398,9 @@ CLAIM = Guarantee(GuaranteeClass.NONE, frozenset(), "tables that differ in one r
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0, 20.0])
 @pytest.mark.parametrize("delta", [1e-6, 1e-9])
 def test_the_variance_is_the_least_that_holds(epsilon, delta):
-    variance = costs.variance_of(20_000, epsilon, delta)
-    assert zcdp_epsilon(costs.rounded_up(costs.rho_of(20_000, variance)), delta) <= epsilon
-    assert zcdp_epsilon(float(costs.rho_of(20_000, variance - 1)) * (1 - 1e-12), delta) * (1 + 1e-8) > epsilon
+    variance = variance_of(20_000, epsilon, delta)
+    assert zcdp_epsilon(rounded_up(rho_of(20_000, variance)), delta) <= epsilon
+    assert zcdp_epsilon(float(rho_of(20_000, variance - 1)) * (1 - 1e-12), delta) * (1 + 1e-8) > epsilon
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])

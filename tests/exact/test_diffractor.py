@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 from dptext_etl import _kernel
-from dptext_etl.families.lists.certificate import distances_from
+from dptext_etl.families.certificate import list_distances
 from dptext_etl.families.words import sample_many
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanisms.diffractor import Diffractor
@@ -151,8 +151,8 @@ def test_distance_is_the_largest_over_the_lists(lists):
     mechanism = Diffractor(epsilon=1.0, lists=path)
     for one, other in ((0, 8), (2, 3), (4, 4)):
         largest = max(abs(int(np.argsort(order)[one]) - int(np.argsort(order)[other])) for order in orders)
-        assert distances_from(mechanism.table.path, spelling(one))[spelling(other)] == largest
-    assert distances_from(mechanism.table.path, "zzxqv") is None
+        assert list_distances(mechanism.table.path, spelling(one))[spelling(other)] == largest
+    assert list_distances(mechanism.table.path, "zzxqv") is None
 
 
 # Statistics: the same checks on the mechanism and on mechanisms with planted bugs.

@@ -14,8 +14,8 @@ from scipy.stats import chi2
 from dptext_etl import _kernel
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.vector import distance
-from dptext_etl.families.vector.distance import rounding_within_slack
+from dptext_etl.families import pair_weights
+from dptext_etl.families.pair_weights import rounding_within_slack
 from dptext_etl.families.words import sample_many
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanism import PAD
@@ -296,10 +296,12 @@ def test_s1_coins_of_plus(small_vectors):
 
 
 def test_the_search_for_a_certificate_ends_where_it_fails(monkeypatch):
-    monkeypatch.setattr(distance, "CELLS", 400)
+    monkeypatch.setattr(pair_weights, "CELLS", 400)
     mechanism = SanText(epsilon=40.0, limit=400)
     blocks = []
-    cut = distance.PairWeights._blocks
-    monkeypatch.setattr(distance.PairWeights, "_blocks", lambda *given: (blocks.append(b) or b for b in cut(*given)))
+    cut = pair_weights.PairWeights._blocks
+    monkeypatch.setattr(
+        pair_weights.PairWeights, "_blocks", lambda *given: (blocks.append(b) or b for b in cut(*given))
+    )
     assert mechanism.pair_weights.certificate() > 0
     assert len(blocks) < 400

@@ -7,6 +7,7 @@ alone, from its explicit weights, at its own position of its own record's stream
 """
 
 import threading
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -16,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl import _kernel
+from dptext_etl.families import pair_weights, vector
 from dptext_etl.families.division import UNKNOWN
-from dptext_etl.families.vector import distance, vector
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanisms.santext import SanText
 from dptext_etl.sampling import integer_weights
@@ -127,7 +128,7 @@ def test_one_level_up_to_4096_words(many):
 def test_batch_order_blocks_and_threads_change_nothing(small_vectors, options, cells, threads, monkeypatch):
     mechanism = SanText(epsilon=4.0, vectors=small_vectors, **options)
     whole = mechanism.release_with_keys(texts(), record_keys()).text.to_pylist()
-    monkeypatch.setattr(distance, "CELLS", cells)
+    monkeypatch.setattr(pair_weights, "CELLS", cells)
     monkeypatch.setattr(vector, "AT_ONCE", min(cells, 8))
     monkeypatch.setenv("DPTEXT_THREADS", threads)
     assert mechanism.release_with_keys(texts(), record_keys()).text.to_pylist() == whole
@@ -139,17 +140,17 @@ def test_batch_order_blocks_and_threads_change_nothing(small_vectors, options, c
 
 def test_blocks_of_words_are_drawn_side_by_side(small_vectors, monkeypatch):
     mechanism = SanText(epsilon=4.0, vectors=small_vectors)
-    monkeypatch.setattr(distance, "CELLS", 1)
+    monkeypatch.setattr(pair_weights, "CELLS", 1)
     monkeypatch.setenv("DPTEXT_THREADS", "1")
     expected = mechanism.release_with_keys(texts(), record_keys()).text
-    block, meeting, begun = distance.PairWeights._block, threading.Barrier(2), iter(range(2))
+    block, meeting, begun = pair_weights.PairWeights._block, threading.Barrier(2), iter(range(2))
 
     def met(self, rows):
         if next(begun, None) is not None:
             meeting.wait(timeout=60)
         return block(self, rows)
 
-    monkeypatch.setattr(distance.PairWeights, "_block", met)
+    monkeypatch.setattr(pair_weights.PairWeights, "_block", met)
     monkeypatch.setenv("DPTEXT_THREADS", "2")
     assert mechanism.release_with_keys(texts(), record_keys()).text.equals(expected)
     assert not meeting.broken
@@ -160,7 +161,7 @@ def test_draws_are_sorted_by_word_unknown_ones_last(largest):
     words = np.random.default_rng(2).integers(0, largest + 1, 5_000).astype(np.uint32)
     words[::7] = UNKNOWN
     words[3] = largest
-    draws = vector.Draws(words, np.arange(5_000, dtype=np.uint32), np.arange(5_000, dtype=np.uint64), record_keys())
+    draws = vector.Draws(record_keys(), np.arange(5_000, dtype=np.uint32), np.arange(5_000, dtype=np.uint64), words)
     assert (draws.by_word() == np.argsort(words, kind="stable")).all()
 
 
@@ -203,14 +204,14 @@ class PublicSeed(SanText):
 
     def choose(self, draws):
         keys = pa.array([bytes(32)] * len(draws.keys), pa.binary(32))
-        return super().choose(draws._replace(keys=keys))
+        return super().choose(replace(draws, keys=keys))
 
 
 class OnePosition(SanText):
     """Every word of a record draws from one position."""
 
     def choose(self, draws):
-        return super().choose(draws._replace(positions=np.zeros_like(draws.positions)))
+        return super().choose(replace(draws, positions=np.zeros_like(draws.positions)))
 
 
 class NextRow(SanText):
@@ -218,7 +219,7 @@ class NextRow(SanText):
 
     def choose(self, draws):
         shifted = np.where(draws.words == UNKNOWN, draws.words, (draws.words + 1) % len(self.words))
-        return super().choose(draws._replace(words=shifted.astype(np.uint32)))
+        return super().choose(replace(draws, words=shifted.astype(np.uint32)))
 
 
 class OfTheBatch(SanText):

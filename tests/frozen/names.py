@@ -9,7 +9,7 @@ import polars as pl
 from safetensors import safe_open
 
 from dptext_etl import catalog, guarantee
-from dptext_etl.ledger import terms
+from dptext_etl.ledger import types
 from dptext_etl.policy import Cap, ColumnPolicy, ColumnSpec, LedgerSpec, Policy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,10 +116,10 @@ def labels():
 def enums():
     """Values of what is stored as a word or a number."""
     kinds = (
-        terms.Event,
-        terms.State,
-        terms.Outcome,
-        terms.CommitOutcome,
+        types.Event,
+        types.State,
+        types.Outcome,
+        types.CommitOutcome,
         guarantee.GuaranteeClass,
         guarantee.Disclosure,
     )

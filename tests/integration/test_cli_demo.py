@@ -30,7 +30,7 @@ def done(tmp_path_factory):
 def test_the_sample_is_the_same_everywhere_and_holds_what_must_be_hidden():
     rows = requests.rows(range(requests.ROWS))
     assert len(rows) == len({row["id"] for row in rows}) == len({row["user_id"] for row in rows}) == requests.ROWS
-    assert {row["topic"] for row in rows} == set(requests.TOPICS) == set(requests.PARTS["domains"])
+    assert {row["topic"] for row in rows} == set(requests.TOPICS) == set(requests.DOMAINS)
     texts = [row["request"] for month in requests.MONTHS for row in requests.month(month)]
     assert None in texts
     assert "" in texts

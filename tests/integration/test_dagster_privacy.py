@@ -61,11 +61,11 @@ def test_a_good_run(job, materialized, sentinel, capfd):
 
 def test_canary_words_stay_beside_the_staged_rows(job, materialized):
     from dptext_etl.checks import find
-    from dptext_etl.orchestration import handover
+    from dptext_etl.orchestration import steps
 
     policy = job.policy(publish=False)
     assert materialized(policy).success
-    staged = handover.load_run(policy, None)
+    staged = steps.load_run(policy, None)
     words = {word for plan in staged.canaries for word in plan.tokens}
     assert words
     assert sum(find(words, kept(job.folder / "home")).values()) == 0

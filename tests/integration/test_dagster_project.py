@@ -107,7 +107,7 @@ def test_loading_the_project_imports_nothing_heavy(checkout):
 
 def test_a_model_stages_in_the_pool_of_gpus():
     pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
-    from dagster_project.comments import comments
+    from dagster_project.sample import comments
     from dptext_etl.orchestration import build_definitions
 
     policy = comments()
@@ -121,7 +121,7 @@ def test_a_model_stages_in_the_pool_of_gpus():
 
 
 def test_without_a_model_the_project_has_its_notes_alone(monkeypatch):
-    from dagster_project import comments
+    from dagster_project import sample
 
-    monkeypatch.setattr(comments, "find_spec", lambda _: None)
-    assert comments.comments() is None
+    monkeypatch.setattr(sample, "find_spec", lambda _: None)
+    assert sample.comments() is None

@@ -70,12 +70,12 @@ def test_the_command_line_reads_it(make_job, ledger):
 
 
 def test_a_plan_makes_no_ledger(make_job, ledger, postgres):
-    from dptext_etl.ledger.storage.store import there_is
+    from dptext_etl.ledger.storage.store import ledger_exists
     from dptext_etl.runner import plan
 
     job = make_job()
     plan(job.policy(ledger=ledger))
-    assert not there_is(ledger["url"])
+    assert not ledger_exists(ledger["url"])
 
 
 def test_a_policy_holds_no_password(make_job):

@@ -149,7 +149,7 @@ def test_a_leak_on_the_executors_is_stopped_by_the_gates(spark, job, kind, senti
             return
         import pyarrow as pa
 
-        from dptext_etl.families.table.mapped import MappedMechanism
+        from dptext_etl.families.table import MappedMechanism
         from dptext_etl.mechanism import Released
 
         if name == "reserved" and not hasattr(MappedMechanism, "_kept"):

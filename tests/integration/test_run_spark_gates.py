@@ -8,12 +8,11 @@ import polars as pl
 import pytest
 
 from dptext_etl.checks import CANARY, gate
-from dptext_etl.checks.comparison import counted
+from dptext_etl.checks.comparison import Counted, counted
 from dptext_etl.engines import stage
-from dptext_etl.engines.spark import digest_counts
-from dptext_etl.engines.spark.digest_counts import Pack, batch_of, counts_of, packed
 from dptext_etl.engines.spark.engine import SparkEngine
-from dptext_etl.engines.spark.writing import PartTaskConfig, draft
+from dptext_etl.engines.spark.exchange import COUNTS, DIGESTS, Pack, batch_of, count_digests, exchange, packed, totals
+from dptext_etl.engines.spark.writing import WriteConfig, draft
 from dptext_etl.errors import InputError
 from dptext_etl.files import sha256
 from dptext_etl.runner import check, publish
@@ -135,7 +134,7 @@ def test_two_attempts_at_a_part_do_not_meet(job):
     folder = job.folder / "drafts"
     folder.mkdir()
     messages = type("Messages", (), {"stopped": False, "done": lambda *_: None})()
-    order = PartTaskConfig(staged.layout.staging, folder, "parquet", None, messages)
+    order = WriteConfig(staged.layout.staging, staged.layout.staging, folder, "parquet", None, messages)
     packs = [pack for _ in range(2) for pack in draft(order, 0, staged.shards[0])]
     assert len({pack.name for pack in packs}) == 2
     assert [json.loads(pack.cells)[1] for pack in packs] == [sha256(folder / pack.name) for pack in packs]
@@ -148,9 +147,10 @@ def test_digests_are_counted_across_tasks():
     rows[1000:1400] = rows[:400]
     rows[1000:1200, 16:] += 1
     packs = [pack for part in np.array_split(rows, 7) for pack in packed("gate/0:ids", part)]
-    packs.sort(key=lambda pack: pack[:2])
-    batches = [batch_of([Pack("states", 4, b"state")]), *(batch_of([pack]) for pack in packs)]
-    found = [Pack(*row.values()) for batch in digest_counts._done({}, iter(batches)) for row in batch.to_pylist()]
-    assert counts_of(found) == {"gate/0:ids": counted(rows)}
-    assert found[0] == Pack("states", 4, b"state")
+    packs.sort(key=lambda pack: pack[:3])
+    state = Pack("states", "", 4, 0, b"state")
+    batches = map(batch_of, [state, *packs])
+    found = [Pack(**row) for batch in exchange({DIGESTS: count_digests}, batches) for row in batch.to_pylist()]
+    assert totals(found, COUNTS, Counted) == {"gate/0:ids": counted(rows)}
+    assert found[0] == state
     assert len(found) == 2

@@ -7,10 +7,11 @@ import polars as pl
 import pytest
 
 from dptext_etl import Policy
-from dptext_etl.engines.spark.tasks import TaskConfig, read, records, written
+from dptext_etl.engines.spark.tasks import ReleaseTaskConfig, policy_json, read, records
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.errors import LedgerError, LockedLedgerError
-from dptext_etl.ledger import Ledger, retrying
+from dptext_etl.ledger import Ledger
+from dptext_etl.ledger.storage import store
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.results import ShardResult
 
@@ -33,18 +34,18 @@ class Bench:
         names = ("id", "stars", "review", "note", "user_id")
         marks = {"__dptext_canary": False, "__dptext_shard": pl.lit(0, pl.Int32)}
         self.batches = raw.select(*names).with_columns(**marks).to_arrow().to_batches(max_chunksize=100)
-        self.order = TaskConfig(
-            written(self.policy),
-            columns,
-            names,
-            refs,
-            attempt.job,
-            attempt.layout.staging,
-            attempt.layout.memory,
-            1,
-            1000,
-            "release",
-            lambda _: None,
+        self.order = ReleaseTaskConfig(
+            policy=policy_json(self.policy),
+            columns=columns,
+            names=names,
+            refs=refs,
+            job=attempt.job,
+            staging=attempt.layout.staging,
+            memory=attempt.layout.memory,
+            step=1,
+            most=1000,
+            phase="release",
+            checkpoint=lambda _: None,
         )
         self.order.messages.create()
 
@@ -70,7 +71,7 @@ def job(request, make_job):
 @pytest.fixture
 def drifting(monkeypatch):
     """A mechanism that gives other bytes whenever it computes again, as a model on another machine may."""
-    from dptext_etl.families.table.mapped import MappedMechanism
+    from dptext_etl.families.table import MappedMechanism
     from dptext_etl.mechanism import Released
 
     real, calls = MappedMechanism.release, []
@@ -160,7 +161,7 @@ def test_only_names_and_references_travel(job, sentinel):
     assert key not in carried
     assert sentinel not in carried
     secretive = job.policy(storage_options={"endpoint": "hunter2hunter2"})
-    assert "hunter2" not in written(secretive)
+    assert "hunter2" not in policy_json(secretive)
     sent = bench.policy.model_copy(update={"storage_options": {}})
     assert Policy.parse(json.loads(bench.order.policy)) == sent
     assert "not-to-be-printed" not in repr(bench.order)
@@ -180,7 +181,7 @@ def test_a_look_waits_for_a_ledger_that_is_busy(job, monkeypatch, step):
             raise LockedLedgerError("locked")
         return real(*given, **options)
 
-    monkeypatch.setattr(retrying, "PAUSE", 0)
+    monkeypatch.setattr(store, "RETRY_SECONDS", 0)
     monkeypatch.setattr(Ledger, step, busy)
     assert read(next(records(looking, iter(bench.batches)))) == expected
     assert expected["answers"] == {"RESERVED": 240}

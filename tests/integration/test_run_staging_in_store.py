@@ -14,7 +14,7 @@ from dptext_etl import files, lease
 from dptext_etl.checks import CANARY
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
-from dptext_etl.families.table.table import TableMechanism
+from dptext_etl.families.table import TableMechanism
 from dptext_etl.ledger import Ledger
 from dptext_etl.mechanism import Released
 from dptext_etl.runner import check, publish, scan_published
@@ -132,17 +132,17 @@ def test_steps_may_run_on_machines_of_their_own(place, make_job, store, machine)
 
 def test_dagster_hands_over_through_the_store(place, make_job, machine):
     pytest.importorskip("dagster", reason="dagster is not installed")
-    from dptext_etl.orchestration import handover
+    from dptext_etl.orchestration import steps
 
     policy = place(make_job()).policy()
     staged = stage(policy)
-    handover.save_run(staged)
-    handover.save_verdicts(staged, check(staged))
+    steps.save_run(staged)
+    steps.save_verdicts(staged, check(staged))
     machine()
-    found = handover.load_run(policy, None)
-    assert publish(found, handover.load_verdicts(found)).rows == 240
-    handover.clear(found)
-    assert not handover.is_staged(policy, None)
+    found = steps.load_run(policy, None)
+    assert publish(found, steps.load_verdicts(found)).rows == 240
+    steps.remove_files(found)
+    assert not steps.is_staged(policy, None)
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1] + b"?", lambda _: None])

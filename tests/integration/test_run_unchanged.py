@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import Ledger, _kernel, run
-from dptext_etl.engines.local import engine
+from dptext_etl.engines import local
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.runner import unchanged
 from dptext_etl.runner.shard.attempt import Attempt
@@ -21,8 +21,8 @@ NOTED = "published.staging/2026-11/_/unchanged.json"
 def steps(monkeypatch):
     """How often a run looked at the rows of its source."""
     looked = []
-    examine = engine.examine
-    monkeypatch.setattr(engine, "examine", lambda *given: looked.append(1) or examine(*given))
+    examine = local.examine
+    monkeypatch.setattr(local, "examine", lambda *given: looked.append(1) or examine(*given))
     return looked
 
 
@@ -146,7 +146,7 @@ def test_records_over_the_cap_are_asked_for_again_where_they_may_fit(job, steps)
 
 def test_a_file_that_changed_while_it_was_read_is_not_noted(job, steps, monkeypatch):
     path, raw = job.folder / "raw.parquet", make_reviews()
-    published = engine.compute
+    published = local.LocalEngine.compute
 
     def changed(*given):
         done = published(*given)
@@ -154,7 +154,7 @@ def test_a_file_that_changed_while_it_was_read_is_not_noted(job, steps, monkeypa
         raw.write_parquet(path)  # the same bytes at the end
         return done
 
-    monkeypatch.setattr(engine, "compute", changed)
+    monkeypatch.setattr(local.LocalEngine, "compute", changed)
     job.run()
     assert not (job.folder / NOTED).exists()
 
@@ -182,7 +182,7 @@ def test_a_run_that_fails_reads_no_file_to_its_end_and_notes_nothing(job, monkey
 
 def test_a_file_that_nobody_asks_for_any_more_has_no_hash(job):
     attempt = Attempt.of(job.policy(), None)
-    source = unchanged.Input.of(attempt, engine.LocalEngine().files(attempt.layout))
+    source = unchanged.Input.of(attempt, local.LocalEngine().files(attempt.layout))
     source._unwanted.set()
     with pytest.raises(InputError, match="no one asks"):
         _ = source.seal

@@ -12,8 +12,7 @@ from dptext_etl import Ledger, _kernel, privatize, run
 from dptext_etl.accounting.shuffling import central_epsilon
 from dptext_etl.checks.published import check_published
 from dptext_etl.cli.app import app
-from dptext_etl.engines import stage
-from dptext_etl.engines.local.frame import FrameEngine
+from dptext_etl.engines import LocalEngine, stage
 from dptext_etl.errors import InputError, LedgerError, PolicyError
 from dptext_etl.guarantee import fine, micro
 from dptext_etl.ledger import Scope
@@ -364,7 +363,7 @@ def test_a_record_that_is_read_twice_is_refused_before_any_draw(make_unlinked, r
     frame = reviews()
     twice = pl.concat([frame.head(239), frame.head(1)])
 
-    class Changing(FrameEngine):
+    class Changing(LocalEngine):
         def examine(self, table, policy, layout, progress):
             found = super().examine(table, policy, layout, progress)
             rows = twice.lazy().select(found.rows.collect_schema().names())
@@ -382,7 +381,7 @@ def test_a_record_that_comes_in_between_pin_and_draw_stays_free(make_unlinked, r
     other = pl.concat([frame.head(239), reviews(1, 5000)])
     rows = {"now": frame}
 
-    class Changing(FrameEngine):
+    class Changing(LocalEngine):
         def compute(self, work, phase, meter):
             changed = rows["now"].lazy().select(work.source.rows.collect_schema().names())
             return super().compute(replace(work, source=replace(work.source, rows=changed)), phase, meter)
@@ -406,7 +405,7 @@ def test_a_record_that_moves_to_another_person_is_refused_before_any_draw(make_u
     job = make_unlinked(unlinked={**UNLINKED, "per_subject": 2, "rows": 80})
     frame = reviews()
 
-    class Changing(FrameEngine):
+    class Changing(LocalEngine):
         def examine(self, table, policy, layout, progress):
             found = super().examine(table, policy, layout, progress)
             moved = found.rows.with_columns(
@@ -419,4 +418,4 @@ def test_a_record_that_moves_to_another_person_is_refused_before_any_draw(make_u
     with job.ledger() as ledger:
         ref = ledger.find(job.policy().column_policy())
         assert (ledger.pinned_table(ref), ledger.records(ref)) == (None, 0)
-    assert run(job.policy(), engine=FrameEngine(frame.lazy())).published_rows == 80
+    assert run(job.policy(), engine=LocalEngine(frame.lazy())).published_rows == 80

@@ -67,19 +67,19 @@ IDENTITY = [
         "any writer on a ledger restored from an old copy",
         "a failover, a backup",
         "heads kept apart from the ledger; the dataset freezes",
-        "ledger/test_head_files.py::test_no_writer_overwrites_a_head_that_the_ledger_misses",
+        "ledger/test_anchor_files.py::test_no_writer_overwrites_a_head_that_the_ledger_misses",
     ),
     (
         "a revocation lost by a restore",
         "a gate fired after the backup",
         "a revocation stores the head",
-        "ledger/test_head_files.py::test_nothing_is_written_to_a_ledger_that_misses_a_head",
+        "ledger/test_anchor_files.py::test_nothing_is_written_to_a_ledger_that_misses_a_head",
     ),
     (
         "a restored ledger under another spelling of its place",
         "`localhost` for 127.0.0.1, a link",
         "heads are filed by the ledger's id",
-        "ledger/test_head_files.py::test_heads_are_found_however_the_place_is_spelled",
+        "ledger/test_anchor_files.py::test_heads_are_found_however_the_place_is_spelled",
     ),
     (
         "a door that drops a setting of the policy",
@@ -91,7 +91,7 @@ IDENTITY = [
         "a negative loss, `True` or NaN as an amount",
         "`thaw` with a loss of -1,000",
         "amounts are checked numbers",
-        "ledger/test_head_files.py::test_an_amount_that_may_be_lost_is_a_number_of_zero_or_more",
+        "ledger/test_anchor_files.py::test_an_amount_that_may_be_lost_is_a_number_of_zero_or_more",
     ),
     (
         "fewer draws than were charged",

@@ -10,10 +10,9 @@ from dptext_etl.artifacts import canon
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Outcome, Scope
-from dptext_etl.ledger.operations.balances import balances
-from dptext_etl.ledger.operations.scopes import limits
-from dptext_etl.ledger.storage.journal import genesis, link
-from dptext_etl.ledger.storage.parts import Fold
+from dptext_etl.ledger.caps import limits
+from dptext_etl.ledger.storage.hashed_ids import Fold
+from dptext_etl.ledger.storage.journal import event_hash, genesis
 from dptext_etl.ledger.storage.segments import CHARGES, seal
 from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.policy import Cap
@@ -55,7 +54,7 @@ def test_a_changed_cap_is_an_event_and_a_higher_one_is_meant(kit):
     assert kit.reserve(["d"], ["bob"], 3) == [OVER], "a pinned cap holds for those who ask for none"
     kit.ledger.set_cap(SCOPE, Cap(epsilon=2, period="2026"))
     kit.sound()
-    kinds = [entry.kind for entry in kit.ledger._book.journal.entries()]
+    kinds = [entry.kind for entry in kit.ledger._db.journal.entries()]
     assert kinds.count("CAP_SET") == 3
 
 
@@ -190,29 +189,31 @@ def test_a_delta_counts_to_the_trillionth(kit):
 
 def in_millionths(kit):
     """Bring an approximate scope to what it was when deltas were counted in millionths, segments and all."""
-    book = kit.ledger._book
-    store, before = book.store, genesis(book.ledger_id)
+    db = kit.ledger._db
+    store, before = db.store, genesis(db.ledger_id)
     with store.transaction():
-        for entry in list(book.journal.entries()):
+        for entry in list(db.journal.entries()):
             facts = entry.facts
             if "units" in facts and entry.kind == "CAP_SET":
                 facts["limits"][1] //= 10**9
             elif "units" in facts:
-                columns = book.segments.read(entry.seq, facts, [name for name, _ in CHARGES], sealed=True)
-                sealed, blobs = seal(CHARGES, {**columns, "delta": columns["delta"] // 10**9})
+                columns = db.segments.read(entry.seq, [name for name, _ in CHARGES], facts, as_sealed=True)
+                sealed, blobs = seal("RESERVE", {**columns, "delta": columns["delta"] // 10**9})
                 store.execute("delete from segment where seq=?", (entry.seq,))
-                book.segments.write(entry.seq, blobs)
+                db.segments._write(entry.seq, blobs)
                 facts.update(sealed)
             facts.pop("units", None)
             body = canon(facts).decode()
-            before = link(before, body)
+            before = event_hash(before, body)
             store.execute("update event set body=?, hash=? where seq=?", (body, before, entry.seq))
         store.execute("update meta set value=? where name='head'", (f"{entry.seq}:{before.hex()}",))
         store.execute("update scope set limits=? where measure='approx'", ("[9000000, 5]",))
-        (parts,) = [balances(store, book.cache, book.scopes.by_id(1))]
+        (parts,) = [db.scopes.balances(db.scopes.by_id(1))]
         held = list(parts.folded())
-        parts.drop()
-        old = SortedRuns(store, book.cache, "balance/1", 2, Fold.SUM)
+        for run in parts.runs():
+            store.execute("delete from run where id=?", (run.id,))
+            parts.discard(run)
+        old = SortedRuns(store, db.cache, "balance/1", 2, Fold.SUM)
         for part in held:
             old.insert(part._replace(values=part.values // np.array([[1], [10**9]])))
 

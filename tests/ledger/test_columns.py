@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger.storage.columns import decode, encode
+from dptext_etl.ledger.storage.segments import decode, encode
 
 numbers = st.lists(st.sampled_from([0, 1, 2, 3, 255, 256, 1 << 33, INFINITE - 1, INFINITE]), min_size=1, max_size=9)
 

@@ -8,7 +8,7 @@ import pytest
 
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import CommitOutcome, Outcome, Scope
-from dptext_etl.ledger.idkey import IdKey
+from dptext_etl.ledger.id_key import IdKey
 from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 
 from .conftest import digest
@@ -116,8 +116,8 @@ def test_a_commit_neither_hashes_nor_looks_up_again_what_its_reservation_did(kit
     for name in "abc":
         kit.reserve([name, f"{name}-more"])
     hashed, looked = [], []
-    real_hash, real_hits = IdKey._hashed, SortedRuns._hits
-    monkeypatch.setattr(IdKey, "_hashed", lambda self, kind, ids: hashed.append(kind) or real_hash(self, kind, ids))
+    real_hash, real_hits = IdKey._hash, SortedRuns._hits
+    monkeypatch.setattr(IdKey, "_hash", lambda self, kind, ids: hashed.append(kind) or real_hash(self, kind, ids))
     monkeypatch.setattr(
         SortedRuns, "_hits", lambda self, run, *asked: looked.append(run.id) or real_hits(self, run, *asked)
     )
@@ -160,13 +160,13 @@ def test_results_whose_reservation_is_given_back_are_not_committed(kit):
 def test_ids_that_other_threads_hashed_ahead_are_not_hashed_again(kit, monkeypatch):
     """Shards are computed side by side: several are reserved before the first of them is committed."""
     kit.ledger.read_key()
-    real, batches = IdKey._hashed, [["a", "b"], ["c"], ["d", "e"], ["f", "g"]]
+    real, batches = IdKey._hash, [["a", "b"], ["c"], ["d", "e"], ["f", "g"]]
     marks = [np.array([at == 1] + [False] * (len(names) - 1)) for at, names in enumerate(batches)]
     with ThreadPoolExecutor(len(batches)) as pool:
         ids = [pa.array(names) for names in batches]
         list(pool.map(lambda ids, canary: kit.ledger.make_ready("record", ids, None, [], canary=canary), ids, marks))
     hashed = []
-    monkeypatch.setattr(IdKey, "_hashed", lambda self, kind, ids: hashed.append(kind) or real(self, kind, ids))
+    monkeypatch.setattr(IdKey, "_hash", lambda self, kind, ids: hashed.append(kind) or real(self, kind, ids))
     for names, canary in zip(batches, marks, strict=True):
         kit.reserve(names, canary=canary, scope=Scope("reviews", "2026", unit="record"))
     for names, canary in zip(batches, marks, strict=True):

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from dptext_etl.checks.comparison import ANY, CellCounts, Cellwise, batches_of, compared, located
 from dptext_etl.ledger.storage import sorted_runs
-from dptext_etl.ledger.storage.keyed_ids import matrix
+from dptext_etl.ledger.storage.hashed_ids import matrix
 
 from .conftest import binaries, digest
 from .test_post import post
@@ -32,10 +32,12 @@ def test_steps_say_what_a_whole_look_up_says(kit):
     ref = kit.ref()
     for chain in (None, "1" * 64, "2" * 64):
         lookup = kit.ledger.lookup(ref, chain)
-        places = lookup.places(lookup.keyed(pa.array(ids)))
+        places = lookup.places(lookup.hashed(pa.array(ids)))
         mask, digests, _ = lookup.digests(places)
         one = [
-            kit.ledger.posted(ref, chain, pa.array([name])) if chain else kit.ledger.committed(ref, pa.array([name]))
+            kit.ledger.postprocessed(ref, chain, pa.array([name]))
+            if chain
+            else kit.ledger.committed(ref, pa.array([name]))
             for name in ids
         ]
         assert mask.tolist() == [found.mask[0] for found in one], chain
@@ -43,14 +45,14 @@ def test_steps_say_what_a_whole_look_up_says(kit):
         assert [bytes(cell) if known else None for cell, known in zip(digests, mask, strict=True)] == expected
     assert [ids[at] for at in np.flatnonzero(places < 0)] == ["d0", "d1", "d2", "d3", "d4", "nobody"]
     lookup = kit.ledger.lookup(ref)
-    (planted,) = lookup.digests(lookup.places(lookup.keyed(pa.array(["a0"]), np.ones(1, np.bool_))))[1]
+    (planted,) = lookup.digests(lookup.places(lookup.hashed(pa.array(["a0"]), np.ones(1, np.bool_))))[1]
     assert bytes(planted) == digest("a0", "planted")
 
 
 def cells_of(kit, ids, outputs):
     digests = binaries([digest(*pair) for pair in zip(ids, outputs, strict=True)])
     bounds = anything(len(ids)).astype("<u4").view(np.uint8)
-    return np.hstack([kit.ledger.lookup(kit.ref()).keyed(pa.array(ids)), matrix(digests, "digests"), bounds])
+    return np.hstack([kit.ledger.lookup(kit.ref()).hashed(pa.array(ids)), matrix(digests, "digests"), bounds])
 
 
 def anything(cells):
@@ -110,7 +112,7 @@ def test_positions_outside_the_bounds_of_a_cell_are_counted(kit):
 
 
 def keyed(kit, ids):
-    return kit.ledger.lookup(kit.ref()).keyed(ids)
+    return kit.ledger.lookup(kit.ref()).hashed(ids)
 
 
 def test_every_part_of_the_index_is_read_by_one_range_alone(kit, monkeypatch):

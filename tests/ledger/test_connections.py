@@ -11,8 +11,8 @@ import pytest
 
 from dptext_etl.errors import LedgerError, LockedLedgerError
 from dptext_etl.ledger import Ledger, Outcome
-from dptext_etl.ledger.retrying import patient
-from dptext_etl.ledger.storage import postgres_session
+from dptext_etl.ledger.storage import postgres_sql
+from dptext_etl.ledger.storage.store import wait_for_ledger
 from tests.postgres_server import PostgresServer, free_port, missing
 
 from .conftest import ID_KEY, Kit
@@ -34,13 +34,13 @@ def small():
 @pytest.fixture
 def asked(monkeypatch):
     """The SQLSTATEs of connections that were refused."""
-    states, real = [], postgres_session.refusal
+    states, real = [], postgres_sql.refusal
 
     def spy(conninfo):
         states.append(real(conninfo))
         return states[-1]
 
-    monkeypatch.setattr(postgres_session, "refusal", spy)
+    monkeypatch.setattr(postgres_sql, "refusal", spy)
     return states
 
 
@@ -52,12 +52,12 @@ def test_sixteen_clients_share_eight_connections(small, asked):
     all_reserved = threading.Barrier(CLIENTS)
 
     def client(number):
-        kit = patient(partial(Kit, place))
-        ref = patient(kit.ref)
+        kit = wait_for_ledger(partial(Kit, place))
+        ref = wait_for_ledger(kit.ref)
         ids = [f"{number}-{row}" for row in range(5)]
-        found = [patient(partial(kit.reserve, ids, cap=900, refs=[ref], job=f"job-{number}"))]
+        found = [wait_for_ledger(partial(kit.reserve, ids, cap=900, refs=[ref], job=f"job-{number}"))]
         all_reserved.wait(timeout=120)
-        found.append(patient(partial(kit.commit, ids, ref=ref, job=f"job-{number}")))
+        found.append(wait_for_ledger(partial(kit.commit, ids, ref=ref, job=f"job-{number}")))
         kit.ledger.close()
         return found
 
@@ -97,7 +97,7 @@ def test_a_session_ends_between_calls_and_the_next_call_opens_another(postgres):
     kit = Kit(postgres.url())
     kit.reserve(["a"], cap=9)
     sessions = "select count(*) from pg_stat_activity where pid = %s"
-    pid = kit.ledger._book.store._connection.info.backend_pid
+    pid = kit.ledger._db.store._connection.info.backend_pid
     with psycopg.connect(postgres.url().partition("?")[0], autocommit=True, client_encoding="UTF8") as raw:
         assert raw.execute(sessions, (pid,)).fetchone() == (1,)
         until = time.monotonic() + 60

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger.terms import Event
+from dptext_etl.ledger.types import Event
 
 from .conftest import ID_KEY
 
@@ -26,7 +26,7 @@ def dptext(kit):
 
 
 def last(kit):
-    *_, entry = kit.ledger._book.journal.entries()
+    *_, entry = kit.ledger._db.journal.entries()
     return entry.kind, entry.facts.get("reason")
 
 
@@ -36,7 +36,7 @@ def test_jobs_lists_what_is_open(kit, dptext):
     kit.reserve(["c"], cap=9, job="two")
     kit.commit(["c"], job="two")
     (found,) = json.loads(dptext("jobs", "--json").stdout)["jobs"]
-    since = kit.ledger._book.journal.facts(4)["ts"]
+    since = kit.ledger._db.journal.facts(4)["ts"]
     assert found == {
         "job": "one",
         "since": since,

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome, Scope
-from dptext_etl.ledger.storage.postgres_grants import WRITES, lacking, script
+from dptext_etl.ledger.storage.postgres_sql import WRITES, grants, missing_grant
 from dptext_etl.policy import Cap
 
 from .conftest import ID_KEY, Kit
@@ -74,7 +74,7 @@ def test_a_writer_does_all_that_writers_do(admin, place):
     kit.ledger.thaw("reviews", {"eps_pure": 1.0})
     kit.ledger.revoke(kit.ref(release="r2"), "no longer wanted")
     kit.sound()
-    store = kit.ledger._book.store
+    store = kit.ledger._db.store
     assert store.rows("select count(*) < 12 from run where space like 'records/%'") == [(True,)], "runs are not merged"
     for statement, lacks in (("update event set body=''", "UPDATE"), ("delete from event", "DELETE")):
         with pytest.raises(LedgerError, match=f"{DENIED} {lacks} on the table event"):
@@ -134,20 +134,20 @@ def test_an_owner_takes_over_a_ledger_of_another_role(admin, place):
     granted(admin, place, "owner", "the owner")
     owned = Kit(as_role(place, "the owner"))
     assert owned.reserve(["a", "b"], cap=9) == [Outcome.PENDING, Outcome.RESERVED]
-    owned.ledger._book.store.execute("alter table meta add column extra int")
-    owned.ledger._book.store.execute("alter table meta drop column extra")
+    owned.ledger._db.store.execute("alter table meta add column extra int")
+    owned.ledger._db.store.execute("alter table meta drop column extra")
     owned.sound()
     owned.ledger.close()
 
 
 def test_every_table_has_a_grant(kit):
     if "://" in kit.place:
-        assert set(WRITES) == set(kit.ledger._book.store.columns())
+        assert set(WRITES) == set(kit.ledger._db.store.columns())
 
 
 def test_names_are_quoted():
-    assert 'ON DATABASE "my ""db""" TO "o\'x";' in script("auditor", "o'x", 'my "db"', "ledger")
-    assert "'o''x'" in script("owner", "o'x", "db", "ledger")
+    assert 'ON DATABASE "my ""db""" TO "o\'x";' in grants("auditor", "o'x", 'my "db"', "ledger")
+    assert "'o''x'" in grants("owner", "o'x", "db", "ledger")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_names_are_quoted():
     ],
 )
 def test_what_is_lacking_follows_from_the_statement(statement, said):
-    assert lacking(statement)[0] == f"it lacks {said}"
+    assert missing_grant(statement)[0] == f"it lacks {said}"
 
 
 def test_a_file_has_no_roles(tmp_path):

@@ -9,12 +9,10 @@ import pytest
 from dptext_etl.errors import LockedLedgerError
 from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.ledger import ledger as module
-from dptext_etl.ledger.operations import merging
-from dptext_etl.ledger.operations.balances import balances
 from dptext_etl.ledger.storage import sorted_runs
 
 from .conftest import binaries, digest
-from .test_lanes import before_its_turn, in_lane
+from .test_chains import before_its_turn, in_chain
 
 NEW = [Outcome.RESERVED]
 
@@ -30,22 +28,22 @@ def two(kit, new_kit, monkeypatch):
     monkeypatch.setattr(sorted_runs, "FANOUT", 3)
     kit.reserve(["a0"], ["zoe"], 1, cap=9)
     other = new_kit(kit.place)
-    in_lane(kit, 3)
-    in_lane(other, 5)
+    in_chain(kit, 3)
+    in_chain(other, 5)
     return kit, other
 
 
 def maps(kit):
     """The balances of the scope and the record index of the release, each with its turn."""
-    book, ref = kit.ledger._book, kit.ref()
-    pinned = book.scopes.find(Scope("reviews", "2026"))
-    index = book.records.index(ref.id, ref.nonce)
-    return [(balances(book.store, book.cache, pinned), book.scopes.turn(pinned)), (index, book.records.turn(ref))]
+    db, ref = kit.ledger._db, kit.ref()
+    pinned = db.scopes.find(Scope("reviews", "2026"))
+    index = db.records.index(ref.id, ref.nonce)
+    return [(db.scopes.balances(pinned), db.scopes.lock_name(pinned)), (index, db.records.lock_name(ref))]
 
 
 def tidy(kit):
     """Nothing lies about that belongs to no run, and everything adds up."""
-    store = kit.ledger._book.store
+    store = kit.ledger._db.store
     assert store.rows("select 1 from run_part where run not in (select id from run)") == []
     assert store.rows("select 1 from segment where seq < 0") == []
     return kit.sound()
@@ -53,26 +51,26 @@ def tidy(kit):
 
 def at_turn(kit, monkeypatch, turn, what):
     """Do something once, before a writer takes a turn."""
-    store, todo = kit.ledger._book.store, [what]
-    real = store.turn
+    store, todo = kit.ledger._db.store, [what]
+    real = store.lock
 
     def taken(*names):
-        if todo and store.lane and turn in names:
+        if todo and store.chain and turn in names:
             todo.pop()()
         real(*names)
 
-    monkeypatch.setattr(store, "turn", taken)
+    monkeypatch.setattr(store, "lock", taken)
 
 
 def unmerged(monkeypatch):
-    monkeypatch.setattr(module, "merge_after", lambda *args: None)
+    monkeypatch.setattr(module, "merge_after_write", lambda *args: None)
 
 
 def test_runs_stay_few_and_answers_stay_the_same(two):
     one, other = two
     for at in range(9):
         assert (one, other)[at % 2].reserve([f"r{at}"], ["ann"], 1, cap=9) == NEW
-        assert [runs.crowded() for runs, _ in maps(one)] == [[], []]
+        assert [runs.mergeable() for runs, _ in maps(one)] == [[], []]
     assert one.used("ann", "zoe") == [9, 1]
     assert other.reserve(["over"], ["ann"], 1, cap=9) == [Outcome.OVER_CAP]
     assert one.commit([f"r{at}" for at in range(9)]) == [0] * 9
@@ -89,7 +87,7 @@ def test_while_one_merges_the_other_charges(two, monkeypatch, at):
     runs, turn = maps(one)[at]
     done = []
     at_turn(one, monkeypatch, turn, lambda: done.append(other.reserve(["d"], ["ann"], 1, cap=9)))
-    merging.merge_beside(one.ledger._book.store, runs, turn)
+    runs.merge_concurrently(turn)
     assert done == [NEW]
     assert one.used("ann") == [4]
     assert other.reserve(["a", "b", "c", "d"], ["ann"] * 4, 1, cap=9) == [Outcome.PENDING] * 4
@@ -121,14 +119,14 @@ def test_runs_are_merged_once_though_an_older_version_merges_them_in_its_turn(tw
 
         def older(at=at):
             theirs, their_turn = maps(other)[at]
-            store = other.ledger._book.store
-            with store.transaction(beside=True):
-                store.turn(their_turn)
-                theirs.replace(theirs.crowded()[0], theirs.merged(theirs.crowded()[0]))
+            store = other.ledger._db.store
+            with store.transaction(shared=True):
+                store.lock(their_turn)
+                theirs.replace(theirs.mergeable()[0], theirs.merged(theirs.mergeable()[0]))
 
         with monkeypatch.context() as patched:
             at_turn(one, patched, turn, older)
-            merging.merge_beside(one.ledger._book.store, runs, turn)
+            runs.merge_concurrently(turn)
         assert len(runs.runs()) == 1
     assert one.used("ann") == [2]
     tidy(one)
@@ -144,8 +142,8 @@ def test_two_do_not_merge_the_same(two, monkeypatch):
     theirs, _ = maps(other)[0]
     real, asked = theirs.merged, []
     monkeypatch.setattr(theirs, "merged", lambda runs: asked.append(runs) or real(runs))
-    at_turn(one, monkeypatch, turn, lambda: merging.merge_beside(other.ledger._book.store, theirs, turn))
-    merging.merge_beside(one.ledger._book.store, runs, turn)
+    at_turn(one, monkeypatch, turn, lambda: theirs.merge_concurrently(turn))
+    runs.merge_concurrently(turn)
     assert (len(runs.runs()), asked) == (1, [])
     tidy(one)
 
@@ -156,7 +154,7 @@ def test_a_charge_is_said_to_be_done_though_merging_fails(two, monkeypatch):
     def locked(*args):
         raise LockedLedgerError("the ledger is locked")
 
-    monkeypatch.setattr(merging, "merge_beside", locked)
+    monkeypatch.setattr(sorted_runs.SortedRuns, "merge_concurrently", locked)
     assert one.reserve(["a"], ["ann"], 1, cap=9) == NEW
     assert one.used("ann") == [1]
 
@@ -164,15 +162,15 @@ def test_a_charge_is_said_to_be_done_though_merging_fails(two, monkeypatch):
 def test_who_reads_the_index_beside_others_holds_what_a_merge_waits_for(two, monkeypatch):
     """Post-processing looks records up in its transaction: no run may vanish there."""
     one, _ = two
-    ref, book, done = one.ref(), one.ledger._book, []
+    ref, db, done = one.ref(), one.ledger._db, []
     one.commit(["a0"])
-    for part, name in ((book.store, "turn"), (book.records, "held")):
+    for part, name in ((db.store, "lock"), (db.records, "look_up")):
         real = getattr(part, name)
         monkeypatch.setattr(part, name, lambda *args, name=name, real=real: done.extend([name, *args]) or real(*args))
     step = {"name": "rewrite", "cfg": "c", "model_hash": "m", "training_provenance": "public"}
     texts = binaries([digest("a0", "better")])
     assert one.ledger.post("job", ref, "ab" * 32, [step], pa.array(["a0"]), texts).tolist() == [0]
-    assert done.index(book.records.turn(ref)) < done.index("held")
+    assert done.index(db.records.lock_name(ref)) < done.index("look_up")
     tidy(one)
 
 
@@ -180,9 +178,9 @@ def test_what_the_one_before_wrote_is_looked_at_twice(two, monkeypatch):
     """A writer that does not know of the queue writes between the last look and the turn; it is noticed there."""
     one, other = two
     (_, turn), _ = maps(one)
-    theirs = other.ledger._book.store
-    real = theirs.turn
-    monkeypatch.setattr(theirs, "turn", lambda *names: real(*(name for name in names if not name.startswith("next/"))))
+    theirs = other.ledger._db.store
+    real = theirs.lock
+    monkeypatch.setattr(theirs, "lock", lambda *names: real(*(name for name in names if not name.startswith("next/"))))
     at_turn(one, monkeypatch, turn, lambda: other.reserve(["b", "c"], ["ann", "bob"], 5, cap=9))
     people = ["ann", "bob", "eve", "ann"]
     said = one.reserve(["d", "e", "f", "b"], people, 5, cap=9)

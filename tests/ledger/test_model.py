@@ -165,7 +165,7 @@ class Interleavings(RuleBasedStateMachine):
         """Die in the middle of a transaction: nothing of it may be seen."""
         kit = self.kits[writer]
         refs = [kit.ref("review", "crash"), kit.ref("title", "crash")]
-        store, left = kit.ledger._book.store, after
+        store, left = kit.ledger._db.store, after
         real, write, durable = store.execute, store.write, []
 
         def written(*args):
@@ -215,11 +215,11 @@ class Interleavings(RuleBasedStateMachine):
         assert counts["expired"] == states.count(State.EXPIRED)
         for release, column, name in [key for key, entry in self.held.items() if entry.state == State.COMMITTED][:3]:
             assert kit.ledger.committed(kit.ref(column, release), pa.array([name])).mask.tolist() == [True]
-        book = kit.ledger._book
-        blobs = book.store.rows("select seq, name, data from segment order by seq desc limit 1")
+        db = kit.ledger._db
+        blobs = db.store.rows("select seq, name, data from segment order by seq desc limit 1")
         for seq, name, data in blobs:
             edited = bytes([data[0] ^ 1, *data[1:]])
-            book.store.execute("update segment set data=? where seq=? and name=?", (edited, seq, name))
+            db.store.execute("update segment set data=? where seq=? and name=?", (edited, seq, name))
             assert any(f"batch {seq}" in problem for problem in kit.ledger.verify().problems)
         for each in self.kits.values():
             each.ledger.close()
@@ -248,11 +248,11 @@ def test_interleavings_in_postgresql(postgres, monkeypatch):
             for kit in self.kits.values():
                 for column, release in itertools.product(["review", "title"], ["x", "y"]):
                     kit.ref(column, release)  # a name is pinned alone, and both are to go in parallel
-            store = self.kits[writer].ledger._book.store
-            real, todo = store.turn, [True]
+            store = self.kits[writer].ledger._db.store
+            real, todo = store.lock, [True]
 
             def turn(*names):
-                if todo and store.lane:
+                if todo and store.chain:
                     todo.pop()
                     meanwhile()
                 real(*names)
@@ -267,11 +267,11 @@ def test_interleavings_in_postgresql(postgres, monkeypatch):
             names, release, where, text, epsilon = asked[1]
             kit, people = self.kits[writer], [RECORDS[name] for name in names]
             refs = [kit.ref(column, release) for column in where]
-            store.turn = turn
+            store.lock = turn
             try:
                 said = kit.reserve(names, people, epsilon, CAP, text, refs, writer)
             finally:
-                store.turn = real
+                store.lock = real
             assert said == [self._judged(writer, name, release, where, text, epsilon) for name in names]
 
     run_state_machine_as_test(OnServer, settings=examples(5, stateful_step_count=30))

@@ -7,7 +7,7 @@ import pytest
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import CommitOutcome
-from dptext_etl.ledger.terms import Event
+from dptext_etl.ledger.types import Event
 
 from .conftest import binaries, digest
 
@@ -29,10 +29,10 @@ def test_the_first_result_is_the_one_and_costs_nothing(kit):
     assert post(kit, ["a", "b"]) == [DONE, ALREADY]
     assert post(kit, ["b", "a"], outputs=["other", "again"]) == [DIVERGED, ALREADY]
     assert post(kit, ["a"], outputs="third", chain="2" * 64) == [DONE]
-    found = kit.reopen().posted(kit.ref(), "1" * 64, pa.array(["c", "a", "nobody", "b"]))
+    found = kit.reopen().postprocessed(kit.ref(), "1" * 64, pa.array(["c", "a", "nobody", "b"]))
     assert found.mask.tolist() == [False, True, False, True]
     assert found.digests.to_pylist() == [None, digest("a", "again"), None, digest("b", "again")]
-    assert kit.ledger.posted(kit.ref(), "2" * 64, pa.array(["a", "b"])).mask.tolist() == [True, False]
+    assert kit.ledger.postprocessed(kit.ref(), "2" * 64, pa.array(["a", "b"])).mask.tolist() == [True, False]
     assert kit.used("of-a", "of-b", "of-c") == before
     assert (kit.sound()["rewritten"], kit.sound()["committed"]) == (3, 2)
     shown = kit.ledger.show()[0]["postprocess"]
@@ -64,7 +64,7 @@ def test_verification_finds_every_edited_row(kit):
     kit.reserve(["a", "b"], cap=9)
     kit.commit(["a", "b"])
     post(kit, ["a", "b"])
-    store = kit.ledger._book.store
+    store = kit.ledger._db.store
 
     def problems(statement, *values):
         with suppress(UndoError), store.transaction():
@@ -81,14 +81,14 @@ def test_verification_finds_every_edited_row(kit):
             for said in problems("update segment set data=? where seq=? and name=?", edited, seq, blob[0])
         )
     assert problems("update event set body=? where seq=?", body.replace('"spend":0', '"spend":1'), seq)
-    assert any("post-processing of batch" in said for said in problems("delete from meta where name like 'post/%'"))
+    assert any("post-processing post/" in said for said in problems("delete from meta where name like 'post/%'"))
     with suppress(UndoError), store.transaction():  # a second result of the same rows, sealed and chained like any
-        facts = kit.ledger._book.journal.facts(seq)
+        facts = kit.ledger._db.journal.facts(seq)
         said = {
             name: facts[name]
             for name in ("job", "release", "nonce", "spend", "chain", "steps", "rows", "root", "columns")
         }
-        again = kit.ledger._book.journal.append(Event.POST, **said)
+        again = kit.ledger._db.journal.append(Event.POST, **said)
         store.execute("insert into segment select ?, name, data from segment where seq=?", (again, seq))
         found = kit.ledger.verify().problems
         raise UndoError

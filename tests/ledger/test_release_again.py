@@ -45,7 +45,7 @@ def test_foretelling_writes_nothing(kit):
         ("two", False, Outcome.CHANGED),
     ):
         batch = pa.array(["a"]), pa.array(["ann"]), [kit.charge(kit.ref(), ["a"], 2, text)]
-        told = kit.ledger.foretell(SCOPE, kit.ledger.make_ready("subject", *batch), again=again)
+        told = kit.ledger.preview(SCOPE, kit.ledger.make_ready("subject", *batch), again=again)
         assert told.outcome.tolist() == [outcome]
         assert told.charged.tolist() == [[outcome == Outcome.AGAIN]]
     assert str(kit.ledger.anchor()) == head

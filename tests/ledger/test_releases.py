@@ -47,7 +47,7 @@ def test_a_claim_may_change_its_words_and_become_stronger(kit, said):
 def test_a_rule_of_accounting_may_have_another_name(kit, monkeypatch):
     first = kit.ref()
     other = Bound(10_000_000, 0, "composition, as it is called now")
-    monkeypatch.setattr("dptext_etl.ledger.operations.releases.least", lambda _: other)
+    monkeypatch.setattr("dptext_etl.ledger.releases.least", lambda _: other)
     assert kit.ref() == first
 
 

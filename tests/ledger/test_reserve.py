@@ -10,7 +10,7 @@ import pytest
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import BudgetError, InputError, LedgerError
 from dptext_etl.ledger import Charge, Outcome, Scope
-from dptext_etl.ledger.operations import reserve
+from dptext_etl.ledger import batch as batches
 from dptext_etl.ledger.storage.segments import seal
 from dptext_etl.policy import Cap
 
@@ -31,7 +31,7 @@ def asked_for(kit, names, people):
 
 def test_rows_that_were_encoded_ahead_are_not_encoded_again(kit, monkeypatch):
     sealed, scope, cap = [], Scope("reviews", "2026"), Cap(epsilon=9, period="2026")
-    monkeypatch.setattr(reserve, "seal", lambda *what: sealed.append(len(what[1]["canary"])) or seal(*what))
+    monkeypatch.setattr(batches, "seal", lambda *what: sealed.append(len(what[1]["canary"])) or seal(*what))
     kit.ledger.read_key()
     first, second = asked_for(kit, ["a", "b"], ["ann", "bob"]), asked_for(kit, ["b", "c"], ["bob", "cai"])
     with ThreadPoolExecutor(2) as pool:

@@ -6,12 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger.storage import parts
+from dptext_etl.ledger.storage import hashed_ids
 from dptext_etl.ledger.storage import sorted_runs as module
-from dptext_etl.ledger.storage.cache import PartCache
-from dptext_etl.ledger.storage.keyed_ids import KeyedIds
-from dptext_etl.ledger.storage.parts import BISECTED, Fold, Part, Sieve, matches
-from dptext_etl.ledger.storage.sorted_runs import SortedRuns
+from dptext_etl.ledger.storage.hashed_ids import BISECTED, Fold, HashedIds, Part, Sieve, matches
+from dptext_etl.ledger.storage.sorted_runs import PartCache, SortedRuns
 from dptext_etl.ledger.storage.store import open_store
 
 from ..examples import examples
@@ -24,8 +22,14 @@ batches = st.lists(st.dictionaries(ids, st.integers(-5, 1 << 40), max_size=40), 
 def part_of(entries):
     ordered = sorted(entries.items())
     hi, lo = (np.array([key[half] for key, _ in ordered], np.uint64) for half in (0, 1))
-    ids = KeyedIds(hi, lo)
+    ids = HashedIds(hi, lo)
     return Part(ids, np.array([[value for _, value in ordered]], np.int64).reshape(1, -1))
+
+
+def drop(runs):
+    for run in runs.runs():
+        runs._store.execute("delete from run where id=?", (run.id,))
+        runs.discard(run)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
@@ -73,7 +77,7 @@ def test_runs_are_a_dictionary(store, batches, how, limit):
         assert sum(half.ids.size for half in halves) == len(expected)
         assert (halves[1].ids.hi >> np.uint64(63) == 1).all()
         assert cache.bytes <= limit
-        runs.drop()
+        drop(runs)
         assert runs.runs() == []
 
 
@@ -100,7 +104,7 @@ def test_a_sieve_finds_what_bisection_finds(seed, sizes, bits, repeated, cut):
 def test_a_sieve_takes_the_place_of_bisection_where_runs_are_no_larger_than_batches(monkeypatch):
     keys = np.unique(np.random.default_rng(0).integers(0, 1 << 64, 1000, np.uint64))
     bisected = []
-    monkeypatch.setattr(parts, "matches", lambda keys, wanted: bisected.append(len(wanted)))
+    monkeypatch.setattr(hashed_ids, "matches", lambda keys, wanted: bisected.append(len(wanted)))
     sieve = Sieve(keys[::2])
     places, rows = sieve.matches(keys, 100, 400)
     assert rows.tolist() == list(range(200, 800, 2))
@@ -117,17 +121,17 @@ def test_runs_are_few(store):
     with store.transaction():
         for _ in range(60):
             keys = np.unique(random.integers(0, 1 << 64, 10, dtype=np.uint64))
-            runs.insert(Part(KeyedIds(keys, keys), np.ones((1, len(keys)), np.int64)))
+            runs.insert(Part(HashedIds(keys, keys), np.ones((1, len(keys)), np.int64)))
             assert len(runs.runs()) <= 2 * 7
         assert runs.sound()
-        runs.drop()
+        drop(runs)
 
 
 def test_damage_is_noticed(store):
     runs = SortedRuns(store, PartCache(), "damaged", 1, Fold.SUM)
     keys = np.array([1, 2, 3], np.uint64)
     with store.transaction():
-        runs.insert(Part(KeyedIds(keys, keys), np.ones((1, 3), np.int64)))
+        runs.insert(Part(HashedIds(keys, keys), np.ones((1, 3), np.int64)))
         runs = SortedRuns(store, PartCache(), "damaged", 1, Fold.SUM)  # anyone who wrote them knows what he wrote
         store.execute("update run_part set data=? where piece=0", (keys[::-1].tobytes(),))
         assert not runs.sound()
@@ -135,18 +139,18 @@ def test_damage_is_noticed(store):
         assert runs.sound()
         store.execute("delete from run_part where piece=1")
         with pytest.raises(LedgerError, match="an index of the ledger is damaged"):
-            runs.find(KeyedIds(keys, keys))
+            runs.find(HashedIds(keys, keys))
         store.execute("delete from run_part")
         with pytest.raises(LedgerError, match="an index of the ledger is damaged"):
-            runs.find(KeyedIds(keys, keys))
-        runs.drop()
+            runs.find(HashedIds(keys, keys))
+        drop(runs)
 
 
 def test_a_rolled_back_merge_leaves_nothing_behind(store):
     cache = PartCache()
     runs = SortedRuns(store, cache, "rolled back", 1, Fold.SUM)
     keys = np.array([1, 2, 3], np.uint64)
-    entry = Part(KeyedIds(keys, keys), np.ones((1, 3), np.int64))
+    entry = Part(HashedIds(keys, keys), np.ones((1, 3), np.int64))
     with store.transaction():
         runs.insert(entry)
 
@@ -162,5 +166,5 @@ def test_a_rolled_back_merge_leaves_nothing_behind(store):
     with store.transaction():
         assert runs.find(entry.ids)[1].tolist() == [[1, 1, 1]]
         cache.keep_only({run.id for run in runs.runs()})
-        assert set(cache._held) <= {run.id for run in runs.runs()}
-        runs.drop()
+        assert set(cache._runs) <= {run.id for run in runs.runs()}
+        drop(runs)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from dptext_etl.errors import LedgerError, LockedLedgerError, UnavailableLedgerError
-from dptext_etl.ledger import Outcome, retrying
-from dptext_etl.ledger.retrying import patient
-from dptext_etl.ledger.storage import postgres_session
+from dptext_etl.ledger import Outcome
+from dptext_etl.ledger.storage import postgres_sql, store
+from dptext_etl.ledger.storage.store import wait_for_ledger
 
 from .conftest import Kit
 
@@ -25,7 +25,7 @@ import os, signal, sys; sys.path.insert(0, {str(HERE)!r})
 from conftest import Kit
 from dptext_etl.errors import UnavailableLedgerError
 kit, there = Kit(sys.argv[1]), [sys.argv[2]]
-ref, store = kit.ref(dataset=sys.argv[3]), kit.ledger._book.store
+ref, store = kit.ref(dataset=sys.argv[3]), kit.ledger._db.store
 real = store.execute
 
 def stopping(*args):
@@ -124,9 +124,9 @@ class Stalling:
 )
 def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes_, dataset):
     """Within a message no timeout of a server before 17 ends a session: anyone who waits does."""
-    monkeypatch.setattr(postgres_session, "HOLD", 0.5)
-    monkeypatch.setattr(postgres_session, "STUCK", 1.0)
-    monkeypatch.setattr(postgres_session, "LOOK", 0.5)
+    monkeypatch.setattr(postgres_sql, "HOLD", 0.5)
+    monkeypatch.setattr(postgres_sql, "STUCK", 1.0)
+    monkeypatch.setattr(postgres_sql, "LOOK", 0.5)
     network = Stalling(postgres.port)
     far = Kit(kit.place.replace(f":{postgres.port}/", f":{network.port}/"))
     kit.reserve(["b"], refs=[kit.ref()])
@@ -139,7 +139,7 @@ def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes
             far.reserve(names, refs=[ref])
 
     threading.Thread(target=write, daemon=True).start()
-    raw = kit.ledger._book.store
+    raw = kit.ledger._db.store
     while not raw.rows("select 1 from pg_locks where locktype='advisory' and granted"):
         time.sleep(0.01)
     kit.reopen(timeout=30)
@@ -148,7 +148,7 @@ def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes
 
 
 def test_a_writer_of_many_records_may_compute_for_longer(kit):
-    store = kit.ledger._book.store
+    store = kit.ledger._db.store
     for rows, said in ((0, "10s"), (1_000_000, "20s")):
         with store.transaction(rows):
             assert store.rows("show idle_in_transaction_session_timeout") == [(said,)]
@@ -157,7 +157,7 @@ def test_a_writer_of_many_records_may_compute_for_longer(kit):
 
 
 def test_sessions_do_not_go_by_the_defaults_of_the_server(kit):
-    store = kit.ledger._book.store
+    store = kit.ledger._db.store
     asked = (
         "tcp_keepalives_idle",
         "tcp_keepalives_interval",
@@ -184,26 +184,26 @@ def answers(*errors):
 def clock(monkeypatch):
     """A clock that goes on by the pauses alone."""
     now = [0.0]
-    monkeypatch.setattr(retrying.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(retrying.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(store.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(store.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     return now
 
 
 def test_a_lock_is_waited_for_as_long_as_somebody_waits(clock):
-    assert patient(answers(*[LockedLedgerError("locked")] * 5000)) == "answer"
-    assert clock[0] >= 5000 * retrying.PAUSE
+    assert wait_for_ledger(answers(*[LockedLedgerError("locked")] * 5000)) == "answer"
+    assert clock[0] >= 5000 * store.RETRY_SECONDS
     with pytest.raises(LockedLedgerError):
-        patient(answers(*[LockedLedgerError("locked")] * 5), lambda: clock[0] >= 5003)
+        wait_for_ledger(answers(*[LockedLedgerError("locked")] * 5), lambda: clock[0] >= 5003)
 
 
 def test_a_server_is_waited_for_for_minutes(clock):
     away, locked = UnavailableLedgerError("away"), LockedLedgerError("locked")
-    assert patient(answers(*[away] * 200, locked, *[away] * 200)) == "answer"
+    assert wait_for_ledger(answers(*[away] * 200, locked, *[away] * 200)) == "answer"
     with pytest.raises(UnavailableLedgerError):
-        patient(answers(*[away] * 2000))
+        wait_for_ledger(answers(*[away] * 2000))
 
 
 def test_a_refusal_is_an_answer(clock):
     with pytest.raises(LedgerError, match="revoked"):
-        patient(answers(LockedLedgerError("locked"), LedgerError("revoked")))
-    assert clock[0] == retrying.PAUSE
+        wait_for_ledger(answers(LockedLedgerError("locked"), LedgerError("revoked")))
+    assert clock[0] == store.RETRY_SECONDS

@@ -11,7 +11,7 @@ import pytest
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome
-from dptext_etl.ledger.storage.store import location
+from dptext_etl.ledger.storage.store import sqlite_path
 
 
 @pytest.fixture(params=["sqlite"])
@@ -36,11 +36,11 @@ def test_files_are_their_owners_alone(kit, tmp_path):
 
 
 def test_urls(tmp_path):
-    assert str(location("sqlite:///a/b.db")) == "a/b.db"
-    assert str(location("sqlite:////a/b.db")) == "/a/b.db"
+    assert str(sqlite_path("sqlite:///a/b.db")) == "a/b.db"
+    assert str(sqlite_path("sqlite:////a/b.db")) == "/a/b.db"
     for url in ("mysql://host/db", ""):
         with pytest.raises(LedgerError, match="SQLite or PostgreSQL"):
-            location(url)
+            sqlite_path(url)
     with Ledger.open(f"sqlite:///{tmp_path}/x.db") as ledger:
         assert repr(ledger) == f"Ledger('{tmp_path}/x.db')"
     with pytest.raises(LedgerError, match=r"cannot be made at .*: No such file"):
@@ -111,7 +111,7 @@ def test_a_read_only_ledger_is_read(kit):
 
 def test_a_full_disk_loses_nothing(kit):
     kit.reserve(["a"], cap=9)
-    store = kit.ledger._book.store
+    store = kit.ledger._db.store
     pages = store.row("pragma page_count")[0]
     store.execute(f"pragma max_page_count={pages}")
     ids = [f"r{i}" for i in range(5000)]
@@ -124,7 +124,7 @@ def test_a_full_disk_loses_nothing(kit):
 
 
 def test_errors_of_sqlite_stay_behind(kit):
-    kit.ledger._book.store.execute("drop table tally")
+    kit.ledger._db.store.execute("drop table tally")
     with pytest.raises(LedgerError, match="cannot be used") as caught:
         kit.reserve(["a"], cap=9)
     assert caught.value.__cause__ is None
@@ -156,15 +156,15 @@ def test_a_log_is_folded_into_the_file_while_the_ledger_is_open(kit, tmp_path):
         with closing(sqlite3.connect(f"{place.as_uri()}?immutable=1", uri=True)) as file:  # without its log
             return [row[0] for row in file.execute("select open from batch")]
 
-    kit.ledger.fold_log()
+    kit.ledger.checkpoint()
     assert in_file() == []
     kit.reserve(["a", "b"])
     assert in_file() == []
     with ThreadPoolExecutor(1) as beside:
-        beside.submit(kit.ledger.fold_log).result()
+        beside.submit(kit.ledger.checkpoint).result()
     assert in_file() == [2]
     kit.commit(["a"])
     kit.sound()
     kit.ledger.close()
-    kit.ledger.fold_log()  # it cannot: that is left to anyone who closes the ledger
+    kit.ledger.checkpoint()  # it cannot: that is left to anyone who closes the ledger
     assert in_file() == [1]

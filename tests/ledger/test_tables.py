@@ -21,16 +21,14 @@ from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE, steps
 from dptext_etl.id_forms import IdForm
-from dptext_etl.ledger import IdForms, Ledger
-from dptext_etl.ledger.audit import query
-from dptext_etl.ledger.audit.derive import derive
-from dptext_etl.ledger.audit.recount import charges
-from dptext_etl.ledger.audit.remaining import counted
-from dptext_etl.ledger.audit.table_schemas import SCHEMAS
-from dptext_etl.ledger.audit.tables import in_units
-from dptext_etl.ledger.storage.parts import Fold, fold
-from dptext_etl.ledger.storage.passes import passes
-from dptext_etl.ledger.terms import State
+from dptext_etl.ledger import IdForms, Ledger, query
+from dptext_etl.ledger.replay import Replay
+from dptext_etl.ledger.storage.hashed_ids import Fold, fold
+from dptext_etl.ledger.storage.segments import id_ranges
+from dptext_etl.ledger.tables import SCHEMAS, in_units
+from dptext_etl.ledger.types import State
+from dptext_etl.ledger.verify import charges
+from dptext_etl.ledger.views import tracked_components
 from tests.frozen import events
 
 from .conftest import ID_KEY
@@ -44,8 +42,8 @@ def full(new_place):
     place, key = str(new_place("full")), f"env:{ID_KEY}"
     events.write(place, key)
     with Ledger.open(place, key) as ledger:
-        book = events.Writer(ledger)
-        ledger.retire([book.release()], "v1", "v2-0123456789ab", events.digest("later").hex(), 3)
+        db = events.Writer(ledger)
+        ledger.retire([db.release()], "v1", "v2-0123456789ab", events.digest("later").hex(), 3)
         ledger.forget("reviews", pa.array(["r1"]), pa.array([], pa.string()))
         yield ledger
 
@@ -64,13 +62,13 @@ def steps_of(component, amounts):
 
 def test_the_tables_hold_what_verify_derives(full, tmp_path):
     tables = exported(full, tmp_path / "tables")
-    book = full._book
-    with book.store.snapshot():
-        derived = derive(book)
+    db = full._db
+    with db.store.snapshot():
+        derived = Replay(db)
     assert derived.problems == []
     assert Counter(tables["event"]["kind"]) == derived.events
     assert dict(tables["event"].select("event", "event_hash").iter_rows()) == {
-        entry.seq: entry.hash.hex() for entry in book.journal.entries()
+        entry.seq: entry.hash.hex() for entry in db.journal.entries()
     }
     for row in tables["release"].iter_rows(named=True):
         said, tally = derived.releases[row["release_id"]], derived.tallies.get((row["release_id"], row["nonce"]), {})
@@ -83,7 +81,7 @@ def test_the_tables_hold_what_verify_derives(full, tmp_path):
             name: tally.get(name, 0) for name in ("records", "committed", "expired", "aborted")
         }
         assert steps_of("eps_pure", [row["largest_eps_pure"]]) == [
-            math.inf if tally.get("endless") else tally.get("max_pure", 0)
+            math.inf if tally.get("infinite") else tally.get("max_pure", 0)
         ]
     assert {
         (row["release_id"], row["nonce"], row["version"]): (row["manifest"], row["rows"])
@@ -98,21 +96,21 @@ def test_the_tables_hold_what_verify_derives(full, tmp_path):
 
 def test_balances_are_the_sums_that_verify_derives_and_those_of_the_records(full, tmp_path):
     tables = exported(full, tmp_path / "tables")
-    book, compared = full._book, 0
-    with book.store.snapshot():
-        derived = derive(book)
+    db, compared = full._db, 0
+    with db.store.snapshot():
+        derived = Replay(db)
         for number, (name, period, unit) in derived.scopes.items():
-            pinned = book.scopes.by_id(number)
+            pinned = db.scopes.by_id(number)
             of_scope = (pl.col("scope") == name) & (pl.col("period") == period)
             stored = tables["balance"].filter(of_scope)
             assert set(stored["unit"]) == {unit} if stored.height else True
             batches = [seq for seq, item in derived.batches.items() if item.scope == number]
-            for at, component in enumerate(counted(pinned)):
+            for at, component in enumerate(tracked_components(pinned)):
                 mine = stored.filter(pl.col("component") == component)
                 table = dict(zip(mine["unit_hash"], steps_of(component, mine["used"]), strict=True))
                 if pinned.measure is not None:
-                    for each in passes(book.segments, book.journal, derived.rows(batches)):
-                        units, _, amounts = charges(derived, each, batches, counted(pinned))
+                    for within in id_ranges(sum(len(derived.batches[seq].states) for seq in batches)):
+                        units, _, amounts = charges(db, derived, within, batches, tracked_components(pinned))
                         part = fold(units, amounts, Fold.SUM)
                         hashes = [
                             f"{hi:016x}{lo:016x}" for hi, lo in zip(*map(np.ndarray.tolist, part.ids), strict=True)
@@ -182,7 +180,7 @@ def test_an_export_takes_no_place_that_is_taken_and_leaves_nothing_half(kit, tmp
         kit.ledger.write_tables(tmp_path / "empty")
     with pytest.raises(InputError, match="cannot be written"):
         kit.ledger.write_tables(tmp_path / "no" / "folder")
-    monkeypatch.setattr(kit.ledger._book.segments, "read", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(kit.ledger._db.segments, "read", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         kit.ledger.write_tables(tmp_path / "broken")
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["empty"]

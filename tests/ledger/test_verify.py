@@ -8,7 +8,7 @@ import pytest
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Scope
-from dptext_etl.ledger.storage import passes as module
+from dptext_etl.ledger.storage import segments as module
 from dptext_etl.policy import Cap
 
 
@@ -37,7 +37,7 @@ def full(kit):
 
 def problems(kit, statement, *values):
     """Change what is stored behind the ledger's back, verify, and take it back."""
-    store = kit.ledger._book.store
+    store = kit.ledger._db.store
     with suppress(UndoError), store.transaction():
         store.execute(statement, values)
         report = kit.ledger.verify()
@@ -50,7 +50,7 @@ class UndoError(Exception):
 
 
 def rows(kit, sql):
-    return kit.ledger._book.store.rows(sql)
+    return kit.ledger._db.store.rows(sql)
 
 
 def test_every_byte_of_every_batch_counts(full):
@@ -91,7 +91,7 @@ def test_every_event_counts(full):
         assert f"event {seq} ({kind}): the chain is broken here" in found
         found = problems(full, "delete from event where seq=?", seq)
         ends = f"the journal ends at event {last - 1}"
-        said = [ends] if seq == last else [f"events {seq} to {seq} are missing", f"{seq} of lane"]
+        said = [ends] if seq == last else [f"events {seq} to {seq} are missing", f"{seq} of chain"]
         assert any(part in problem for problem in found for part in said), kind
     swap = "update event set seq = case seq when 4 then 5 when 5 then 4 end + 1000 where seq in (4, 5)"
     assert any("cannot be read" in item or "are missing" in item for item in problems(full, swap))
@@ -149,7 +149,7 @@ def test_balances_and_the_record_index_are_counted_again(full):
 
 def test_passes_find_the_same(full, monkeypatch):
     whole = full.ledger.verify()
-    monkeypatch.setattr(module, "PASS_ROWS", 4)
+    monkeypatch.setattr(module, "SCAN_ROWS", 4)
     assert full.ledger.verify() == whole
     assert full.ledger.export()["datasets"]["reviews"]["subjects"] == {"subject": 7}
     space = rows(full, "select id from run where space like 'balance%'")[0][0]
@@ -160,7 +160,7 @@ def test_a_charge_over_its_cap_is_found_though_all_else_agrees(kit, monkeypatch)
     """A writer that forgets the cap leaves a consistent ledger that breaks its promise."""
     kit.reserve(["a"], ["ann"], 3, cap=5)
     monkeypatch.setattr(
-        "dptext_etl.ledger.operations.reserve.admit", lambda runs, limits, units, order, amounts, asking, recall: asking
+        "dptext_etl.ledger.reserve.admit", lambda runs, limits, units, order, amounts, asking, memo: asking
     )
     kit.reserve(["b"], ["ann"], 3, cap=5)
     (last,) = rows(kit, "select max(seq) from batch")[0]
@@ -170,13 +170,13 @@ def test_a_charge_over_its_cap_is_found_though_all_else_agrees(kit, monkeypatch)
 def test_a_record_that_is_charged_twice_is_found(kit, monkeypatch):
     """A writer that forgets what it has seen."""
     kit.reserve(["a"], ["ann"], 3, cap=9)
-    real = type(kit.ledger._book.records).held
+    real = type(kit.ledger._db.records).look_up
 
-    def blind(self, ref, records, order, recall=None):
-        held = real(self, ref, records, order, recall)
+    def blind(self, ref, records, order=None, memo=None):
+        held = real(self, ref, records, order, memo)
         return held._replace(known=np.zeros_like(held.known))
 
-    monkeypatch.setattr(type(kit.ledger._book.records), "held", blind)
+    monkeypatch.setattr(type(kit.ledger._db.records), "look_up", blind)
     kit.reserve(["a"], ["ann"], 3, cap=9)
     found = kit.ledger.verify().problems
     (last,) = rows(kit, "select max(seq) from batch")[0]
@@ -191,7 +191,7 @@ def test_an_empty_ledger_is_sound(kit):
 
 def test_every_stored_field_may_hold_anything(full):
     """A verdict comes of every edit, and no error of json, NumPy or the database's driver."""
-    columns = full.ledger._book.store.columns()
+    columns = full.ledger._db.store.columns()
     for table in ("event", "release", "scope", "member", "batch", "publication", "burnt", "frozen", "tally", "meta"):
         for name in columns[table]:
             for value in ("{", '["x"]', "{}", "", -1, 2**62):

@@ -188,7 +188,7 @@ def test_a_ledger_url_in_a_variable_is_kept_by_its_name(make_policy, tmp_path, m
 
     name = names(policy)
 
-    @dg.asset(required_resource_keys=resources.needed(name))
+    @dg.asset(required_resource_keys=name.resources)
     def seen(context):
         here = resources.deployed(policy, context, name)
         assert here.ledger.url == "env:DPTEXT_LEDGER_SECRET_URL"
@@ -288,8 +288,8 @@ def test_every_process_writes_a_policy_alike(make_policy):
     columns = [{**column.model_dump(mode="json"), "allow": allow} for column in policy.columns]
     values = {**policy.model_dump(mode="json", by_alias=True, exclude_none=True), "column": columns}
     code = (
-        "import json, sys; from dptext_etl import Policy; from dptext_etl.orchestration.handover import written;"
-        "print(written(Policy.parse(json.load(sys.stdin))))"
+        "import json, sys; from dptext_etl import Policy; from dptext_etl.orchestration.steps import as_json;"
+        "print(as_json(Policy.parse(json.load(sys.stdin))))"
     )
     said = {
         subprocess.run(

@@ -10,7 +10,7 @@ dg = pytest.importorskip("dagster", reason="dagster is not installed")
 
 from dagster._utils.error import serializable_error_info_from_exc_info  # noqa: E402
 
-from dptext_etl.orchestration.failures import as_failure  # noqa: E402
+from dptext_etl.orchestration.steps import as_failure  # noqa: E402
 
 SENTINEL = "zzqsentinelqzz"
 

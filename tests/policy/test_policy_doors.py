@@ -94,7 +94,7 @@ def test_entries_of_a_run_over_a_frame(policy):
 
 
 def test_tasks_on_spark_get_all_but_storage_options(policy):
-    there = facts(Policy.parse(json.loads(tasks.written(policy))))
+    there = facts(Policy.parse(json.loads(tasks.policy_json(policy))))
     expected = {**facts(policy), "storage_options": {}}
     expected["ledger"] = tasks.for_workers(policy.ledger).model_dump(mode="json")
     assert there == expected

@@ -292,6 +292,6 @@ def test_refusals_name_what_to_do(films, policy, tmp_path, monkeypatch):
         register(films, "f; drop table films", policy)
     with pytest.raises(PolicyError, match='"arrow" or "pandas"'):
         register(films, "f", policy, form="json")
-    monkeypatch.setitem(sys.modules, "dptext_etl.spark.arrow_form", None)
+    monkeypatch.delattr("pyspark.sql.pandas.functions.arrow_udf")
     with pytest.raises(PolicyError, match='form="pandas"'):
         register(films, "f", policy)

@@ -4,12 +4,14 @@ import json
 import sqlite3
 from types import SimpleNamespace
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
 from dptext_etl import Ledger
+from dptext_etl.checks import CANARY
 from dptext_etl.errors import BudgetError, InputError, LedgerError, LockedLedgerError
-from dptext_etl.ledger import retrying
+from dptext_etl.ledger.storage import store
 from dptext_etl.policy import Cap, LedgerSpec
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
@@ -17,7 +19,6 @@ pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra
 from dptext_etl.engines.spark import tasks  # noqa: E402
 from dptext_etl.runner.shard.results import ShardResult  # noqa: E402
 from dptext_etl.spark import worker  # noqa: E402
-from dptext_etl.storage import Storage  # noqa: E402
 
 from .films import EVERYBODY, ROWS, charged, counts, expected, ids, register_only, texts  # noqa: E402
 
@@ -249,14 +250,14 @@ def locked_for(times, real):
 @pytest.mark.parametrize("step", ["register", "reserve", "commit"])
 def test_a_batch_waits_for_a_lock(policy, url, monkeypatch, step):
     carried = plan_of(policy, url, unit="record")
-    monkeypatch.setattr(retrying, "PAUSE", 0)
+    monkeypatch.setattr(store, "RETRY_SECONDS", 0)
     monkeypatch.setattr(Ledger, step, locked_for(50, getattr(Ledger, step)))
     assert worker.release(carried, texts(), ids()).to_pylist() == expected(policy)
     assert counts(url)["committed"] == counts(url)["records"] == len(ROWS)
 
 
 class Notices:
-    """The messages of the tasks of a run."""
+    """The messages of the tasks of a run, in memory."""
 
     def __init__(self):
         self.stopped, self.rows = False, []
@@ -272,8 +273,8 @@ class Notices:
 
 
 @pytest.mark.parametrize("error", [LockedLedgerError("locked"), LedgerError("revoked")])
-def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, tmp_path, error):
-    messages, tried, folder = Notices(), [], Storage(str(tmp_path))
+def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, error):
+    messages, tried = Notices(), []
 
     def done(*_):
         tried.append(1)
@@ -281,13 +282,11 @@ def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, tm
             raise error
         return ShardResult(7, {}, None)
 
-    monkeypatch.setattr(retrying, "PAUSE", 0)
-    monkeypatch.setattr(tasks, "pieces", lambda *_: iter([(0, None)]))
-    monkeypatch.setattr(tasks, "_shards", lambda *_: SimpleNamespace(ledger=SimpleNamespace(close=lambda: None)))
+    monkeypatch.setattr(store, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(tasks, "pieces", lambda *_: iter([(0, pl.DataFrame({CANARY: [False] * 7}))]))
     monkeypatch.setattr(ShardResult, "of", done)
-    config = SimpleNamespace(
-        messages=messages, names=(), most=1, step=1, phase="release", staging=folder, memory=folder
-    )
+    releasing = tasks._Releasing(None, "release")
+    config = SimpleNamespace(messages=messages, names=(), most=1, step=1, open=lambda _: releasing)
     (said,) = tasks.records(config, iter(()))
     if isinstance(error, LockedLedgerError):
         assert (tasks.read(said)["rows"], messages.rows, messages.stopped) == (7, [7], False)

@@ -30,8 +30,7 @@ class InformationContent(Score):
 
     title: ClassVar[str] = "Information Content"
 
-    def said(self, tokens: Sequence[str]) -> Scores:
-        """Return -log p over its largest value."""
+    def compute(self, tokens: Sequence[str]) -> Scores:
         return contents(self.tools.information).of(tokens)
 
     def printed(self, tokens: Sequence[str]) -> Scores:
@@ -39,7 +38,6 @@ class InformationContent(Score):
         return counts(self.tools.information).of(tokens)
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the files of counts."""
         return artifacts(self.tools.information)
 
 

@@ -21,10 +21,8 @@ class Named(Score):
 
     title: ClassVar[str] = "Named Entity Recognition"
 
-    def said(self, tokens: Sequence[str]) -> Scores:
-        """Return 1 or 0."""
+    def compute(self, tokens: Sequence[str]) -> Scores:
         return np.array(tagging.tagger(self.tools.tagger).named(tokens), np.float64)
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the files of the tagger."""
         return tagging.artifacts(self.tools.tagger)

@@ -24,11 +24,9 @@ class WordClass(Score):
 
     title: ClassVar[str] = "Part-of-Speech Informativeness"
 
-    def said(self, tokens: Sequence[str]) -> Scores:
-        """Return the weights over the largest one, 15."""
+    def compute(self, tokens: Sequence[str]) -> Scores:
         found = tagging.tagger(self.tools.tagger).classes(tokens)
         return np.array([WEIGHTS.get(label, OTHERS) for label in found]) / max(WEIGHTS.values())
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the files of the tagger."""
         return tagging.artifacts(self.tools.tagger)

@@ -19,14 +19,11 @@ class SentenceDifference(Score):
 
     title: ClassVar[str] = "Sentence Difference"
 
-    def said(self, tokens: Sequence[str]) -> Scores:
-        """Return differences over the largest one."""
+    def compute(self, tokens: Sequence[str]) -> Scores:
         return likeness.relative(1.0 - likeness.rests_to_text(tokens, self.tools.encoder))
 
     def printed(self, tokens: Sequence[str]) -> Scores:
-        """Return the cosine, as Algorithm 3 prints it."""
         return likeness.rests_to_text(tokens, self.tools.encoder)
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the files of the encoder."""
         return likeness.artifacts(self.tools.encoder)

@@ -19,10 +19,8 @@ class WordImportance(Score):
 
     title: ClassVar[str] = "Word Importance"
 
-    def said(self, tokens: Sequence[str]) -> Scores:
-        """Return differences over the largest one."""
+    def compute(self, tokens: Sequence[str]) -> Scores:
         return likeness.relative(1.0 - likeness.words_to_rest(tokens, self.tools.encoder))
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Return the files of the encoder."""
         return likeness.artifacts(self.tools.encoder)

@@ -16,7 +16,7 @@ from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
     from dptext_etl.ledger import Ledger
-    from dptext_etl.ledger.terms import ReleaseRef
+    from dptext_etl.ledger.types import ReleaseRef
 
 
 _NAME = re.compile(r"(?:(?P<partition>.+)/)?v(?P<number>\d+)-[0-9a-f]+")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dptext_etl.ledger import Ledger, ReleaseRef
 
 
-class _Place(NamedTuple):
+class _Key(NamedTuple):
     """A text column, and the chain of post-processing that made its cells; None for what a mechanism released."""
 
     column: str
@@ -64,7 +64,7 @@ class RowsLedgered(Gate):
         self._columns = [item.name for item in policy.columns]
         self._chains = {item.column or "": item.chain for item in policy.column_policies() if item.chain is not None}
         self._known = {
-            _Place(name, chain): Cellwise(ledger.lookup(refs[name], chain), scratch, elsewhere=elsewhere)
+            _Key(name, chain): Cellwise(ledger.lookup(refs[name], chain), scratch, elsewhere=elsewhere)
             for name in self._columns
             for chain in {None, self._chains.get(name)}
             if name in refs
@@ -81,11 +81,11 @@ class RowsLedgered(Gate):
         return (cls(policy, ledger, candidate.refs, candidate.scratch, elsewhere=elsewhere),)
 
     def lookups(self) -> Mapping[str, Cellwise]:
-        return {f"{place.column}/{place.chain or ''}": cells for place, cells in self._known.items()}
+        return {f"{key.column}/{key.chain or ''}": cells for key, cells in self._known.items()}
 
     def feed(self, batch: pl.DataFrame) -> None:
         """Take a batch of rows; marked canary rows are looked up as such."""
-        self._take(batch, {_Place(name, None): name for name in self._columns})
+        self._take(batch, {_Key(name, None): name for name in self._columns})
 
     def all_fed(self) -> None:
         """Look the cells up, unless someone else does."""
@@ -94,22 +94,22 @@ class RowsLedgered(Gate):
 
     def feed_rewritten(self, batch: pl.DataFrame) -> None:
         """Take a batch of rows after post-processing: what it made of texts, and what is kept next to that."""
-        places = {_Place(name, self._chains.get(name)): name for name in self._columns}
-        places |= {_Place(item.name, None): item.intermediate for item in self.policy.columns if item.intermediate}
-        self._take(batch, places)
+        columns = {_Key(name, self._chains.get(name)): name for name in self._columns}
+        columns |= {_Key(item.name, None): item.intermediate for item in self.policy.columns if item.intermediate}
+        self._take(batch, columns)
 
-    def _take(self, batch: pl.DataFrame, places: Mapping[_Place, str]) -> None:
+    def _take(self, batch: pl.DataFrame, columns: Mapping[_Key, str]) -> None:
         if self.policy.id not in batch.columns:
             self._cells += batch.height
             self._uncommitted += batch.height
             return
-        for place, name in places.items():
-            if place in self._known and name in batch.columns:
+        for key, name in columns.items():
+            if key in self._known and name in batch.columns:
                 self._cells += batch.height
                 rows = with_id(batch, self.policy.id)
                 self._uncommitted += batch.height - rows.height
                 if rows.schema[name] == pl.String:
-                    self._hold(place, name, rows)
+                    self._hold(key, name, rows)
                 else:
                     self._different += rows.height
 
@@ -130,7 +130,7 @@ class RowsLedgered(Gate):
             message += f"; {self._unregistered} columns have no registered release"
         return self.outcome(counts, message, passed=passed)
 
-    def _hold(self, place: _Place, name: str, rows: pl.DataFrame) -> None:
+    def _hold(self, key: _Key, name: str, rows: pl.DataFrame) -> None:
         """Hold what is looked up of rows that have an id."""
         if not rows.height:
             return
@@ -139,9 +139,9 @@ class RowsLedgered(Gate):
             marks = rows[CANARY]
             canary = (marks.fill_null(value=False) if marks.null_count() else marks).to_numpy()
         ids = canonical_ids(rows[self.policy.id].to_arrow())
-        column = self._policies[place.column]
-        bounds = positions_of(None if place.chain else column.mechanism, rows[name])
-        self._known[place].add(ids, output_digests(column, ids, rows[name]), canary, bounds)
+        column = self._policies[key.column]
+        bounds = positions_of(None if key.chain else column.mechanism, rows[name])
+        self._known[key].add(ids, output_digests(column, ids, rows[name]), canary, bounds)
 
 
 def positions_of(mechanism: Mechanism | None, texts: pl.Series) -> Bounds:

@@ -43,7 +43,7 @@ from dptext_etl.checks.great_expectations.metrics import (
 from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, is_spark, written
 from dptext_etl.checks.published import shown
 from dptext_etl.errors import GateError, InputError, PolicyError, bare, seam
-from dptext_etl.ledger.storage.store import resolved
+from dptext_etl.ledger.storage.store import resolve_url
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.policy.consistency import require_ids
 
@@ -270,7 +270,7 @@ def validate_table(
     suite: gx.ExpectationSuite | None = None,
 ) -> VerdictRecord:
     """Validate a released table of a database against its policy's suite."""
-    place = resolved(url)
+    place = resolve_url(url)
     with _validating() as context:
         sources = context.data_sources
         add: Any = sources.add_sqlite if place.startswith("sqlite:") else sources.add_sql

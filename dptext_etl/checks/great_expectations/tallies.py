@@ -30,7 +30,7 @@ from dptext_etl.checks.published import CATEGORIES, changed, feed_published, pub
 from dptext_etl.errors import GateError, InputError, LedgerError, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.ledger.storage.store import POSTGRES, resolved
+from dptext_etl.ledger.storage.store import POSTGRES, resolve_url
 from dptext_etl.policy import Policy
 
 Counts = dict[str, int]
@@ -233,7 +233,7 @@ class ReleasedTextTally:
         for name, ref in self._refs.items():
             stored, chain = [self._ledger.committed(ref, asked).digests], self._chains.get(name)
             if chain is not None:
-                stored.append(self._ledger.posted(ref, chain, asked).digests)
+                stored.append(self._ledger.postprocessed(ref, chain, asked).digests)
             for array in stored:
                 digests = pl.Series(array.cast(pa.large_binary()), dtype=pl.Binary)
                 released.vstack(pl.DataFrame({"id": wanted, "digest": digests}).drop_nulls(), in_place=True)
@@ -329,6 +329,6 @@ def _counted(make: Callable[[], Tally], names: list[str], batches: Iterator[pa.R
 def require_reach(frame: Any, url: str) -> None:
     """Refuse to look up rows in a ledger that executors may not see."""
     master = str(frame.sparkSession.conf.get("spark.master", None))
-    if not resolved(url).startswith(POSTGRES) and not master.startswith("local"):
+    if not resolve_url(url).startswith(POSTGRES) and not master.startswith("local"):
         msg = "a SQLite ledger is a file of one machine, and the executors of this Spark are not known to run on it"
         raise LedgerError(msg, "validate with a local master, or read the published files with Polars")

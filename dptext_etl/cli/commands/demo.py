@@ -13,6 +13,7 @@ import typer
 from dptext_etl.cli import amounts, terminal
 from dptext_etl.cli.options import Command, Json, epilog
 from dptext_etl.errors import DPTextError
+from dptext_etl.guarantee import PURE
 
 if TYPE_CHECKING:
     from dptext_etl.cli.demo.forms import DemoFolder
@@ -229,7 +230,7 @@ def _show_spend(facts: Mapping[str, Any]) -> None:
             "released by": by,
             "mechanism": f"{release['mechanism']}, {release['class']}, discloses {', '.join(release['disclosures'])}",
             "records": f"{release['committed']:,} committed, {release['canaries']:,} of them planted, never published",
-            "most per record": f"epsilon {terminal.number(release['max_eps_pure'])} (odds 10^{release['log10_odds']})",
+            "most per record": f"epsilon {terminal.number(release[f'max_{PURE}'])} (odds 10^{release['log10_odds']})",
             "cap": f"{_amounts(left['limits'])} per {left['unit']}, {left['scope']}",
             "left": "; ".join(f"{name} " + _amounts(at) for name, at in left["left"].items()),
             "left out": f'{facts["left_out"]:,} records over the cap: on_cap = "quarantine"',

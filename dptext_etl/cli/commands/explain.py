@@ -42,25 +42,25 @@ def mechanisms(*, as_json: Json = False) -> None:
     """
     from dptext_etl import catalog
 
-    found: list[dict[str, Any]] = []
+    listed: list[dict[str, Any]] = []
     for name in catalog.available():
         kind = catalog.load(name)
         variants = [_claim(variant, example) for variant, example in mechanism_facts.examples(kind).items()]
         summary = mechanism_facts.summary(kind)
-        found.append({"name": name, "summary": summary, "variants": variants, "here": _availability(kind)})
+        listed.append({"name": name, "summary": summary, "variants": variants, "here": _availability(kind)})
     if as_json:
-        terminal.emit({"mechanisms": found})
+        terminal.emit({"mechanisms": listed})
         return
-    rows = [(item["name"], *variant.values()) for item in found for variant in item["variants"]]
+    rows = [(item["name"], *variant.values()) for item in listed for variant in item["variants"]]
     terminal.table(("name", "variant", "class", "epsilon per", "discloses"), rows)
-    for item in found:
+    for item in listed:
         terminal.say(f"{item['name']}: {item['summary']}")
     terminal.say("\nOn this machine:")
     rows = [
         (item["name"], "yes", ", ".join(f"{name} {value}" for name, value in item["here"]["with"].items()))
         if item["here"]["runs"]
         else (item["name"], "no", f"{item['here']['lacks']}: {item['here']['hint']}")
-        for item in found
+        for item in listed
     ]
     terminal.table(("name", "runs", "with, or what it lacks"), rows)
     terminal.say("\n`dptext explain NAME` says what these words mean.")
@@ -113,12 +113,12 @@ def explain(
     from dptext_etl import catalog, extensions
     from dptext_etl.families.words import WordMechanism
 
-    found: dict[str, Any]
+    facts: dict[str, Any]
     if extensions.known("postprocesses", name):
         step = catalog.load_postprocess(name)
         values = parse_parameters(step, name, parameter)
-        found = dict.fromkeys(KEYS) | mechanism_facts.postprocess_facts(name, step, values)
-        terminal.emit(found) if as_json else mechanism_facts.show_postprocess(found)
+        facts = dict.fromkeys(KEYS) | mechanism_facts.postprocess_facts(name, step, values)
+        terminal.emit(facts) if as_json else mechanism_facts.show_postprocess(facts)
         return
     kind = catalog.load(name)
     given = parse_parameters(kind, name, parameter)
@@ -127,7 +127,7 @@ def explain(
     if unlinked is not None:  # the bound depends on the size of the corpus
         given = kind.first_look(given) | given
     mechanism, note = _explained(kind, name, given)
-    found = {
+    facts = {
         "name": name,
         "summary": mechanism_facts.summary(kind),
         "publishable": mechanism.mode == "strict",
@@ -142,22 +142,22 @@ def explain(
         "spend": mechanism_facts.cost(mechanism, words),
     }
     if isinstance(mechanism, WordMechanism):
-        found["lengths"] = word_facts.lengths(mechanism)
+        facts["lengths"] = word_facts.lengths(mechanism)
     if isinstance(mechanism, WordMechanism) and mechanism.allocation is None:
-        found["law"] = word_facts.distribution(mechanism)
-        found["example"] = word_facts.worked(mechanism, word_facts.known(mechanism, word) if word == WORD else word)
+        facts["law"] = word_facts.distribution(mechanism)
+        facts["example"] = word_facts.worked(mechanism, word_facts.known(mechanism, word) if word == WORD else word)
     if mechanism.allocation is not None:
-        found["allocation"] = budgets.division(mechanism, text)
-    found |= {**mechanism_facts.model_facts(mechanism, words), "note": note}
+        facts["allocation"] = budgets.division(mechanism, text)
+    facts |= {**mechanism_facts.model_facts(mechanism, words), "note": note}
     if unlinked is not None:
-        found["unlinked"] = budgets.unlinked_costs([mechanism], unlinked)
+        facts["unlinked"] = budgets.unlinked_costs([mechanism], unlinked)
     if mechanism.computing is not None:
-        found["computing"] = mechanism.computing.as_dict()
-    found = {key: found.get(key) for key in KEYS}
+        facts["computing"] = mechanism.computing.as_dict()
+    facts = {key: facts.get(key) for key in KEYS}
     if as_json:
-        terminal.emit(found)
+        terminal.emit(facts)
     else:
-        _show(found)
+        _show(facts)
 
 
 def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple[Mechanism, str | None]:
@@ -191,14 +191,14 @@ def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple
     raise error or DPTextError(f"{name} cannot be explained")
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(facts: dict[str, Any]) -> None:
     from dptext_etl.device import Computing
 
-    claim, cost = found["guarantee"], found["spend"]
-    times = found["law"]["times_epsilon"] if found["law"] else 1.0
+    claim, cost = facts["guarantee"], facts["spend"]
+    times = facts["law"]["times_epsilon"] if facts["law"] else 1.0
     of_distance = f", and unit of distance: between any two words a draw costs {times:.6g} times it"
     odds = f"{cost['epsilon']:,.6g}: the odds between two texts can move by 10^{cost['log10_odds']:.1f}"
-    terminal.say(found["summary"])
+    terminal.say(facts["summary"])
     terminal.heading("Guarantee")
     terminal.pairs(
         {
@@ -207,12 +207,12 @@ def _show(found: dict[str, Any]) -> None:
             "neighbours": claim["neighbours"],
             "assumptions": claim["assumptions"],
             "without a ledger": claim["assumptions_without_a_ledger"],
-            "publishable": found["publishable"],
+            "publishable": facts["publishable"],
         }
     )
     terminal.heading("Released exactly, in clear (the guarantee holds between texts that agree on these)")
     terminal.pairs(claim["disclosures"])
-    mechanism_facts.show_parameters(found["parameters"])
+    mechanism_facts.show_parameters(facts["parameters"])
     by_word = claim["unit"] == "word"
     terminal.heading(f"A text of {cost['words']} words costs" if by_word else "A text costs, whatever its length")
     terminal.pairs(
@@ -223,24 +223,24 @@ def _show(found: dict[str, Any]) -> None:
             "rho (zCDP)": cost["rho"],
         }
     )
-    if found["consent"]:
-        terminal.say("A policy that uses it says so: " + ", ".join(found["consent"]))
+    if facts["consent"]:
+        terminal.say("A policy that uses it says so: " + ", ".join(facts["consent"]))
     for title, heading in (("draw", "One draw"), ("noise", "The noise")):
-        if found[title]:
+        if facts[title]:
             terminal.heading(heading)
-            terminal.pairs(found[title])
-    if found["computing"]:
-        terminal.say(f"\nIts model computes here on {Computing(**found['computing'])}.")
-    if found["conversions"]:
+            terminal.pairs(facts[title])
+    if facts["computing"]:
+        terminal.say(f"\nIts model computes here on {Computing(**facts['computing'])}.")
+    if facts["conversions"]:
         terminal.heading("All of it for one person, at a fixed delta (the least that is known)")
-        terminal.table(("records", "delta", "epsilon", "rule"), [item.values() for item in found["conversions"]])
-    if found["unlinked"]:
-        budgets.show_unlinked(found["unlinked"])
-    if found["note"]:
-        terminal.say(f"\n{found['note']}.")
-    if found["allocation"]:
-        budgets.show_division(found["allocation"])
-    if found["law"]:
-        word_facts.show_lengths(found["lengths"])
-        word_facts.show_distribution(found["law"])
-        word_facts.show_example(found["example"])
+        terminal.table(("records", "delta", "epsilon", "rule"), [item.values() for item in facts["conversions"]])
+    if facts["unlinked"]:
+        budgets.show_unlinked(facts["unlinked"])
+    if facts["note"]:
+        terminal.say(f"\n{facts['note']}.")
+    if facts["allocation"]:
+        budgets.show_division(facts["allocation"])
+    if facts["law"]:
+        word_facts.show_lengths(facts["lengths"])
+        word_facts.show_distribution(facts["law"])
+        word_facts.show_example(facts["example"])

@@ -12,6 +12,7 @@ import typer
 from dptext_etl.cli import amounts, terminal
 from dptext_etl.cli.options import IdKey, Json, LedgerCommand, LedgerUrl, epilog
 from dptext_etl.errors import GATE, PolicyError, UsageError
+from dptext_etl.guarantee import PURE
 
 if TYPE_CHECKING:
     from dptext_etl.ledger import Ledger
@@ -42,7 +43,7 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
     rows = [
         (
             *(item[name] for name in columns),
-            item["max_eps_pure"],
+            item[f"max_{PURE}"],
             "draws made" if item["expost"] else "worst case",
             f"10^{item['log10_odds']}",
             [f"{version['version']} ({version['rows']:,} rows)" for version in item["published"]],
@@ -96,20 +97,20 @@ def verify(
 
     anchors = [Anchor.parse(text) for text in anchor or ()]
     with open_ledger(ledger, id_key) as handle:
-        found = handle.verify()
-        found.problems.extend(
+        outcome = handle.verify()
+        outcome.problems.extend(
             f"the journal does not hold the anchor of event {item.seq}: it was cut, rewritten, or is an old copy"
             for item in anchors
             if not handle.holds(item)
         )
     if as_json:
-        terminal.emit(found.as_dict())
+        terminal.emit(outcome.as_dict())
     else:
-        terminal.pairs(found.counts)
-        terminal.say("the ledger is whole" if found.ok else "the ledger does NOT agree with its own journal:")
-        for problem in found.problems:
+        terminal.pairs(outcome.counts)
+        terminal.say("the ledger is whole" if outcome.ok else "the ledger does NOT agree with its own journal:")
+        for problem in outcome.problems:
             terminal.say(f"  {problem}")
-    if not found.ok:
+    if not outcome.ok:
         raise typer.Exit(GATE)
 
 
@@ -168,46 +169,46 @@ def query(
     The tables are record, balance, event, release and publication, as `dptext ledger export DIR` writes them, and
     asked(hash), the keyed hashes of the ids in --id.
     """
-    from dptext_etl.ledger.audit.query import answer
-    from dptext_etl.ledger.audit.query import named as tables_in
+    from dptext_etl.ledger.query import answer
+    from dptext_etl.ledger.query import named as tables_in
 
     if (ledger is None) == (tables is None):
         raise UsageError("a query reads a ledger or exported tables", "give POLICY, --ledger URL, or --tables DIR")
     if tables is not None:
         if named:
             raise UsageError("exported tables hold no id key", "give POLICY or --ledger URL with --id")
-        found = answer(sql, tables)
+        result = answer(sql, tables)
     else:
         with open_ledger(ledger or "", id_key) as handle, TemporaryDirectory(prefix="dptext-ledger-") as folder:
             place = Path(folder) / "tables"
             handle.write_tables(place, tables_in(sql))
-            found = answer(sql, place, handle.hashes(named or ()))
+            result = answer(sql, place, handle.hashes(named or ()))
     if as_json:
-        terminal.emit({"columns": found.columns, "rows": found.rows()})
+        terminal.emit({"columns": result.columns, "rows": result.rows()})
         return
-    terminal.table(found.columns, [[cell if cell is None else str(cell) for cell in row] for row in found.rows()])
+    terminal.table(result.columns, [[cell if cell is None else str(cell) for cell in row] for row in result.rows()])
 
 
 @command("dptext ledger init --ledger ledger.db", ("ledger_id", "made"))
 def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """Make a ledger, unless there is one already, which then stays unchanged."""
     from dptext_etl.ledger import Ledger
-    from dptext_etl.ledger.storage.store import there_is
+    from dptext_etl.ledger.storage.store import ledger_exists
 
-    made = not there_is(ledger)
+    made = not ledger_exists(ledger)
     with Ledger.open(ledger, id_key) as handle:
-        found = {"ledger_id": handle.ledger_id, "made": made}
-    report(found, "made a new ledger" if made else "there is a ledger already; nothing was changed", as_json=as_json)
+        facts = {"ledger_id": handle.ledger_id, "made": made}
+    report(facts, "made a new ledger" if made else "there is a ledger already; nothing was changed", as_json=as_json)
 
 
 @command("dptext ledger migrate --ledger ledger.db", ("from", "to"))
 def migrate(*, ledger: LedgerUrl, as_json: Json = False) -> None:
     """Migrate a ledger from an older schema to the current one, in one transaction; make a copy first."""
     from dptext_etl.ledger import Ledger
-    from dptext_etl.ledger.storage.store import newest
+    from dptext_etl.ledger.storage.store import newest_version
 
     before = Ledger.migrate(ledger)
-    after = max(before, newest(ledger))
+    after = max(before, newest_version(ledger))
     outcome = "nothing to do" if before == after else f"migrated from schema {before} to {after}"
     report({"from": before, "to": after}, outcome, as_json=as_json)
 
@@ -226,15 +227,14 @@ def grants(
     as_json: Json = False,
 ) -> None:
     """Print the GRANT statements that a role of PostgreSQL needs for a ledger; run them as the owner or a superuser."""
-    from dptext_etl.ledger.storage import postgres_url
-    from dptext_etl.ledger.storage.postgres_grants import script
-    from dptext_etl.ledger.storage.store import POSTGRES, resolved
+    from dptext_etl.ledger.storage.postgres_sql import database, grants, split_url
+    from dptext_etl.ledger.storage.store import POSTGRES, resolve_url
 
-    url = resolved(ledger)
+    url = resolve_url(ledger)
     if not url.startswith(POSTGRES):
         raise PolicyError("a SQLite ledger has no roles", "the permissions of its file decide who reads and writes it")
-    conninfo, schema = postgres_url.read(url)
-    statements = script(role, to or f"dptext_{role}", postgres_url.database(conninfo), schema)
+    conninfo, schema = split_url(url)
+    statements = grants(role, to or f"dptext_{role}", database(conninfo), schema)
     report({"grants": statements}, statements, as_json=as_json)
 
 
@@ -273,7 +273,7 @@ def _balance(handle: Ledger, pinned: Mapping[str, Any], asked: list[str] | None)
     import pyarrow as pa
 
     from dptext_etl.id_forms import normalized
-    from dptext_etl.ledger.terms import Scope
+    from dptext_etl.ledger.types import Scope
 
     kind, _, name = pinned["scope"].partition(":")
     scope = Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])

@@ -12,6 +12,7 @@ from dptext_etl.cli.amounts import plain_all
 from dptext_etl.cli.commands.ledger import command, open_ledger, report
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl, Yes, require_confirmation
 from dptext_etl.errors import LedgerError, PolicyError
+from dptext_etl.guarantee import PURE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,17 +52,17 @@ def freeze(
 ) -> None:
     """Stop all releases of a dataset, and of all datasets that share a cap with it, as after a restore."""
     from dptext_etl.ledger import Scope
-    from dptext_etl.ledger.head_files import FrozenError, remember
+    from dptext_etl.ledger.anchor_files import FrozenError, store
 
     with open_ledger(ledger, id_key, write=True) as handle:
         handle.freeze(dataset, reason, in_use=in_use or (), groups=group or (), alone=alone)
         with suppress(FrozenError):  # it froze because a head is missing: the stored one stays
-            remember(handle, Scope(dataset, "all"))
+            store(handle, Scope(dataset, "all"))
         frozen = handle.frozen()
     report({"frozen": frozen}, f"frozen: {', '.join(frozen)}", as_json=as_json)
 
 
-@command("dptext ledger thaw reviews --lost eps_pure=40 --ledger ledger.db", ("caps", "thawed"))
+@command(f"dptext ledger thaw reviews --lost {PURE}=40 --ledger ledger.db", ("caps", "thawed"))
 def thaw(
     dataset: Dataset,
     *,
@@ -71,7 +72,7 @@ def thaw(
         typer.Option(
             metavar="COMPONENT=AMOUNT",
             help="The most that a subject may have been charged since the copy was made, in all datasets that froze "
-            "together, such as eps_pure=40; one for each component of their caps.",
+            f"together, such as {PURE}=40; one for each component of their caps.",
         ),
     ] = None,
     id_key: IdKey = None,
@@ -82,13 +83,13 @@ def thaw(
     Their release names are revoked, and their caps are lowered by the amounts that may have been lost.
     """
     from dptext_etl.ledger import Scope
-    from dptext_etl.ledger.head_files import remember
+    from dptext_etl.ledger.anchor_files import store
 
     losses = _losses(lost)
     with open_ledger(ledger, id_key, write=True) as handle:
         before = handle.frozen()
         caps = plain_all(handle.thaw(dataset, losses))
-        remember(handle, Scope(dataset, "all"))
+        store(handle, Scope(dataset, "all"))
         thawed = sorted({*before} - {*handle.frozen()})
     report(
         {"caps": caps, "thawed": thawed},
@@ -102,13 +103,13 @@ def thaw(
 def jobs(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
     """List the jobs with open reservations, which are neither committed, expired nor given back."""
     with open_ledger(ledger, id_key) as handle:
-        found = [job for job in handle.jobs() if job["pending"]]
+        open_jobs = [job for job in handle.jobs() if job["pending"]]
     if as_json:
-        terminal.emit({"jobs": found})
+        terminal.emit({"jobs": open_jobs})
         return
     columns = ("job", "since", "dataset", "releases", "records", "pending")
-    terminal.table(columns, [[job[name] for name in columns] for job in found])
-    if not found:
+    terminal.table(columns, [[job[name] for name in columns] for job in open_jobs])
+    if not open_jobs:
         terminal.say("nothing is open")
 
 
@@ -174,10 +175,10 @@ def expire(
 ) -> None:
     """Turn the open reservations of a job into permanent charges. They can still be committed, but not given back."""
     with open_ledger(ledger, id_key, write=True) as handle:
-        found = _job(handle, job)
-        question = f"Make {found['pending']:,} open reservations of job {job} ({_job_text(found)}) charges for good?"
+        facts = _job(handle, job)
+        question = f"Make {facts['pending']:,} open reservations of job {job} ({_job_text(facts)}) charges for good?"
         require_confirmation(question, yes=yes)
-        with _writing(handle, found["dataset"]):
+        with _writing(handle, facts["dataset"]):
             count = handle.expire(job, reason=reason)
     report({"job": job, "expired": count}, f"{count:,} reservations expired: their charges stay", as_json=as_json)
 
@@ -192,13 +193,13 @@ def abort(
     release or synthetic table was pinned: draws may have been seen, so `dptext ledger expire JOB` keeps its charges.
     """
     with open_ledger(ledger, id_key, write=True) as handle:
-        found = _job(handle, job)
+        facts = _job(handle, job)
         question = (
-            f"Do you know that the job {job} ({_job_text(found)}) has ended, and that it scored no text? "
-            f"Then {found['pending']:,} reservations are given back"
+            f"Do you know that the job {job} ({_job_text(facts)}) has ended, and that it scored no text? "
+            f"Then {facts['pending']:,} reservations are given back"
         )
         require_confirmation(question, yes=yes)
-        with _writing(handle, found["dataset"]):
+        with _writing(handle, facts["dataset"]):
             count = handle.abort(job, compute_never_started=True, reason=reason)
     report({"job": job, "given_back": count}, f"{count:,} reservations given back", as_json=as_json)
 
@@ -237,7 +238,7 @@ def set_cap(
     charged any more once a named period has a cap.
     """
     from dptext_etl.ledger import Scope
-    from dptext_etl.ledger.head_files import writing
+    from dptext_etl.ledger.anchor_files import anchored
     from dptext_etl.policy import Cap
 
     measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
@@ -256,7 +257,7 @@ def set_cap(
                 now += f"; what was charged in {' and '.join(uncounted)} does NOT count: everybody starts at zero"
             wanted = {name: amount for name, amount in limits.items() if amount is not None}
             require_confirmation(f"Set the cap of {scope} to {_shown(wanted)} ({now})?", yes=yes)
-            with writing(handle, scope):
+            with anchored(handle, scope):
                 handle.set_cap(scope, cap, raising=True)
         after = _pinned(handle, scope)
     facts = {"scope": str(scope), "before": before, "after": after, "changed": changed}
@@ -265,7 +266,7 @@ def set_cap(
 
 
 @command(
-    'dptext ledger accept-units reviews --lost eps_pure=40 --reason "accounts were merged" --ledger ledger.db',
+    f'dptext ledger accept-units reviews --lost {PURE}=40 --reason "accounts were merged" --ledger ledger.db',
     ("caps", "accepted"),
 )
 def accept_units(
@@ -277,7 +278,7 @@ def accept_units(
         list[str] | None,
         typer.Option(
             metavar="COMPONENT=AMOUNT",
-            help="The most that a subject was charged under another name, such as eps_pure=40; one for each component "
+            help=f"The most that a subject was charged under another name, such as {PURE}=40; one for each component "
             "of the dataset's caps. 0 where columns were renamed and no subject was.",
         ),
     ] = None,
@@ -304,9 +305,9 @@ def accept_units(
 
 def _writing(handle: Ledger, dataset: str, release: str | None = None) -> AbstractContextManager[None]:
     from dptext_etl.ledger import Scope
-    from dptext_etl.ledger.head_files import writing
+    from dptext_etl.ledger.anchor_files import anchored
 
-    return writing(handle, Scope(dataset, "all"), release)
+    return anchored(handle, Scope(dataset, "all"), release)
 
 
 def _job(handle: Ledger, name: str) -> dict[str, Any]:
@@ -329,7 +330,7 @@ def _losses(texts: list[str] | None) -> dict[str, float]:
             losses[name] = float(amount)
         except ValueError:
             problem = "a loss is written COMPONENT=AMOUNT, the amount 0 or more"
-            raise PolicyError(problem, "for example --lost eps_pure=40") from None
+            raise PolicyError(problem, f"for example --lost {PURE}=40") from None
     return losses
 
 

@@ -40,7 +40,7 @@ def plan(
     from dptext_etl.policy import Policy
 
     with progress_bar() as progress:
-        found = runner.plan(
+        forecast = runner.plan(
             Policy.load(policy),
             partition=partition,
             delta=delta,
@@ -48,11 +48,11 @@ def plan(
             progress=progress,
         ).as_dict()
     if as_json:
-        terminal.emit(found)
+        terminal.emit(forecast)
     else:
-        _show(found)
-    if found["refusal"] is not None:
-        raise refusal_of(found["refusal"])
+        _show(forecast)
+    if forecast["refusal"] is not None:
+        raise refusal_of(forecast["refusal"])
 
 
 _VACUOUS = 13.0
@@ -60,54 +60,58 @@ _VACUOUS = 13.0
 _LEFT_OUT = {"without_subject": "left out without a person", "changed_left_out": "left out with a changed text"}
 
 
-def _show(found: Mapping[str, Any]) -> None:
+def _show(forecast: Mapping[str, Any]) -> None:
     from dptext_etl.device import Computing
 
-    odds = found["log10_odds"]
+    odds = forecast["log10_odds"]
     cap_odds = _odds(odds.get("cap"))
     if cap_odds is not None and float(odds["cap"]) >= _VACUOUS:  # "inf" included
         cap_odds += " (bounds nothing in practice)"
-    models = [f"{item['name']}: {Computing(**item['computing'])}" for item in found["columns"] if "computing" in item]
+    models = [
+        f"{item['name']}: {Computing(**item['computing'])}" for item in forecast["columns"] if "computing" in item
+    ]
     budgets = [
         f"{item['name']}: epsilon {part['epsilon']:g} for {part['pays']}"
-        for item in found["columns"]
+        for item in forecast["columns"]
         for part in item.get("budget", ())
     ]
     terminal.pairs(
         {
-            "dataset": found["dataset"],
-            "release": found["release"],
-            "rows": f"{found['rows']:,}, of {found['subjects']:,} subjects" if found["subjects"] else found["rows"],
-            "draws": found["draws"],
-            "columns": [f"{item['name']}: {item['mechanism']}, {item['class']}" for item in found["columns"]],
-            "discloses": [meaning for item in found["columns"] for meaning in item["meanings"].values()],
+            "dataset": forecast["dataset"],
+            "release": forecast["release"],
+            "rows": f"{forecast['rows']:,}, of {forecast['subjects']:,} subjects"
+            if forecast["subjects"]
+            else forecast["rows"],
+            "draws": forecast["draws"],
+            "columns": [f"{item['name']}: {item['mechanism']}, {item['class']}" for item in forecast["columns"]],
+            "discloses": [meaning for item in forecast["columns"] for meaning in item["meanings"].values()],
             **({"budget of a record": budgets} if budgets else {}),
             **({"models compute": models} if models else {}),
-            "dropped columns": found["dropped"],
-            "cap": found["cap"] and {**found["cap"], "odds at most": cap_odds},
-            "over the cap": {**found["over_cap"], "on_cap": found["on_cap"]} if found["cap"] else None,
-            **{title: found["left_out"][name] for name, title in _LEFT_OUT.items() if name in found["left_out"]},
-            **({"changed since they were released": found["changed"]} if found["changed"] else {}),
+            "dropped columns": forecast["dropped"],
+            "cap": forecast["cap"] and {**forecast["cap"], "odds at most": cap_odds},
+            "over the cap": {**forecast["over_cap"], "on_cap": forecast["on_cap"]} if forecast["cap"] else None,
+            **{title: forecast["left_out"][name] for name, title in _LEFT_OUT.items() if name in forecast["left_out"]},
+            **({"changed since they were released": forecast["changed"]} if forecast["changed"] else {}),
         }
     )
-    places = list(found["per_record"])
-    rows = [("record", *found["per_record"].values(), _odds(odds.get("largest_record")))]
-    if found["per_subject"]:
-        rows.append(("subject", *found["per_subject"].values(), _odds(odds.get("largest_subject"))))
-    terminal.heading(f"At most, in {found['component']}")
+    places = list(forecast["per_record"])
+    rows = [("record", *forecast["per_record"].values(), _odds(odds.get("largest_record")))]
+    if forecast["per_subject"]:
+        rows.append(("subject", *forecast["per_subject"].values(), _odds(odds.get("largest_subject"))))
+    terminal.heading(f"At most, in {forecast['component']}")
     terminal.table(("per", *places, "odds at max"), rows)
     terminal.say(
-        f"one {' or '.join(sorted({item['unit'] for item in found['columns']}))} moves the odds between two texts by"
+        f"one {' or '.join(sorted({item['unit'] for item in forecast['columns']}))} moves the odds between two texts by"
         f" {_odds(odds['per_word'])} at most; beyond 10^13 a bound says little"
     )
-    together = found["together"]
+    together = forecast["together"]
     epsilon = together["epsilon"]
     terminal.say(
         f"all records of one {together['unit']} together: epsilon"
         f" {epsilon if isinstance(epsilon, str) else f'{epsilon:,.6g}'}"
         f" at delta {together['delta']:g} (rule {together['rule']})"
     )
-    for line in found["notes"]:
+    for line in forecast["notes"]:
         terminal.say(line)
 
 

@@ -110,8 +110,8 @@ def clean(
     from dptext_etl.policy import Policy
     from dptext_etl.runner import cleaning
 
-    found = cleaning.clean(Policy.load(policy), partition=partition, dry_run=dry_run)
-    lists = {name: [str(path) for path in getattr(found, name)] for name in CLEAN_KEYS[:-1]}
+    files = cleaning.clean(Policy.load(policy), partition=partition, dry_run=dry_run)
+    lists = {name: [str(path) for path in getattr(files, name)] for name in CLEAN_KEYS[:-1]}
     if as_json:
         terminal.emit({**lists, "removed": not dry_run})
         return
@@ -119,7 +119,7 @@ def clean(
     for name, paths in lists.items():
         if paths:
             terminal.say(f"{name}{'' if name == 'busy' else f', {outcome}'}: {', '.join(paths)}")
-    if not found.removed:
+    if not files.removed:
         terminal.say("nothing to remove")
 
 
@@ -312,9 +312,9 @@ def statement(
     if released is not None and not is_policy:
         raise UsageError("--released goes with a policy", "write dptext statement POLICY --released RELEASED")
     loaded = Policy.load(Path(target)) if is_policy else None
-    found = statements.facts(released if is_policy else target, loaded, partition, public=public)
+    facts = statements.facts(released if is_policy else target, loaded, partition, public=public)
     if as_json:
-        terminal.emit(found)
+        terminal.emit(facts)
         return
-    for path in statements.write(found, out):
+    for path in statements.write(facts, out):
         terminal.say(f"wrote {path}")

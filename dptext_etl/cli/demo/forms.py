@@ -102,7 +102,7 @@ def _build_corpus(place: DemoFolder) -> dict[str, str]:
     from dptext_etl.corpora.cleaning import Source
     from dptext_etl.corpora.everyday import LICENCE, PROVENANCE, generate
 
-    topic_of = {domain: topic for topic, domains in requests.PARTS["domains"].items() for domain in domains}
+    topic_of = {domain: topic for topic, domains in requests.DOMAINS.items() for domain in domains}
     topics = {made.text: topic_of[made.domain] for made in generate() if made.domain in topic_of}
     source = place.forms / "public-texts.parquet"
     pl.DataFrame({"text": list(topics)}).write_parquet(source)
@@ -125,8 +125,8 @@ def _figures(place: DemoFolder, topics: dict[str, str], policies: dict[str, Any]
     f1 = _Comparison(statistic.statistic.corpus, set(raw["request"]))
     row_wise, (draw,) = policies["rows"].column_policies()[0].mechanism, policies["unlinked"].column_policies()
     near = {
-        found.topic: found.near_share
-        for found in estimate_frequencies(
+        estimate.topic: estimate.near_share
+        for estimate in estimate_frequencies(
             dict(unlinked.iter_rows()), topics, epsilon=draw.mechanism.epsilon, near=draw.mechanism.near
         )
     }

@@ -22,14 +22,16 @@ MONTHS = {"2026-09": date(2026, 9, 1), "2026-10": date(2026, 10, 1)}
 MONTH_ROWS = 200
 MONTH_USERS = 150
 
-PARTS: dict[str, Any] = tomllib.loads((DATA / "requests.toml").read_text("utf-8"))
-TOPICS: dict[str, list[str]] = PARTS["topics"]
+_PARTS: dict[str, Any] = tomllib.loads((DATA / "requests.toml").read_text("utf-8"))
+TOPICS: dict[str, list[str]] = _PARTS["topics"]
 """Topics and what people ask for."""
+DOMAINS: dict[str, list[str]] = _PARTS["domains"]
+"""Topics, and the domains of `everyday-30k` that the corpus takes for each."""
 
 
 def text(number: int) -> str:
     def part(name: str, place: int) -> str:
-        return PARTS[name][place % len(PARTS[name])]
+        return str(_PARTS[name][place % len(_PARTS[name])])
 
     wishes = TOPICS[topic(number)]
     wish = wishes[number // 16 % len(wishes)].format(a=part("adjectives", number // 5), b=part("places", number // 3))
@@ -45,7 +47,8 @@ def text(number: int) -> str:
 
 
 def topic(number: int) -> str:
-    return list(TOPICS)[PARTS["often"][number % len(PARTS["often"])]]
+    often: list[int] = _PARTS["often"]
+    return list(TOPICS)[often[number % len(often)]]
 
 
 def labeled(number: int) -> tuple[str, str]:

@@ -5,7 +5,7 @@ Driver and executors share storage under one path for staging and sink, or an ob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,47 +13,33 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from dptext_etl.checks import Candidate, Verdict
-from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.engines.engine import Engine, Work
-from dptext_etl.engines.spark.examine import examine, open_table, present
+from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted, present
 from dptext_etl.engines.spark.judging import judge
 from dptext_etl.engines.spark.session import require_workers
-from dptext_etl.engines.spark.shards import numbers, planted
-from dptext_etl.engines.spark.synthetic import SparkRecords
-from dptext_etl.engines.spark.task_messages import watched
-from dptext_etl.engines.spark.tasks import (
-    AGAIN,
-    SCHEMA,
-    TaskConfig,
-    read,
-    refused_first,
-    remember_tasks,
-    task,
-    written,
-)
+from dptext_etl.engines.spark.tasks import ReleaseTaskConfig, policy_json, remember_tasks, run_tasks
 from dptext_etl.engines.spark.worker_policy import is_local, require_reach, worker_columns
-from dptext_etl.engines.spark.writing import write, write_to_store
-from dptext_etl.errors import DPTextError, PolicyError, seam
+from dptext_etl.engines.spark.writing import write
+from dptext_etl.errors import PolicyError, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
-from dptext_etl.runner.checkpoint import nothing
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.outlook import Foreseen
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.parts import Writer
-from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.canaries import canary_sets
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.results import Phase, ShardResult
-from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.staged import StagedRun
-from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from dptext_etl.engines.spark.synthetic import SparkRecords
+    from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
 
 
 class SparkEngine(Engine["DataFrame"]):
@@ -79,113 +65,81 @@ class SparkEngine(Engine["DataFrame"]):
         return open_table(self._frame, policy, layout)
 
     def examine(
-        self,
-        table: Table[DataFrame],
-        policy: Policy,
-        layout: Layout,
-        progress: Listener | None,
+        self, table: Table[DataFrame], policy: Policy, layout: Layout, progress: Listener | None
     ) -> Examined[DataFrame]:
-        """Check the ids by aggregation on the executors."""
-        meter = Meter("ids", None, progress)
-        found = examine(table, policy, layout)
-        meter.add(found.total)
-        meter.end()
-        return found
+        source = examine(table, policy, layout)
+        _report_ids(source.total, progress)
+        return source
 
     def records(self, attempt: SyntheticAttempt, table: Table[DataFrame], progress: Listener | None) -> SparkRecords:
-        """Check the ids by aggregation on the executors."""
-        meter = Meter("ids", None, progress)
-        found = SparkRecords(attempt, table)
-        meter.add(found.total)
-        meter.end()
-        return found
+        from dptext_etl.engines.spark.synthetic import SparkRecords
+
+        records = SparkRecords(attempt, table)
+        _report_ids(records.total, progress)
+        return records
 
     def present(self, source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
-        """Look the ids up on the executors."""
         return present(source, ids)
 
     def canary_sets(self, source: Examined[DataFrame], policy: Policy) -> range:
         """Plan a set for each shard at least; rows are spread over shards by their ids."""
         return canary_sets(source.first, source.wanted, len(numbers(source, policy)))
 
-    def look(  # noqa: PLR0917
+    def look(
         self,
-        attempt: Attempt,
-        source: Examined[DataFrame],
-        plans: Sequence[CanaryPlan],
-        staging: Staging,
+        work: Work[DataFrame],
         meter: Meter,
         columns: list[Column],
         ledger: Ledger | None,  # noqa: ARG002  (tasks open it themselves)
         rows: DataFrame,
     ) -> Foreseen:
-        """Let the executors look at the rows, those of a shard in the order in which it will charge them."""
-        if not plans and rows is source.rows:  # there are no new rows, and published ones may have changed
+        """Look at the rows of a shard in the order in which it will charge them."""
+        if not work.plans and rows is work.source.rows:  # there are no new rows, and published ones may have changed
             return Foreseen()
-        refs = {item.name: item.ref for item in columns}
-        work = Work(replace(attempt, job=f"{attempt.job}-look"), source, plans, refs, staging, nothing)
-        found = _records(work, "look", rows, meter, None)
-        return Foreseen.together(Foreseen(**facts) for facts in found)
+        attempt = replace(work.attempt, job=f"{work.attempt.job}-look")
+        work = replace(work, attempt=attempt, refs={item.name: item.ref for item in columns})
+        return Foreseen.together(Foreseen(**facts) for facts in _run(work, "look", rows, meter, None))
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
-        """Let the executors take the shards through the phase."""
-        return _compute(work, phase, meter, gpu_profile(self._frame.sparkSession, self._gpus))
+        profile = gpu_profile(self._frame.sparkSession, self._gpus)
+        found = _run(work, phase, work.source.rows, meter, None if phase == "reserve" else profile)
+        remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
+        return [ShardResult(**facts) for facts in found]
 
     def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
-        """Let the executors show the staged rows to the gates."""
         return judge(self._frame.sparkSession, staged, candidate, seen)
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
-        """Let the executors write the parts."""
-        if writer.staging.remote:
-            write_to_store(self._frame.sparkSession, writer, shards, each)
-        else:
-            write(self._frame.sparkSession, writer, shards, each)
+        write(self._frame.sparkSession, writer, shards, each)
 
 
-def _compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) -> list[ShardResult]:
-    """Take all shards through a phase (see `Engine.compute`)."""
-    found = _records(work, phase, work.source.rows, meter, None if phase == "reserve" else profile)
-    remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
-    return [ShardResult(**facts) for facts in found]
+def _report_ids(rows: int, progress: Listener | None) -> None:
+    meter = Meter("ids", None, progress)
+    meter.add(rows)
+    meter.end()
 
 
-def _records(
+def _run(
     work: Work[DataFrame], phase: Phase | Literal["look"], rows: DataFrame, meter: Meter, profile: Any
 ) -> list[dict[str, Any]]:
-    """Let tasks take rows through a phase, and return what they say."""
-    config = _task_config(work, phase)
-    shards = _shards(work)
-    placed = planted(rows, work.plans, shards, work.attempt.policy)
-    made = placed.mapInArrow(task(config), SCHEMA, **({} if profile is None else {"profile": profile}))
-    with watched(config.messages, meter.add), seam("computing on Spark", DPTextError, AGAIN):
-        found = [row[0] for row in made.collect()]
-    return [read(record) for record in sorted(found, key=refused_first)]
-
-
-def _shards(work: Work[DataFrame]) -> range:
-    """Return the numbers of the shards; published rows that are looked at have one where no row is new."""
-    return numbers(work.source, work.attempt.policy) or range(work.source.first, work.source.first + 1)
-
-
-def _task_config(work: Work[DataFrame], phase: Phase | Literal["look"]) -> TaskConfig:
-    attempt, spark = work.attempt, work.source.table.frame.sparkSession
-    policy = attempt.policy
-    shards = len(_shards(work))
-    planted_rows = -(-len(work.plans) // shards) * max((len(plan.rows) for plan in work.plans), default=0)
-    return TaskConfig(
-        policy=written(policy),
-        columns=worker_columns(spark, attempt.columns),
+    attempt, policy = work.attempt, work.attempt.policy
+    # published rows that are looked at have one shard where no row is new
+    shards = numbers(work.source, policy) or range(work.source.first, work.source.first + 1)
+    canary_rows = -(-len(work.plans) // len(shards)) * max((len(plan.rows) for plan in work.plans), default=0)
+    config = ReleaseTaskConfig(
+        policy=policy_json(policy),
+        columns=worker_columns(work.source.table.frame.sparkSession, attempt.columns),
         names=wanted_columns(policy),
         refs=work.refs,
         job=attempt.job,
         staging=attempt.layout.staging.absolute(),
         memory=attempt.layout.memory.absolute(),
-        step=shards,
-        most=policy.shard_rows + planted_rows,
+        step=len(shards),
+        most=policy.shard_rows + canary_rows,
         phase=phase,
         checkpoint=work.checkpoint,
     )
+    return run_tasks(planted(rows, work.plans, shards, policy), config, meter.add, profile)
 
 
 def gpu_profile(spark: Any, gpus: int) -> Any:
@@ -197,20 +151,12 @@ def gpu_profile(spark: Any, gpus: int) -> Any:
     if is_local(spark):
         msg = "a local master hands out no GPUs: tasks that request one would wait for ever"
         raise PolicyError(msg, "leave gpus_per_task out: a local run uses the device that its mechanism finds")
-    try:
-        from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
-    except ImportError:
-        made = None
-    else:
-        with seam("asking Spark for GPUs", PolicyError, "executors need spark.executor.resource.gpu.amount"):
-            wanted = TaskResourceRequests().cpus(1).resource("gpu", gpus)
-            made = ResourceProfileBuilder().require(wanted).build
-    if made is None or not _takes_profiles():
-        raise PolicyError("gpus_per_task needs Spark 4.0 or newer", "set spark.task.resource.gpu.amount instead")
-    return made
-
-
-def _takes_profiles() -> bool:
     from pyspark.sql import DataFrame
 
-    return "profile" in signature(DataFrame.mapInArrow).parameters
+    if "profile" not in signature(DataFrame.mapInArrow).parameters:
+        raise PolicyError("gpus_per_task needs Spark 4.0 or newer", "set spark.task.resource.gpu.amount instead")
+    from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
+
+    with seam("asking Spark for GPUs", PolicyError, "executors need spark.executor.resource.gpu.amount"):
+        wanted = TaskResourceRequests().cpus(1).resource("gpu", gpus)
+        return ResourceProfileBuilder().require(wanted).build

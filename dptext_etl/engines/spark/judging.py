@@ -25,37 +25,38 @@ from dptext_etl.checks.candidate import Candidate, batches, count
 from dptext_etl.checks.comparison import CellCounts, Cells, Counted, batches_of, compared, located, range_bits
 from dptext_etl.checks.gate import Gate, feed, feed_rewritten, search, staged_gates
 from dptext_etl.device import threads
-from dptext_etl.engines.spark.digest_counts import (
+from dptext_etl.engines.spark.exchange import (
+    COUNTS,
+    REFUSED,
+    Buckets,
     Pack,
     collected,
-    counts_of,
     exchanged,
+    facts_pack,
     grouped,
-    of_kind,
     over_shards,
     packed,
-    refusal,
-    refuse,
     tasks_for,
+    totals,
 )
 from dptext_etl.engines.spark.task_messages import TaskMessages, watched
-from dptext_etl.engines.spark.tasks import policies, written
+from dptext_etl.engines.spark.tasks import policies, policy_json, refused
 from dptext_etl.engines.spark.worker_policy import for_workers, worker_columns
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.ledger.retrying import patient
+from dptext_etl.ledger.storage.store import wait_for_ledger
+from dptext_etl.parallel import map_in_order
 from dptext_etl.policy import LedgerSpec
 from dptext_etl.runner.shard.canaries import plans_as_dicts, plans_of
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.staged import StagedRun
-from dptext_etl.side_by_side import in_order
 from dptext_etl.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from dptext_etl.ledger.audit.committed_index import Lookup
+    from dptext_etl.ledger.storage.records import Lookup
 
 
 _HINT = "nothing was published, and no gate has fired; the executors' logs say more"
@@ -64,24 +65,27 @@ _HINT = "nothing was published, and no gate has fired; the executors' logs say m
 def judge(
     spark: SparkSession, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]
 ) -> tuple[Verdict, ...]:
-    """Judge a staged run by every gate (see `Engine.judge`)."""
     config = _gate_config(spark, staged)
     candidate = replace(candidate, counted=config.rows)
     with seam("evaluating the gates", GateError, _HINT):
         staging = Staging(staged.layout.staging)
-        gates = keyed(staged_gates(candidate, in_order(partial(_columns, staging), staged.shards, threads())))
+        gates = keyed(staged_gates(candidate, map_in_order(partial(_columns, staging), staged.shards, threads())))
         lookups = LedgerLookups.of(gates, for_workers(staged.policy.ledger))
         config = replace(config, bits=lookups.bits)
         staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
         with watched(config.messages, seen):
             shown = over_shards(spark, staged.shards, partial(show, config))
             packs = collected(compared_with_ledger(shown, lookups, tasks_for(config.rows * len(staged.refs))))
-        refuse(packs)
-        states = {pack.bucket: pickle.loads(pack.cells) for pack in packs if pack.name == STATES}  # noqa: S301  (ours)
+        states = {pack.bucket: pickle.loads(pack.cells) for pack in packs if pack.kind == STATES}  # noqa: S301  (ours)
         for place in range(len(staged.shards)):
             for name, gate in gates.items():
                 gate.merge(states[place].get(name, {}))
-        _add_counts(gates, counts_of(packs), cell_counts(packs))
+        digests, cells = totals(packs, COUNTS, Counted), totals(packs, FOUND, CellCounts)
+        for name, gate in gates.items():
+            for what, repeats in gate.repeats().items():
+                repeats.add_counted(digests.get(f"{name}:{what}", Counted()))
+            for what, looked_up in gate.lookups().items():
+                looked_up.add_counted(cells.get(f"{name}:{what}", CellCounts()))
         search(gates.values(), candidate)
         return tuple(gate.verdict() for gate in gates.values())
 
@@ -89,7 +93,7 @@ def judge(
 def _gate_config(spark: SparkSession, staged: StagedRun) -> GateTaskConfig:
     policy, staging = staged.policy, staged.layout.staging.absolute()
     return GateTaskConfig(
-        policy=written(policy),
+        policy=policy_json(policy),
         columns=worker_columns(spark, policy.column_policies()),
         refs=tuple(staged.refs.items()),
         partition=staged.partition,
@@ -129,18 +133,6 @@ def _columns(staging: Staging, shard: StagedShard) -> pl.Schema:
         raise
 
 
-def _add_counts(gates: dict[str, Gate], counts: dict[str, Counted], found: dict[str, CellCounts]) -> None:
-    for name, gate in gates.items():
-        for what, repeats in gate.repeats().items():
-            repeats.add_counted(counts.get(f"{name}:{what}", Counted()))
-        for what, cells in gate.lookups().items():
-            cells.add_counted(found.get(f"{name}:{what}", CellCounts()))
-
-
-STATES = "states"
-"""Name of the packs that hold what gates have seen of a shard."""
-
-
 @dataclass(frozen=True)
 class GateTaskConfig:
     """What executors need to make the gates of a run: names, places, references and ids of canary rows, but no key."""
@@ -149,20 +141,16 @@ class GateTaskConfig:
     columns: tuple[str, ...]  # the policies of its text columns, each in the JSON of `WorkerPolicy`
     refs: tuple[tuple[str, ReleaseRef], ...]  # pinned release of each text column, by name
     partition: str | None  # name of the partition, or None
-    staging: Storage  # the run's staging
+    staging: Storage
     messages: TaskMessages
-    canaries: str  # the canary rows of all shards, as `reload.planted` writes them, in JSON
+    canaries: str  # the canary rows of all shards, as `plans_as_dicts` writes them, in JSON
     id_type: pl.DataType
     rows: int  # rows of all shards, canary rows included
     bits: int = 0  # by how many leading bits the ledger's index is cut into ranges
 
 
 def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
-    """Name gates, so that those of one process find their equals in another.
-
-    >>> keyed([])
-    {}
-    """
+    """Name gates, so that those of one process find their equals in another."""
     found: dict[str, Gate] = {}
     for gate in gates:
         found[f"{gate.name}/{sum(name.partition('/')[0] == gate.name for name in found)}"] = gate
@@ -170,10 +158,9 @@ def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
 
 
 def show(config: GateTaskConfig, place: int, shard: StagedShard) -> Iterator[Pack]:
-    """Show a staged shard to every gate."""
     with config.staging.with_own_copies() as storage:
-        gates, states = patient(partial(_fed, config, shard, Staging(storage)))
-    yield Pack(STATES, place, pickle.dumps(states))
+        gates, states = wait_for_ledger(partial(_fed, config, shard, Staging(storage)))
+    yield Pack(STATES, "", place, 0, pickle.dumps(states))
     yield from cells_of(gates, config.bits)
     for name, gate in gates.items():
         for what, repeats in gate.repeats().items():
@@ -202,28 +189,22 @@ def _fed(
 
 
 @lru_cache(maxsize=2)
-def _candidate(config: GateTaskConfig) -> Candidate:
-    """Describe the run once per worker process; planning the canary rows again takes time."""
+def _candidate(config: GateTaskConfig) -> Candidate:  # planning the canary rows again takes time
     policy, columns = policies(config.policy, config.columns)
     policy = policy.placed(columns)
     canaries = plans_of(json.loads(config.canaries), policy, config.partition, config.id_type)
     return Candidate(policy, (), canaries, None, dict(config.refs), counted=config.rows, looked_up_elsewhere=True)
 
 
-CELLS, PLACED = "i", "p"
-"""Kinds of packs: cells by range of their hashed ids, and cells with their places by batch of the ledger."""
-FOUND = "found"
-"""Kind of the packs that hold counts."""
+STATES, CELLS, PLACED, FOUND = "states", "cells", "placed", "found"
+"""Kinds of packs: states of gates, cells by range of hashed ids, cells with places by batch of the ledger, counts."""
 
-Buckets = Iterable[tuple[int, Cells]]
 Answer = Callable[["Lookup", str, Cells], tuple[CellCounts, list[Pack]]]
 """Looks cells up: what it counted, and packs for the next step."""
 
 
 @dataclass(frozen=True)
 class LedgerLookups:
-    """What executors need to look cells up: names and references, but no key."""
-
     ledger: LedgerSpec  # the ledger, as workers find it
     # the release and the chain of post-processing of every list of cells, by name
     releases: dict[str, tuple[ReleaseRef, str | None]]
@@ -231,7 +212,6 @@ class LedgerLookups:
 
     @classmethod
     def of(cls, gates: dict[str, Gate], ledger: LedgerSpec) -> LedgerLookups:
-        """Say what gates look up."""
         every = {
             f"{name}:{what}": cells.lookup for name, gate in gates.items() for what, cells in gate.lookups().items()
         }
@@ -251,14 +231,6 @@ def compared_with_ledger(packs: DataFrame, config: LedgerLookups, tasks: int) ->
     """Let executors compare the cells in a frame of packs with the ledger, and count digests on the way."""
     placed = exchanged(packs, tasks, **{CELLS: partial(_answered, config, _locate)})
     return exchanged(placed, tasks, **{PLACED: partial(_answered, config, _compare)})
-
-
-def cell_counts(packs: Iterable[Pack]) -> dict[str, CellCounts]:
-    """Add up the counts of cells, by the name of their list."""
-    total: dict[str, CellCounts] = {}
-    for name, counts in of_kind(packs, FOUND):
-        total[name] = total.get(name, CellCounts()).plus(CellCounts(*counts))
-    return total
 
 
 def _locate(lookup: Lookup, name: str, cells: Cells) -> tuple[CellCounts, list[Pack]]:
@@ -284,12 +256,12 @@ def _answered(config: LedgerLookups, answer: Answer, name: str, buckets: Buckets
     try:
         with seam("looking up staged rows on an executor", DPTextError), ExitStack() as stack:
             opened = partial(Ledger.open, config.ledger.url, config.ledger.id_key, create=False)
-            lookup = stack.enter_context(patient(opened)).lookup(*config.releases[name])
+            lookup = stack.enter_context(wait_for_ledger(opened)).lookup(*config.releases[name])
             total = CellCounts()
             for _, cells in buckets:
-                counts, packs = patient(partial(answer, lookup, name, cells))
+                counts, packs = wait_for_ledger(partial(answer, lookup, name, cells))
                 total = total.plus(counts)
                 yield from packs
-            yield Pack(f"{name} {FOUND}", -1, json.dumps(total).encode())
-    except DPTextError as failure:
-        yield refusal(failure)
+            yield facts_pack(FOUND, total, name)
+    except DPTextError as error:
+        yield facts_pack(REFUSED, refused(error))

@@ -31,7 +31,6 @@ from dptext_etl.runner.source.table import READ_HINT, Files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 _SURROUNDINGS = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_CONF_DIR")
@@ -98,7 +97,6 @@ _ENCODINGS = {"utf-8": "UTF-8", "utf-16": "UTF-16", "cp1252": "windows-1252", "l
 
 
 def read_source(spark: SparkSession, policy: Policy, partition: str | None = None) -> DataFrame:
-    """Read a policy's source: Parquet, CSV or NDJSON."""
     layout = Layout.of(policy, partition)
     files = Files.find(layout)
     if files.version is not None:
@@ -109,14 +107,18 @@ def read_source(spark: SparkSession, policy: Policy, partition: str | None = Non
         with seam("opening the source with Spark", InputError, READ_HINT):
             return spark.read.parquet(*paths)
     table = open_table(policy, layout)
-    found = pl.Schema({name: table.schema.get(name, pl.String()) for name in _names(files)})
-    return read_text(spark, paths, files.format, found, policy.csv)
+    with seam("reading the source", InputError, READ_HINT):
+        names = files.scan(all_text=True).collect_schema().names()
+    schema = pl.Schema({name: table.schema.get(name, pl.String()) for name in names})
+    return read_text(spark, paths, files.format, schema, policy.csv)
 
 
 def read_text(
     spark: SparkSession, paths: list[str], file_format: str, schema: pl.Schema, csv: CsvSpec = PLAIN_CSV
 ) -> DataFrame:
     """Read CSV or NDJSON files with the types that Polars finds in them."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     reader = spark.read.options(**_TEXT_FORMATS[file_format])
     if file_format == "csv":  # "" is an empty text, nothing at all is null; by default Spark makes both null
         reader = reader.options(nullValue=secrets.token_hex(16), sep=csv.separator, quote=csv.quote)
@@ -124,19 +126,9 @@ def read_text(
         if csv.encoding == "cp1252":  # since Spark 4 it is among the encodings that a setting of the session admits
             spark.conf.set("spark.sql.legacy.javaCharsets", "true")
     with seam("opening files with Spark", InputError, READ_HINT):
-        reader = reader.schema(_spark_schema(schema))
+        arrow = pl.DataFrame(schema=schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+        reader = reader.schema(from_arrow_schema(arrow))
         return reader.csv(paths) if file_format == "csv" else reader.json(paths)
-
-
-def _names(files: Files) -> list[str]:
-    with seam("reading the source", InputError, READ_HINT):
-        return files.scan(all_text=True).collect_schema().names()
-
-
-def _spark_schema(schema: pl.Schema) -> StructType:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(pl.DataFrame(schema=schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema)
 
 
 _ROWS = 4096
@@ -153,8 +145,6 @@ _NO_SPARK = ("No module named pyspark", "No module named 'pyspark'")
 
 
 class Answer(BaseModel):
-    """What a worker says of itself."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str
@@ -164,13 +154,13 @@ class Answer(BaseModel):
     error: str | None = None  # type of the error of that import
 
     def lack(self, packages: Mapping[str, str]) -> str | None:
-        """Say what this worker lacks; None if it lacks nothing."""
         if self.version is None and self.module is not None:
             return f"cannot import dptext_etl: {extras.DISTRIBUTION} is not installed there"
         if self.version != __version__:
             return f"have {extras.DISTRIBUTION} {self.version}, and the driver has {__version__}"
-        if missing := next((name for module, name in packages.items() if _within(module, self.module)), None):
-            return f"lack {missing}: pip install {missing}"
+        for module, name in packages.items():
+            if self.module is not None and f"{module}.".startswith(f"{self.module}."):
+                return f"lack {name}: pip install {name}"
         if self.module is not None:
             return f"have {extras.DISTRIBUTION}, but cannot import {self.module} ({self.error})"
         return None
@@ -188,13 +178,9 @@ def require_workers(spark: Any, modules: Iterable[str], parts: Iterable[object] 
         if lack := answer.lack(packages):
             lacks.setdefault(lack, []).append(f"{answer.host} ({answer.python})")
     if lacks:
-        said = "; ".join(f"{_places(places, len(answers))} {lack}" for lack, places in lacks.items())
-        raise PolicyError(f"workers of Spark cannot compute here: {said}", _HINT)
+        problems = "; ".join(f"{_places(places, len(answers))} {lack}" for lack, places in lacks.items())
+        raise PolicyError(f"workers of Spark cannot compute here: {problems}", _HINT)
     return len(answers)
-
-
-def _within(module: str, package: str | None) -> bool:
-    return package is not None and f"{module}.".startswith(f"{package}.")
 
 
 def _places(places: list[str], asked: int) -> str:
@@ -207,22 +193,22 @@ def _answers(spark: Any, modules: tuple[str, ...]) -> set[Answer]:
 
     asked = udf(_question(modules), "string", useArrow=False)  # an Arrow function needs pyarrow to be asked
     try:
-        rows = spark.range(_ROWS).select(asked("id").alias("said")).collect()
+        rows = spark.range(_ROWS).select(asked("id").alias("answer")).collect()
     except Exception as exc:  # noqa: BLE001  (every version of Spark has classes of its own)
         failure = _failure(exc)
     else:
-        return {Answer.model_validate_json(text) for text in {row.said for row in rows}}
+        return {Answer.model_validate_json(text) for text in {row.answer for row in rows}}
     raise failure
 
 
 def _failure(exc: Exception) -> DPTextError:
-    """Say why workers did not answer; the question holds no data, but Spark's words stay in Spark's log."""
-    said = str(exc)
-    if _VERSIONS in said:
+    """Return why workers did not answer; the question holds no data, but Spark's words stay in Spark's log."""
+    message = str(exc)
+    if _VERSIONS in message:
         what = "workers of Spark have another Python than the driver; major and minor version must be the same"
-    elif all(mark in said for mark in _NO_PYTHON):
+    elif all(mark in message for mark in _NO_PYTHON):
         what = "workers of Spark have no Python at the path of PYSPARK_PYTHON (or spark.pyspark.python)"
-    elif any(mark in said for mark in _NO_SPARK):
+    elif any(mark in message for mark in _NO_SPARK):
         what = "the Python of Spark's workers lacks pyspark"
     else:
         what = f"workers of Spark did not answer a small job ({type(exc).__name__}); Spark's log says why"
@@ -243,18 +229,18 @@ def _question(modules: tuple[str, ...]) -> Callable[[int], str]:
         import time
 
         time.sleep(0.1)  # so that no slot takes the tasks of the others
-        said = {"host": socket.gethostname(), "python": sys.executable, "version": None}
+        answer = {"host": socket.gethostname(), "python": sys.executable, "version": None}
         try:
             for module in ("dptext_etl", *modules):
-                said["module"] = module
+                answer["module"] = module
                 imported = importlib.import_module(module)
-                said["version"] = said["version"] or getattr(imported, "__version__", "unknown")
+                answer["version"] = answer["version"] or getattr(imported, "__version__", "unknown")
         except Exception as exc:  # noqa: BLE001  (whatever a broken library raises)
-            said["module"] = getattr(exc, "name", None) or said["module"]
-            said["error"] = type(exc).__name__
+            answer["module"] = getattr(exc, "name", None) or answer["module"]
+            answer["error"] = type(exc).__name__
         else:
-            del said["module"]
-        known.append(json.dumps(said))
+            del answer["module"]
+        known.append(json.dumps(answer))
         return known[0]
 
     return ask

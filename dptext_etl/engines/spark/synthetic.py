@@ -7,46 +7,35 @@ plan holds a key: workers resolve the reference, and find the corpus by its hash
 
 from __future__ import annotations
 
-import base64
 import json
 import secrets
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel, keys
-from dptext_etl.engines.spark.examine import at_most, check, with_persons
-from dptext_etl.engines.spark.shards import pieces, spread
-from dptext_etl.engines.spark.task_messages import TaskMessages, watched
-from dptext_etl.engines.spark.tasks import AGAIN, SCHEMA, carried, read, refused_first, remember_tasks, written
+from dptext_etl.engines.spark.frames import at_most, check, spread, with_persons
+from dptext_etl.engines.spark.tasks import TaskConfig, Worker, policy_json, remember_tasks, run_tasks
 from dptext_etl.engines.spark.worker_policy import Location, ship
-from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
-from dptext_etl.families.aggregate import Partial, added
+from dptext_etl.engines.synthetic import WORKERS, EngineRecords, Facts, Phase
+from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.ledger.retrying import patient
 from dptext_etl.policy import Policy
-from dptext_etl.runner.checkpoint import Checkpoint
-from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.synthetic.attempt import Attempt, order, release_key
-from dptext_etl.runner.synthetic.charging import Book, Charged, refuse_crowded
-from dptext_etl.storage import Storage
+from dptext_etl.runner.synthetic.charging import Book
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TASKS = 256
 """Tasks at most: the driver holds a partial sum of each."""
-
-Phase = Literal["charge", "agree", "commit"]
 
 
 @dataclass(frozen=True)
@@ -58,129 +47,55 @@ class WorkerTable:
     cfg: str  # configuration hash that the worker must compute as well
 
 
-@dataclass(frozen=True)
-class SumConfig:
-    """The instructions for tasks."""
-
+@dataclass(frozen=True, kw_only=True)
+class SumConfig(TaskConfig):
     table: WorkerTable
-    names: tuple[str, ...]  # the columns of a row, in their order
     ref: ReleaseRef
-    job: str  # name of the attempt in the ledger
-    staging: Storage  # the run's staging
-    memory: Storage  # what all releases share
-    step: int  # number of shards of the run
-    phase: Phase
     digest: str  # of the table that is compared or committed
-    checkpoint: Checkpoint  # called after every step, for tests
+    phase: Phase
 
-    @property
-    def messages(self) -> TaskMessages:
-        """Return the messages of the phase."""
-        return TaskMessages(self.staging, f"{self.job}-{self.phase}")
+    def open(self, stack: ExitStack) -> Worker:
+        policy, key = _opened(self.table)
+        staging = Staging(stack.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
+        memory = stack.enter_context(self.memory.with_own_copies())
+        ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
+        book = Book(policy, key, ledger, self.ref, self.job, staging, memory, self.checkpoint)
+        return WORKERS[self.phase](book, self.digest)
 
 
-class SparkRecords:
-    """Records of a frame (`runner.synthetic.charging.Records`)."""
-
+class SparkRecords(EngineRecords):
     def __init__(self, attempt: Attempt, table: Table[DataFrame]) -> None:
         self._attempt, self._spark = attempt, table.frame.sparkSession
         policy, corpus = attempt.policy, attempt.statistic.corpus.artifact
         location = ship(self._spark, {"corpus": corpus})["corpus"]
-        self._table = WorkerTable(written(policy), location.model_dump_json(), attempt.statistic.cfg())
+        self._table = WorkerTable(policy_json(policy), location.model_dump_json(), attempt.statistic.cfg())
         self.total, self.nameless = check(table.frame, policy)
         self.wanted = self.total - self.nameless
         rows = with_persons(table.frame, policy) if self.nameless else table.frame
         if policy.unit == "subject":
-            rows, self.wanted, _ = at_most(rows, policy, attempt.synthetic.per_subject, partial(_placed, self._table))
+            rows, self.wanted, _ = at_most(rows, policy, attempt.synthetic.per_subject, partial(_order, self._table))
         attempt.refuse_too_many(self.wanted)
         self._shards = range(max(1, min(_TASKS, -(-self.wanted // policy.shard_rows))))
         self._rows = spread(rows, self._shards, policy)
 
-    def charge(self, book: Book, meter: Meter) -> Charged:
-        """Let the executors charge and sum; partial sums are added in the order in which they come."""
-        done = self._done(book, "charge", "", meter.add)
-        partial, answers = Partial.zero(book.statistic), Counter[str]()
-        for facts in done:
-            partial += Partial.unpacked(book.statistic, base64.b64decode(facts["sums"]))
-            answers.update(facts["answers"])
-        return Charged(partial, sum(facts["rows"] for facts in done), answers)
-
-    def agree(self, book: Book, digest: str) -> bool:
-        """Let the executors compare the records that the release holds with the ledger."""
-        return all(facts["agrees"] for facts in self._done(book, "agree", digest))
-
-    def commit(self, book: Book, digest: str, charged: Charged) -> None:
-        """Let the executors commit; what they committed must be what was summed."""
-        done = self._done(book, "commit", digest)
-        records = added(*(base64.b64decode(facts["records"]) for facts in done))
-        if (sum(facts["rows"] for facts in done), records) != (charged.rows, charged.partial.digest):
-            msg = "the source changed while it was read, or records were forgotten meanwhile; nothing was published"
-            raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
-
-    def _done(
-        self, book: Book, phase: Phase, digest: str, seen: Callable[[int], object] = lambda _: None
-    ) -> list[dict[str, Any]]:
-        """Take all rows through a phase, and return what tasks did."""
+    def run(self, book: Book, phase: Phase, digest: str, report: Callable[[int], object]) -> Sequence[Facts]:
         layout = self._attempt.layout
         config = SumConfig(
-            self._table,
-            wanted_columns(book.policy),
-            book.ref,
-            book.job,
-            layout.staging.absolute(),
-            layout.memory.absolute(),
-            len(self._shards),
-            phase,
-            digest,
-            book.checkpoint,
+            table=self._table,
+            names=wanted_columns(book.policy),
+            ref=book.ref,
+            job=book.job,
+            staging=layout.staging.absolute(),
+            memory=layout.memory.absolute(),
+            step=len(self._shards),
+            most=book.policy.shard_rows,
+            phase=phase,
+            digest=digest,
+            checkpoint=book.checkpoint,
         )
-        with watched(config.messages, seen), seam("computing on Spark", DPTextError, AGAIN):
-            found = [row[0] for row in self._rows.mapInArrow(_task(config), SCHEMA).collect()]
+        done = run_tasks(self._rows, config, report)
         remember_tasks(book.policy, layout, book.job)
-        return [read(record) for record in sorted(found, key=refused_first)]
-
-
-def _task(config: SumConfig) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function that `mapInArrow` sends to the executors."""
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for record in records(config, batches):
-            yield pa.RecordBatch.from_pydict({"record": [record]})
-
-    return work
-
-
-@bare
-def records(config: SumConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    """Take the rows of a task through a phase, and yield what it did as JSON, once."""
-    yield from carried(config.messages, _work(config, batches))
-
-
-def _work(config: SumConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    with ExitStack() as held:
-        phase: _Charging | _Agreeing | _Committing | None = None
-        policy, _ = _opened(config.table)
-        for number, marked in pieces(batches, config.names, policy.shard_rows, config.step):
-            if phase is None:
-                config.messages.require()
-                storages = [held.enter_context(item.with_own_copies()) for item in (config.staging, config.memory)]
-                book = patient(partial(_book, config, *storages), lambda: config.messages.stopped)
-                held.callback(book.ledger.close)
-                phase = _PHASES[config.phase](book, config.digest)
-            if config.messages.stopped:
-                return
-            frame = marked.select(config.names)
-            patient(partial(phase.take, frame, number), lambda: config.messages.stopped)
-            config.messages.done(number, frame.height)
-        if phase is not None:
-            yield phase.done()
-
-
-def _book(config: SumConfig, storage: Storage, memory: Storage) -> Book:
-    policy, key = _opened(config.table)
-    ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False)
-    staging = Staging(storage, tag=secrets.token_hex(8))
-    return Book(policy, key, ledger, config.ref, config.job, staging, memory, config.checkpoint)
+        return done
 
 
 @lru_cache(maxsize=4)
@@ -195,65 +110,5 @@ def _opened(table: WorkerTable) -> tuple[Policy, _kernel.ReleaseKey]:
     return policy, release_key(policy, keys.resolve(policy.key))
 
 
-def _placed(table: WorkerTable, ids: pa.Array) -> pl.Series:
+def _order(table: WorkerTable, ids: pa.Array) -> pl.Series:
     return order(_opened(table)[1], ids)
-
-
-class _Charging:
-    """Charge and sum the records of a task."""
-
-    def __init__(self, book: Book, _: str) -> None:
-        self._book = book
-        self._sums, self._rows, self._answers = Partial.zero(book.statistic), 0, Counter[str]()
-        self._persons = [np.zeros(0, np.uint64)]
-
-    def take(self, frame: pl.DataFrame, index: int) -> None:
-        summed = self._book.charge(frame, index)
-        self._sums += summed.partial
-        self._rows += len(summed.ids)
-        self._answers.update(summed.answers)
-        self._persons.append(summed.persons)
-
-    def done(self) -> dict[str, Any]:
-        most = self._book.policy.synthetic.per_subject if self._book.policy.synthetic is not None else 1
-        refuse_crowded(np.concatenate(self._persons), most)  # all records of a person are in one task
-        packed = base64.b64encode(self._sums.packed()).decode()
-        return {"rows": self._rows, "answers": dict(self._answers), "sums": packed}
-
-
-class _Agreeing:
-    """Compare the records of a task with what the ledger holds of them."""
-
-    def __init__(self, book: Book, digest: str) -> None:
-        self._book, self._digest, self._agrees = book, digest, True
-
-    def take(self, frame: pl.DataFrame, index: int) -> None:  # noqa: ARG002
-        ids, _ = self._book.identified(frame)
-        self._agrees &= self._book.agree(ids, self._digest)
-
-    def done(self) -> dict[str, Any]:
-        return {"agrees": self._agrees}
-
-
-class _Committing:
-    """Commit the records of a task that the release holds, and digest them again."""
-
-    def __init__(self, book: Book, digest: str) -> None:
-        self._book, self._digest, self._rows, self._records = book, digest, 0, [bytes(32)]
-
-    def take(self, frame: pl.DataFrame, index: int) -> None:  # noqa: ARG002
-        ids, _ = self._book.identified(frame)
-        known = frame.filter(pl.Series(self._book.ledger.known(self._book.ref, ids)))
-        self._book.commit(*self._book.identified(known), self._digest)
-        self._rows += known.height
-        self._records.append(self._book.digest(known))
-
-    def done(self) -> dict[str, Any]:
-        return {"rows": self._rows, "records": base64.b64encode(added(*self._records)).decode()}
-
-
-_PHASES: dict[Phase, Callable[[Book, str], _Charging | _Agreeing | _Committing]] = {
-    "charge": _Charging,
-    "agree": _Agreeing,
-    "commit": _Committing,
-}

@@ -1,4 +1,4 @@
-"""Compute the rows of an executor shard by shard: reserve, compute, stage, commit; return only counts and hashes.
+"""Take the rows of an executor through a phase, shard by shard; return only counts and hashes.
 
 Everything here can happen twice, because a task is retried or runs on two machines at once. The ledger charges a record
 once, attempts stage under names of their own, and the driver gets only the records of the attempt that Spark counts.
@@ -12,33 +12,37 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import polars as pl
 import pyarrow as pa
 
 from dptext_etl import errors
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.engines.spark.shards import pieces
-from dptext_etl.engines.spark.task_messages import TaskMessages
+from dptext_etl.engines.spark.frames import pieces
+from dptext_etl.engines.spark.task_messages import TaskMessages, watched
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers
 from dptext_etl.errors import DPTextError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.ledger.retrying import patient
+from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import take_in
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.outlook import Foreseen, Outlook, ledger_of
+from dptext_etl.runner.outlook import Outlook, ledger_of
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 SCHEMA = "record string"
 AGAIN = (
@@ -46,79 +50,103 @@ AGAIN = (
 )
 _DEFECT = "this is a defect; its message is not repeated, because it may quote a text. Nothing was published"
 
+Facts = Mapping[str, Any]
 
-@dataclass(frozen=True)
-class TaskConfig:
+
+class Worker(Protocol):
+    def take(self, frame: pl.DataFrame, number: int) -> Facts | None: ...
+    def finish(self) -> Facts | None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig(ABC):
     """The instructions for tasks: names, places, references and hashes, but no key and no text."""
 
-    policy: str  # the run's policy as JSON, without storage options
-    columns: tuple[str, ...]  # the policies of its text columns, each in the JSON of `WorkerPolicy`
     names: tuple[str, ...]  # the columns of a row, in their order
-    refs: Mapping[str, ReleaseRef]  # pinned release of each text column
     job: str  # name of the attempt in the ledger
     staging: Storage  # the run's staging
     memory: Storage  # what all releases and partitions share
     step: int  # number of shards of the run
     most: int  # largest number of rows that are computed together, canary rows included
-    phase: Phase | Literal["look"]  # what is done with the rows; "look" charges nothing
+    phase: str
     checkpoint: Checkpoint  # called after every step, for tests
 
     @property
     def messages(self) -> TaskMessages:
-        """Return the messages of the phase."""
         return TaskMessages(self.staging, f"{self.job}-{self.phase}")
 
-
-def written(policy: Policy) -> str:
-    """Write a policy for a worker, without storage options: a worker's `Storage` brings its own."""
-    sent = policy.model_copy(update={"ledger": for_workers(policy.ledger)})
-    return json.dumps(sent.model_dump(mode="json", by_alias=True, exclude={"storage_options"}))
+    @abstractmethod
+    def open(self, stack: ExitStack) -> Worker:
+        """Open on a worker what the phase needs."""
 
 
-def task(config: TaskConfig) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make the function that `mapInArrow` sends to the executors."""
+def run_tasks(frame: DataFrame, config: TaskConfig, report: Callable[[int], object], profile: Any = None) -> list[Any]:
+    """Let executors take the shards of a frame through a phase, and return their facts, or raise what one refused."""
+    options = {} if profile is None else {"profile": profile}
+    tasks = frame.mapInArrow(partial(_record_batches, config), SCHEMA, **options)
+    with watched(config.messages, report), seam("computing on Spark", DPTextError, AGAIN):
+        found = [row[0] for row in tasks.collect()]
+    return [read(record) for record in sorted(found, key=lambda record: not record.startswith('{"refused"'))]
 
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for record in records(config, batches):
-            yield pa.RecordBatch.from_pydict({"record": [record]})
 
-    return work
+def _record_batches(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for record in records(config, batches):
+        yield pa.RecordBatch.from_pydict({"record": [record]})
 
 
 @bare
 def records(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    """Compute the rows of a task, and yield the result of every shard as JSON."""
-    _take_gpus()
-    work = _look if config.phase == "look" else _work
-    yield from carried(config.messages, (asdict(done) for done in work(config, batches)))
-
-
-def carried(messages: TaskMessages, done: Iterator[Mapping[str, Any]]) -> Iterator[str]:
-    """Write what a task does as JSON, its refusal included; other errors lose the message of the library."""
+    """Take the rows of a task through a phase, and yield what was done as JSON."""
     os.environ.setdefault("DPTEXT_THREADS", "1")
+    _take_gpus()
     try:
         with seam("computing on an executor", DPTextError, _DEFECT):
-            for facts in done:
+            for facts in _facts(config, batches):
                 yield json.dumps({"done": facts})
     except DPTextError as error:
-        if type(error) is DPTextError:  # this is not a refusal of ours, so another attempt may succeed
-            raise
+        refusal = json.dumps({"refused": refused(error)})
         with suppress(DPTextError):  # a machine that does not reach the messages says why all the same
-            messages.stop()
-        yield json.dumps({"refused": [type(error).__name__, error.message, error.hint]})
+            config.messages.stop()
+        yield refusal
 
 
-def refused_first(record: str) -> tuple[bool, str]:
-    """Return a sort key that puts a refusal before all other records."""
-    return not record.startswith('{"refused"'), record
+def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Facts]:
+    def stopped() -> bool:
+        return config.messages.stopped
+
+    with ExitStack() as stack:
+        worker: Worker | None = None
+        for number, frame in pieces(batches, config.names, config.most, config.step):
+            if worker is None:
+                config.messages.require()
+                worker = wait_for_ledger(partial(config.open, stack), stopped)
+            if stopped():
+                return
+            facts = wait_for_ledger(partial(worker.take, frame, number), stopped)
+            config.messages.done(number, int((~frame[CANARY]).sum()))
+            if facts is not None:
+                yield facts
+        if worker is not None and (facts := worker.finish()) is not None:
+            yield facts
+
+
+def refused(error: DPTextError) -> list[str | None]:
+    """Return a refusal of ours as plain data; raise any other error, because another attempt may succeed."""
+    if type(error) is DPTextError:
+        raise error
+    return [type(error).__name__, error.message, error.hint]
+
+
+def raise_refused(facts: list[str]) -> None:
+    name, message, hint = facts
+    raise getattr(errors, name, DPTextError)(message, hint)
 
 
 def read(record: str) -> dict[str, Any]:
     """Return what a task did, or raise what it refused."""
     facts = json.loads(record)
     if "refused" in facts:
-        name, message, hint = facts["refused"]
-        raise getattr(errors, name, DPTextError)(message, hint)
+        raise_refused(facts["refused"])
     return dict(facts["done"])
 
 
@@ -136,65 +164,67 @@ def _take_gpus() -> None:
     except ImportError:  # this is no worker; tests call this function, too
         return
     context = TaskContext.get()
-    given = context.resources().get("gpu") if context is not None else None
-    if given is not None:
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(given.addresses))
+    gpus = context.resources().get("gpu") if context is not None else None
+    if gpus is not None:
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(gpus.addresses))
 
 
-def _work(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[ShardResult]:
-    shards: Shards | None = None
-    with ExitStack() as held:
-        for number, planted in pieces(batches, config.names, config.most, config.step):
-            if shards is None:
-                config.messages.require()
-                storages = [held.enter_context(item.with_own_copies()) for item in (config.staging, config.memory)]
-                shards = patient(partial(_shards, config, *storages), lambda: config.messages.stopped)
-                held.callback(shards.ledger.close)
-            if config.messages.stopped:
-                return
-            phase: Phase = "reserve" if config.phase == "reserve" else "release"
-            call = partial(ShardResult.of, shards, planted, number, phase)
-            done = patient(call, lambda: config.messages.stopped)
-            config.messages.done(number, done.rows)
-            yield done
+@dataclass(frozen=True, kw_only=True)
+class ReleaseTaskConfig(TaskConfig):
+    """Instructions for shards whose texts are released, or looked at before anything is charged."""
+
+    policy: str  # the run's policy, as `policy_json` writes it
+    columns: tuple[str, ...]  # the policies of its text columns, each in the JSON of `WorkerPolicy`
+    refs: Mapping[str, ReleaseRef]  # pinned release of each text column
+    phase: Phase | Literal["look"]
+
+    def open(self, stack: ExitStack) -> Worker:
+        policy, columns = policies(self.policy, self.columns)
+        staging = Staging(stack.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
+        if self.phase == "look":
+            ledger = stack.enter_context(ledger_of(policy))
+            return _Looking(Outlook(policy, Column.all(columns, self.refs), ledger, staging.changed))
+        memory = stack.enter_context(self.memory.with_own_copies())
+        ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
+        released = Column.all(columns, self.refs)
+        shards = Shards(policy, released, ledger, self.job, staging, memory, self.checkpoint)
+        shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
+        return _Releasing(shards, self.phase)
 
 
-def _look(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Foreseen]:
-    """Look at the rows of a task before anything is charged; those of a person are all in one task under a cap."""
-    outlook: Outlook | None = None
-    with ExitStack() as held:
-        for number, planted in pieces(batches, config.names, config.most, config.step):
-            if outlook is None:
-                config.messages.require()
-                outlook = patient(partial(_outlook, config, held), lambda: config.messages.stopped)
-            if config.messages.stopped:
-                return
-            own = planted.filter(~pl.col(CANARY)).drop(CANARY)
-            patient(partial(outlook.add, own), lambda: config.messages.stopped)
-            config.messages.done(number, planted.height)
-        if outlook is not None:
-            yield outlook.found()
+@dataclass(frozen=True)
+class _Releasing:
+    shards: Shards
+    phase: Phase
+
+    def take(self, frame: pl.DataFrame, number: int) -> Facts:
+        return asdict(ShardResult.of(self.shards, frame, number, self.phase))
+
+    def finish(self) -> None:
+        return None
 
 
-def _outlook(config: TaskConfig, held: ExitStack) -> Outlook:
-    policy, columns = policies(config.policy, config.columns)
-    staging = Staging(held.enter_context(config.staging.with_own_copies()), tag=secrets.token_hex(8))
-    ledger = held.enter_context(ledger_of(policy))
-    return Outlook(policy, Column.all(columns, config.refs), ledger, staging.changed)
+@dataclass(frozen=True)
+class _Looking:
+    """Counts what a run will find; under a cap, all rows of a person are in one task."""
+
+    outlook: Outlook
+
+    def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
+        self.outlook.add(frame.filter(~pl.col(CANARY)).drop(CANARY))
+
+    def finish(self) -> Facts:
+        return asdict(self.outlook.found())
 
 
-def _shards(config: TaskConfig, storage: Storage, memory: Storage) -> Shards:
-    policy, columns = policies(config.policy, config.columns)
-    ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False)
-    staging = Staging(storage, tag=secrets.token_hex(8))
-    made = Column.all(columns, config.refs)
-    shards = Shards(policy, made, ledger, config.job, staging, memory, config.checkpoint)
-    shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
-    return shards
+def policy_json(policy: Policy) -> str:
+    """Write a policy for a worker, without storage options: a worker's `Storage` brings its own."""
+    sent = policy.model_copy(update={"ledger": for_workers(policy.ledger)})
+    return json.dumps(sent.model_dump(mode="json", by_alias=True, exclude={"storage_options"}))
 
 
 @lru_cache(maxsize=8)
-def policies(written: str, carried: tuple[str, ...]) -> tuple[Policy, list[ColumnPolicy]]:
+def policies(policy: str, columns: tuple[str, ...]) -> tuple[Policy, list[ColumnPolicy]]:
     """Read policies once per worker process; verify artifacts and resolve references."""
-    columns = [WorkerPolicy.model_validate_json(column).column_policy() for column in carried]
-    return Policy.parse(json.loads(written)), columns
+    made = [WorkerPolicy.model_validate_json(column).column_policy() for column in columns]
+    return Policy.parse(json.loads(policy)), made

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -22,10 +22,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from dptext_etl import catalog
 from dptext_etl.artifacts import Artifact, cache_directory, canon, placed
 from dptext_etl.errors import ArtifactError, LedgerError, PolicyError, seam
-from dptext_etl.extensions import distribution, require
+from dptext_etl.extensions import Group, distribution, require
 from dptext_etl.id_forms import Normalization
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.storage.store import POSTGRES, PREFIX, location, resolved
+from dptext_etl.ledger.storage.store import POSTGRES, PREFIX, resolve_url, sqlite_path
+from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec
 from dptext_etl.postprocessing import PostProcess
 
@@ -44,7 +45,6 @@ class Location(BaseModel):
     uri: str | None = None  # its URI after an upload, or None
 
     def find(self) -> Artifact:
-        """Find the artifact on this machine and verify its hash."""
         failure: ArtifactError | None = None
         for path in self._places():
             try:
@@ -54,16 +54,14 @@ class Location(BaseModel):
         raise failure or ArtifactError(f"the artifact {self.name} did not reach this worker", _HINT)
 
     def _places(self) -> Iterator[Path]:
-        yield from filter(Path.is_file, (Path(self.path), *_session_files(self.name)))
+        paths = [Path(self.path)]
+        with suppress(Exception):  # no Spark here, or no session files
+            from pyspark import SparkFiles
+
+            paths.append(Path(SparkFiles.get(self.name)))
+        yield from filter(Path.is_file, paths)
         if self.uri is not None:
             yield _downloaded(self.uri, self.name, self.sha256)
-
-
-def _session_files(name: str) -> Iterator[Path]:
-    with suppress(Exception):  # no Spark here, or no session files
-        from pyspark import SparkFiles
-
-        yield Path(SparkFiles.get(name))
 
 
 def _downloaded(uri: str, name: str, sha256: str) -> Path:
@@ -92,16 +90,16 @@ def is_local(spark: Any) -> bool:
 
 
 def ship(spark: Any, artifacts: Mapping[str, Artifact], to: str | None = None) -> dict[str, Location]:
-    """Make artifacts reachable for the session's workers."""
-    return {role: _shipped(spark, artifact.verify(), to) for role, artifact in artifacts.items()}
-
-
-def _shipped(spark: Any, artifact: Artifact, to: str | None) -> Location:
-    name = f"dptext-{artifact.sha256}{artifact.path.suffix}"
-    uri = None if to is None else _uploaded(artifact, to, name)
-    if uri is None and not is_local(spark):
-        add_to_session(spark, artifact, name)
-    return Location(sha256=artifact.sha256, name=name, path=str(artifact.path.absolute()), uri=uri)
+    locations = {}
+    for role, artifact in artifacts.items():
+        artifact.verify()
+        name = f"dptext-{artifact.sha256}{artifact.path.suffix}"
+        uri = None if to is None else _uploaded(artifact, to, name)
+        if uri is None and not is_local(spark):
+            add_to_session(spark, artifact, name)
+        path = str(artifact.path.absolute())
+        locations[role] = Location(sha256=artifact.sha256, name=name, path=path, uri=uri)
+    return locations
 
 
 def _uploaded(artifact: Artifact, to: str, name: str) -> str:
@@ -138,13 +136,12 @@ _KEY_FILE = "file:"
 
 
 def is_file(url: str) -> bool:
-    """Say whether a URL names a SQLite file, which belongs to one machine."""
     return not url.startswith(POSTGRES)
 
 
 def require_reach(spark: Any, url: str) -> None:
     """Refuse a ledger that a session's workers do not share."""
-    if is_file(resolved(url)) and not is_local(spark):
+    if is_file(resolve_url(url)) and not is_local(spark):
         raise LedgerError(
             "a SQLite ledger is a file of one machine, and this session's workers are not known to run on it",
             "use a local master, or a PostgreSQL ledger",
@@ -154,8 +151,8 @@ def require_reach(spark: Any, url: str) -> None:
 def for_workers(spec: LedgerSpec) -> LedgerSpec:
     """Return the ledger for workers: references stay, and paths become absolute, since workers use other folders."""
     url, key = spec.url, spec.id_key
-    if url == resolved(url) and is_file(url):
-        url = PREFIX + str(location(url).absolute())
+    if url == resolve_url(url) and is_file(url):
+        url = PREFIX + str(sqlite_path(url).absolute())
     if key is not None and key.startswith(_KEY_FILE):
         key = _KEY_FILE + str(Path(key.removeprefix(_KEY_FILE)).absolute())
     anchors = spec.anchors and str(Path(spec.anchors).absolute())
@@ -174,11 +171,9 @@ class _Plain(BaseModel):
 
 
 class WorkerLedger(_Plain):
-    """Name the ledger that a function charges for its rows."""
-
     url: str  # the ledger's URL, or a reference to it ("env:NAME")
     id_key: str | None  # reference to the key of its ids; None takes the file next to a SQLite ledger
-    # folder that remembers the head of the ledger (`dptext_etl.ledger.head_files`); None takes the worker's
+    # folder that remembers the head of the ledger (`dptext_etl.ledger.anchor_files`); None takes the worker's
     anchors: str | None
     ledger_id: str  # name that the ledger got when it was made; a worker refuses a ledger of another name
     cap: Cap | None  # the cap of the scope, or None
@@ -189,50 +184,58 @@ class WorkerLedger(_Plain):
     id_columns: dict[str, str] = Field(default_factory=dict)
 
     def scope(self, dataset: str) -> Scope:
-        """Return the scope in which the spends of a dataset's rows add up."""
         if self.cap is None:
             return Scope(dataset, unit=self.unit)
         return Scope(dataset, self.cap.period, self.cap.group, self.unit)
 
 
-class WorkerStep(_Plain):
-    """A post-processing in the form that a worker gets."""
+class _WorkerPart(_Plain):
+    """A mechanism or a post-processing in the form that a worker gets."""
 
-    step: dict[str, Any]  # name and parameters, plain data
-    cfg: str  # configuration hash that the worker must compute as well
     package: str  # distribution that brings it
+    cfg: str  # configuration hash that the worker must compute as well
     artifacts: dict[str, Location]  # locations of its public inputs, by role
+
+    def _make(self, kind: Group, parameters: dict[str, Any], build: Callable[[dict[str, Any]], Any]) -> Any:
+        """Make the part again on this machine, and refuse one of another configuration."""
+        found = {role: location.find() for role, location in self.artifacts.items()}
+        require(kind, parameters["name"], self.package)
+        part = placed(build(parameters), found)
+        if part.cfg() != self.cfg:
+            msg = f"the configuration of {parameters['name']} has another hash here than on the driver"
+            raise PolicyError(msg, "install the same version of dptext-etl on every machine of the cluster")
+        return part
+
+
+class WorkerStep(_WorkerPart):
+    step: dict[str, Any]  # name and parameters, plain data
 
     @classmethod
     def of(cls, step: PostProcess, artifacts: dict[str, Location]) -> Self:
-        """Make the form of a post-processing for workers."""
-        parameters = {"name": step.name, **step.model_dump(mode="json")}
-        return cls(step=parameters, cfg=step.cfg(), artifacts=artifacts, package=distribution(step))
+        return cls(step=_parameters(step), cfg=step.cfg(), artifacts=artifacts, package=distribution(step))
+
+    def post_process(self) -> PostProcess:
+        step: PostProcess = self._make("postprocesses", self.step, catalog.build_postprocess)
+        return step
 
 
-class WorkerPolicy(_Plain):
+class WorkerPolicy(_WorkerPart):
     """The policy of one column in the form that a worker gets."""
 
     policy: dict[str, Any]  # the policy's fields as plain data, without its mechanism
-    mechanism: dict[str, Any]  # name and parameters of the mechanism, plain data
-    package: str  # distribution that brings the mechanism
-    cfg: str  # configuration hash that the worker must compute as well
-    artifacts: dict[str, Location]  # locations of the mechanism's public inputs, by role
+    mechanism: dict[str, Any]  # name and parameters, plain data
     spend: bool = False  # return the struct of text, positions, epsilon and delta
     ledger: WorkerLedger | None = None  # ledger that is charged for rows, or None
-    # its post-processings in order, each with name, parameters, hash and locations; runs alone have any
-    postprocess: tuple[WorkerStep, ...] = ()
+    postprocess: tuple[WorkerStep, ...] = ()  # in order; runs alone have any
 
     @classmethod
     def of(cls, policy: ColumnPolicy, artifacts: dict[str, Location], **more: Any) -> Self:
-        """Make the form of a policy for workers."""
         fields = policy.model_dump(mode="json", exclude={"mechanism", "postprocess"})
-        mechanism = policy.mechanism
         return cls(
             policy={name: sorted(value) if isinstance(value, list) else value for name, value in fields.items()},
-            mechanism={"name": mechanism.name, **mechanism.model_dump(mode="json")},
-            package=distribution(mechanism),
-            cfg=mechanism.cfg(),
+            mechanism=_parameters(policy.mechanism),
+            package=distribution(policy.mechanism),
+            cfg=policy.mechanism.cfg(),
             artifacts=artifacts,
             **more,
         )
@@ -243,31 +246,20 @@ class WorkerPolicy(_Plain):
 
     def column_policy(self) -> ColumnPolicy:
         """Make the policy again on this machine."""
-        found = {role: location.find() for role, location in self.artifacts.items()}
-        require("mechanisms", self.mechanism["name"], self.package)
-        mechanism = placed(catalog.build(self.mechanism), found)
-        if mechanism.cfg() != self.cfg:
-            column = f"{self.policy['dataset']}.{self.policy['column']}"
-            msg = f"the configuration of {column} has another hash here than where it was registered"
-            raise PolicyError(msg, "install the same version of dptext-etl on every machine of the cluster")
-        return ColumnPolicy(**self.policy, mechanism=mechanism, postprocess=tuple(map(_made, self.postprocess)))
+        mechanism = self._make("mechanisms", self.mechanism, catalog.build)
+        steps = tuple(step.post_process() for step in self.postprocess)
+        return ColumnPolicy(**self.policy, mechanism=mechanism, postprocess=steps)
 
 
-def _made(carried: WorkerStep) -> PostProcess:
-    found = {role: location.find() for role, location in carried.artifacts.items()}
-    require("postprocesses", carried.step["name"], carried.package)
-    step = placed(catalog.build_postprocess(carried.step), found)
-    if step.cfg() != carried.cfg:
-        msg = f"the post-processing {step.name} has another hash here than on the driver"
-        raise PolicyError(msg, "install the same version of dptext-etl on every machine of the cluster")
-    return step
+def _parameters(part: Mechanism | PostProcess) -> dict[str, Any]:
+    return {"name": part.name, **part.model_dump(mode="json")}
 
 
 def worker_columns(spark: Any, columns: Iterable[ColumnPolicy]) -> tuple[str, ...]:
     """Make the artifacts of text columns reachable for the workers of a session, and write their policies."""
-    found = []
-    for item in columns:
-        steps = tuple(WorkerStep.of(step, ship(spark, step.artifacts())) for step in item.postprocess)
-        carried = WorkerPolicy.of(item, ship(spark, item.mechanism.artifacts()), postprocess=steps)
-        found.append(carried.written())
-    return tuple(found)
+
+    def written(column: ColumnPolicy) -> str:
+        steps = tuple(WorkerStep.of(step, ship(spark, step.artifacts())) for step in column.postprocess)
+        return WorkerPolicy.of(column, ship(spark, column.mechanism.artifacts()), postprocess=steps).written()
+
+    return tuple(map(written, columns))

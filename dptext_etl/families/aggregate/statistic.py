@@ -1,6 +1,8 @@
 """Describe the one statistic of a column that is released: per label, a sum of clipped coordinates and a count.
 
-Specification: docs/spec/synthetic.md#release.
+The directions are principal directions of a public corpus, found by subspace iteration. Every step is a product of
+integers below 2^53, whose sum is exact in any order, or one operation that IEEE 754 rounds, so every machine finds the
+same ones. Specification: docs/spec/synthetic.md#release, docs/spec/synthetic.md#projection.
 """
 
 from __future__ import annotations
@@ -13,14 +15,188 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.accounting import Approximate, ZeroConcentrated, require_delta, spend, zcdp_epsilon
 from dptext_etl.artifacts import canon
 from dptext_etl.corpora import Corpus
+from dptext_etl.corpora.encoder import Int8s, Integers
 from dptext_etl.delta_policy import LARGEST_DELTA
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.aggregate import costs
-from dptext_etl.families.aggregate.projection import Projection, projection
 from dptext_etl.guarantee import Guarantee, Spend
 from dptext_etl.mechanism import DEFAULT_N_MAX
+
+LENGTH = 128
+"""Length of a direction, before its entries are rounded."""
+QUANTIZED = 127
+"""Length of encoded vectors, before their entries are rounded."""
+MOST_WIDTH = 512
+"""Largest width of a projection."""
+_ROUNDS = 40
+_FINE = 2.0**15  # length of a direction while it is searched
+_ROOM = 2**62
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """Coordinates of vectors, v = directions . vector - center, and the clip of their norm."""
+
+    directions: npt.NDArray[np.int16]  # int16, shape (d, k)
+    center: Integers  # projected mean of the corpus, int64, shape (d,)
+    clip: int  # C, a multiple of 4: the median norm of the corpus texts' coordinates
+    longest: int  # squared length of an encoded vector, at most; a longer one counts as a failed encoding
+
+    @property
+    def width(self) -> int:
+        """Return d, the number of coordinates."""
+        return len(self.directions)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Return the hash of all numbers, which enters the configuration (docs/spec/synthetic.md#projection)."""
+        numbers = [self.directions.shape[1], self.width, self.clip, self.longest, *self.center]
+        parts = np.array(numbers, "<i8").tobytes() + self.directions.astype("<i2").tobytes()
+        return hashlib.sha256(b"dptext/projection/v1\0" + parts).hexdigest()
+
+    def coordinates(self, vectors: Int8s) -> Integers:
+        """Return the coordinates of vectors before the clip, int64, shape (n, d)."""
+        return _products(vectors, self.directions) - self.center
+
+    def contributions(self, vectors: Int8s) -> Integers:
+        """Return u of every vector, int64, shape (n, d): its norm is at most `clip`; zeros for a failed encoding.
+
+        |u_i| = isqrt(v_i^2 C^2 // |v|^2) where |v| > C, so the squares add up to C^2 at most.
+        """
+        lengths = np.einsum("ij,ij->i", vectors, vectors, dtype=np.int64)
+        found = self.coordinates(vectors)
+        found[(lengths == 0) | (lengths > self.longest)] = 0
+        squares = np.einsum("ij,ij->i", found, found)
+        outside = squares > self.clip**2
+        large = found[outside]
+        found[outside] = np.sign(large) * _roots(large * large * self.clip**2 // squares[outside, None])
+        return found
+
+
+def _roots(squares: Integers) -> Integers:
+    """Return the whole square roots of numbers below 2^62, rounded down."""
+    roots = np.sqrt(squares.astype(np.float64)).astype(np.int64)
+    roots -= roots * roots > squares
+    roots += (roots + 1) * (roots + 1) <= squares
+    return roots
+
+
+def _products(vectors: Int8s, directions: npt.NDArray[np.int16]) -> Integers:
+    """Return exact products: float32 holds every partial sum, which `projection` bounds below 2^24."""
+    return (vectors.astype(np.float32) @ directions.T.astype(np.float32)).astype(np.int64)
+
+
+def projection(vectors: Int8s, width: int) -> Projection:
+    """Return the projection of a corpus to `width` principal directions."""
+    width = min(width, vectors.shape[1], MOST_WIDTH)
+    directions = np.rint(_principal(vectors, width) * (LENGTH / _FINE)).astype(np.int16)
+    lengths = np.einsum("ij,ij->i", vectors, vectors, dtype=np.int64)
+    longest = max(int(lengths.max(initial=0)), (QUANTIZED + math.isqrt(vectors.shape[1]) // 2 + 1) ** 2)
+    whole = directions.astype(np.int64)
+    center = _rounded(whole @ vectors.sum(axis=0, dtype=np.int64), len(vectors))
+    stretch = int(np.abs(whole @ whole.T).sum(axis=1).max())  # of squared lengths, at most
+    reach = math.isqrt(stretch * longest) + math.isqrt(int((center**2).sum())) + 2
+    if stretch * longest >= 2**48:
+        raise PolicyError("the vectors of the corpus are too long for exact sums", "scale them to length 127")
+    own = _products(vectors, directions) - center
+    norms = np.sort(np.einsum("ij,ij->i", own, own))
+    clip = math.isqrt(int(norms[len(norms) // 2])) // 4 * 4
+    if not clip or (reach * clip) ** 2 >= _ROOM:
+        raise PolicyError("the vectors of the corpus do not differ, or are too long", "build the corpus again")
+    return Projection(directions, center, clip, longest)
+
+
+def _rounded(sums: Integers, count: int) -> Integers:
+    """Divide by a count and round to the nearest whole number, up at the half."""
+    return (2 * sums + count) // (2 * count)
+
+
+def _principal(vectors: Int8s, width: int) -> npt.NDArray[np.float64]:
+    """Return whole numbers near principal directions of length 2^15, shape (width, k)."""
+    m, k = vectors.shape
+    rows = vectors.astype(np.float64)
+    sums = rows.sum(axis=0)
+    spread = (rows.T @ rows) - np.rint(sums[:, None] * sums / m)  # below 2^46, so exact sums of whole numbers
+    spread = np.rint(spread * (2.0**20 / max(1.0, float(np.abs(spread).max()))))
+    start = np.argsort(-np.diagonal(spread), kind="stable")[:width]
+    found = np.zeros((width, k))
+    found[np.arange(width), start] = _FINE
+    for _ in range(_ROUNDS):
+        found = _orthogonal(found @ spread)
+    return found
+
+
+def _orthogonal(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Make rows nearly orthogonal, one after the other, in whole numbers of length 2^15."""
+    out = np.zeros_like(rows)
+    for number, row in enumerate(rows):
+        left = _scaled(row)
+        for _ in range(2):
+            shares = np.rint((out[:number] @ left) / _FINE)
+            left = _scaled(left * _FINE - shares @ out[:number])
+        out[number] = left
+    return out
+
+
+def _scaled(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Scale a row to length 2^15 and round it; a row of zeros stays."""
+    largest = float(np.abs(row).max())
+    if not largest:
+        return row
+    whole = np.rint(row * (_FINE / largest))
+    length = float(whole @ whole)
+    scaled: npt.NDArray[np.float64] = np.rint(whole * (_FINE / np.sqrt(length)))
+    return scaled
+
+
+LARGEST_VARIANCE = 2**48
+"""Largest variance that the kernel draws (docs/spec/stream.md#discrete-gaussian)."""
+
+
+def variance_of(sensitivity: int, epsilon: float, delta: float) -> int:
+    """Return the least whole variance at which sums of this L2 sensitivity are (epsilon, delta)-DP by their zCDP."""
+    require_delta(delta)
+    if not 0 < epsilon < math.inf:
+        raise PolicyError(f"epsilon is {epsilon}; allowed: a number above 0", "1 for the whole table is a good start")
+
+    def enough(variance: int) -> bool:
+        return zcdp_epsilon(rounded_up(rho_of(sensitivity, variance)), delta) <= epsilon
+
+    if not enough(LARGEST_VARIANCE):
+        raise PolicyError(f"epsilon is {epsilon}: the noise would not fit into its range", "raise epsilon")
+    low, high = 0, LARGEST_VARIANCE
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def rho_of(sensitivity: int, variance: int) -> Fraction:
+    """Return rho of zCDP, exactly: sensitivity^2 / (2 variance), in any dimension."""
+    return Fraction(sensitivity**2, 2 * variance)
+
+
+def rounded_up(amount: Fraction) -> float:
+    """Return the least float that is not below a fraction."""
+    found = float(amount)
+    return found if Fraction(found) >= amount else math.nextafter(found, math.inf)
+
+
+def _charge(guarantee: Guarantee, rho: Fraction, per_subject: int, delta: float) -> Spend:
+    """Return what each counted record is charged; a person with `per_subject` records pays that many times as much.
+
+    A person may change `per_subject` records, whose sensitivities add up: k^2 rho. So a record is charged k rho, and of
+    the pair (epsilon(k^2 rho, delta), delta) one k-th of epsilon, with the whole delta.
+    """
+    person = rounded_up(per_subject**2 * rho)
+    approx = Fraction(zcdp_epsilon(person, delta)) / per_subject
+    return spend(guarantee, Approximate(ZeroConcentrated(per_subject * rho), approx, delta), 1)
+
 
 VERSION = 1
 """Version of the output: it is raised whenever equal inputs and keys would give another statistic or table."""
@@ -79,7 +255,7 @@ class Statistic:
     @property
     def rho(self) -> Fraction:
         """Return rho of zCDP of one record, exactly."""
-        return costs.rho_of(self.sensitivity, self.variance)
+        return rho_of(self.sensitivity, self.variance)
 
     @property
     def sigma(self) -> float:
@@ -88,7 +264,7 @@ class Statistic:
 
     def charge(self, guarantee: Guarantee) -> Spend:
         """Return what every counted record is charged; the claim says class, neighbors and assumptions."""
-        return costs.charge(guarantee, self.rho, self.per_subject, self.delta)
+        return _charge(guarantee, self.rho, self.per_subject, self.delta)
 
     def configuration(self) -> dict[str, Any]:
         """Return what the sums and their noise depend on (docs/spec/stream.md#configuration)."""
@@ -147,5 +323,5 @@ def describe(
     if not 0 < delta <= LARGEST_DELTA:
         raise PolicyError(f"delta is {delta}; allowed: above 0, at most {LARGEST_DELTA}", "take 0.01 / n_rec or less")
     found = projection(opened.vectors, width or (WIDTH_MANY if len(labels) >= MANY_LABELS else WIDTH))
-    variance = costs.variance_of(2 * found.clip, epsilon, delta)
+    variance = variance_of(2 * found.clip, epsilon, delta)
     return Statistic(opened, found, tuple(labels), per_subject, epsilon, delta, variance, n_max)

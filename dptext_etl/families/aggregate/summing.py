@@ -1,23 +1,31 @@
-"""Add up what records contribute, in exact integers: partial sums of any partitions add, in any order.
+"""Add up what records contribute, add noise, and read what is published (docs/spec/synthetic.md#contribution).
 
-Sums, digests and keys are private: they stay inside the boundary. Specification: docs/spec/synthetic.md#contribution.
+Sums, digests, and keys are private: they stay inside the boundary. Noisy sums, and all that follows from them, may be
+published.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Self
+from functools import cached_property, lru_cache
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import to_numpy
+from dptext_etl.arrays import to_arrow, to_numpy
+from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.encoder import Int8s, Integers
 from dptext_etl.errors import InputError, bare, seam
-from dptext_etl.families.aggregate.statistic import OTHER, Statistic
+from dptext_etl.families.aggregate.statistic import OTHER, Statistic, describe
 
 _ROWS = 8192
 _DIGEST = 32
@@ -26,15 +34,10 @@ _MODULUS = 2 ** (8 * _DIGEST)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Partial:
-    """Sums over some records, and the digest of these records; `a + b` is that of both.
+    """Sums over some records, and the digest of these records; `a + b` is that of both."""
 
-    Attributes:
-        sums: int64, shape `Statistic.shape`. It holds as long as n * C is below 2^62.
-        digest: Keyed digest of all rows, 32 bytes: who counts, with which text and label.
-    """
-
-    sums: Integers
-    digest: bytes
+    sums: Integers  # int64, shape `Statistic.shape`. It holds as long as n * C is below 2^62
+    digest: bytes  # keyed digest of all rows, 32 bytes: who counts, with which text and label
 
     @classmethod
     def zero(cls, statistic: Statistic) -> Self:
@@ -67,18 +70,7 @@ def added(*digests: bytes) -> bytes:
 def partial_sum(
     statistic: Statistic, release_key: _kernel.ReleaseKey, ids: pa.Array, texts: pa.Array, labels: pa.Array | None
 ) -> Partial:
-    """Return the sums over the records that count.
-
-    Args:
-        statistic: From `describe`.
-        release_key: Key of the release under `statistic.cfg()`.
-        ids: Record ids, one per record, each once in the whole table.
-        texts: Strings; a null adds nothing to the sums.
-        labels: Strings; null or unlisted ones count as "other". None for a statistic without labels.
-
-    Raises:
-        InputError: Columns of another type or length, null ids, or labels where the statistic has none.
-    """
+    """Return the sums over the records that count."""
     if (labels is None) != (not statistic.labels):
         raise InputError("labels are given exactly if the statistic lists labels", "list the labels in the policy")
     given = pa.nulls(len(texts), pa.string()) if labels is None else labels
@@ -155,3 +147,130 @@ def encoded(statistic: Statistic, texts: pa.Array) -> Int8s:
 @lru_cache(maxsize=4)
 def _corpus(path: str, sha256: str) -> _kernel.Corpus:
     return _kernel.Corpus.open(path, sha256)
+
+
+STATISTIC = 9
+"""Purpose of the noise (docs/spec/stream.md#purposes)."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """The noisy count of a label, with an interval that holds the true count in `confidence` of all draws."""
+
+    label: str
+    count: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Noisy:
+    """The statistic as it is published."""
+
+    statistic: Statistic  # what was summed, and how
+    sums: Integers  # noisy sums, int64, shape `statistic.shape`
+
+    def __post_init__(self) -> None:
+        if self.sums.shape != self.statistic.shape or self.sums.dtype != np.int64:
+            raise InputError(f"noisy sums are int64 of shape {self.statistic.shape}, got another array")
+
+    @cached_property
+    def counts(self) -> npt.NDArray[np.float64]:
+        """Return the noisy number of counted records of every block, 0 or more, shape (blocks,)."""
+        counts: npt.NDArray[np.float64] = np.maximum(0.0, self.sums[:, -1] / self.statistic.count_step)
+        return counts
+
+    @cached_property
+    def vectors(self) -> npt.NDArray[np.float64]:
+        """Return the noisy sums of coordinates of every block, in clips, shape (blocks, d)."""
+        vectors: npt.NDArray[np.float64] = self.sums[:, :-1] / self.statistic.projection.clip
+        return vectors
+
+    @property
+    def digest(self) -> bytes:
+        """Return the hash of configuration and noisy sums; a table draws from it (docs/spec/synthetic.md#table)."""
+        parts = bytes.fromhex(self.statistic.cfg()) + self.sums.astype("<i8").tobytes()
+        return hashlib.sha256(b"dptext/statistic/v1\0" + parts).digest()
+
+    def topics(self, confidence: float = 0.95) -> list[Topic]:
+        """Return the noisy counts of all blocks with intervals, in the order of the blocks."""
+        reach = NormalDist().inv_cdf((1 + confidence) / 2) * self.statistic.variance**0.5 / self.statistic.count_step
+        middle = (self.sums[:, -1] / self.statistic.count_step).tolist()
+        return [
+            Topic(name, max(0.0, count), max(0.0, count - reach), max(0.0, count + reach))
+            for name, count in zip(self.statistic.blocks, middle, strict=True)
+        ]
+
+
+@bare
+def noisy(statistic: Statistic, release_key: _kernel.ReleaseKey, partial: Partial) -> Noisy:
+    """Return the sums of all records with discrete Gaussian noise on every integer.
+
+    The noise key follows from the release key, the digest of all rows, and the sums themselves: equal input gives equal
+    bytes, and any other input independent noise. Call it after the charge of every counted record is reserved.
+    """
+    sums = partial.sums.ravel()
+    key = _kernel.noise_key(release_key, partial.digest, to_arrow(sums))
+    drawn = _kernel.discrete_gaussians(key, STATISTIC, 0, sums.size, statistic.variance, 1)
+    return Noisy(statistic, (sums + np.array(drawn, np.int64)).reshape(statistic.shape))
+
+
+_HINT = "give the manifest of a synthetic table, as `dptext run` published it: FOLDER.manifest.json"
+
+
+def packed(noisy: Noisy) -> bytes:
+    """Return noisy sums as bytes: int64, little-endian, block after block, the count of a block last."""
+    return noisy.sums.astype("<i8").tobytes()
+
+
+def unpacked(statistic: Statistic, data: bytes) -> Noisy:
+    """Return what `packed` wrote."""
+    return Noisy(statistic, np.frombuffer(data, "<i8").astype(np.int64).reshape(statistic.shape))
+
+
+def published_facts(noisy: Noisy) -> dict[str, Any]:
+    """Return the public facts from which `read_statistic` makes a statistic again, as JSON holds them."""
+    statistic, sums = noisy.statistic, packed(noisy)
+    return {
+        "labels": list(statistic.labels),
+        "per_subject": statistic.per_subject,
+        "epsilon": statistic.epsilon,
+        "delta": statistic.delta,
+        "width": statistic.projection.width,
+        "n_max": statistic.n_max,
+        "variance": statistic.variance,
+        "sensitivity": statistic.sensitivity,
+        "corpus_sha256": statistic.corpus.sha256,
+        "sha256": hashlib.sha256(sums).hexdigest(),
+        "sums": base64.b64encode(sums).decode(),
+    }
+
+
+@bare
+def read_statistic(manifest: str | Path | Mapping[str, Any], corpus: Corpus | str) -> Noisy:
+    """Return the statistic of a published synthetic table.
+
+    Args:
+        manifest: The manifest's file (`FOLDER.manifest.json`), or what it holds.
+        corpus: The corpus of the table, or its name.
+
+    Raises:
+        InputError: It is not the manifest of a synthetic table, its sums were changed, or the corpus is another one.
+    """
+    with seam("reading the statistic of a manifest", InputError, _HINT):
+        facts = manifest if isinstance(manifest, Mapping) else json.loads(Path(manifest).read_text(encoding="ascii"))
+        (column,) = facts["columns"]
+        published, cfg = column["statistic"], column["cfg"]
+        sums = base64.b64decode(published["sums"], validate=True)
+    if hashlib.sha256(sums).hexdigest() != published["sha256"]:
+        raise InputError(
+            "the sums of the manifest are not those of its hash: it was changed", "`dptext check` says more"
+        )
+    opened = Corpus.open(corpus) if isinstance(corpus, str) else corpus
+    if opened.sha256 != published["corpus_sha256"]:
+        raise InputError("the table was drawn from another corpus", f"its SHA-256 is {published['corpus_sha256']}")
+    names = ("epsilon", "delta", "labels", "per_subject", "width", "n_max")
+    statistic = describe(opened, **{name: published[name] for name in names})
+    if statistic.cfg() != cfg:
+        raise InputError("the statistic has another configuration here", "was it made by another version?")
+    return unpacked(statistic, sums)

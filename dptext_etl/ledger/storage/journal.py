@@ -1,10 +1,10 @@
-"""Append events to the journal and chain them by hashes (docs/spec/privacy.md#lanes).
+"""Append events to the journal, chain them by hashes, and check the chains (docs/spec/privacy.md#lanes).
 
 The body of an event is canonical JSON and holds the Merkle root of the batch, if there is one. A writer that is alone
-writes to lane 0; concurrent writers write to lanes of their own. In a ledger that has one lane, the hash of an
-event is SHA-256(tag || hash of the event before || body). In one that has several, the body names the lane and the last
-event of every lane that its writer saw, its own one included, and the hash is over their hashes. So an edited,
-removed, moved or inserted row breaks a chain or a root. Chains do not show that someone rewrote all of them; an
+appends to chain 0; concurrent writers append to chains of their own. In a ledger with one chain, the hash of an event
+is SHA-256(tag || hash of the event before || body). In one that has several, the body names the chain (`lane`) and the
+last event of every chain that its writer saw (`after`), its own one included, and the hash is over their hashes. So an
+edited, removed, moved or inserted row breaks a chain or a root. Chains do not show that someone rewrote all of them; an
 anchor that was kept elsewhere does.
 """
 
@@ -12,29 +12,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from dptext_etl.artifacts import canon
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.terms import Anchor, Event
+from dptext_etl.ledger.types import Anchor, Event
 
-LANES = 8
-"""How many writers may write in parallel; lane 0 comes next to these. It never changes: numbers rely on it."""
-BESIDE = (Event.RESERVE, Event.REPLAY, Event.COMMIT, Event.DIVERGED, Event.SETTLE, Event.POST)
-"""Events that writers may append in parallel; before every other event all writers are done."""
+CHAINS = 8
+"""How many writers may append in parallel, next to chain 0. It never changes: the numbers of events rely on it."""
+CONCURRENT_EVENTS = (Event.RESERVE, Event.REPLAY, Event.COMMIT, Event.DIVERGED, Event.SETTLE, Event.POST)
+"""Events that writers may append in parallel; every other event waits until all writers are done."""
 HEAD = "head"
-"""The name of the head of lane 0 in the table `meta`; those of the others are "head/1" to "head/8"."""
+"""The name of the head of chain 0 in the table `meta`; those of the others are "head/1" to "head/8"."""
 _TAG = b"dptext/ledger/event/v1\0"
-_TAG_OF_LANES = b"dptext/ledger/event/v2\0"
+_TAG_OF_CHAINS = b"dptext/ledger/event/v2\0"
 _TAG_OF_HEADS = b"dptext/ledger/heads/v1\0"
 _GENESIS = b"dptext/ledger/genesis/v1\0"
 
 
 class Entry(NamedTuple):
-    """One event of the journal."""
-
     seq: int
     kind: str
     body: str
@@ -42,41 +40,39 @@ class Entry(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The body of the event, as data."""
         facts: dict[str, Any] = json.loads(self.body)
         return facts
 
 
 class Head(NamedTuple):
-    """The last event of a lane."""
-
     seq: int
     hash: bytes
 
 
 def genesis(ledger_id: str) -> bytes:
-    """Return the hash that stands before the first event of a ledger."""
     return hashlib.sha256(_GENESIS + ledger_id.encode()).digest()
 
 
-def link(before: bytes, body: str) -> bytes:
-    """Return the hash of an event in a ledger of one lane."""
+def event_hash(before: bytes, body: str) -> bytes:
+    """Return the hash of an event in a ledger with one chain."""
     return hashlib.sha256(_TAG + before + body.encode()).digest()
 
 
-def link_lanes(start: bytes, seen: Iterable[bytes], body: str) -> bytes:
-    """Return the hash of an event in a ledger of several lanes."""
-    return hashlib.sha256(b"".join((_TAG_OF_LANES, start, *seen, body.encode()))).digest()
+def event_hash_of_chains(start: bytes, heads: Iterable[bytes], body: str) -> bytes:
+    """Return the hash of an event in a ledger with several chains, whose heads stand before it."""
+    return hashlib.sha256(b"".join((_TAG_OF_CHAINS, start, *heads, body.encode()))).digest()
 
 
-def over(hashes: list[bytes]) -> bytes:
-    """Return one hash over the heads of all lanes, in the order of their numbers: that of the only one, if it is."""
+def heads_hash(hashes: list[bytes]) -> bytes:
+    """Return one hash over the heads of all chains in the order of their numbers; a single head is its own."""
     return hashes[0] if len(hashes) == 1 else hashlib.sha256(b"".join((_TAG_OF_HEADS, *hashes))).digest()
 
 
-class Journal:
-    """Append events to one store, within its transactions, and read them."""
+def _head_name(chain: int) -> str:
+    return f"{HEAD}/{chain}" if chain else HEAD
 
+
+class Journal:
     def __init__(self, store: Store, ledger_id: str, writer: str) -> None:
         self._store = store
         self._ledger_id = ledger_id
@@ -84,71 +80,137 @@ class Journal:
         self._writer = writer
 
     def heads(self) -> dict[int, Head]:
-        """Return the last event of every lane that has any, by lane in ascending order."""
-        found = self._store.rows("select name, value from meta where name=? or name like ?", (HEAD, f"{HEAD}/%"))
-        return dict(sorted((lane_of(name), parse_head(value)) for name, value in found))
+        heads = {}
+        for name, value in stored_heads(self._store).items():
+            seq, _, digest = value.partition(":")
+            heads[int(name.partition("/")[2] or 0)] = Head(int(seq), bytes.fromhex(digest))
+        return dict(sorted(heads.items()))
 
     def anchor(self) -> Anchor:
-        """Return the heads of all lanes as an anchor: number 0 and the genesis hash for an empty ledger."""
+        """Return the heads of all chains as an anchor: number 0 and the genesis hash for an empty ledger."""
         heads = sorted(self.heads().values()) or [Head(0, self._genesis)]
         others = tuple(head.seq for head in heads[:-1])
-        return Anchor(self._ledger_id, heads[-1].seq, over([head.hash for head in heads]).hex(), others)
+        return Anchor(self._ledger_id, heads[-1].seq, heads_hash([head.hash for head in heads]).hex(), others)
 
     def holds(self, anchor: Anchor) -> bool:
-        """Return whether the journal holds all heads of an anchor."""
-        hashes = [self.hash_of(seq) for seq in (*anchor.others, anchor.seq)]
-        found = [known for known in hashes if known is not None]
-        return len(found) == len(hashes) and over(found) == bytes.fromhex(anchor.hash)
-
-    def hash_of(self, seq: int) -> bytes | None:
-        """Return the hash of an event, the genesis hash for 0, or None if there is no such event."""
-        found = self._store.row("select hash from event where seq=?", (seq,))
-        return (None if seq else self._genesis) if found is None else found[0]
+        hashes = []
+        for seq in (*anchor.others, anchor.seq):
+            row = self._store.row("select hash from event where seq=?", (seq,))
+            if row is None and seq:
+                return False
+            hashes.append(self._genesis if row is None else row[0])
+        return heads_hash(hashes) == bytes.fromhex(anchor.hash)
 
     def append(self, kind: Event, **facts: Any) -> int:
-        """Append one event to the lane of the running transaction, and return its number."""
-        if kind not in BESIDE:
-            self._store.require_alone()
-        lane, heads = self._store.lane, self.heads()
-        seq = _next(max((head.seq for head in heads.values()), default=0), lane)
+        """Append one event to the chain of the running transaction, and return its number."""
+        if kind not in CONCURRENT_EVENTS:
+            self._store.require_exclusive()
+        chain, heads = self._store.chain, self.heads()
+        last = max((head.seq for head in heads.values()), default=0)
+        # after all that the writer saw; in chain k congruent to k modulo 8, so that no two writers take one number
+        seq = last + 1 + ((chain - last - 1) % CHAINS if chain else 0)
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        said = {"seq": seq, "event": kind.value, "ts": now, "writer": self._writer, **facts}
-        if lane or heads.keys() - {0}:
-            said |= {"lane": lane, "after": {str(other): head.seq for other, head in heads.items()}}
-            body = canon(said).decode()
-            sealed = link_lanes(self._genesis, (head.hash for head in heads.values()), body)
+        facts = {"seq": seq, "event": kind.value, "ts": now, "writer": self._writer, **facts}
+        if chain or heads.keys() - {0}:
+            facts |= {"lane": chain, "after": {str(other): head.seq for other, head in heads.items()}}
+            body = canon(facts).decode()
+            digest = event_hash_of_chains(self._genesis, (head.hash for head in heads.values()), body)
         else:
-            body = canon(said).decode()
-            sealed = link(heads[0].hash if heads else self._genesis, body)
-        self._store.execute("insert into event values(?,?,?,?)", (seq, kind.value, body, sealed))
-        name = f"{HEAD}/{lane}" if lane else HEAD
-        self._store.execute("insert or replace into meta values(?,?)", (name, f"{seq}:{sealed.hex()}"))
+            body = canon(facts).decode()
+            digest = event_hash(heads[0].hash if heads else self._genesis, body)
+        self._store.execute("insert into event values(?,?,?,?)", (seq, kind.value, body, digest))
+        self._store.set_meta(_head_name(chain), f"{seq}:{digest.hex()}")
         return seq
 
     def entries(self, *kinds: Event) -> Iterator[Entry]:
         """Iterate over events in order: all, or those of some kinds."""
-        chosen = f" where kind in ({','.join('?' * len(kinds))})" if kinds else ""
-        cursor = self._store.execute(f"select seq, kind, body, hash from event{chosen} order by seq", kinds)  # noqa: S608
-        for row in cursor:
+        where = f" where kind in ({','.join('?' * len(kinds))})" if kinds else ""
+        for row in self._store.execute(f"select seq, kind, body, hash from event{where} order by seq", kinds):  # noqa: S608
             yield Entry(*row)
 
     def facts(self, seq: int) -> dict[str, Any]:
         """Return the body of one event; empty if there is no such event."""
-        found = self._store.row("select body from event where seq=?", (seq,))
-        return {} if found is None else json.loads(found[0])
+        row = self._store.row("select body from event where seq=?", (seq,))
+        return {} if row is None else json.loads(row[0])
+
+    def listed(self, name: str) -> list[int]:
+        """Return the numbers of events that the table `meta` lists under a name."""
+        return [int(seq) for seq in (self._store.meta(name) or "").split()]
+
+    def add_to_list(self, name: str, seq: int) -> None:
+        self._store.set_meta(name, " ".join(map(str, [*self.listed(name), seq])))
 
 
-def _next(last: int, lane: int) -> int:
-    """Return the number of the next event of a lane: after all that its writer saw, and no other lane's at the time."""
-    return last + 1 + (lane - last - 1) % LANES if lane else last + 1
+def stored_heads(store: Store) -> dict[str, str]:
+    """Return the heads as the table `meta` has them, "NUMBER:HASH" by name."""
+    return dict(store.rows("select name, value from meta where name=? or name like ?", (HEAD, f"{HEAD}/%")))
 
 
-def lane_of(name: str) -> int:
-    """Return the lane whose head a name in the table `meta` means."""
-    return int(name.partition("/")[2] or 0)
+class Link(NamedTuple):
+    """An event in its chain, and the last event of every chain that it stands behind, itself included."""
+
+    chain: int
+    hash: bytes
+    after: Mapping[int, int]
 
 
-def parse_head(written: str) -> Head:
-    """Read a head from the table `meta`."""
-    seq, _, sealed = written.partition(":")
-    return Head(int(seq), bytes.fromhex(sealed))
+class ChainCheck:
+    """Check that every chain is unbroken, and that no event moved before or behind what its writer saw."""
+
+    def __init__(self, ledger_id: str) -> None:
+        self._genesis = genesis(ledger_id)
+        self._last = 0
+        self._links: dict[int, Link] = {}
+        self._heads: dict[int, int] = {}
+
+    def problems_of(self, entry: Entry) -> Iterator[str]:
+        """Take the next event in the order of numbers, and return what is wrong with its place."""
+        what = f"event {entry.seq} ({entry.kind})"
+        try:
+            facts = entry.facts
+            chain, after = int(facts.get("lane", 0)), facts.get("after")
+            after = None if after is None else {int(key): int(seq) for key, seq in after.items()}
+        except (ValueError, TypeError, AttributeError, KeyError):
+            chain, after = 0, None
+        if chain == 0 and after is None:
+            yield from self._problems_of_one_chain(entry, what)
+            after = dict(self._heads)
+        else:
+            after = after or {}
+            yield from self._problems_of_chains(entry, what, chain, after)
+        self._heads[chain] = self._last = entry.seq
+        self._links[entry.seq] = Link(chain, entry.hash, {**after, chain: entry.seq})
+
+    def _problems_of_one_chain(self, entry: Entry, what: str) -> Iterator[str]:
+        """Check an event that names no chain: it follows all others, each number by one higher."""
+        if self._heads.keys() - {0}:
+            yield f"{what}: it does not name the chains before it"
+        elif entry.seq != self._last + 1:
+            yield f"events {self._last + 1} to {entry.seq - 1} are missing"
+        before = self._heads.get(0)
+        if event_hash(self._genesis if before is None else self._links[before].hash, entry.body) != entry.hash:
+            yield f"{what}: the chain is broken here"
+
+    def _problems_of_chains(self, entry: Entry, what: str, chain: int, after: dict[int, int]) -> Iterator[str]:
+        known = {other: seq for other, seq in after.items() if seq in self._links and self._links[seq].chain == other}
+        for other in after.keys() - known.keys():
+            yield f"{what}: it follows event {after[other]} of chain {other}, which is missing"
+        for other in {chain, 0} if chain else {*self._heads, 0}:
+            if after.get(other) != self._heads.get(other) and after.get(other) == known.get(other):
+                why = "and not what stands there before it: events were added, moved, or written twice"
+                yield f"{what}: it follows event {after.get(other, 0)} of chain {other}, {why}"
+        seen = [self._links[seq].after for seq in known.values()]
+        if any(seq > after.get(other, 0) for each in seen for other, seq in each.items()):
+            yield f"{what}: it follows events that stand behind others which it does not follow"
+        hashes = (self._links[after[other]].hash for other in sorted(after))
+        if len(known) < len(after) or event_hash_of_chains(self._genesis, hashes, entry.body) != entry.hash:
+            yield f"{what}: the chain is broken here"
+
+    def problems_of_heads(self, stored: Mapping[str, str]) -> Iterator[str]:
+        """Compare the ends of the chains with the heads that the ledger stores."""
+        heads = {_head_name(chain): f"{seq}:{self._links[seq].hash.hex()}" for chain, seq in self._heads.items()}
+        for name in sorted({*heads, *stored}):
+            if heads.get(name) != stored.get(name):
+                seq = int(heads.get(name, "0").partition(":")[0])
+                where = "the journal" if name == HEAD else f"chain {name.partition('/')[2]} of the journal"
+                yield f"{where} ends at event {seq}, which is not the head that the ledger remembers"

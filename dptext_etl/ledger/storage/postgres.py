@@ -1,11 +1,9 @@
 """Store a ledger in PostgreSQL, so that many machines can write.
 
 A ledger is one schema of a database: "dptext_ledger", or the name in `?schema=NAME` of the URL. Each write is one
-transaction. It holds an advisory lock of the ledger: alone, or together with the writers in other lanes; then it holds
-a lock of its lane and of the scopes and releases that it writes to, too. What it relies on stays true until its commit.
-`synchronous_commit` is on, whatever the default of the server. A lost connection is opened again before the next
-transaction, never inside one. A call that failed wrote nothing, or it wrote everything and finds that when it is
-repeated.
+transaction with `synchronous_commit` on. It holds an advisory lock of the ledger: alone, or together with other
+writers; then it also locks its hash chain and the scopes and releases that it writes to, so what it relies on stays
+true until its commit. A lost connection is opened again before the next transaction, never inside one.
 """
 
 from __future__ import annotations
@@ -16,38 +14,35 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from dptext_etl import extras, telemetry
 from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError, UnavailableLedgerError
-from dptext_etl.ledger.storage import postgres_grants, postgres_session, postgres_url
-from dptext_etl.ledger.storage.journal import LANES
-from dptext_etl.ledger.storage.postgres_sql import dialect, schema
-from dptext_etl.ledger.storage.schema import VERSION
-from dptext_etl.ledger.storage.store import NOTHING, MissingLedgerError, Store
+from dptext_etl.ledger.storage import postgres_sql as pg
+from dptext_etl.ledger.storage.journal import CHAINS
+from dptext_etl.ledger.storage.store import APPLICATION, NOTHING_WRITTEN, VERSION, MissingLedgerError, Store
 
 if TYPE_CHECKING:
     import psycopg
 
 
 class PostgresStore(Store):
-    """Open one connection to a ledger in PostgreSQL. Threads take turns; a forked process opens its own connection."""
+    """One connection to a ledger in PostgreSQL. Threads take turns; a forked process opens its own connection."""
 
     key_file = None
-    makes: ClassVar[int] = VERSION
 
     def __init__(
         self, url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
     ) -> None:
         super().__init__(read_only=read_only, timeout=timeout)
-        self._conninfo, self.schema = postgres_url.read(url)
-        self.name = self.place = postgres_url.public_name(self._conninfo, self.schema)
+        self._conninfo, self.schema = pg.split_url(url)
+        self.name = self.place = pg.public_name(self._conninfo, self.schema)
         self._owner = os.getpid()
-        self._statement, self._used, self._resting = "", 0.0, False
-        self._last_lane = 1 + secrets.randbelow(LANES)
+        self._statement, self._last_used, self._reconnecting = "", 0.0, False
+        self._last_chain = 1 + secrets.randbelow(CHAINS)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = self._connect()
         try:
-            with self._translated():
+            with self._translate_errors():
                 self._prepare(create=create and not read_only, migrate=migrate)
         except BaseException:
             self.close()
@@ -59,20 +54,20 @@ class PostgresStore(Store):
             from psycopg.conninfo import make_conninfo
         except ImportError:
             raise LedgerError("a PostgreSQL ledger needs psycopg", extras.install("postgres")) from None
-        options, until = postgres_session.options(self._timeout), time.monotonic() + self._timeout
+        options, until = pg.options(self._timeout), time.monotonic() + self._timeout
         for attempt in count():
             try:
                 connection = psycopg.connect(self._conninfo, autocommit=True, **options)
                 break
             except psycopg.Error as exc:
-                state = exc.sqlstate or postgres_session.refusal(make_conninfo(self._conninfo, **options))
-            if state not in postgres_session.TRY_AGAIN or time.monotonic() >= until:
+                state = exc.sqlstate or pg.refusal(make_conninfo(self._conninfo, **options))
+            if state not in pg.TRY_AGAIN or time.monotonic() >= until:
                 raise self._meaning(state, "OperationalError") from None
-            postgres_session.pause(attempt)
-        with self._translated():
+            pg.pause(attempt)
+        with self._translate_errors():
             version, read_only = connection.info.server_version, self.read_only
-            connection.execute(postgres_session.settings(self._timeout, self.schema, version, read_only=read_only))
-            self._used = time.monotonic()
+            connection.execute(pg.settings(self._timeout, self.schema, version, read_only=read_only))
+            self._last_used = time.monotonic()
         return connection
 
     def _prepare(self, *, create: bool, migrate: bool) -> None:
@@ -80,99 +75,86 @@ class PostgresStore(Store):
         tables = {name for (name,) in self.rows(_TABLES, (self.schema,))}
         if "meta" not in tables:
             if tables:
-                hint = "name another with ?schema=NAME"
-                raise LedgerError(f"{self.name} holds tables of another kind", hint)
+                raise LedgerError(f"{self.name} holds tables of another kind", "name another with ?schema=NAME")
             if not create:
                 hint = "`dptext run` and Ledger.open(url) make one"
                 raise MissingLedgerError(f"there is no ledger at {self.name}", hint)
-            self._make()
-        elif not self.rows(_USABLE, (self.schema,))[0][0]:
-            hint = "`dptext ledger grants --role auditor` prints what to grant"
-            raise LedgerError(
-                f"the ledger {self.name} may not be used by this user: it lacks USAGE on the schema", hint
-            )
-        self.version = self._stored_version()
-        self.require_version(migrate=migrate)
+            self._make_schema()
+        elif not self.rows("select has_schema_privilege(?, 'usage')", (self.schema,))[0][0]:
+            msg = f"the ledger {self.name} may not be used by this user: it lacks USAGE on the schema"
+            raise LedgerError(msg, "`dptext ledger grants --role auditor` prints what to grant")
+        stored = self.meta("schema")
+        if stored is None:
+            raise LedgerError(f"{self.name} is an unfinished ledger", "drop the schema: it holds no charge")
+        self.version = int(stored)
+        self.require_version()
         if migrate and self.version < VERSION:
             with self.transaction():
-                self.version = self._stored_version()
-                self.migrate()
-                self.mark_lanes()
+                self.mark_concurrent()
+        self.concurrent = self.version >= VERSION and not self.read_only
 
-    def _stored_version(self) -> int:
-        found = self.row("select value from meta where name='schema'")
-        if found is None:
-            raise LedgerError(f"{self.name} is an unfinished ledger", "drop the schema: it holds no charge")
-        return int(found[0])
-
-    def _make(self) -> None:
+    def _make_schema(self) -> None:
         with self.transaction():
-            if not self._run(_SCHEMAS, (self.schema,)).fetchall():  # to make it takes more than to own it
-                self._run(f'create schema if not exists "{self.schema}"', ())
+            if not self._run("select 1 from pg_namespace where nspname=?", (self.schema,)).fetchall():
+                self._run(f'create schema if not exists "{self.schema}"', ())  # to make it takes more than to own it
             if self._run(_TABLES, (self.schema,)).fetchall():
                 return  # another process was faster
-            for statement in schema():
+            for statement in pg.tables():
                 self._run(statement, ())
             self._run("insert into meta values('schema',?)", (str(VERSION),))
 
-    @property
-    def lanes(self) -> bool:
-        """Whether several writers may write in parallel: not before an older ledger was migrated."""
-        return self.version >= VERSION and not self.read_only
-
-    def mark_lanes(self) -> None:
-        """Note that the journal has lanes."""
+    def mark_concurrent(self) -> None:
         self.execute("update meta set value=? where name='schema'", (str(VERSION),))
 
-    def _begin_reading(self) -> None:
-        self._begin("begin isolation level repeatable read read only")
-
-    def _named_columns(self) -> list[tuple[Any, ...]]:
-        return self.rows(_COLUMNS, (self.schema,))
+    def _table_columns(self) -> list[tuple[Any, ...]]:
+        return self.rows(
+            "select table_name::text, column_name::text from information_schema.columns where table_schema=?"
+            " order by table_name, ordinal_position",
+            (self.schema,),
+        )
 
     def close(self) -> None:
-        """Close the connection."""
-        with self._lock:
+        with self._thread_lock:
             if self._connection is not None and self._owner == os.getpid():
                 self._connection.close()
             self._connection = None
 
-    def _begin_writing(self, rows: int, *, beside: bool) -> None:
-        """Begin a transaction that holds the lock of the ledger, alone, or with others and then in a lane."""
+    def _begin_reading(self) -> None:
+        self._begin("begin isolation level repeatable read read only")
+
+    def _begin_writing(self, rows: int, *, shared: bool) -> None:
+        """Begin a transaction that holds the lock of the ledger: alone, or shared and then with a hash chain."""
         self._begin("begin isolation level read committed")  # what is read after a lock is current
         try:
-            self._run(postgres_session.LIMITS, postgres_session.limits(rows))
-            self._wait([postgres_session.turn_of_ledger(self.schema, beside=beside)])
-            if beside:
-                self.lane = self._last_lane = self._free_lane()
+            self._run(pg.SET_LIMITS, pg.limits(rows))
+            self._wait([pg.ledger_lock(self.schema, shared=shared)])
+            if shared:
+                self.chain = self._last_chain = self._free_chain()
         except BaseException:
-            self.lane = 0
+            self.chain = 0
             self._roll_back()
             raise
 
-    def _free_lane(self) -> int:
-        """Take a lane that no one is in: the last one if possible. If all are taken, wait for that one."""
-        order = [(self._last_lane - 1 + step) % LANES + 1 for step in range(LANES)]
-        for lane in order:
-            if self._taken(f"lane/{lane}"):
-                return lane
-        self._wait([(postgres_session.WAIT, postgres_session.key(self.schema, f"lane/{order[0]}"))])
+    def _free_chain(self) -> int:
+        """Lock a chain that is free, the last one if possible. If all are taken, wait for that one."""
+        order = [(self._last_chain - 1 + step) % CHAINS + 1 for step in range(CHAINS)]
+        for chain in order:
+            if self._locked(f"lane/{chain}"):
+                return chain
+        self._wait([(pg.LOCK, pg.lock_key(self.schema, f"lane/{order[0]}"))])
         return order[0]
 
-    def turn(self, *names: str) -> None:
-        """Wait until no other writer holds one of these names, and hold them until the transaction ends."""
-        if self.lane:
-            keys = sorted({postgres_session.key(self.schema, name) for name in names})
+    def lock(self, *names: str) -> None:
+        if self.chain:
+            keys = sorted({pg.lock_key(self.schema, name) for name in names})
             with telemetry.waiting("turn"):
-                self._wait([(postgres_session.WAIT, each) for each in keys])
+                self._wait([(pg.LOCK, key) for key in keys])
 
-    def take(self, name: str) -> bool:
-        """Hold a name until the transaction ends if no other writer does; return whether this one holds it."""
-        return not self.lane or self._taken(name)
+    def try_lock(self, name: str) -> bool:
+        return not self.chain or self._locked(name)
 
-    def _taken(self, name: str) -> bool:
-        key = postgres_session.key(self.schema, name)
-        return bool(self._run(postgres_session.TRY, key).fetchall()[0][0])
+    def _locked(self, name: str) -> bool:
+        return bool(self._run(pg.TRY_LOCK, pg.lock_key(self.schema, name)).fetchall()[0][0])
 
     def _wait(self, locks: list[tuple[str, tuple[Any, ...]]]) -> None:
         """Take locks one after the other; end the session of a writer that was stopped while it holds the ledger."""
@@ -182,8 +164,7 @@ class PostgresStore(Store):
         self._run("savepoint turn", ())
         while True:
             try:
-                wait = min(until - time.monotonic(), postgres_session.LOOK)
-                self._run(postgres_session.PATIENCE, (postgres_session.written(wait),))
+                self._run(pg.SET_LOCK_TIMEOUT, (pg.milliseconds(min(until - time.monotonic(), pg.LOOK)),))
                 for statement, values in locks:
                     self._run(statement, values)
             except psycopg.errors.LockNotAvailable:
@@ -194,8 +175,8 @@ class PostgresStore(Store):
                 self._run("release savepoint turn", ())
                 return
             try:
-                self._run(postgres_session.LOOK_AGAIN, ())
-                self._run(postgres_session.END_STOPPED, postgres_session.stopped(self.schema))
+                self._run(pg.FORGET_SESSIONS, ())
+                self._run(pg.END_STUCK, (APPLICATION, self.schema, pg.STUCK))
             except psycopg.errors.InsufficientPrivilege:  # another role's session: its server ends it
                 self._run("rollback to savepoint turn", ())
 
@@ -224,25 +205,24 @@ class PostgresStore(Store):
             self._connection, self._owner, self._depth = self._connect(), os.getpid(), 0
         if self._connection is None:
             raise LedgerError(f"the ledger {self.name} is closed", "open it again")
-        if self._resting or self._rests():
-            self._resting = True  # also where no connection is left now
+        if self._reconnecting or self._is_stale():
+            self._reconnecting = True  # also where no connection is left now
             self._connection.close()
-            self._connection, self._resting = self._connect(), False
+            self._connection, self._reconnecting = self._connect(), False
         self._statement = sql
         plain = tuple(int(value) if isinstance(value, bool) else value for value in values)
         try:
-            return self._connection.execute(dialect(sql), plain, binary=True)
+            return self._connection.execute(pg.dialect(sql), plain, binary=True)
         finally:
-            self._used = time.monotonic()
+            self._last_used = time.monotonic()
 
-    def _rests(self) -> bool:
+    def _is_stale(self) -> bool:
         """Return whether the server has ended this session between two calls, or is about to."""
         idle = self._connection is not None and self._connection.info.transaction_status == 0
-        return idle and time.monotonic() - self._used > postgres_session.IDLE / 2
+        return idle and time.monotonic() - self._last_used > pg.IDLE / 2
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Translate an error of PostgreSQL and drop the original, which may quote a connection string or a value."""
+    def _translate_errors(self) -> Iterator[None]:
         try:
             import psycopg
         except ImportError:
@@ -256,21 +236,19 @@ class PostgresStore(Store):
             return
         raise failure from None
 
-    def _meaning(self, state: str, what: str) -> LedgerError:
-        if state == _DENIED:
-            said, hint = postgres_grants.lacking(self._statement)
-            return LedgerError(f"the ledger {self.name} may not be so used by this user: {said}", hint)
-        kind, said, hint = next(
+    def _meaning(self, state: str, error: str) -> LedgerError:
+        if state == "42501":
+            problem, hint = pg.missing_grant(self._statement)
+            return LedgerError(f"the ledger {self.name} may not be so used by this user: {problem}", hint)
+        other = (LedgerError, f"cannot be used ({error} {state})", "run `dptext ledger verify`")
+        kind, problem, hint = next(
             (meaning for prefix, meaning in _MEANINGS.items() if state.startswith(prefix)),
-            _UNREACHABLE
-            if not state
-            else (LedgerError, f"cannot be used ({what} {state})", "run `dptext ledger verify`"),
+            other if state else _UNREACHABLE,
         )
-        return kind(f"the ledger {self.name} {said.format(timeout=self._timeout)}", hint)
+        return kind(f"the ledger {self.name} {problem.format(timeout=self._timeout)}", hint)
 
 
-def there_is(url: str) -> bool:
-    """Return whether a ledger exists at a URL. Makes none."""
+def ledger_exists(url: str) -> bool:
     try:
         PostgresStore(url, create=False, read_only=True).close()
     except MissingLedgerError:
@@ -279,41 +257,34 @@ def there_is(url: str) -> bool:
 
 
 _INHERITED: list[Any] = []
-_DENIED = "42501"
-_SCHEMAS = "select 1 from pg_namespace where nspname=?"
-_USABLE = "select has_schema_privilege(?, 'usage')"
 _TABLES = "select tablename from pg_tables where schemaname=?"
-_COLUMNS = (
-    "select table_name::text, column_name::text from information_schema.columns where table_schema=?"
-    " order by table_name, ordinal_position"
-)
 _UNREACHABLE = (
     UnavailableLedgerError,
     "cannot be reached",
-    f"is the server up, and are host, user and database right? {NOTHING}",
+    f"is the server up, and are host, user and database right? {NOTHING_WRITTEN}",
 )
 _MEANINGS: dict[str, tuple[type[LedgerError], str, str]] = {
-    "55P03": (LockedLedgerError, "is locked: another writer has been busy for {timeout:g} s", NOTHING),
-    "40P01": (LockedLedgerError, "is locked by two writers in turn", NOTHING),
+    "55P03": (LockedLedgerError, "is locked: another writer has been busy for {timeout:g} s", NOTHING_WRITTEN),
+    "40P01": (LockedLedgerError, "is locked by two writers in turn", NOTHING_WRITTEN),
     "25P03": (
         UnavailableLedgerError,
         "ended a write of this process, which had been silent while others waited",
-        NOTHING,
+        NOTHING_WRITTEN,
     ),
     "53300": (
         LockedLedgerError,
         "has had no connection left for {timeout:g} s",
-        f"raise max_connections, or run fewer tasks at once; {NOTHING}",
+        f"raise max_connections, or run fewer tasks at once; {NOTHING_WRITTEN}",
     ),
     "08P01": (
         UnavailableLedgerError,
         "is behind a pooler that gave no connection for {timeout:g} s",
-        f"PgBouncer's max_client_conn must exceed the number of tasks; {NOTHING}",
+        f"PgBouncer's max_client_conn must exceed the number of tasks; {NOTHING_WRITTEN}",
     ),
-    "53": (FullLedgerError, "has no room left", f"free some space; {NOTHING}"),
-    "57014": (UnavailableLedgerError, "ended a statement that took too long", NOTHING),
-    "57P": (UnavailableLedgerError, "was shut down by its server, or ended this session", NOTHING),
-    "08": (UnavailableLedgerError, "lost its connection", NOTHING),
+    "53": (FullLedgerError, "has no room left", f"free some space; {NOTHING_WRITTEN}"),
+    "57014": (UnavailableLedgerError, "ended a statement that took too long", NOTHING_WRITTEN),
+    "57P": (UnavailableLedgerError, "was shut down by its server, or ended this session", NOTHING_WRITTEN),
+    "08": (UnavailableLedgerError, "lost its connection", NOTHING_WRITTEN),
     "25006": (LedgerError, "is read-only", "open it with read_only=False, or ask for write access"),
     "28": (
         LedgerError,

@@ -1,12 +1,102 @@
-"""Write the SQL of a ledger as PostgreSQL understands it."""
+"""Speak to PostgreSQL: ledger URLs, SQL dialect, session settings, locks, grants.
+
+A write holds locks until its transaction ends. A writer that is stopped must not hold up the others, so three things
+end its session, and with it its transaction, of which nothing is left:
+
+* the server, when the transaction has been silent for `HOLD` seconds (and more for batches of millions of records);
+* a writer that waits, when the session has been stuck within a message for `STUCK` seconds, which no timeout of the
+  server covers before PostgreSQL 17;
+* TCP, when the other machine is gone.
+
+A stopped writer that goes on finds its session ended: the call failed, wrote nothing, and can be repeated.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+import select
+import time
+from collections.abc import Iterator, Mapping
 from functools import cache
+from secrets import SystemRandom
+from typing import Any, Literal
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from zlib import crc32
 
-from dptext_etl.ledger.storage.schema import SCHEMA
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger.storage.store import APPLICATION, SCHEMA
+
+HOLD = 10.0
+"""Seconds for which the transaction of a writer may be silent."""
+HOLD_PER_MILLION = 10.0
+"""Seconds more per million records of its batch: so long may it compute between two statements."""
+STUCK = 20.0
+"""Seconds after which a session that is within a message is taken for stuck."""
+LOOK = 12.0
+"""Seconds that a writer waits before it looks whether the one before it is stuck."""
+STATEMENT = 600.0
+"""Seconds that one statement of a writer may take."""
+IDLE = 2.0
+"""Seconds after which the server ends a session outside a transaction, so that a process that computes for minutes
+takes no connection meanwhile; a client uses no session half as old."""
+PAUSE = 5.0
+"""Seconds between two attempts to connect while no connection is left, at most about."""
+ASKING = 10.0
+"""Seconds for which a server is asked why it refused a connection."""
+TRY_AGAIN = ("53300", "08P01", "00000")
+"""No connection left; none at PgBouncer (its `max_client_conn`); a connection after all."""
+_HAS_IDLE = 140_000
+_STATE = re.compile(rb'\sC "(\w{5})"')
+_DEFAULT_SCHEMA = "dptext_ledger"
+_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+SET_LIMITS = (
+    "select set_config('idle_in_transaction_session_timeout', ?, true), set_config('statement_timeout', ?, true)"
+)
+SET_LOCK_TIMEOUT = "select set_config('lock_timeout', ?, true)"
+LOCK = "select pg_advisory_xact_lock(?, ?)"
+TRY_LOCK = "select pg_try_advisory_xact_lock(?, ?)"
+FORGET_SESSIONS = "select pg_stat_clear_snapshot()"
+"""Forget what the transaction saw of other sessions before."""
+END_STUCK = (
+    "select pg_terminate_backend(held.pid) from pg_locks held join pg_stat_activity session on session.pid = held.pid"
+    " where held.locktype = 'advisory' and held.granted and held.classid::bigint = ?"
+    " and held.objid::bigint = (hashtext(?)::bigint & 4294967295) and held.objsubid = 2"
+    " and held.database = (select oid from pg_database where datname = current_database())"
+    " and session.state = 'active' and session.wait_event_type = 'Client'"
+    " and session.query_start < clock_timestamp() - make_interval(secs => ?)"
+)
+"""End the sessions that hold the lock of the ledger, as every writer does, and wait for a client within a message."""
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Split postgresql://USER@HOST:PORT/DATABASE?schema=NAME into the connection string and the schema's name."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # it quotes the URL
+        hint = "write postgresql://user@host:port/database?schema=NAME; several hosts stand in a list with commas"
+        raise LedgerError("the ledger's URL cannot be read", hint) from None
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    schema = dict(query).get("schema", _DEFAULT_SCHEMA)
+    if not _SCHEMA_NAME.fullmatch(schema):
+        raise LedgerError("the schema in the ledger's URL is no plain name", "use lower-case letters, digits and _")
+    rest = urlencode([pair for pair in query if pair[0] != "schema"])
+    return urlunsplit(parts._replace(query=rest)), schema
+
+
+def public_name(conninfo: str, schema: str) -> str:
+    """Name a ledger by its hosts, without its user and password."""
+    parts = urlsplit(conninfo)
+    hosts = parts.netloc.rpartition("@")[2].lower().translate({ord("["): None, ord("]"): None})
+    return f"postgresql://{hosts}{parts.path} (schema {schema})"
+
+
+def database(conninfo: str) -> str:
+    name = unquote(urlsplit(conninfo).path.strip("/"))
+    if not name:
+        raise LedgerError("the URL of the ledger names no database", "write postgresql://user@host/database")
+    return name
 
 
 @cache
@@ -23,8 +113,150 @@ def dialect(sql: str) -> str:
     return sql
 
 
-def schema() -> Iterator[str]:
-    """Translate the tables to PostgreSQL. Blobs are random bytes, so PostgreSQL must not try to compress them."""
+def tables() -> Iterator[str]:
+    """Return the statements that make the tables. Blobs are random bytes: PostgreSQL must not try to compress them."""
     yield from (statement for statement in re.sub(r"--[^\n]*", "", SCHEMA).split(";\n") if statement.strip())
     for table, column in (("segment", "data"), ("run_part", "data"), ("batch", "state")):
         yield f"alter table {table} alter column {column} set storage external"
+
+
+def options(timeout: float) -> dict[str, Any]:
+    return {
+        "client_encoding": "UTF8",  # also of a database without an encoding, which initdb makes in the locale C
+        "connect_timeout": max(2, int(timeout)),
+        "application_name": "dptext_etl",
+        "keepalives": 1,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 30_000,
+    }
+
+
+def settings(timeout: float, schema: str, version: int, *, read_only: bool) -> bytes:
+    """Return the statements by which a session asks a server of some version for what it needs, in one message."""
+    values = {"synchronous_commit": "on", "lock_timeout": milliseconds(timeout), "tcp_user_timeout": "30s"}
+    values |= {"plan_cache_mode": "force_generic_plan"}  # a plan for given values is made with copies of all blobs
+    values |= {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
+    values |= {"idle_session_timeout": milliseconds(IDLE)} if version >= _HAS_IDLE else {}
+    values |= {"default_transaction_read_only": "on"} if read_only else {}
+    statements = [f'set search_path = "{schema}"', *(f"set {name} = '{value}'" for name, value in values.items())]
+    return "; ".join(statements).encode()
+
+
+def refusal(conninfo: str) -> str:
+    """Ask again for a connection that failed, and return the SQLSTATE of the answer; empty if no server gave one.
+
+    The driver reports no SQLSTATE for a connection that was never made, and the words depend on the server's language.
+    """
+    from psycopg import Error, pq
+
+    if not hasattr(os, "memfd_create"):
+        return ""
+    waiting = {pq.PollingStatus.READING: ([0], []), pq.PollingStatus.WRITING: ([], [0])}
+    until, log = time.monotonic() + ASKING, os.memfd_create("dptext")
+    connection = pq.PGconn.connect_start(conninfo.encode())
+    try:
+        connection.trace(log)
+        while (status := pq.PollingStatus(connection.connect_poll())) in waiting and time.monotonic() < until:
+            reading, writing = ([connection.socket] * len(side) for side in waiting[status])
+            select.select(reading, writing, [], 1.0)
+        connection.untrace()
+        if status == pq.PollingStatus.OK:
+            return "00000"
+        states = _STATE.findall(os.pread(log, 1 << 20, 0))
+    except (Error, OSError):
+        return ""
+    finally:
+        connection.finish()
+        os.close(log)
+    return states[-1].decode() if states else ""
+
+
+def pause(attempt: int) -> None:
+    """Wait before the next attempt to connect: longer each time, and not all clients equally long."""
+    time.sleep(min(PAUSE, 0.05 * 2**attempt) * SystemRandom().uniform(0.5, 1.5))
+
+
+def limits(rows: int) -> tuple[str, str]:
+    return milliseconds(HOLD + HOLD_PER_MILLION * rows / 1_000_000), milliseconds(STATEMENT)
+
+
+def ledger_lock(schema: str, *, shared: bool) -> tuple[str, tuple[int, str]]:
+    """Return the statement that waits for the lock of a ledger, and its values."""
+    return f"select pg_advisory_xact_lock{'_shared' if shared else ''}(?, hashtext(?))", (APPLICATION, schema)
+
+
+def lock_key(schema: str, name: str) -> tuple[int, int]:
+    """Return the key of a lock within a ledger. Two names with one key wait for each other without need."""
+    return APPLICATION + 1, crc32(f"{schema}/{name}".encode()) - (1 << 31)
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{max(1, int(seconds * 1000))}ms"
+
+
+Role = Literal["writer", "auditor", "owner"]
+WRITES: Mapping[str, str] = {
+    "meta": "INSERT, UPDATE, DELETE",
+    "event": "INSERT",
+    "segment": "INSERT, UPDATE, DELETE",
+    "release": "INSERT, UPDATE",
+    "tally": "INSERT, UPDATE",
+    "scope": "INSERT, UPDATE",
+    "member": "INSERT",
+    "batch": "INSERT, UPDATE",
+    "commit_part": "INSERT",
+    "run": "INSERT, DELETE",
+    "run_part": "INSERT, DELETE",
+    "frozen": "INSERT, DELETE",
+    "burnt": "INSERT",
+    "publication": "INSERT",
+}
+"""What a writer does to each table, next to reading it: no writer changes or deletes an event."""
+_STATEMENT = re.compile(r"\s*(insert|update|delete|select)\b(?:.*?\b(?:into|from)\b)?\s+\"?(\w+)", re.DOTALL)
+_PRINT_GRANTS = "`dptext ledger grants --role {role}` prints what to grant"
+
+
+def grants(role: Role, name: str, database: str, schema: str) -> str:
+    """Return the statements that make a role of the server a writer, an auditor or the owner of a ledger."""
+    to, space = _quote(name), _quote(schema)
+    lines = [f"GRANT CONNECT ON DATABASE {_quote(database)} TO {to};"]
+    if role == "owner":
+        lines += [
+            f"CREATE SCHEMA IF NOT EXISTS {space} AUTHORIZATION {to};",
+            f"ALTER SCHEMA {space} OWNER TO {to};",
+            "DO $$ DECLARE name text; BEGIN",
+            f"  FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = {_literal(schema)} LOOP",  # noqa: S608
+            f"    EXECUTE format('ALTER TABLE %I.%I OWNER TO %I', {_literal(schema)}, name, {_literal(name)});",
+            "  END LOOP;",
+            "END $$;",
+        ]
+    else:
+        lines += [f"GRANT USAGE ON SCHEMA {space} TO {to};", f"GRANT SELECT ON ALL TABLES IN SCHEMA {space} TO {to};"]
+    if role == "writer":
+        lines += [f"GRANT {rights} ON {space}.{table} TO {to};" for table, rights in WRITES.items()]
+    return "\n".join(lines)
+
+
+def missing_grant(statement: str) -> tuple[str, str]:
+    """Return what a role lacks whose statement was refused, and a hint."""
+    words = statement.split()
+    if words[:1] == ["create"]:
+        where = "the database" if words[1:2] == ["schema"] else "the schema"
+        return f"it lacks CREATE on {where}", _PRINT_GRANTS.format(role="owner")
+    match = _STATEMENT.match(statement)
+    if match is None:
+        return "it does not own the tables", _PRINT_GRANTS.format(role="owner")
+    verb, table = match[1].upper(), match[2]
+    rights = f"{verb} and UPDATE" if statement.lstrip().startswith("insert or replace") else verb
+    role = "auditor" if verb == "SELECT" else "writer"
+    return f"it lacks {rights} on the table {table}", _PRINT_GRANTS.format(role=role)
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from dptext_etl.arrays import distinct
-from dptext_etl.ledger.storage.cache import PartCache
+from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, Fold, HashedIds, Index, Part, hashed_ids
 from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.keyed_ids import WIDTH, Bytes, Index, KeyedIds
-from dptext_etl.ledger.storage.parts import Fold, Part
 from dptext_etl.ledger.storage.segments import Segments
-from dptext_etl.ledger.storage.sorted_runs import Recall, SortedRuns
+from dptext_etl.ledger.storage.sorted_runs import LookupMemo, PartCache, SortedRuns
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.terms import I64, U8, Mask, ReleaseRef, State
+from dptext_etl.ledger.types import I64, U8, Mask, ReleaseRef, State
+
+if TYPE_CHECKING:
+    from dptext_etl.ledger.database import Database
 
 RECENT = 4
 """Batches and columns of which a writer remembers what it looked up when it reserved them, until it commits them."""
 POSTS = "post/"
-"""What the names begin with under which `meta` says which events hold post-processed rows of a batch."""
+"""The prefix of names under which `meta` lists the events that hold post-processed rows of a batch."""
+NOWHERE = -1
+"""The place of a record that the release has never seen."""
+_HASHES = ("record", "unit", "idem_key", "digest")
 
 
 class Places(NamedTuple):
@@ -31,8 +35,17 @@ class Places(NamedTuple):
     batch: I64
     row: I64
 
+    @classmethod
+    def unpack(cls, packed: I64) -> Places:
+        return cls(packed >> 32, packed & 0xFFFFFFFF)
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        return {"batch": self.batch, "row": self.row}
+
+    def packed(self) -> I64:
+        return (self.batch << np.int64(32)) | self.row
+
     def take(self, where: Index | Mask) -> Places:
-        """Return some of the rows."""
         return Places(self.batch[where], self.row[where])
 
     def groups(self) -> Iterator[tuple[int, Index]]:
@@ -45,7 +58,7 @@ class Places(NamedTuple):
         yield from zip(batches.tolist(), np.split(order, starts[1:]), strict=False)
 
 
-class Held(NamedTuple):
+class Holdings(NamedTuple):
     """What a release holds about some records, shape (records,).
 
     Attributes:
@@ -56,64 +69,67 @@ class Held(NamedTuple):
     """
 
     known: Mask
-    idem_keys: KeyedIds
+    idem_keys: HashedIds
     places: Places
     state: U8
 
-    def same(self, idem_keys: KeyedIds) -> Mask:
-        """Return where the release holds this very text."""
-        same: Mask = self.known & (self.idem_keys.hi == idem_keys.hi) & (self.idem_keys.lo == idem_keys.lo)
-        return same
+    @property
+    def committed(self) -> Mask:
+        committed: Mask = self.known & (self.state == State.COMMITTED)
+        return committed
+
+    def same_text(self, idem_keys: HashedIds) -> Mask:
+        return self.known & self.idem_keys.equal(idem_keys)
 
 
 class Records:
-    """The record index of a ledger, the states of reserved rows, and their digests."""
-
     def __init__(self, store: Store, journal: Journal, segments: Segments, cache: PartCache) -> None:
         self._store = store
         self._journal = journal
         self._segments = segments
         self._cache = cache
-        self._recent: deque[tuple[ReleaseRef, Recall]] = deque(maxlen=RECENT)
+        self._recent: deque[tuple[ReleaseRef, LookupMemo]] = deque(maxlen=RECENT)
 
     def index(self, release: int, nonce: int) -> SortedRuns:
         """Return the record index of a release: record id to identity of the text and place."""
         return SortedRuns(self._store, self._cache, f"records/{release}/{nonce}", 3, Fold.LATEST)
 
-    def turn(self, ref: ReleaseRef) -> str:
-        """Name what a writer holds that adds records to a release (see `Store.turn`)."""
+    def lock_name(self, ref: ReleaseRef) -> str:
+        """Name what a writer locks that adds records to a release."""
         return f"release/{ref.id}/{ref.nonce}"
 
-    def turn_of_states(self, ref: ReleaseRef) -> str:
-        """Name what a writer holds that changes states or counts of a release."""
+    def states_lock_name(self, ref: ReleaseRef) -> str:
+        """Name what a writer locks that changes states or counts of a release."""
         return f"states/{ref.id}/{ref.nonce}"
 
-    def held(self, ref: ReleaseRef, records: KeyedIds, order: Index, recall: Recall | None = None) -> Held:
-        """Look up records."""
-        found, values = self.index(ref.id, ref.nonce).find(records.take(order), recall)
+    def look_up(
+        self, ref: ReleaseRef, records: HashedIds, order: Index | None = None, memo: LookupMemo | None = None
+    ) -> Holdings:
+        """Look up records; `order` is their ascending order, where the caller knows it."""
+        order = records.order() if order is None else order
+        found, values = self.index(ref.id, ref.nonce).find(records.take(order), memo)
         known, stored = np.empty_like(found), np.empty_like(values)
         known[order], stored[:, order] = found, values
-        places = Places(stored[2] >> 32, stored[2] & 0xFFFFFFFF)
+        places = Places.unpack(stored[2])
         state = np.zeros(len(known), np.uint8)
         state[known] = self.states_of(places.take(known))
         known &= ~(known & (state == State.ABORTED))
-        return Held(known, KeyedIds(stored[0].view(np.uint64), stored[1].view(np.uint64)), places, state)
+        return Holdings(known, HashedIds(stored[0].view(np.uint64), stored[1].view(np.uint64)), places, state)
 
-    def remember(self, ref: ReleaseRef, recall: Recall) -> None:
+    def remember(self, ref: ReleaseRef, memo: LookupMemo) -> None:
         """Keep what was looked up of records that are reserved, for their commit. Call it inside a transaction."""
-        self._recent.append((ref, recall))
+        self._recent.append((ref, memo))
 
-    def recollect(self, ref: ReleaseRef, records: KeyedIds, order: Index) -> Recall:
+    def recollect(self, ref: ReleaseRef, records: HashedIds, order: Index) -> LookupMemo:
         """Return what was looked up of these records when they were reserved; it is remembered no longer."""
         wanted = records.take(order)
-        found = next((kept for kept in self._recent if kept[0] == ref and kept[1].asked_for(wanted)), None)
-        if found is None:
-            return Recall()
-        self._recent.remove(found)
-        return found[1]
+        recent = next((item for item in self._recent if item[0] == ref and item[1].is_of(wanted)), None)
+        if recent is None:
+            return LookupMemo()
+        self._recent.remove(recent)
+        return recent[1]
 
-    def reserve(self, ref: ReleaseRef, batch: int, records: KeyedIds, order: Index, idem_keys: KeyedIds) -> None:
-        """Add the rows of a new batch to the index."""
+    def reserve(self, ref: ReleaseRef, batch: int, records: HashedIds, order: Index, idem_keys: HashedIds) -> None:
         place = (np.int64(batch) << np.int64(32)) | order.astype(np.int64)
         identity = idem_keys.take(order)
         values = np.stack([identity.hi.view(np.int64), identity.lo.view(np.int64), place])
@@ -121,102 +137,128 @@ class Records:
 
     def count(self, ref: ReleaseRef) -> int:
         """Count the records that a release holds, without canaries and without what was given back."""
-        place = (ref.id, ref.nonce)
-        found = self._store.row("select records, canaries, aborted from tally where release=? and nonce=?", place)
-        records, canaries, aborted = found or (0, 0, 0)
-        if not aborted:
-            return int(records - canaries)
-        batches = self._store.rows("select seq, state from batch where release=? and nonce=?", place)
-        for seq, stored in batches:
-            gone = np.frombuffer(stored, np.uint8) == State.ABORTED
+        key = (ref.id, ref.nonce)
+        row = self._store.row("select records, canaries, aborted from tally where release=? and nonce=?", key)
+        records, canaries, aborted = row or (0, 0, 0)
+        batches = "select seq, state from batch where release=? and nonce=?"
+        for seq, states in self._store.rows(batches, key) if aborted else ():
+            gone = np.frombuffer(states, np.uint8) == State.ABORTED
             if gone.any():
-                canary = self._segments.read(seq, self._journal.facts(seq), ["canary"])["canary"] == 1
-                aborted -= int((gone & canary).sum())
+                aborted -= int((gone & (self._segments.read(seq, ["canary"])["canary"] == 1)).sum())
         return int(records - canaries - aborted)
 
     def states(self, batch: int) -> U8:
         """Return the states of a batch, read-only, shape (rows,)."""
-        found = self._store.row("select state from batch where seq=?", (batch,))
-        return np.frombuffer(b"" if found is None else found[0], np.uint8)
+        row = self._store.row("select state from batch where seq=?", (batch,))
+        return np.frombuffer(b"" if row is None else row[0], np.uint8)
 
     def states_of(self, places: Places) -> U8:
-        """Return the states of reserved rows, shape (rows,)."""
-        state = np.zeros(len(places.batch), np.uint8)
+        states = np.zeros(len(places.batch), np.uint8)
         for batch, group in places.groups():
-            state[group] = self.states(batch)[places.row[group]]
-        return state
+            states[group] = self.states(batch)[places.row[group]]
+        return states
 
     def move(self, places: Places, state: State) -> None:
-        """Give reserved rows another state."""
         for batch, group in places.groups():
             states = self.states(batch).copy()
             states[places.row[group]] = state
             still_open = int((states == State.RESERVED).sum())
             self._store.execute("update batch set state=?, open=? where seq=?", (states.tobytes(), still_open, batch))
 
-    def worst(self, places: Places) -> I64:
-        """Return the positions that were reserved, shape (rows,)."""
-        reserved = np.zeros(len(places.batch), np.int64)
+    def reserved(self, places: Places, name: str) -> npt.NDArray[Any]:
+        """Return a column of reserved rows, shape (rows,), or (rows, 32) for hashes."""
+        values = _zeros(len(places.batch), name)
         for batch, group in places.groups():
-            column = self._segments.read(batch, self._journal.facts(batch), ["n_worst"])["n_worst"]
-            reserved[group] = column[places.row[group]]
-        return reserved
-
-    def column(self, places: Places, name: str) -> Bytes:
-        """Return a column of hashes of reserved rows ("record", "unit" or "idem_key"), shape (rows, 32)."""
-        hashes = np.zeros((len(places.batch), WIDTH), np.uint8)
-        for batch, group in places.groups():
-            column = self._segments.read(batch, self._journal.facts(batch), [name])[name]
-            hashes[group] = column[places.row[group]]
-        return hashes
+            values[group] = self._segments.read(batch, [name])[name][places.row[group]]
+        return values
 
     def digests(self, places: Places) -> Bytes:
-        """Return the digests of committed rows, shape (rows, 32)."""
-        return self._held(places, self._commits(places), "digest")[1]
+        return self._recorded(places, self._commits(places), "digest")[1]
 
     def positions(self, places: Places) -> I64:
-        """Return the positions of committed rows, shape (rows,)."""
-        return self._held(places, self._commits(places), "positions")[1].astype(np.int64)
+        return self._recorded(places, self._commits(places), "positions")[1].astype(np.int64)
 
-    def posted(self, places: Places, chain: str) -> tuple[Mask, Bytes]:
+    def postprocessed(self, places: Places, chain: str) -> tuple[Mask, Bytes]:
         """Return which rows a chain of post-processing rewrote, and digests of the results, shape (rows, 32)."""
-        events = (seq for seq in self._posts(places) if self._journal.facts(seq)["chain"] == chain)
-        return self._held(places, list(events), "digest")
+        batches = np.unique(places.batch).tolist()
+        events = sorted({seq for batch in batches for seq in self._journal.listed(f"{POSTS}{batch}")})
+        return self._recorded(places, [seq for seq in events if self._journal.facts(seq)["chain"] == chain], "digest")
 
-    def note_post(self, places: Places, seq: int) -> None:
-        """Remember which event holds the digests of post-processed rows."""
-        for batch in distinct(places.batch).tolist():
-            name, before = f"{POSTS}{batch}", self._seqs(f"{POSTS}{batch}")
-            self._store.execute("insert or replace into meta values(?,?)", (name, " ".join(map(str, [*before, seq]))))
+    def note_postprocessed(self, places: Places, seq: int) -> None:
+        for batch in np.unique(places.batch).tolist():
+            self._journal.add_to_list(f"{POSTS}{batch}", seq)
 
-    def _held(self, places: Places, seqs: list[int], name: str) -> tuple[Mask, npt.NDArray[Any]]:
+    def _recorded(self, places: Places, events: list[int], name: str) -> tuple[Mask, npt.NDArray[Any]]:
         """Return which rows some events hold, and what a column of theirs holds of them."""
-        known = np.zeros(len(places.batch), np.bool_)
-        found = np.zeros((len(known), WIDTH), np.uint8) if name == "digest" else np.zeros(len(known), np.int64)
+        known, values = np.zeros(len(places.batch), np.bool_), _zeros(len(places.batch), name)
         order = np.lexsort((places.row, places.batch))
-        keys = _key(places.batch, places.row)[order]
-        for seq in seqs:
-            columns = self._segments.read(seq, self._journal.facts(seq), ["batch", "row", name])
-            held = _key(columns["batch"], columns["row"])
+        keys = places.packed()[order]
+        for seq in events if len(keys) else ():
+            columns = self._segments.read(seq, ["batch", "row", name])
+            held = Places(columns["batch"], columns["row"]).packed()
             at = np.searchsorted(keys, held)
-            hit = (at < len(keys)) & (keys[np.minimum(at, len(keys) - 1)] == held) if len(keys) else at < 0
-            known[order[at[hit]]], found[order[at[hit]]] = True, columns[name][hit]
-        return known, found
-
-    def _posts(self, places: Places) -> list[int]:
-        batches = distinct(places.batch).tolist()
-        return sorted({seq for batch in batches for seq in self._seqs(f"{POSTS}{batch}")})
-
-    def _seqs(self, name: str) -> list[int]:
-        found = self._store.row("select value from meta where name=?", (name,))
-        return [] if found is None else [int(seq) for seq in found[0].split()]
+            hit = (at < len(keys)) & (keys[np.minimum(at, len(keys) - 1)] == held)
+            known[order[at[hit]]], values[order[at[hit]]] = True, columns[name][hit]
+        return known, values
 
     def _commits(self, places: Places) -> list[int]:
-        found: set[int] = set()
-        for batch in distinct(places.batch).tolist():
-            found.update(row[0] for row in self._store.rows("select seq from commit_part where batch=?", (batch,)))
-        return sorted(found)
+        batches = np.unique(places.batch).tolist()
+        query = "select seq from commit_part where batch=?"
+        return sorted({row[0] for batch in batches for row in self._store.rows(query, (batch,))})
 
 
-def _key(batch: npt.NDArray[np.int64], row: npt.NDArray[np.int64]) -> I64:
-    return (batch << np.int64(32)) | row
+def _zeros(rows: int, name: str) -> npt.NDArray[Any]:
+    return np.zeros((rows, WIDTH), np.uint8) if name in _HASHES else np.zeros(rows, np.int64)
+
+
+class Lookup:
+    """Look up what a release vouches for in two steps, which several processes can share out among themselves.
+
+    The first step finds where records stand: it reads the index, in which ids lie in order, so that a process that
+    looks up all ids of a range reads that range once. The second step reads states and digests, which lie batch by
+    batch. No process needs more than the ids of its range, or the places of its batches.
+    """
+
+    def __init__(self, db: Database, ref: ReleaseRef, chain: str | None = None) -> None:
+        self._db = db
+        self.ref = ref
+        self.chain = chain
+
+    def entries(self) -> int:
+        """Return how many entries the index of the release has, those that were given back included."""
+        with self._db.store.snapshot():
+            return sum(run.size for run in self._db.records.index(self.ref.id, self.ref.nonce).runs())
+
+    def hashed(self, ids: pa.Array, canary: Mask | None = None) -> Bytes:
+        """Hash record ids as the index has them, shape (records, 16); their first bits say where in it they stand."""
+        return self._db.id_key.records(ids, canary).ids.as_bytes()
+
+    def places(self, hashes: Bytes) -> I64:
+        """Find where records were reserved, shape (records,); `NOWHERE` for those that the release has never seen."""
+        records = hashed_ids(hashes)
+        order = records.order()
+        with self._db.store.snapshot():
+            found, values = self._db.records.index(self.ref.id, self.ref.nonce).find(records.take(order))
+        places = np.empty(records.size, np.int64)
+        places[order] = np.where(found, values[2], NOWHERE)
+        return places
+
+    def digests(self, places: I64) -> tuple[Mask, Bytes, I64]:
+        """Return which records are committed, shape (records,), digests of their texts, (records, 32), and positions.
+
+        With a chain of post-processings: which of them it rewrote, and the digests of the results.
+        """
+        packed, where = np.unique(places, return_inverse=True)
+        mask = packed != NOWHERE
+        every, records = Places.unpack(np.where(mask, packed, 0)), self._db.records
+        digests, positions = np.zeros((len(packed), WIDTH), np.uint8), np.zeros(len(packed), np.int64)
+        with self._db.store.snapshot():
+            mask[mask] = records.states_of(every.take(mask)) == State.COMMITTED
+            committed = every.take(mask)
+            positions[mask] = records.positions(committed)
+            if self.chain is None:
+                digests[mask] = records.digests(committed)
+            else:
+                done, digests[mask] = records.postprocessed(committed, self.chain)
+                mask[mask] = done
+        return mask[where], digests[where], positions[where]

@@ -1,25 +1,32 @@
-"""Seal the records of a batch as columns, with a Merkle root over their rows.
+"""Seal the records of a batch as columns, with a Merkle root over their rows (docs/spec/privacy.md#segments).
 
-Specification: docs/spec/privacy.md#segments.
+Most columns follow a rule: one value, a multiple of the positions, a range, a copy of another column. The event holds
+the rule; other columns are blobs. The Merkle root always hashes the decoded rows. No batch is empty.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dptext_etl import _kernel
-from dptext_etl.guarantee import ADDITIVE
-from dptext_etl.ledger.storage import units
-from dptext_etl.ledger.storage.columns import Column, Rule, decode, encode
-from dptext_etl.ledger.storage.keyed_ids import WIDTH, binaries
+from dptext_etl.accounting import MEASURES
+from dptext_etl.column import INFINITE
+from dptext_etl.errors import LedgerError
+from dptext_etl.guarantee import ADDITIVE, FINE, MICRO, PURE
+from dptext_etl.ledger.storage.hashed_ids import WIDTH, HashedIds, Index, binaries, hashed_ids
+from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.terms import Event
+from dptext_etl.ledger.types import I64, Event
 
+Column = npt.NDArray[Any]
 Layout = tuple[tuple[str, int], ...]
+Rule = dict[str, Any]
 
 CHARGES: Layout = (
     ("record", WIDTH),
@@ -32,34 +39,91 @@ CHARGES: Layout = (
 """A reserved record: who, whose budget (zeros for a canary), which text, and the worst case in every component."""
 OUTPUTS: Layout = (("batch", 8), ("row", 4), ("positions", 4), ("digest", WIDTH))
 """A computed record: the reserved row it belongs to, draws made, digest of the released text."""
-PLACES: Layout = (("batch", 8), ("row", 4))
-"""A reserved row."""
-
-SETTLED: Layout = (*PLACES, ("eps_pure", 8))
-"""A reserved row, and what stays charged of its worst case."""
-
-POSTED: Layout = (*PLACES, ("digest", WIDTH))
-"""A committed row, and the digest of what post-processing made of its released text."""
-
-FORGOTTEN: Layout = (("record", WIDTH),)
-"""A record that is forgotten, or admitted again."""
-
+ROWS: Layout = (("batch", 8), ("row", 4))
+RECORDS: Layout = (("record", WIDTH),)
 LAYOUTS: Mapping[str, Layout] = {
     Event.RESERVE: CHARGES,
     Event.COMMIT: OUTPUTS,
     Event.DIVERGED: OUTPUTS,
-    Event.SETTLE: SETTLED,
-    Event.EXPIRE: PLACES,
-    Event.ABORT: PLACES,
-    Event.POST: POSTED,
-    Event.FORGET: FORGOTTEN,
-    Event.READMIT: FORGOTTEN,
+    Event.SETTLE: (*ROWS, (PURE, 8)),  # what stays charged of the worst case
+    Event.EXPIRE: ROWS,
+    Event.ABORT: ROWS,
+    Event.POST: (*ROWS, ("digest", WIDTH)),  # of what post-processing made of the released text
+    Event.FORGET: RECORDS,
+    Event.READMIT: RECORDS,
 }
 """Events that seal a batch, and the bytes of one row: column by column, whole numbers little-endian."""
+SCAN_ROWS = 1 << 22
+"""Rows whose ids a scan holds at a time, at most about."""
+_FORMATS = {1: "<u1", 4: "<u4", 8: "<i8", WIDTH: f"V{WIDTH}"}
 
 
-def seal(layout: Layout, columns: Mapping[str, Column]) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Encode a batch."""
+def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, bytes | None]:
+    """Return the rule of a column, and its blob if it needs one."""
+    if column.ndim == 1:
+        return _encode_numbers(column.astype(np.int64, copy=False), known)
+    for name, other in known.items():
+        if other.shape == column.shape and (other is column or np.array_equal(other, column)):
+            return {"same": name}, None
+    if not column.any():
+        return {"zero": column.shape[1]}, None
+    return {"bytes": column.shape[1]}, column.tobytes()
+
+
+def _encode_numbers(values: I64, known: Mapping[str, Column]) -> tuple[Rule, bytes | None]:
+    first = int(values[0])
+    if (values == first).all():
+        return {"all": "inf" if first == INFINITE else first}, None
+    if first < 1 << 62 and np.array_equal(values, np.arange(first, first + len(values))):
+        return {"from": first}, None
+    for name, other in known.items():
+        factor = _factor(values, other)
+        if factor is not None:
+            return {"times": factor, "of": name}, None
+    low, high = int(values.min()), int(values.max())
+    dtype = next((dtype for dtype in ("<u1", "<u2", "<u4") if low >= 0 and high <= np.iinfo(dtype).max), "<i8")
+    return {"raw": dtype}, values.astype(dtype).tobytes()
+
+
+def _factor(values: I64, other: Column) -> int | None:
+    """Return k if values = k * other exactly and without overflow, else None."""
+    if other.ndim != 1:
+        return None
+    base = other.astype(np.int64, copy=False)
+    at = int(base.argmax())
+    top, value = int(base[at]), int(values[at])
+    if top <= 0 or base.min() < 0 or value % top or value < int(values.max()) or value == INFINITE:
+        return None
+    factor = value // top
+    return factor if np.array_equal(values, base * factor) else None
+
+
+def decode(rule: Rule, data: bytes | None, rows: int, known: Mapping[str, Column]) -> Column:
+    if "same" in rule:
+        return known[rule["same"]]
+    if "bytes" in rule or "raw" in rule:
+        return _decode_blob(rule, data, rows)
+    if "zero" in rule:
+        return np.zeros((rows, rule["zero"]), np.uint8)
+    if "times" in rule:
+        return known[rule["of"]].astype(np.int64, copy=False) * int(rule["times"])
+    if rule.get("from") is not None:
+        return np.arange(rule["from"], rule["from"] + rows, dtype=np.int64)
+    return np.full(rows, INFINITE if rule["all"] == "inf" else rule["all"], np.int64)
+
+
+def _decode_blob(rule: Rule, data: bytes | None, rows: int) -> Column:
+    width = rule["bytes"] if "bytes" in rule else np.dtype(rule["raw"]).itemsize
+    if data is None or len(data) != rows * width:
+        raise LedgerError("a batch has other rows than its event states", "run `dptext ledger verify`")
+    if "bytes" in rule:
+        return np.frombuffer(data, np.uint8).reshape(rows, width)
+    return np.frombuffer(data, rule["raw"]).astype(np.int64)
+
+
+def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Encode the rows of an event: what its body states of them, and their blobs."""
+    layout = LAYOUTS[kind]
     rules: dict[str, Rule] = {}
     blobs: dict[str, bytes] = {}
     known: dict[str, Column] = {}
@@ -68,12 +132,15 @@ def seal(layout: Layout, columns: Mapping[str, Column]) -> tuple[dict[str, Any],
         if blob is not None:
             blobs[name] = blob
         known[name] = columns[name]
-    rows = len(columns[layout[0][0]])
-    return {"rows": rows, "root": root(layout, columns).hex(), "columns": rules, **units.stated(columns)}, blobs
+    facts: dict[str, Any] = {"rows": len(columns[layout[0][0]]), "root": root(kind, columns).hex(), "columns": rules}
+    delta = columns.get("delta")
+    if delta is not None and ((delta > 0) & (delta < INFINITE)).any():
+        facts["units"] = UNITS
+    return facts, blobs
 
 
-def root(layout: Layout, columns: Mapping[str, Column]) -> bytes:
-    """Return the Merkle root over the rows of a batch."""
+def root(kind: Event, columns: Mapping[str, Column]) -> bytes:
+    layout = LAYOUTS[kind]
     rows = len(columns[layout[0][0]])
     packed = np.empty(rows, [(name, _FORMATS[width]) for name, width in layout])
     for name, width in layout:
@@ -82,53 +149,125 @@ def root(layout: Layout, columns: Mapping[str, Column]) -> bytes:
     return _kernel.merkle_root(binaries(packed.view(np.uint8).reshape(rows, -1)))
 
 
-_FORMATS = {1: "<u1", 4: "<u4", 8: "<i8", WIDTH: f"V{WIDTH}"}
+class IdRange(NamedTuple):
+    """The ids that begin with the bits `prefix`. Scans go over batches once per range, to bound their memory."""
+
+    bits: int
+    prefix: int
+
+
+ALL_IDS = IdRange(0, 0)
+
+
+class ScannedRows(NamedTuple):
+    """The rows of a batch whose ids lie in a range: their places in the batch, ids, and other columns."""
+
+    batch: int
+    rows: Index
+    ids: HashedIds
+    columns: dict[str, Column]
+
+
+def id_ranges(rows: int) -> Iterator[IdRange]:
+    """Iterate over the ranges that so many rows are scanned in."""
+    bits = max(0, (rows - 1).bit_length() - (SCAN_ROWS - 1).bit_length()) if rows else 0
+    for prefix in range(1 << bits):
+        yield IdRange(bits, prefix)
 
 
 class Segments:
-    """Write and read the sealed batches of one store."""
-
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
+        self._journal = journal
 
-    def write(self, seq: int, blobs: Mapping[str, bytes]) -> None:
-        """Store the blobs of an event."""
+    def append(self, kind: Event, columns: Mapping[str, Column], **facts: Any) -> int:
+        return self.append_sealed(kind, *seal(kind, columns), **facts)
+
+    def append_sealed(self, kind: Event, sealed: Mapping[str, Any], blobs: Mapping[str, bytes], **facts: Any) -> int:
+        seq = self._journal.append(kind, **facts, **sealed)
+        self._write(seq, blobs)
+        return seq
+
+    def stage(self, blobs: Mapping[str, bytes]) -> int:
+        """Store the blobs of an event that has no number yet, and return one by which to `attach` or `discard` them."""
+        number = -secrets.randbits(62)
+        self._write(number, blobs)
+        return number
+
+    def attach(self, staged: int, seq: int) -> None:
+        """Give staged blobs to their event; no byte of them moves."""
+        self._store.execute("update segment set seq=? where seq=?", (seq, staged))
+
+    def discard(self, staged: int) -> None:
+        self._store.execute("delete from segment where seq=?", (staged,))
+
+    def _write(self, seq: int, blobs: Mapping[str, bytes]) -> None:
         for name, blob in blobs.items():
             self._store.execute("insert into segment values(?,?,?)", (seq, name, blob))
 
-    def send(self, blobs: Mapping[str, bytes]) -> int:
-        """Store the blobs of an event that has no number yet, and return the number to `adopt` or `drop` them by."""
-        number = -secrets.randbits(62)
-        self.write(number, blobs)
-        return number
-
-    def adopt(self, sent: int, seq: int) -> None:
-        """Give blobs that were sent to their event; no byte of them moves."""
-        self._store.execute("update segment set seq=? where seq=?", (seq, sent))
-
-    def drop(self, sent: int) -> None:
-        """Remove blobs that were sent and are not wanted."""
-        self._store.execute("delete from segment where seq=?", (sent,))
-
     def read(
-        self, seq: int, facts: Mapping[str, Any], names: Sequence[str], *, sealed: bool = False
+        self, seq: int, names: Sequence[str], facts: Mapping[str, Any] | None = None, *, as_sealed: bool = False
     ) -> dict[str, Column]:
-        """Return some columns of a batch, amounts in the steps of today, or as they were sealed."""
+        """Return some columns of an event, amounts in the steps of today, or as they were sealed."""
+        facts = self._journal.facts(seq) if facts is None else facts
         columns: dict[str, Column] = {}
         for name in names:
-            self._read(seq, facts, name, columns)
-        found = {name: columns[name] for name in names}
-        return found if sealed else {name: units.converted(name, found[name], facts) for name in names}
+            self._decode(seq, facts, name, columns)
+        columns = {name: columns[name] for name in names}
+        if "delta" in columns and "units" not in facts and not as_sealed:
+            delta = columns["delta"]
+            finer = np.minimum(delta, INFINITE // _FINER - 1) * _FINER
+            columns["delta"] = np.where(delta == INFINITE, INFINITE, finer)
+        return columns
 
-    def _read(self, seq: int, facts: Mapping[str, Any], name: str, columns: dict[str, Column]) -> None:
+    def scan(
+        self, batches: Iterable[int], key: str, names: Sequence[str], within: IdRange = ALL_IDS
+    ) -> Iterator[ScannedRows]:
+        """Iterate over the rows of batches whose id in the column `key` lies in a range."""
+        for batch in batches:
+            columns = self.read(batch, [key, *names])
+            ids = hashed_ids(columns[key])
+            here = ids.hi >> np.uint64(64 - within.bits) == np.uint64(within.prefix) if within.bits else slice(None)
+            rows = np.arange(ids.size)[here]
+            yield ScannedRows(batch, rows, ids.take(rows), {name: columns[name][rows] for name in names})
+
+    def _decode(self, seq: int, facts: Mapping[str, Any], name: str, columns: dict[str, Column]) -> None:
         if name in columns:
             return
         rule: Rule = facts["columns"][name]
         needed = rule.get("same", rule.get("of"))
         if needed is not None:
-            self._read(seq, facts, needed, columns)
-        data = None
+            self._decode(seq, facts, needed, columns)
+        row = None
         if "bytes" in rule or "raw" in rule:
-            found = self._store.row("select data from segment where seq=? and name=?", (seq, name))
-            data = None if found is None else found[0]
-        columns[name] = decode(rule, data, facts["rows"], columns)
+            row = self._store.row("select data from segment where seq=? and name=?", (seq, name))
+        columns[name] = decode(rule, None if row is None else row[0], facts["rows"], columns)
+
+
+# Every amount was counted in millionths once, deltas too. An event that counts delta in steps of 10^-15 says so in its
+# body (`units`); the row of a scope says it by its shape. A ledger keeps what it wrote, and readers convert it.
+UNITS = {"delta": 15}
+"""The power of ten of the steps of components that are not counted in millionths."""
+_FINER = FINE // MICRO
+
+
+def limits_of(facts: Mapping[str, Any]) -> list[int]:
+    return list(facts["limits"]) if "units" in facts else _finer(facts["measure"], facts["limits"])
+
+
+def write_limits(measure: str | None, limits: Sequence[int]) -> str:
+    """Write limits as the row of a scope has them: a list in millionths, or an object where steps differ."""
+    names = MEASURES.get(measure or "", ())
+    return json.dumps(dict(zip(names, limits, strict=True)) if "delta" in names else list(limits))
+
+
+def read_limits(measure: str | None, written: str | None) -> tuple[int, ...]:
+    limits = json.loads(written or "[]")
+    if isinstance(limits, dict):
+        return tuple(limits[name] for name in MEASURES[measure or ""])
+    return tuple(_finer(measure, limits))
+
+
+def _finer(measure: str | None, limits: Sequence[int]) -> list[int]:
+    names = MEASURES.get(measure or "", ())
+    return [limit * _FINER if name == "delta" else limit for name, limit in zip(names, limits, strict=True)]

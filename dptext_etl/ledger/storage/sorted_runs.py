@@ -2,8 +2,8 @@
 
 With one row per random id every insert touches a random page, and a B-tree of 10^7 such rows slows down to a fraction
 of its speed. Here a batch becomes one immutable sorted run (a log-structured merge tree). When `FANOUT` runs of one
-size class exist, the same transaction merges them into the next class. An entry is rewritten log(n / batch) times, all
-writes are long blobs, and a lookup bisects a few sorted arrays.
+size class exist, they are merged into the next class. An entry is rewritten log(n / batch) times, all writes are long
+blobs, and a lookup bisects a few sorted arrays.
 
 The leading bits of the id cut a run into parts. Ids are keyed hashes and so evenly spread: a part stays near
 `PART_KEYS` ids, and a pass over a run needs the memory of one part.
@@ -12,28 +12,71 @@ The leading bits of the id cut a run into parts. Ids are keyed hashes and so eve
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger.storage.cache import PartCache
-from dptext_etl.ledger.storage.keyed_ids import U64, Index, KeyedIds, joined
-from dptext_etl.ledger.storage.parts import Fold, Part, Sieve, Values, between, cut, exact, fold, slices
+from dptext_etl.ledger.storage.hashed_ids import (
+    U64,
+    Fold,
+    HashedIds,
+    Index,
+    Part,
+    Sieve,
+    Values,
+    concatenated,
+    exact_matches,
+    fold,
+    prefix_cuts,
+    prefix_range,
+    split,
+)
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.terms import Mask
+from dptext_etl.ledger.types import I64, Mask
 
 FANOUT = 8
 PART_KEYS = 1 << 17
+CACHE_BYTES = 256 << 20
 Loaded = tuple[int, U64, U64, Values]
 """The number of a part, and what it holds: both halves of its ids, and values."""
 
 
 class MissingPartError(LedgerError):
     """A part of a run is not there: it was merged since the runs were listed, or the index is damaged."""
+
+
+class PartCache:
+    """Pieces of parts that were read before, in bounded memory.
+
+    Runs never change and their ids never return, so no entry can be out of date. When the bound is reached, the cache
+    takes nothing more: a scan over more than fits would otherwise evict every part just before its next use.
+    """
+
+    def __init__(self, limit: int = CACHE_BYTES) -> None:
+        self._limit = limit
+        self._runs: dict[int, dict[tuple[int, int], I64]] = {}
+        self.bytes = 0
+
+    def get(self, run: int, part: int, piece: int) -> I64 | None:
+        return self._runs.get(run, {}).get((part, piece))
+
+    def put(self, run: int, part: int, piece: int, data: I64) -> None:
+        """Keep a piece if there is room. Only piece 0 is searched in; other pieces get half of the room."""
+        if self.bytes + data.nbytes <= (self._limit if piece == 0 else self._limit // 2):
+            self._runs.setdefault(run, {})[part, piece] = data
+            self.bytes += data.nbytes
+
+    def drop(self, run: int) -> None:
+        self.bytes -= sum(data.nbytes for data in self._runs.pop(run, {}).values())
+
+    def keep_only(self, live: set[int]) -> None:
+        """Drop all runs that are no longer live, because another process has merged them."""
+        for run in set(self._runs) - live:
+            self.drop(run)
 
 
 class SortedRun(NamedTuple):
@@ -45,60 +88,46 @@ class SortedRun(NamedTuple):
     scaled: bool = False
 
     @property
-    def rank(self) -> int:
-        """The size class; runs of equal rank are merged."""
-        rank = 0
-        while FANOUT ** (rank + 1) <= self.size:
-            rank += 1
-        return rank
+    def size_class(self) -> int:
+        exponent = 0
+        while FANOUT ** (exponent + 1) <= self.size:
+            exponent += 1
+        return exponent
 
 
-class Recall:
-    """What lookups of the same ids found before; it forgets all of it when it is used for other ids.
+class LookupMemo:
+    """What lookups of the same ids returned before; used for other ids, it forgets all of it.
 
     Runs never change, so it stays true of those that still exist.
-
-    Attributes:
-        hits: Where runs, by id, hold some of the ids, and their values.
-        folded: The runs that the answer below was made of.
-        found: Which ids have an entry, read-only, shape (ids,); None before the first answer.
-        values: Their folded values, read-only, shape (values, ids).
     """
 
     def __init__(self) -> None:
-        self._asked: tuple[SortedRuns, KeyedIds] | None = None
+        self._asked: tuple[SortedRuns, HashedIds] | None = None
         self._sieve: Sieve | None = None
-        self._forget()
+        self.hits: dict[int, list[tuple[Index, Values]]] = {}  # where runs, by id, hold some of the ids, and values
+        self.folded: frozenset[int] = frozenset()  # the runs that the answer was folded from
+        self.answer: tuple[Mask, Values] | None = None  # which ids have an entry, and folded values, read-only
 
-    def _forget(self) -> None:
-        self.hits: dict[int, list[tuple[Index, Values]]] = {}
-        self.folded: frozenset[int] = frozenset()
-        self.found: Mask | None = None
-        self.values: Values | None = None
-
-    def ask(self, runs: SortedRuns, wanted: KeyedIds) -> Sieve:
+    def ask(self, runs: SortedRuns, wanted: HashedIds) -> Sieve:
         """Keep which ids are looked up in which map, and return what finds them in a run."""
-        if self._sieve is None or not self.asked_for(wanted):
-            self._forget()
+        if self._sieve is None or not self.is_of(wanted):
+            self.hits, self.folded, self.answer = {}, frozenset(), None
             self._sieve = Sieve(wanted.hi)
         self._asked = (runs, wanted)
         return self._sieve
 
-    def asked_for(self, wanted: KeyedIds) -> bool:
-        """Return whether these ids were looked up."""
+    def is_of(self, wanted: HashedIds) -> bool:
         return self._asked is not None and all(map(np.array_equal, wanted, self._asked[1]))
 
     def catch_up(self) -> None:
         """Look the ids up in runs that are new since; one that vanishes meanwhile is left for later."""
         if self._asked is not None:
             with suppress(MissingPartError):
-                self._asked[0].look(self._asked[1], self)
+                self._asked[0].search(self._asked[1], self)
 
 
 class SortedRuns:
-    """The map of one space, such as the balances of a scope."""
-
-    def __init__(  # noqa: PLR0917  (where it is, and what it holds)
+    def __init__(  # noqa: PLR0917
         self,
         store: Store,
         cache: PartCache,
@@ -109,7 +138,7 @@ class SortedRuns:
     ) -> None:
         self._store = store
         self._cache = cache
-        self._space = space
+        self.space = space
         self._values = values
         self._fold = fold
         self._older, scale = older or (space, (1,) * values)
@@ -117,171 +146,180 @@ class SortedRuns:
 
     def runs(self) -> list[SortedRun]:
         """Return all runs, largest first."""
-        found = self._store.rows(
+        rows = self._store.rows(
             "select id, bits, size, space from run where space in (?,?) order by size desc, id",
-            (self._space, self._older),
+            (self.space, self._older),
         )
-        return [SortedRun(row[0], row[1], row[2], row[3] != self._space) for row in found]
-
-    @property
-    def space(self) -> str:
-        """The name of the map."""
-        return self._space
+        return [SortedRun(row[0], row[1], row[2], row[3] != self.space) for row in rows]
 
     def insert(self, part: Part) -> None:
         """Add entries: sorted ids, each once. A writer that is alone merges runs, if there are many."""
         if part.ids.size:
-            self.adopt(self.send(part))
+            self.attach(self.stage(part))
 
-    def send(self, part: Part) -> SortedRun:
-        """Store entries as a run that the map does not have yet; `adopt` or `withdraw` it in the same transaction."""
-        return self._write([part], _bits(part.ids.size))
+    def stage(self, part: Part) -> SortedRun:
+        """Store entries as a run outside the map; `attach` or `discard` it in the same transaction."""
+        bits = _bits(part.ids.size)
+        return self._write(split(part, bits), bits)
 
-    def adopt(self, run: SortedRun) -> None:
-        """Take a run into the map. With other writers no one merges here: they wait for this one (`merging`)."""
-        self._store.execute("insert into run values(?,?,?,?)", (run.id, self._space, run.bits, run.size))
-        if not self._store.lane:
-            while crowded := self.crowded():
-                runs = crowded[0]
-                self.replace(runs, self.merged(runs))
+    def attach(self, run: SortedRun) -> None:
+        """Take a run into the map. Next to other writers nothing is merged here: they would wait for it."""
+        self._store.execute("insert into run values(?,?,?,?)", (run.id, self.space, run.bits, run.size))
+        if not self._store.chain:
+            while mergeable := self.mergeable():
+                self.replace(mergeable[0], self.merged(mergeable[0]))
 
-    def withdraw(self, run: SortedRun) -> None:
-        """Remove a run that was sent or merged and is not wanted."""
+    def discard(self, run: SortedRun) -> None:
         self._store.execute("delete from run_part where run=?", (run.id,))
-        self._cache.forget(run.id)
+        self._cache.drop(run.id)
 
-    def crowded(self) -> list[list[SortedRun]]:
-        """Return the runs of each size class that has so many that they should be merged, small ones first."""
-        ranks: dict[int, list[SortedRun]] = {}
+    def mergeable(self) -> list[list[SortedRun]]:
+        """Return the runs of each size class that has enough of them to be merged, small ones first."""
+        classes: dict[int, list[SortedRun]] = {}
         for run in self.runs():
-            ranks.setdefault(run.rank, []).append(run)
-        return [runs for _, runs in sorted(ranks.items()) if len(runs) >= FANOUT]
+            classes.setdefault(run.size_class, []).append(run)
+        return [runs for _, runs in sorted(classes.items()) if len(runs) >= FANOUT]
 
     def merged(self, runs: list[SortedRun]) -> SortedRun:
-        """Store what some runs hold as one run that the map does not have yet."""
+        """Store what some runs hold as one run outside the map."""
         bits = _bits(sum(run.size for run in runs))
-        near: dict[int, Loaded] = {}
-        return self._write((self._folded(runs, bits, at, near) for at in range(1 << bits)), bits)
+        loaded: dict[int, Loaded] = {}
+        return self._write((self._folded(runs, bits, at, loaded) for at in range(1 << bits)), bits)
 
     def replace(self, runs: list[SortedRun], by: SortedRun) -> None:
-        """Put a merged run into the place of those that it was made of."""
-        self._store.execute("insert into run values(?,?,?,?)", (by.id, self._space, by.bits, by.size))
-        self.drop(runs)
-
-    def drop(self, runs: list[SortedRun] | None = None) -> None:
-        """Remove runs; all of them if none are given."""
-        for run in self.runs() if runs is None else runs:
+        self._store.execute("insert into run values(?,?,?,?)", (by.id, self.space, by.bits, by.size))
+        for run in runs:
             self._store.execute("delete from run where id=?", (run.id,))
-            self.withdraw(run)
+            self.discard(run)
 
-    def find(self, wanted: KeyedIds, recall: Recall | None = None) -> tuple[Mask, Values]:
-        """Look up sorted ids."""
-        recall = Recall() if recall is None else recall
-        runs = self.look(wanted, recall)
-        live = frozenset(run.id for run in runs)
-        if recall.found is None or recall.values is None or not recall.folded <= live:
+    def merge_concurrently(self, lock: str) -> None:
+        """Merge runs, each size class in a transaction of its own, while others write; call it outside of one.
+
+        It locks the map for the exchange alone. Runs never change and any of them may be folded before the others, so
+        it changes no answer. Another writer that merges the same size class already goes on with it.
+        """
+        progress = True
+        while progress:
+            progress = False
+            for runs in self.mergeable():
+                with self._store.transaction(sum(run.size for run in runs), shared=True):
+                    if self._store.try_lock(f"merge/{self.space}/{runs[0].size_class}"):
+                        progress |= self._merge_unless_gone(runs, lock)
+
+    def _merge_unless_gone(self, runs: list[SortedRun], lock: str) -> bool:
+        """Merge some runs if no other writer merged them meanwhile, and return whether it did."""
+        if not set(runs) <= set(self.runs()):
+            return False
+        merged = self.merged(runs)
+        self._store.lock(lock)
+        if set(runs) <= set(self.runs()):
+            self.replace(runs, merged)
+            return True
+        self.discard(merged)
+        return False
+
+    def find(self, wanted: HashedIds, memo: LookupMemo | None = None) -> tuple[Mask, Values]:
+        """Look up sorted ids: which have an entry, and their folded values, shape (values, ids)."""
+        memo = LookupMemo() if memo is None else memo
+        live = frozenset(run.id for run in self.search(wanted, memo))
+        if memo.answer is None or not memo.folded <= live:
             found, values = np.zeros(wanted.size, np.bool_), np.zeros((self._values, wanted.size), np.int64)
             new = live
-        elif not (new := live - recall.folded):
-            return recall.found, recall.values
+        elif not (new := live - memo.folded):
+            return memo.answer
         else:
-            found, values = recall.found.copy(), recall.values.copy()
+            found, values = memo.answer[0].copy(), memo.answer[1].copy()
         for run in new:
-            for where, stored in recall.hits[run]:
-                self._fold_in(values, found, where, stored)
+            for where, stored in memo.hits[run]:
+                if self._fold is Fold.SUM:
+                    values[:, where] += stored
+                else:
+                    later = ~found[where] | (stored[-1] > values[-1, where])
+                    values[:, where[later]] = stored[:, later]
+                found[where] = True
         for array in (found, values):
             array.setflags(write=False)
-        recall.folded, recall.found, recall.values = live, found, values
-        return found, values
+        memo.folded, memo.answer = live, (found, values)
+        return memo.answer
 
-    def look(self, wanted: KeyedIds, recall: Recall) -> list[SortedRun]:
-        """Look up sorted ids in the runs that a recall does not know, and return all runs."""
-        sieve, runs = recall.ask(self, wanted), self.runs()
+    def search(self, wanted: HashedIds, memo: LookupMemo) -> list[SortedRun]:
+        """Look up sorted ids in the runs that a memo does not know, and return all runs."""
+        sieve, runs = memo.ask(self, wanted), self.runs()
         for run in runs:
-            if run.id not in recall.hits:
-                recall.hits[run.id] = list(self._hits(run, wanted, sieve))
+            if run.id not in memo.hits:
+                memo.hits[run.id] = list(self._hits(run, wanted, sieve))
         return runs
 
-    def _hits(self, run: SortedRun, wanted: KeyedIds, sieve: Sieve) -> Iterator[tuple[Index, Values]]:
+    def _hits(self, run: SortedRun, wanted: HashedIds, sieve: Sieve) -> Iterator[tuple[Index, Values]]:
         """Return which of the sorted ids a run holds, and their values."""
-        for at, begin, end in slices(wanted, run.bits):
+        cuts = prefix_cuts(wanted.hi, run.bits)
+        for at, (begin, end) in enumerate(pairwise(cuts)):
+            if begin == end:
+                continue
             keys = self._keys(run, at)
             here = sieve.matches(keys, begin, end)
             if here is None:
                 continue
             places, rows = here
             low, stored = self._rest(run, at, len(keys))
-            rows, same = exact(keys, low, rows, wanted.take(slice(begin, end)).take(places))
+            rows, same = exact_matches(keys, low, rows, wanted.take(slice(begin, end)).take(places))
             yield begin + places[same], stored[:, rows[same]]
 
-    def _fold_in(self, values: Values, found: Mask, where: Index, new: Values) -> None:
-        if self._fold is Fold.SUM:
-            values[:, where] += new
-        else:
-            later = ~found[where] | (new[-1] > values[-1, where])
-            values[:, where[later]] = new[:, later]
-        found[where] = True
-
-    def part(self, bits: int, at: int) -> Part:
-        """Return all entries whose id begins with the bits `at`."""
-        return self._folded(self.runs(), bits, at, {})
+    def part(self, bits: int, prefix: int) -> Part:
+        return self._folded(self.runs(), bits, prefix, {})
 
     def folded(self) -> Iterator[Part]:
         """Iterate over all entries in ascending order of id, one part at a time."""
         runs = self.runs()
         bits = _bits(sum(run.size for run in runs))
-        near: dict[int, Loaded] = {}
+        loaded: dict[int, Loaded] = {}
         for at in range(1 << bits):
-            yield self._folded(runs, bits, at, near)
+            yield self._folded(runs, bits, at, loaded)
 
     def sound(self) -> bool:
         """Return whether every part holds ascending ids that begin with its bits; lookups rely on it."""
         for run in self.runs():
-            held = 0
+            size = 0
             for at in range(1 << run.bits):
                 keys = self._keys(run, at, keep=False)
                 low, _ = self._rest(run, at, len(keys), keep=False)
-                held += len(keys)
+                size += len(keys)
                 ascending = (keys[1:] > keys[:-1]) | ((keys[1:] == keys[:-1]) & (low[1:] > low[:-1]))
                 if not ascending.all() or (run.bits and (keys >> np.uint64(64 - run.bits) != at).any()):
                     return False
-            if held != run.size:
+            if size != run.size:
                 return False
         return True
 
-    def _folded(self, runs: list[SortedRun], bits: int, at: int, near: dict[int, Loaded]) -> Part:
-        """Fold what several runs hold of the ids whose first `bits` bits are `at`; `near` keeps a part of each."""
-        ids, values = [], []
-        for run in runs:
-            for piece in self._overlapping(run, bits, at, near):
-                ids.append(piece.ids)
-                values.append(piece.values)
-        return fold(joined(ids), np.concatenate([np.zeros((self._values, 0), np.int64), *values], axis=1), self._fold)
+    def _folded(self, runs: list[SortedRun], bits: int, prefix: int, loaded: dict[int, Loaded]) -> Part:
+        """Fold what several runs hold of the ids with a prefix; `loaded` keeps the last part of each run."""
+        parts = [part for run in runs for part in self._overlapping(run, bits, prefix, loaded)]
+        values = [np.zeros((self._values, 0), np.int64), *(part.values for part in parts)]
+        return fold(concatenated(part.ids for part in parts), np.concatenate(values, axis=1), self._fold)
 
-    def _overlapping(self, run: SortedRun, bits: int, at: int, near: dict[int, Loaded]) -> Iterator[Part]:
-        first, count = (
-            (at << (run.bits - bits), 1 << (run.bits - bits)) if run.bits > bits else (at >> (bits - run.bits), 1)
-        )
-        for place in range(first, first + count):
-            if run.id not in near or near[run.id][0] != place:
-                keys = self._keys(run, place, keep=False)
-                near[run.id] = (place, keys, *self._rest(run, place, len(keys), keep=False))
-            _, keys, low, values = near[run.id]
-            begin, end = between(keys, bits, at)
+    def _overlapping(self, run: SortedRun, bits: int, prefix: int, loaded: dict[int, Loaded]) -> Iterator[Part]:
+        more = max(0, run.bits - bits)
+        first = prefix << more if more else prefix >> (bits - run.bits)
+        for at in range(first, first + (1 << more)):
+            if run.id not in loaded or loaded[run.id][0] != at:
+                keys = self._keys(run, at, keep=False)
+                loaded[run.id] = (at, keys, *self._rest(run, at, len(keys), keep=False))
+            _, keys, low, values = loaded[run.id]
+            begin, end = prefix_range(keys, bits, prefix)
             if begin < end:
-                yield Part(KeyedIds(keys[begin:end], low[begin:end]), values[:, begin:end])
+                yield Part(HashedIds(keys[begin:end], low[begin:end]), values[:, begin:end])
 
-    def _write(self, parts: Iterator[Part] | list[Part], bits: int) -> SortedRun:
+    def _write(self, parts: Iterable[Part], bits: int) -> SortedRun:
         run = secrets.randbits(62)  # never the id of an earlier run, even of one that was rolled back
-        written = 0
-        for at, part in enumerate(cut(parts[0], bits) if isinstance(parts, list) else parts):
+        size = 0
+        for at, part in enumerate(parts):
             rest = np.concatenate([part.ids.lo.view(np.int64)[None], part.values])
             for piece, data in enumerate((part.ids.hi.view(np.int64), rest.reshape(-1))):
                 blob = data.astype("<i8", copy=False).tobytes()
                 self._store.execute("insert into run_part values(?,?,?,?)", (run, at, piece, blob))
                 self._cache.put(run, at, piece, data)
-            written += part.ids.size
-        return SortedRun(run, bits, written)
+            size += part.ids.size
+        return SortedRun(run, bits, size)
 
     def _keys(self, run: SortedRun, at: int, *, keep: bool = True) -> U64:
         return self._piece(run.id, at, 0, keep=keep).view(np.uint64)
@@ -292,14 +330,14 @@ class SortedRuns:
             raise LedgerError("an index of the ledger is damaged", "run `dptext ledger verify`")
         return rest[0].view(np.uint64), rest[1:] * self._scale if run.scaled else rest[1:]
 
-    def _piece(self, run: int, at: int, piece: int, *, keep: bool) -> npt.NDArray[np.int64]:
+    def _piece(self, run: int, at: int, piece: int, *, keep: bool) -> I64:
         cached = self._cache.get(run, at, piece)
         if cached is not None:
             return cached
-        found = self._store.row("select data from run_part where run=? and part=? and piece=?", (run, at, piece))
-        if found is None or len(found[0]) % 8:
+        row = self._store.row("select data from run_part where run=? and part=? and piece=?", (run, at, piece))
+        if row is None or len(row[0]) % 8:
             raise MissingPartError("an index of the ledger is damaged", "run `dptext ledger verify`")
-        loaded = np.frombuffer(found[0], "<i8")
+        loaded = np.frombuffer(row[0], "<i8")
         if keep:
             self._cache.put(run, at, piece, loaded)
         return loaded

@@ -1,4 +1,4 @@
-"""Store a ledger in an SQLite file: schema, permissions, transactions, and errors in plain words.
+"""Store a ledger in an SQLite file.
 
 Each write is one `BEGIN IMMEDIATE` transaction that is on disk when it returns (WAL, synchronous=FULL). Only the SQLite
 of the standard library opens the file: a second copy of SQLite in one process corrupts it.
@@ -15,8 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError
-from dptext_etl.ledger.storage.schema import APPLICATION, SCHEMA, VERSION
-from dptext_etl.ledger.storage.store import NOTHING, MissingLedgerError, Store
+from dptext_etl.ledger.storage.store import (
+    APPLICATION,
+    NOTHING_WRITTEN,
+    ONE_CHAIN,
+    SCHEMA,
+    VERSION,
+    MissingLedgerError,
+    Store,
+)
 
 KEY_SUFFIX = ".id.key"
 """The suffix of the id key file next to a ledger, unless another key is given."""
@@ -27,11 +34,9 @@ WAL_BYTES = 256 << 20
 
 
 class SqliteStore(Store):
-    """Open one connection to a ledger file. Threads take turns; a forked process opens its own connection."""
+    """One connection to a ledger file. Threads take turns; a forked process opens its own connection."""
 
-    def __init__(
-        self, path: Path, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
-    ) -> None:
+    def __init__(self, path: Path, *, create: bool = True, read_only: bool = False, timeout: float = 60.0) -> None:
         self.path = path
         self.name = str(path)
         self.place = str(path.resolve())
@@ -44,8 +49,8 @@ class SqliteStore(Store):
         self._connection = self._connect()
         self._owner = os.getpid()
         try:
-            with self._translated():
-                self._prepare(migrate=migrate)
+            with self._translate_errors():
+                self._prepare()
         except BaseException:
             self._connection.close()
             raise
@@ -63,39 +68,29 @@ class SqliteStore(Store):
         raise LedgerError(problem, "the folder must exist and be writable")
 
     def _connect(self) -> sqlite3.Connection:
-        mode = "ro" if self.read_only else "rw"
-        with self._translated():
-            return sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode={mode}",
-                timeout=self._timeout,
-                isolation_level=None,
-                check_same_thread=False,
-                uri=True,
-            )
+        url = f"{self.path.absolute().as_uri()}?mode={'ro' if self.read_only else 'rw'}"
+        with self._translate_errors():
+            return sqlite3.connect(url, timeout=self._timeout, isolation_level=None, check_same_thread=False, uri=True)
         raise AssertionError
 
-    def _prepare(self, *, migrate: bool) -> None:
-        """Check that the file is a ledger of a known schema, or make it one."""
+    def _prepare(self) -> None:
         run = self._connection.execute
         run(f"pragma page_size={PAGE_BYTES}")
         empty = not run("select count(*) from sqlite_schema").fetchone()[0]  # first: another process may be making it
         application, version = run("pragma application_id").fetchone()[0], run("pragma user_version").fetchone()[0]
         if not empty and application != APPLICATION:
-            raise LedgerError(
-                f"{self.path} is a database of another kind", "name a ledger, or a file that does not exist"
-            )
+            hint = "name a ledger, or a file that does not exist"
+            raise LedgerError(f"{self.path} is a database of another kind", hint)
         if empty and self.read_only:
             raise LedgerError(f"{self.path} is empty, not a ledger")
-        self.version = self.makes if empty else version
-        self.require_version(migrate=migrate)
+        self.version = ONE_CHAIN if empty else version
+        self.require_version()
         if not self.read_only:
             self._use_log()
             run("pragma synchronous=full")
             run(f"pragma journal_size_limit={WAL_BYTES}")
         if empty:
             self._make_schema()
-        elif self.version < self.makes:
-            self._migrate()
 
     def _use_log(self) -> None:
         """Switch to a write-ahead log; SQLite does not wait for other processes here, so this method does."""
@@ -117,20 +112,14 @@ class SqliteStore(Store):
             for statement in SCHEMA.split(";\n"):
                 self._connection.execute(statement)
             self._connection.execute(f"pragma application_id={APPLICATION}")
-            self._connection.execute(f"pragma user_version={self.makes}")
+            self._connection.execute(f"pragma user_version={ONE_CHAIN}")
 
-    def _migrate(self) -> None:
-        with self.transaction():
-            (self.version,) = self._connection.execute("pragma user_version").fetchone()
-            self.migrate()
-            self._connection.execute(f"pragma user_version={self.makes}")
-
-    def _begin_writing(self, rows: int, *, beside: bool) -> None:  # noqa: ARG002  (one writer; no silence is ended)
-        self._run("begin immediate", ())
-
-    def mark_lanes(self) -> None:
-        """Note that the journal, a copy of one in a server, has lanes; this file adds no more."""
+    def mark_concurrent(self) -> None:
+        """Note that the journal, a copy of one in a server, has several chains; this file adds no more."""
         self._run(f"pragma user_version={VERSION}", ())
+
+    def _begin_writing(self, rows: int, *, shared: bool) -> None:  # noqa: ARG002
+        self._run("begin immediate", ())
 
     def _begin_reading(self) -> None:
         self._run("begin", ())
@@ -139,23 +128,25 @@ class SqliteStore(Store):
         if self._connection.in_transaction:
             self._connection.rollback()
 
-    def _named_columns(self) -> list[tuple[Any, ...]]:
-        return self.rows(_COLUMNS)
+    def _table_columns(self) -> list[tuple[Any, ...]]:
+        return self.rows(
+            "select t.name, c.name from sqlite_schema t join pragma_table_info(t.name) c"
+            " where t.type='table' order by t.name, c.cid"
+        )
 
     def copy_pages(self, target: SqliteStore) -> None:
         """Make another file a copy of this one, as it is at one moment; others may write meanwhile."""
-        with self._lock, self._translated(), target._lock:
+        with self._thread_lock, self._translate_errors(), target._thread_lock:
             self._run("select 1", ())  # after a fork: a connection of its own
             self._connection.backup(target._connection)
 
-    def fold_log(self) -> None:
+    def checkpoint(self) -> None:
         """Copy from the log to the file what no one reads from the log any more; the log stays."""
-        with self._lock, self._translated():
+        with self._thread_lock, self._translate_errors():
             self._run("pragma wal_checkpoint(passive)", ()).fetchall()
 
     def close(self) -> None:
-        """Close the file; the last process to do so folds the log into it."""
-        with self._lock:
+        with self._thread_lock:
             if self._owner == os.getpid():
                 self._connection.close()
 
@@ -167,53 +158,56 @@ class SqliteStore(Store):
         return self._connection.execute(sql, values)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Translate an error of SQLite and drop the original; nothing was lost or half written."""
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as exc:
-            failure = self._meaning(exc)
+            code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
+            other = (LedgerError, f"cannot be used ({type(exc).__name__} {code})", "run `dptext ledger verify`")
+            kind, problem, hint = _MEANINGS.get(code, other)
+            failure = kind(f"the ledger {self.path} {problem.format(timeout=self._timeout)}", hint)
         else:
             return
         raise failure from None
 
-    def _meaning(self, exc: sqlite3.Error) -> LedgerError:
-        code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
-        kind = _KINDS.get(code, LedgerError)
-        said, hint = _MEANINGS.get(
-            code, (f"cannot be used ({type(exc).__name__} {code})", "run `dptext ledger verify`")
-        )
-        return kind(f"the ledger {self.path} {said.format(timeout=self._timeout)}", hint)
 
-
-_COLUMNS = """select t.name, c.name from sqlite_schema t join pragma_table_info(t.name) c
-    where t.type='table' order by t.name, c.cid"""
 _INHERITED: list[sqlite3.Connection] = []
-_KINDS: dict[int, type[LedgerError]] = {
-    sqlite3.SQLITE_BUSY: LockedLedgerError,
-    sqlite3.SQLITE_LOCKED: LockedLedgerError,
-    sqlite3.SQLITE_FULL: FullLedgerError,
-    sqlite3.SQLITE_IOERR: FullLedgerError,
-}
-_MEANINGS = {
-    sqlite3.SQLITE_BUSY: ("is locked: another process has been writing for {timeout:g} s", NOTHING),
-    sqlite3.SQLITE_LOCKED: ("is locked by this process", NOTHING),
-    sqlite3.SQLITE_FULL: ("has no room: the disk is full", f"free some space; {NOTHING}"),
-    sqlite3.SQLITE_IOERR: ("cannot be written or read: the disk fails or is full", NOTHING),
-    sqlite3.SQLITE_READONLY: ("is read-only", "open it with read_only=False, or ask for write access"),
-    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "the file and its folder must be readable and writable"),
-    sqlite3.SQLITE_PERM: ("cannot be opened", "the file and its folder must be readable and writable"),
-    sqlite3.SQLITE_NOTADB: ("is no ledger", "name a ledger, or a file that does not exist"),
-    sqlite3.SQLITE_CORRUPT: ("is damaged", "restore it from a copy; its datasets are frozen until then"),
+_PERMISSIONS = (LedgerError, "cannot be opened", "the file and its folder must be readable and writable")
+_MEANINGS: dict[int, tuple[type[LedgerError], str, str]] = {
+    sqlite3.SQLITE_BUSY: (
+        LockedLedgerError,
+        "is locked: another process has been writing for {timeout:g} s",
+        NOTHING_WRITTEN,
+    ),
+    sqlite3.SQLITE_LOCKED: (LockedLedgerError, "is locked by this process", NOTHING_WRITTEN),
+    sqlite3.SQLITE_FULL: (FullLedgerError, "has no room: the disk is full", f"free some space; {NOTHING_WRITTEN}"),
+    sqlite3.SQLITE_IOERR: (
+        FullLedgerError,
+        "cannot be written or read: the disk fails or is full",
+        NOTHING_WRITTEN,
+    ),
+    sqlite3.SQLITE_READONLY: (
+        LedgerError,
+        "is read-only",
+        "open it with read_only=False, or ask for write access",
+    ),
+    sqlite3.SQLITE_CANTOPEN: _PERMISSIONS,
+    sqlite3.SQLITE_PERM: _PERMISSIONS,
+    sqlite3.SQLITE_NOTADB: (LedgerError, "is no ledger", "name a ledger, or a file that does not exist"),
+    sqlite3.SQLITE_CORRUPT: (
+        LedgerError,
+        "is damaged",
+        "restore it from a copy; its datasets are frozen until then",
+    ),
 }
 
 
-def there_is(path: Path) -> bool:
+def ledger_exists(path: Path) -> bool:
     """Return whether a file holds a ledger, or what opening it refuses; a full disk leaves empty files."""
     if not path.is_file():
         return False
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as found:
-            return bool(found.execute("select count(*) from sqlite_schema").fetchone()[0])
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            return bool(connection.execute("select count(*) from sqlite_schema").fetchone()[0])
     except sqlite3.Error:
         return True

@@ -1,29 +1,100 @@
-"""Define the one interface to the database of a ledger; SQLite and PostgreSQL implement it.
+"""Define the interface to the database of a ledger, its tables and URLs; SQLite and PostgreSQL implement it.
 
-Statements are written in the SQL that both know, with `?` for values. A batch is a few large blobs, and sorted runs
-find its records (`segments`, `sorted_runs`). So a store does no work per record and needs no staging table: the
-database only makes one transaction of many blobs durable.
+Statements use the SQL that both know, with `?` for values. A batch is a few large blobs, and sorted runs find its
+records, so a store does no work per record and needs no staging table.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from threading import RLock
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from dptext_etl import telemetry
-from dptext_etl.errors import LedgerError
-from dptext_etl.ledger.storage.schema import TABLES, VERSION, steps
+from dptext_etl.errors import LedgerError, LockedLedgerError, UnavailableLedgerError
 
 PREFIX = "sqlite:///"
 POSTGRES = ("postgresql://", "postgres://")
 REFERENCE = "env:"
-NOTHING = "nothing was written; the same call can be repeated"
+NOTHING_WRITTEN = "nothing was written; the same call can be repeated"
+RETRY_SECONDS = 1.0
+AWAY_SECONDS = 300.0
+"""How long a server may be away."""
+ONE_CHAIN = 2
+"""The schema version of a ledger with one writer at a time."""
+VERSION = 3
+"""The newest schema version: the same tables, and a journal that may have several hash chains (`journal`)."""
+APPLICATION = 0x64707478
+"""`pragma application_id` of a ledger: "dptx"."""
 
+SCHEMA = """
+-- What the ledger knows of itself: its id, the check value of its id key, the head of its chain.
+create table meta(name text primary key, value text not null) strict;
+
+-- The journal: hash = SHA-256(tag || hash of the event before || body).
+create table event(seq integer primary key, kind text not null, body text not null, hash blob not null) strict;
+
+-- Sealed segments: one blob per column of a batch; how to read it stands in the event's body.
+create table segment(seq integer, name text, data blob not null, primary key(seq, name)) strict;
+
+-- Names of releases and what they pin.
+create table release(
+    id integer primary key, dataset text not null, col text not null, release text not null, cfg text not null,
+    id_type text not null, publishable integer not null, facts text not null, burnt integer,
+    unique(dataset, col, release)
+) strict;
+
+-- Running counts per release; max_pure is null once a spend was infinite.
+create table tally(
+    release integer, nonce integer, records integer not null default 0, canaries integer not null default 0,
+    committed integer not null default 0, expired integer not null default 0, aborted integer not null default 0,
+    diverged integer not null default 0, max_pure integer default 0, primary key(release, nonce)
+) strict;
+
+-- Where spends add up; measure and limits are null until a cap is set.
+create table scope(
+    id integer primary key, name text not null, period text not null, unit text not null, measure text, limits text,
+    unique(name, period)
+) strict;
+create table member(scope integer, dataset text, primary key(scope, dataset)) strict;
+
+-- Reserved batches: one state byte per record; `open` counts those neither committed, expired nor aborted.
+create table batch(
+    seq integer primary key, release integer not null, nonce integer not null, scope integer not null,
+    job text not null, rows integer not null, open integer not null, attached integer not null default 0,
+    state blob not null
+) strict;
+create index batch_of_job on batch(job);
+create index batch_of_scope on batch(scope);
+create index batch_of_release on batch(release, nonce);
+
+-- Which segments hold the digests of a batch.
+create table commit_part(batch integer, seq integer, primary key(batch, seq)) strict, without rowid;
+
+-- Sorted runs: balances and the record index. A part holds the ids that share their first `bits` bits.
+create table run(id integer primary key, space text not null, bits integer not null, size integer not null) strict;
+create index run_of_space on run(space);
+create table run_part(
+    run integer, part integer, piece integer, data blob not null, primary key(run, part, piece)
+) strict;
+
+-- Datasets that nothing is charged or published in, and the event that froze each.
+create table frozen(dataset text primary key, seq integer not null) strict;
+
+-- Release names that never come back, also such as this ledger never saw itself.
+create table burnt(dataset text, release text, seq integer not null, primary key(dataset, release)) strict;
+
+create table publication(
+    release integer, nonce integer, version text, manifest text not null, rows integer not null,
+    primary key(release, nonce, version)
+) strict
+"""
+"""The tables: `event` and `segment` are the ledger; the others follow from them, and `verify` derives them again."""
 
 T = TypeVar("T")
 
@@ -32,78 +103,71 @@ class MissingLedgerError(LedgerError):
     """There is no ledger to read."""
 
 
-class NotAloneError(Exception):
+class NotExclusiveError(Exception):
     """One of several writers is about to change shared state; it must begin again, alone."""
 
 
 class Store(ABC):
     """An open database of a ledger.
 
-    A writer is alone, or, where the store has lanes, one of several: then each has a lane of the journal, and
-    anyone who writes to the same scope or release waits for its turn there.
+    A writer is alone, or, in a concurrent store, one of several. Then each appends to a hash chain of its own and locks
+    the scopes and releases that it writes to.
 
     Attributes:
         name: The name of the ledger in messages; it holds no password.
         place: The same, from whatever folder it is opened.
-        version: The schema that the ledger had when it was opened.
+        version: The schema version of the ledger when it was opened.
         key_file: Where the id key lies if none is named; None where it must be named.
         read_only: Whether the store refuses to write.
-        makes: The version of the ledgers that this kind of store makes, and to which it brings older ones.
-        lane: The lane of the journal that the running transaction writes to; 0 where it is alone.
+        concurrent: Whether several writers may write in parallel.
+        chain: The hash chain that the running transaction appends to; 0 where it is alone.
     """
-
-    makes: ClassVar[int] = TABLES
 
     name: str
     place: str
     version: int
     key_file: Path | None
-    read_only: bool
+    concurrent = False
 
     def __init__(self, *, read_only: bool, timeout: float) -> None:
         self.read_only = read_only
         self._timeout = timeout
-        self._lock = RLock()
+        self._thread_lock = RLock()
         self._depth = 0
-        self.lane = 0
-
-    @property
-    def lanes(self) -> bool:
-        """Whether several writers may write in parallel."""
-        return False
+        self.chain = 0
 
     def write(self, rows: int, work: Callable[[], T]) -> T:
-        """Do something in one transaction: next to other writers if that is possible, else alone."""
-        if self.lanes:
-            with suppress(NotAloneError), self.transaction(rows, beside=True):
+        """Do something in one transaction: together with other writers if that is possible, else alone."""
+        if self.concurrent:
+            with suppress(NotExclusiveError), self.transaction(rows, shared=True):
                 return work()
         with self.transaction(rows):
             return work()
 
-    def require_alone(self) -> None:
-        """Refuse to change what writers in other lanes rely on."""
-        if self.lane:
-            raise NotAloneError
+    def require_exclusive(self) -> None:
+        """Refuse to change what writers of other chains rely on."""
+        if self.chain:
+            raise NotExclusiveError
 
-    def turn(self, *names: str) -> None:  # noqa: B027  (a store of one lane waits for no one)
+    def lock(self, *names: str) -> None:  # noqa: B027  (a store with one writer locks nothing)
         """Wait until no other writer holds one of these names, and hold them until the transaction ends.
 
-        Anyone who takes several turns takes scopes and releases first, then states. A writer that is alone holds all.
+        To prevent deadlocks, lock scopes and releases first, then states.
         """
 
-    def take(self, name: str) -> bool:  # noqa: ARG002  (a store of one lane asks no one)
+    def try_lock(self, name: str) -> bool:  # noqa: ARG002
         """Hold a name until the transaction ends if no other writer does; return whether this one holds it."""
         return True
 
     @contextmanager
-    def transaction(self, rows: int = 0, *, beside: bool = False) -> Iterator[None]:
-        """Write everything in the block durably, or nothing; no one else writes meanwhile."""
-        with self._lock, self._translated():
+    def transaction(self, rows: int = 0, *, shared: bool = False) -> Iterator[None]:
+        """Write everything in the block durably, or nothing; without `shared`, nothing else writes meanwhile."""
+        with self._thread_lock, self._translate_errors():
             if self._depth:
                 yield
                 return
             with telemetry.waiting("ledger"):
-                self._begin_writing(rows, beside=beside)
+                self._begin_writing(rows, shared=shared)
             self._depth += 1
             try:
                 yield
@@ -113,12 +177,12 @@ class Store(ABC):
                 raise
             finally:
                 self._depth -= 1
-                self.lane = 0
+                self.chain = 0
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Read one consistent state in the block, whatever others write meanwhile."""
-        with self._lock, self._translated():
+        with self._thread_lock, self._translate_errors():
             if self._depth:
                 yield
                 return
@@ -132,129 +196,123 @@ class Store(ABC):
 
     def execute(self, sql: str, values: Iterable[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Run one statement and read its rows, if it has any, one by one."""
-        with self._lock, self._translated():
+        with self._thread_lock, self._translate_errors():
             cursor = self._run(sql, tuple(values))
             return iter(cursor) if cursor.description else iter(())
 
     def rows(self, sql: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one query and return all its rows."""
-        with self._lock, self._translated():
-            found: list[tuple[Any, ...]] = self._run(sql, tuple(values)).fetchall()
-            return found
+        with self._thread_lock, self._translate_errors():
+            rows: list[tuple[Any, ...]] = self._run(sql, tuple(values)).fetchall()
+            return rows
+
+    def row(self, sql: str, values: Iterable[Any] = ()) -> tuple[Any, ...] | None:
+        rows = self.rows(sql, values)
+        return rows[0] if rows else None
+
+    def meta(self, name: str) -> str | None:
+        row = self.row("select value from meta where name=?", (name,))
+        return None if row is None else row[0]
+
+    def metas(self, prefix: str) -> dict[str, str]:
+        """Return the values of the table `meta` whose names begin so; the prefix holds no wildcard."""
+        return dict(self.rows("select name, value from meta where name like ?", (f"{prefix}%",)))
+
+    def set_meta(self, name: str, value: str) -> None:
+        self.execute("insert or replace into meta values(?,?)", (name, value))
 
     def columns(self) -> dict[str, list[str]]:
-        """Return the columns of every table of the ledger, in their order."""
-        found: dict[str, list[str]] = {}
-        for table, column in self._named_columns():
-            found.setdefault(table, []).append(column)
-        return found
+        columns: dict[str, list[str]] = {}
+        for table, column in self._table_columns():
+            columns.setdefault(table, []).append(column)
+        return columns
+
+    def require_version(self) -> None:
+        """Refuse a schema version that this version of the library does not write."""
+        if self.version > VERSION:
+            msg = f"{self.name} has ledger schema {self.version}; this version of dptext-etl knows {VERSION}"
+            raise LedgerError(msg, "upgrade dptext-etl; nothing was read or changed")
+        if self.version < ONE_CHAIN:
+            msg = f"{self.name} has ledger schema {self.version}; dptext-etl knows {ONE_CHAIN} and later"
+            raise LedgerError(msg, "no published version wrote it; start a new ledger under new release names")
+
+    def checkpoint(self) -> None:  # noqa: B027  (a server does so by itself)
+        """Do now what `close` would do with a write-ahead log; others may read and write meanwhile."""
 
     @abstractmethod
-    def _begin_writing(self, rows: int, *, beside: bool) -> None:
-        """Begin a transaction when it is this writer's turn (see `transaction`)."""
+    def _begin_writing(self, rows: int, *, shared: bool) -> None: ...
 
     @abstractmethod
-    def _begin_reading(self) -> None:
-        """Begin a transaction that sees one state."""
+    def _begin_reading(self) -> None: ...
 
     @abstractmethod
     def _roll_back(self) -> None:
         """End a transaction, if there is one, and drop what it wrote."""
 
     @abstractmethod
-    def _run(self, sql: str, values: tuple[Any, ...]) -> Any:
-        """Run one statement and return the cursor of the database."""
+    def _run(self, sql: str, values: tuple[Any, ...]) -> Any: ...
 
     @abstractmethod
-    def _named_columns(self) -> list[tuple[Any, ...]]:
+    def _table_columns(self) -> list[tuple[Any, ...]]:
         """Return (table, column) of every column, in the order of tables and columns."""
 
     @abstractmethod
-    def _translated(self) -> AbstractContextManager[None]:
+    def _translate_errors(self) -> AbstractContextManager[None]:
         """Translate an error of the database and drop the original, which may quote a value."""
 
-    def row(self, sql: str, values: Iterable[Any] = ()) -> tuple[Any, ...] | None:
-        """Run one query and return its first row."""
-        found = self.rows(sql, values)
-        return found[0] if found else None
-
-    def migrate(self) -> None:
-        """Bring the tables to the schema of this version. Call it inside a transaction."""
-        for statement in steps(self.version, self.makes):
-            self.execute(statement)
+    @abstractmethod
+    def mark_concurrent(self) -> None:
+        """Note that the journal has several chains: versions of the library that do not know them must not write."""
 
     @abstractmethod
-    def mark_lanes(self) -> None:
-        """Note that the journal has lanes: versions of the library that do not know them must not write."""
-
-    def require_version(self, *, migrate: bool) -> None:
-        """Refuse a schema that this version of the library does not write.
-
-        A ledger without lanes is written as it is, one writer at a time, so that older versions can go on with it.
-        """
-        if self.version > VERSION:
-            msg = f"{self.name} has ledger schema {self.version}; this version of dptext-etl knows {VERSION}"
-            raise LedgerError(msg, "upgrade dptext-etl; nothing was read or changed")
-        if self.version < TABLES and (not migrate or self.read_only):
-            msg = f"{self.name} has ledger schema {self.version}; this version of dptext-etl writes {self.makes}"
-            raise LedgerError(msg, "`dptext ledger migrate` changes it, once and for all writers; take a copy first")
-
-    def fold_log(self) -> None:  # noqa: B027  (a server does so by itself)
-        """Do now what `close` would do with a log of what was written; others may read and write meanwhile."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the connection."""
+    def close(self) -> None: ...
 
 
 def open_store(
     url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
 ) -> Store:
-    """Open the database that a ledger URL names."""
-    url = resolved(url)
+    url = resolve_url(url)
     if url.startswith(POSTGRES):
         from dptext_etl.ledger.storage.postgres import PostgresStore
 
         return PostgresStore(url, create=create, read_only=read_only, timeout=timeout, migrate=migrate)
     from dptext_etl.ledger.storage.sqlite import SqliteStore
 
-    return SqliteStore(location(url), create=create, read_only=read_only, timeout=timeout, migrate=migrate)
+    return SqliteStore(sqlite_path(url), create=create, read_only=read_only, timeout=timeout)
 
 
-def resolved(url: str) -> str:
+def resolve_url(url: str) -> str:
     """Return the URL behind "env:NAME"; any other text is the URL."""
     if not url.startswith(REFERENCE):
         return url
     name = url.removeprefix(REFERENCE)
-    found = os.environ.get(name)
-    if not found:
+    value = os.environ.get(name)
+    if not value:
         message = f"the environment variable {name} must hold the URL of the ledger, and it is not set here"
         raise LedgerError(message, "set it where this process starts; Spark's executors take spark.executorEnv." + name)
-    return found
+    return value
 
 
-def newest(url: str) -> int:
-    """Return the version to which `migrate` brings a ledger at a URL: lanes are for servers alone."""
-    return VERSION if resolved(url).startswith(POSTGRES) else TABLES
+def newest_version(url: str) -> int:
+    """Return the version to which `migrate` brings a ledger at a URL: parallel chains are for servers alone."""
+    return VERSION if resolve_url(url).startswith(POSTGRES) else ONE_CHAIN
 
 
-def there_is(url: str) -> bool:
-    """Return whether a ledger exists at a URL. Makes none."""
-    url = resolved(url)
+def ledger_exists(url: str) -> bool:
+    url = resolve_url(url)
     if url.startswith(POSTGRES):
         from dptext_etl.ledger.storage import postgres
 
-        return postgres.there_is(url)
+        return postgres.ledger_exists(url)
     from dptext_etl.ledger.storage import sqlite
 
-    return sqlite.there_is(location(url))
+    return sqlite.ledger_exists(sqlite_path(url))
 
 
 def require_writable(url: str) -> None:
     """Refuse a ledger file that cannot be made or written to; nothing is made. Of a server it asks nothing."""
-    if resolved(url).startswith(POSTGRES):
+    if (url := resolve_url(url)).startswith(POSTGRES):
         return
-    path = location(resolved(url))
+    path = sqlite_path(url)
     if not path.parent.is_dir() or path.is_dir():
         why = "it is a folder" if path.is_dir() else "there is no such folder"
         raise LedgerError(f"a ledger cannot be made at {path}: {why}", "the folder must exist and be writable")
@@ -262,11 +320,27 @@ def require_writable(url: str) -> None:
         raise LedgerError(f"the ledger {path} cannot be written to", "file and folder must be writable")
 
 
-def location(url: str) -> Path:
-    """Return the file that a ledger URL names."""
+def sqlite_path(url: str) -> Path:
     if url.startswith(PREFIX):
         url = url.removeprefix(PREFIX)
     elif "://" in url or not url:
         hint = 'write "sqlite:///ledger.db", a path, or "postgresql://user@host/database"'
         raise LedgerError("a ledger is kept in SQLite or PostgreSQL; this URL names neither", hint)
     return Path(url)
+
+
+def wait_for_ledger(call: Callable[[], T], given_up: Callable[[], bool] = lambda: False) -> T:
+    """Repeat a call while other writers lock the ledger, or, for a few minutes, while its server is away."""
+    away_since: float | None = None
+    while True:
+        try:
+            return call()
+        except LockedLedgerError:
+            away_since = None
+            if given_up():
+                raise
+        except UnavailableLedgerError:
+            away_since = time.monotonic() if away_since is None else away_since
+            if given_up() or time.monotonic() - away_since > AWAY_SECONDS:
+                raise
+        time.sleep(RETRY_SECONDS)

@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +20,7 @@ import pyarrow as pa
 from dptext_etl.checks.sink import MANIFEST
 from dptext_etl.errors import InputError, PolicyError, bare
 from dptext_etl.ledger import Ledger
-from dptext_etl.ledger.storage.store import there_is
+from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish.forgetting import forget, forget_drafts, identified, listed, subject_ids
@@ -75,29 +76,17 @@ def erase(
     dry_run: bool = False,
     progress: Callable[[ErasedTable], None] | None = None,
 ) -> Erasure:
-    """Take people out of every table that the policies at `where` publish.
-
-    Args:
-        where: A policy file, or a folder with policy files, at any depth.
-        subjects: Ids of people, as the subject columns hold them.
-        records: Ids of records, as the id columns hold them.
-        dry_run: Say what would happen, and change nothing.
-        progress: Called after each table.
-
-    Raises:
-        PolicyError: There is no policy, or one charges records alone and subjects are named.
-        InputError: A person is unknown to all ledgers, or a source still holds their records. Nothing was changed.
-    """
+    """Take people out of every table that the policies in a file, or in a folder at any depth, publish."""
     policies = list(_policies(where))
     if subjects and any(policy.unit == "record" for _, policy in policies):
         names = ", ".join(sorted(file.name for file, policy in policies if policy.unit == "record"))
         msg = f'{names}: unit is "record", so the ledger does not know whose records they are; nothing was changed'
         hint = "call `dptext forget POLICY --record ID` for these policies, and move them to another folder"
         raise PolicyError(msg, hint)
-    tables = _known(policies, list(subjects), list(records))
+    tables, elsewhere = _known(policies, list(subjects), list(records))
     _refuse_copies(tables)
     places = [_outcome(table) for table in tables]
-    plan = Erasure(True, len({*subjects}) + len({*records}), places, _elsewhere(tables, policies))
+    plan = Erasure(True, len({*subjects}) + len({*records}), places, elsewhere)
     if dry_run:
         return plan
     erased, noted = [], 0
@@ -138,25 +127,35 @@ def _has_dataset(file: Path) -> bool:
         return False
 
 
-def _known(policies: list[tuple[Path, Policy]], subjects: list[str], records: list[str]) -> list[_Table]:
-    """Return all published tables with the people that their datasets know, and refuse people that none knows."""
-    tables, seen_subjects, seen_records = [], np.zeros(len(subjects), bool), np.zeros(len(records), bool)
+def _known(
+    policies: list[tuple[Path, Policy]], subjects: list[str], records: list[str]
+) -> tuple[list[_Table], list[dict[str, Any]]]:
+    """Find the published tables of these people, and publications that no policy here names; refuse unknown people."""
+    here = {(policy.dataset, policy.release) for _, policy in policies}
+    tables, elsewhere = list[_Table](), dict[tuple[str, str], dict[str, Any]]()
+    seen_subjects, seen_records = np.zeros(len(subjects), bool), np.zeros(len(records), bool)
     for file, policy in policies:
-        if not there_is(policy.ledger.url):  # it never ran
+        if not ledger_exists(policy.ledger.url):  # it never ran
             continue
+        partitions = _partitions(policy)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            theirs = ledger.known_subjects(policy.dataset, subject_ids(policy, subjects))
-            held = ledger.known_records(policy.dataset, pa.array(records, pa.large_string()))
-        seen_subjects |= theirs
-        seen_records |= held
-        some = [subject for subject, known in zip(subjects, theirs, strict=True) if known]
-        rows = [record for record, known in zip(records, held, strict=True) if known]
-        tables += [_Table(file, policy, partition, some, rows) for partition in _partitions(policy)]
+            known_subjects = ledger.known_subjects(policy.dataset, subject_ids(policy, subjects))
+            known_records = ledger.known_records(policy.dataset, pa.array(records, pa.large_string()))
+            some, rows = list(compress(subjects, known_subjects)), list(compress(records, known_records))
+            ids = pa.array(rows, pa.large_string())
+            for entry in ledger.publications_of(policy.dataset, ids, subject_ids(policy, some)):
+                name = policy.dataset, entry["release"]
+                if partitions and name not in here:
+                    counts = {"versions": entry["versions"], "records": entry["records"]}
+                    elsewhere[name] = {"dataset": name[0], "release": name[1], **counts}
+        seen_subjects |= known_subjects
+        seen_records |= known_records
+        tables += [_Table(file, policy, partition, some, rows) for partition in partitions]
     unknown = int((~seen_subjects).sum()), int((~seen_records).sum())
     if any(unknown):
         msg = f"no ledger of these policies knows {unknown[0]} of {len(subjects)} subjects and {unknown[1]} of "
         raise InputError(f"{msg}{len(records)} records; nothing was changed", "name ids as the table holds them")
-    return tables
+    return tables, [*elsewhere.values()]
 
 
 def _refuse_copies(tables: list[_Table]) -> None:
@@ -218,20 +217,3 @@ def _outcome(table: _Table) -> ErasedTable:
         elif found.published:
             outcome, count = "removed", len(found.published)
     return ErasedTable(str(table.file), policy.dataset, policy.release, table.partition, outcome, count)
-
-
-def _elsewhere(tables: list[_Table], policies: list[tuple[Path, Policy]]) -> list[dict[str, Any]]:
-    """List publications of these people that no policy here publishes now."""
-    here = {(policy.dataset, policy.release) for _, policy in policies}
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for table in tables:
-        policy = table.policy
-        named = subject_ids(policy, table.subjects)
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            ids = pa.array(table.records, pa.large_string())
-            for entry in ledger.publications_of(policy.dataset, ids, named):
-                key = (policy.dataset, entry["release"])
-                if key not in here:
-                    versions = {name: entry[name] for name in ("versions", "records")}
-                    found[key] = {"dataset": key[0], "release": key[1], **versions}
-    return list(found.values())

@@ -27,7 +27,7 @@ from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish import own_ids, versions
 from dptext_etl.runner.publish.manifest import Manifest, published_manifest, require_whole, scan
-from dptext_etl.runner.publish.own_ids import Hidden
+from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.staging import Staging
@@ -67,7 +67,7 @@ class Listed(NamedTuple):
             raise InputError(msg, "take them out of the source first")
 
 
-Gone = Callable[[pl.Series], pl.Series]
+Forgets = Callable[[pl.Series], pl.Series]
 """Says which record ids are forgotten."""
 
 
@@ -95,6 +95,7 @@ def forget(
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
+    published_manifest(layout)  # a table that was never published may have no ledger
     storage = layout.staging
     with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
         before = published_manifest(layout)
@@ -105,17 +106,17 @@ def forget(
         new = ledger.forget(policy.dataset, pa.array(sorted(found.records), pa.large_string()), ids)
         remember(ledger, layout.memory, policy)
         checkpoint("forgotten")
-        gone = partial(_gone, ledger, policy.dataset)
+        is_forgotten = partial(_is_forgotten, ledger, policy.dataset)
         now, lists = before, set[str]()
-        if policy.synthetic is None and (identified(before) or any(ledger.holds_forgotten(ref) for ref in refs)):
-            now, lists = _publish_without(gone, layout, policy, before, ledger, refs, checkpoint, renew_lock)
+        if policy.synthetic is None and (identified(before) or any(ledger.count_forgotten(ref) for ref in refs)):
+            now, lists = _publish_without(is_forgotten, layout, policy, before, ledger, refs, checkpoint, renew_lock)
         remember(ledger, layout.memory, policy)
         checkpoint("shown")
         older = versions.unlisted(layout, now)
         versions.delete(layout, older)
         own_ids.keep_only(storage, (part.sha256 for part in now.parts), lists)
         left_out.carry(storage, before.digest, now.digest)
-        staged = _take_out_of_staging(layout, policy, gone)
+        staged = _take_out_of_staging(layout, policy, is_forgotten)
     withdrawn = not identified(before) and before.rows > now.rows
     stays = policy.synthetic is not None
     return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
@@ -125,18 +126,14 @@ def forget(
 def forget_drafts(
     policy: Policy, *, partition: str | None, subjects: Sequence[str], records: Sequence[str]
 ) -> tuple[int, int]:
-    """Take people out of the staging of a table that was never published.
-
-    Returns:
-        The number of records that the ledger newly notes as forgotten, and that of changed or removed files.
-    """
+    """Take people out of the staging of a table that was never published; count newly noted records, and files."""
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=False)
     with _opened(layout, policy) as ledger:
         ids = subject_ids(policy, subjects)
         new = ledger.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), ids)
         remember(ledger, layout.memory, policy)
-        return new, _take_out_of_staging(layout, policy, partial(_gone, ledger, policy.dataset))
+        return new, _take_out_of_staging(layout, policy, partial(_is_forgotten, ledger, policy.dataset))
 
 
 @contextmanager
@@ -155,16 +152,16 @@ def subject_ids(policy: Policy, subjects: Sequence[str]) -> pa.Array:
     return normalized(pa.array(subjects, pa.large_string()), policy.normalize)
 
 
-def _gone(ledger: Ledger, dataset: str, ids: pl.Series) -> pl.Series:
+def _is_forgotten(ledger: Ledger, dataset: str, ids: pl.Series) -> pl.Series:
     """Return which records are forgotten; ids of some that were are null (`own_ids.blank`)."""
     gone, known = ids.is_null().to_numpy(writable=True), ids.is_not_null().to_numpy()
     gone[known] = ledger.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()))
     return pl.Series(gone, dtype=pl.Boolean)
 
 
-def _take_out_of_staging(layout: Layout, policy: Policy, gone: Gone) -> int:
+def _take_out_of_staging(layout: Layout, policy: Policy, is_forgotten: Forgets) -> int:
     folders = layout.staging.parent.parent.subfolders()
-    return sum(_take_out(folder, policy, gone) + own_ids.blank(folder, gone) for folder in folders)
+    return sum(_take_out(folder, policy, is_forgotten) + own_ids.blank(folder, is_forgotten) for folder in folders)
 
 
 def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
@@ -239,7 +236,7 @@ def _ids(frame: pl.LazyFrame, column: str) -> pa.Array:
 
 
 def _publish_without(  # noqa: PLR0917
-    gone: Gone,
+    is_forgotten: Forgets,
     layout: Layout,
     policy: Policy,
     before: Manifest,
@@ -248,13 +245,9 @@ def _publish_without(  # noqa: PLR0917
     checkpoint: Checkpoint,
     renew_lock: Callable[[], None],
 ) -> tuple[Manifest, set[str]]:
-    """Publish a version without these records, or none if the current one holds none of them.
-
-    Returns:
-        The version that readers see, and the names of the lists of own ids that were just written.
-    """
+    """Publish a version without these records if the current one holds some; return it and its lists of own ids."""
     require_whole(layout, before)
-    hidden = Hidden.of(policy)
+    hidden = HiddenIds.of(policy)
     column = before.id if hidden is None else hidden.column
     own = None if hidden is None else own_ids.of_parts(layout.staging, (part.sha256 for part in before.parts))
     with Writer(layout, Staging(layout.staging), before.version + 1, hidden=hidden) as writer:
@@ -264,7 +257,7 @@ def _publish_without(  # noqa: PLR0917
                 rows = files.scan(all_text=True).collect()
             if own is not None:
                 rows = rows.select(own[number].alias(str(column)), pl.exclude(str(column)))
-            left = rows.clear() if column is None else rows.filter(~gone(rows[column]))
+            left = rows.clear() if column is None else rows.filter(~is_forgotten(rows[column]))
             if left.height:
                 writer.add_rows(left)
         if not writer.parts:  # a table of no rows has its columns still
@@ -286,7 +279,7 @@ def _publish_without(  # noqa: PLR0917
     return now, writer.lists
 
 
-def _take_out(storage: Storage, policy: Policy, gone: Gone) -> int:
+def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets) -> int:
     """Remove the records from lists and kept bytes of a release, and remove staged shards that hold them.
 
     Files of a release with another id column do not show whose rows they hold: they are removed.
@@ -296,8 +289,8 @@ def _take_out(storage: Storage, policy: Policy, gone: Gone) -> int:
         for name in storage.glob("*.parquet"):
             frame, stem = pl.read_parquet(storage.local_path(name, fresh=True)), name.removesuffix(".parquet")
             known = policy.id in frame.columns
-            theirs = gone(frame[policy.id]) if known else pl.Series([True] * frame.height, dtype=pl.Boolean)
-            if not theirs.any():
+            forgotten = is_forgotten(frame[policy.id]) if known else pl.Series([True] * frame.height, dtype=pl.Boolean)
+            if not forgotten.any():
                 continue
             changed += 1
             draws, posts = f"{stem}.draws", storage.glob(f"{stem}-*.post")
@@ -305,14 +298,14 @@ def _take_out(storage: Storage, policy: Policy, gone: Gone) -> int:
                 storage.delete(f"{stem}.json", f"{stem}.post", *posts, draws, name)
                 continue
             for post in posts:  # row by row the same records
-                rows = _without(pl.read_parquet(storage.local_path(post, fresh=True)), theirs)
+                rows = _without(pl.read_parquet(storage.local_path(post, fresh=True)), forgotten)
                 storage.write(post, rows.write_parquet, action=action)
             if (path := storage.local_path(draws, fresh=True)).exists():
-                storage.write(draws, _without(pl.read_ipc(path), theirs).write_ipc, action=action)
-            storage.write(name, _without(frame, theirs).write_parquet, action=action)
+                storage.write(draws, _without(pl.read_ipc(path), forgotten).write_ipc, action=action)
+            storage.write(name, _without(frame, forgotten).write_parquet, action=action)
     return changed
 
 
-def _without(rows: pl.DataFrame, theirs: pl.Series) -> pl.DataFrame:
+def _without(rows: pl.DataFrame, forgotten: pl.Series) -> pl.DataFrame:
     """Take records out, unless a call that was killed half-way has taken them out of this file already."""
-    return rows.filter(~theirs) if rows.height == len(theirs) else rows
+    return rows.filter(~forgotten) if rows.height == len(forgotten) else rows

@@ -41,17 +41,17 @@ Judge = Callable[[StagedRun, Candidate, Callable[[int], object]], tuple[Verdict,
 """Check the hashes of the staged files, give their rows to every gate, and report the number of rows."""
 
 
-def judge_here(staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
+def judge_here(staged: StagedRun, candidate: Candidate, count: Callable[[int], object]) -> tuple[Verdict, ...]:
     """Judge a staged run in this process; the hashes of its files are compared meanwhile."""
     staging = Staging(staged.layout.staging)
-    with ThreadPoolExecutor(threads(), thread_name_prefix="dptext-hash") as beside:
-        compared = [beside.submit(staging.require, shard) for shard in staged.shards]
+    with ThreadPoolExecutor(threads(), thread_name_prefix="dptext-hash") as pool:
+        compared = [pool.submit(staging.require, shard) for shard in staged.shards]
         if staging.storage.remote:
             wait(compared)  # the comparison fetches them
         try:
-            verdicts = evaluate(candidate, seen)
+            verdicts = evaluate(candidate, count)
         finally:
-            for one in compared:  # a gate that stumbles over a file that has changed is not what is to be said
+            for one in compared:  # a changed file is reported, not the gate that fails over it
                 one.result()
     for shard in staged.shards:
         staged.profile.count("gates", rows=shard.counts["rows"], size=staging.path(shard).stat().st_size)
@@ -76,6 +76,10 @@ def check(
 def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoint: Checkpoint) -> tuple[Verdict, ...]:
     policy = staged.policy
     staging = Staging(staged.layout.staging)
+    recomputed: dict[str, Counter[str]] = {}
+    for shard in staged.shards:
+        for column, counts in shard.recomputed.items():
+            recomputed.setdefault(column, Counter()).update(counts)
     manifest = staging.folder / "manifest.draft.json"  # the gates search it, too
     content = draft(staged, (), (), 0, {}).text().encode()
     files.write(manifest, content, action="staging the manifest")
@@ -87,13 +91,13 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
             Candidate(
                 policy=policy,
                 parts=staged.parts,
-                rewritten=staged.rewritten,
+                rewritten=tuple(staging.post(shard) for shard in staged.shards if shard.post),
                 canaries=staged.canaries,
                 ledger=ledger,
                 refs=staged.refs,
                 texts=(manifest,),
                 copies=copies_of(staged),
-                recomputed=_recomputed(staged),
+                recomputed=recomputed,
                 scratch=staging.folder,
             ),
             meter.add,
@@ -113,25 +117,14 @@ def copies_of(staged: StagedRun) -> dict[str, CopyCount]:
     return total_copies(shard.copies for shard in staged.shards)
 
 
-def _recomputed(staged: StagedRun) -> dict[str, Counter[str]]:
-    total: dict[str, Counter[str]] = {}
-    for shard in staged.shards:
-        for column, found in shard.recomputed.items():
-            total.setdefault(column, Counter()).update(found)
-    return total
-
-
 def reports(staged: StagedRun) -> list[Mapping[str, object]]:
-    """Compare counts of the whole run with their bounds, and say what models failed on, for people inside the boundary.
-
-    Nothing is decided by it.
-    """
+    """Compare counts of the run with their bounds, and count failures of models, for people inside the boundary."""
     with staged.profile.stage("reports"):
-        counted = copies_of(staged)
-        made = (*copy_reports(staged.policy, counted), *ngram_reports(staged.policy, counted))
+        counts, policy = copies_of(staged), staged.policy
+        copied = (*copy_reports(policy, counts), *ngram_reports(policy, counts))
         failed = model_failures(shard.failures for shard in staged.shards)
-        again = rewriting_reports(staged.policy, (shard.post for shard in staged.shards))
-        return [*(item.verdict().as_dict() for item in made), *(item.as_dict() for item in (*failed, *again))]
+        again = rewriting_reports(policy, (shard.post for shard in staged.shards))
+        return [*(item.verdict().as_dict() for item in copied), *(item.as_dict() for item in (*failed, *again))]
 
 
 def strip(staging: Staging, policy: Policy) -> None:

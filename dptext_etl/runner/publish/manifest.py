@@ -22,7 +22,7 @@ from dptext_etl.checks.sink import MANIFEST
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.runner.claims import claims
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish.own_ids import Hidden
+from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.shard.records import ColumnHardware, merge_hardware
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.table import READ_HINT, Files
@@ -128,7 +128,7 @@ def draft(
 ) -> Manifest:
     """Put together the manifest of a version of a staged run; models of kept parts computed on `older`."""
     policy, layout = staged.policy, staged.layout
-    schema, hidden = Staging(layout.staging).schema(staged.shards[0]), Hidden.of(policy)
+    schema, hidden = Staging(layout.staging).schema(staged.shards[0]), HiddenIds.of(policy)
     if policy.unlinked is not None:
         names = policy.unlinked.columns(policy.columns[0].name)
         schema = pl.Schema({name: pl.Int64() if name == COUNT else pl.String() for name in names})

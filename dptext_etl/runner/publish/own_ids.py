@@ -32,7 +32,7 @@ _AGAIN = (
 
 
 @dataclass(frozen=True)
-class Hidden:
+class HiddenIds:
     """How a release publishes ids in the place of the records' own."""
 
     mode: Literal["drop", "keyed"]  # "drop" publishes none, "keyed" a keyed hash
@@ -42,7 +42,7 @@ class Hidden:
     release: str
 
     @classmethod
-    def of(cls, policy: Policy) -> Hidden | None:
+    def of(cls, policy: Policy) -> HiddenIds | None:
         if policy.ids == "keep":
             return None
         return cls(policy.ids, policy.id, policy.key, policy.dataset, policy.release)
@@ -81,11 +81,7 @@ def _canonical(ids: pl.Series) -> pl.Series:
 
 
 def lists_of(staging: Storage, digests: Iterable[str]) -> list[str]:
-    """Return the names of the lists of published parts, given by their hashes, in row order.
-
-    Raises:
-        InputError: Staging does not hold them, or holds more lists than there are parts of equal bytes.
-    """
+    """Return the names of the lists of published parts, given by their hashes, in row order."""
     parts = list(digests)
     found = {digest: _lists(staging, digest) for digest in parts}
     for digest, count in Counter(parts).items():
@@ -105,11 +101,7 @@ def _next(lists: list[str]) -> str:
 
 
 def of_parts(staging: Storage, digests: Iterable[str]) -> list[pl.Series]:
-    """Return the records' own ids of published parts, given by their hashes, in row order; null where forgotten.
-
-    Raises:
-        InputError: Staging does not hold them, or holds more lists than there are parts of equal bytes.
-    """
+    """Return the records' own ids of published parts, given by their hashes, in row order; null where forgotten."""
     return [_read(staging, name) for name in lists_of(staging, digests)]
 
 
@@ -143,16 +135,16 @@ def keep_only(staging: Storage, digests: Iterable[str], written: Collection[str]
             staging.delete(name)
 
 
-def blank(staging: Storage, gone: Callable[[pl.Series], pl.Series]) -> int:
+def blank(staging: Storage, is_forgotten: Callable[[pl.Series], pl.Series]) -> int:
     """Take forgotten ids out of the lists of other releases, and return how many lists held one; rows stay in order."""
     changed = 0
     for list_name in staging.glob("ids-*.ids"):
         with seam("taking records out of staging", InputError, "call this again: it goes on from here"):
             ids = pl.read_parquet(staging.local_path(list_name, fresh=True))["id"]
         known = ids.drop_nulls()
-        theirs = set(known.filter(gone(known)))
-        if theirs:
-            left = pl.Series("id", [None if name in theirs else name for name in ids], dtype=pl.String)
+        forgotten = set(known.filter(is_forgotten(known)))
+        if forgotten:
+            left = pl.Series("id", [None if name in forgotten else name for name in ids], dtype=pl.String)
             staging.write(list_name, left.to_frame().write_parquet, action="taking records out of staging")
             changed += 1
     return changed

@@ -17,14 +17,14 @@ from dptext_etl import files
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, seam
+from dptext_etl.parallel import map_in_order
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Part
-from dptext_etl.runner.publish.own_ids import Hidden
+from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.cutting import ANY_SIZE, cut, size_of
-from dptext_etl.side_by_side import in_order
 from dptext_etl.storage import Storage
 from dptext_etl.unlinked import COUNT, Unlinked
 
@@ -60,13 +60,6 @@ class Writer:
     They are drafted for their owner alone, until the ledger has recorded the publication. A local sink then gets them
     by one rename. An object store gets its objects one by one, under names that no other version has: no manifest names
     them yet, so no reader sees them.
-
-    Attributes:
-        version: Number of the version.
-        hidden: How ids are published in the place of the records' own; None if they are published as they are.
-        lists: Names of the lists of the records' own ids that were kept inside so far.
-        staging: The storage of the staged shards.
-        format: The format of the parts.
     """
 
     def __init__(
@@ -75,14 +68,14 @@ class Writer:
         staging: Staging,
         version: int,
         most: tuple[int, int] = (ANY_SIZE, ANY_SIZE),
-        hidden: Hidden | None = None,
+        hidden: HiddenIds | None = None,
     ) -> None:
         self._layout = layout
         self._staging = staging
         self.version = version
-        self._most = most
+        self._most = most  # rows and bytes of a part
         self.hidden = hidden
-        self.lists: set[str] = set()
+        self.lists: set[str] = set()  # names of the lists of the records' own ids that were kept inside
         self.staging = staging.storage
         self.format = layout.sink_format
         self._written: list[_Draft] = []
@@ -129,7 +122,7 @@ class Writer:
         """
         first = len(self._written)
         places = ((rows, self._folder / self._name(number)) for number, rows in enumerate(self._cut(shards), first))
-        for path, rows, digest, kept in in_order(self._add, places, min(threads(), _WIDTH)):
+        for path, rows, digest, kept in map_in_order(self._add, places, min(threads(), _WIDTH)):
             self._append(path, rows, digest, kept)
             each(rows)
 
@@ -238,7 +231,7 @@ class Writer:
 
 
 def write_part(
-    staging: Staging, shard: StagedShard, path: Path, file_format: str, hidden: Hidden | None
+    staging: Staging, shard: StagedShard, path: Path, file_format: str, hidden: HiddenIds | None
 ) -> tuple[int, str, str]:
     """Write a staged shard without its canary rows as one part, on an executor (see `_write`)."""
     return _write(_published(staging, shard), path, file_format, staging.storage, hidden)
@@ -249,7 +242,7 @@ def _published(staging: Staging, shard: StagedShard) -> pl.DataFrame:
 
 
 def _write(
-    frame: pl.DataFrame, path: Path, file_format: str, staging: Storage, hidden: Hidden | None
+    frame: pl.DataFrame, path: Path, file_format: str, staging: Storage, hidden: HiddenIds | None
 ) -> tuple[int, str, str]:
     """Write rows, keep the ids inside that readers do not see, and return rows, hash, and the name of their list."""
     frame = frame if hidden is None else hidden.arranged(frame)

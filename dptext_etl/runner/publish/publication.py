@@ -22,7 +22,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft, same_content, same_rows
-from dptext_etl.runner.publish.own_ids import Hidden
+from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer, write_unlinked
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.records import StagedShard
@@ -47,6 +47,8 @@ Write = Callable[[Writer, Iterable[StagedShard], Callable[[int], object]], None]
 
 @dataclass(frozen=True)
 class Published:
+    """The result of a publication."""
+
     version: int | None  # the version that readers see now; None if nothing is published
     path: str | None  # folder or URL of the published table; None if nothing is published
     manifest: str | None  # SHA-256 of the manifest; None if nothing is published
@@ -64,6 +66,7 @@ def publish(
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> Published:
+    """Publish a staged run if all its gates passed and its policy says so."""
     layout, policy = staged.layout, staged.policy
     if staged.shards:
         require(verdicts)
@@ -101,7 +104,7 @@ def _publish(  # noqa: PLR0917
             show(layout, before)
         return unchanged(layout, before, "there are no new rows to publish")
     most = policy.shard_rows, policy.shard_bytes
-    with Writer(layout, staging, 1 if before is None else before.version + 1, most, Hidden.of(policy)) as writer:
+    with Writer(layout, staging, 1 if before is None else before.version + 1, most, HiddenIds.of(policy)) as writer:
 
         def each(rows: int) -> None:
             renew_lock()
@@ -231,11 +234,11 @@ def unchanged(layout: Layout, before: Manifest | None, note: str) -> Published:
 
 def require_enough(policy: Policy, rows: Mapping[str, int], kept: int = 0) -> None:
     """Refuse a version that would hold fewer rows than `min_released` says."""
-    found = {said: rows.get(name, 0) for name, said in _WHY.items()}
+    found = {reason: rows.get(name, 0) for name, reason in _WHY.items()}
     released, left_out = rows["released"] + kept, sum(found.values())
     if not left_out or released >= Fraction(repr(policy.min_released)) * (released + left_out):
         return
-    why = " or ".join(said for said, count in found.items() if count)
+    why = " or ".join(reason for reason, count in found.items() if count)
     msg = (
         f"{left_out} of {released + left_out} rows {why}; the policy publishes only if a share of "
         f"{policy.min_released:g} of them is there (min_released). Nothing was published, and nothing was replaced"

@@ -59,7 +59,7 @@ def show(layout: Layout, manifest: Manifest) -> None:
         return
     sink = layout.local
     with seam("showing a version", InputError, _AGAIN):
-        folder = _filled(sink, manifest)
+        folder = _fill_folder(sink, manifest)
         target = Path(sink.versions.name) / folder.name
         before = sink.path.readlink() if sink.path.is_symlink() else None
         if before != target:
@@ -72,42 +72,33 @@ def show(layout: Layout, manifest: Manifest) -> None:
             flush(sink.path.parent)
         for stale in sink.versions.glob("v*.files"):
             if stale != folder:
-                _dismiss(stale)
+                for path in stale.glob("part-*"):
+                    path.unlink()
+                if not any(stale.iterdir()):  # files of someone else stay
+                    stale.rmdir()
 
 
-def _filled(sink: LocalSink, manifest: Manifest) -> Path:
+def _fill_folder(sink: LocalSink, manifest: Manifest) -> Path:
     """Make the folder that shows a version, or mend it."""
-    folder = sink.versions / f"v{manifest.version}.files"
-    wanted = {shown_name(number, manifest.file_format): part for number, part in enumerate(manifest.parts)}
-    place = folder if folder.is_dir() else sink.versions / f".v{manifest.version}.files.incomplete"
-    if place != folder:
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()
-    for name, part in wanted.items():
-        path, version = place / name, sink.versions / part.path
-        if not version.is_file() or _same(path, version, part.sha256):
+    target = sink.versions / f"v{manifest.version}.files"
+    folder = target if target.is_dir() else sink.versions / f".v{manifest.version}.files.incomplete"
+    if folder != target:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+    for number, part in enumerate(manifest.parts):
+        path, version = folder / shown_name(number, manifest.file_format), sink.versions / part.path
+        same = path.is_file() and version.is_file() and (path.samefile(version) or sha256(path) == part.sha256)
+        if same or not version.is_file():
             continue
-        draft = place / f".{name}.draft"
+        draft = folder / f".{path.name}.draft"
         draft.unlink(missing_ok=True)
         files.link(version, draft, mode=files.PUBLIC_FILE, flush_folder=False)
         draft.replace(path)
-    flush(place)
-    if place != folder:
-        place.rename(folder)
+    flush(folder)
+    if folder != target:
+        folder.rename(target)
         flush(sink.versions)
-    return folder
-
-
-def _same(path: Path, version: Path, digest: str) -> bool:
-    return path.is_file() and (path.samefile(version) or sha256(path) == digest)
-
-
-def _dismiss(folder: Path) -> None:
-    """Remove the names that showed an older version; files of someone else stay."""
-    for path in folder.glob("part-*"):
-        path.unlink()
-    if not any(folder.iterdir()):
-        folder.rmdir()
+    return target
 
 
 def _refuse_foreign(sink: LocalSink) -> None:

@@ -139,10 +139,10 @@ def refuse_other_table(pinned: WholeTable, released: WholeTable) -> None:
         raise InputError(f"{msg}or left out over the cap meanwhile; nothing was published", "run again")
 
 
-def refuse_other_rows(wanted: int, seen: int) -> None:
+def refuse_other_rows(wanted: int, read: int) -> None:
     """Refuse a source that changed between its checks and its use."""
-    if seen != wanted:
-        then = "more" if seen > wanted else str(seen)
+    if read != wanted:
+        then = "more" if read > wanted else str(read)
         msg = f"the source changed while it was read: {wanted} rows were checked, then there were {then}"
         raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
 

@@ -24,12 +24,7 @@ Present = Callable[[pl.Series], pl.Series]
 
 
 def canary_sets(first: int, rows: int, least: int) -> range:
-    """Number the sets of canary rows of a run. How many there are follows from the number of rows, not from texts.
-
-    Args:
-        first: The first number.
-        rows: Rows that the run takes.
-        least: The least number of sets: the shards that these rows fill if texts take no room.
+    """Number the sets of canary rows of a run, by its rows alone; `least` are the shards that short texts would fill.
 
     >>> canary_sets(0, 60, 1), canary_sets(0, 2_000, 1), canary_sets(3, 10_000_000, 100)
     (range(0, 1), range(0, 4), range(3, 103))

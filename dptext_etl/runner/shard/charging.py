@@ -20,7 +20,7 @@ from dptext_etl.column import worst_case
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, IdForms, Outcome, ReleaseRef
-from dptext_etl.ledger.storage.keyed_ids import matrix
+from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.claims import with_gate
 from dptext_etl.runner.shard.records import WholeTable
@@ -87,8 +87,8 @@ class Reserved:
     outcome: npt.NDArray[np.uint8]  # an `Outcome` per row, shape (rows,)
     answers: Mapping[str, int]  # records by outcome, without canary rows, before any row was left out
 
-    def without(self, gone: Collection[Outcome]) -> Reserved:
-        chosen = ~np.isin(self.outcome, list(gone))
+    def without(self, outcomes: Collection[Outcome]) -> Reserved:
+        chosen = ~np.isin(self.outcome, list(outcomes))
         if chosen.all():
             return self
         return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)

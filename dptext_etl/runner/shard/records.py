@@ -58,6 +58,11 @@ class StagedShard:
     post: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def stem(self) -> str:
+        """The name of its files, without their suffixes."""
+        return stem_of(self.index, self.tag)
+
+    @property
     def by_ids(self) -> bool:
         """Whether ids and counts alone decided which rows it holds, as on Spark; else raw texts filled it."""
         return bool(self.tag)
@@ -83,6 +88,10 @@ class StagedShard:
             if not facts[name]:
                 del facts[name]
         return {"version": _VERSION, **facts}
+
+
+def stem_of(index: int, tag: str = "") -> str:
+    return f"shard-{index:05d}{tag and f'-{tag}'}"
 
 
 class WholeTable(NamedTuple):

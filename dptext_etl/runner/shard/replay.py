@@ -23,8 +23,7 @@ from dptext_etl.arrays import to_arrow
 from dptext_etl.column import release
 from dptext_etl.errors import InputError, seam
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import Committed, Ledger, Outcome, ReleaseRef
-from dptext_etl.ledger.terms import Posted
+from dptext_etl.ledger import Committed, Ledger, Outcome, Postprocessed, ReleaseRef
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
@@ -90,13 +89,9 @@ def find_replay(  # noqa: PLR0917
 
 
 def matches(
-    ids: pa.Array, wanted: Committed | Posted, kept: Iterable[tuple[pl.Series, pl.DataFrame, Extra]]
+    ids: pa.Array, wanted: Committed | Postprocessed, kept: Iterable[tuple[pl.Series, pl.DataFrame, Extra]]
 ) -> Iterator[tuple[pl.DataFrame, Extra]]:
-    """Find the bytes of wanted rows in kept frames with a column `text`, until all are found.
-
-    Yields:
-        For each frame, those of its rows whose id and digest are wanted, with `row`, their place in `ids`.
-    """
+    """Yield the rows of each kept frame whose id and digest of `text` are wanted, with `row`, their place in `ids`."""
     left = pl.DataFrame({"id": ids, "row": np.arange(len(ids)), "digest": _binary(wanted.digests)}).filter(wanted.mask)
     for kept_ids, frame, extra in kept:
         if not left.height:
@@ -109,11 +104,7 @@ def matches(
 
 
 def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np.uint8]) -> Charged:
-    """Put the identities and draws of the earlier texts in the place of those of changed texts.
-
-    Raises:
-        InputError: The release holds no committed text of a changed record.
-    """
+    """Put the identities and draws of the earlier texts in the place of those of changed texts."""
     changed = outcome == Outcome.CHANGED
     if not changed.any():
         return charged
@@ -181,7 +172,7 @@ def keep_published(staging: Staging, layout: Layout, policy: Policy, columns: Se
 
 def _positions(ledger: Ledger, ref: ReleaseRef, ids: pa.Array) -> npt.NDArray[np.uint32]:
     lookup = ledger.lookup(ref)
-    return lookup.digests(lookup.places(lookup.keyed(ids)))[2].astype(np.uint32)
+    return lookup.digests(lookup.places(lookup.hashed(ids)))[2].astype(np.uint32)
 
 
 def _draws(column: ColumnPolicy, positions: npt.NDArray[np.uint32]) -> pl.Series:

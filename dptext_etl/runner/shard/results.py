@@ -12,7 +12,7 @@ import polars as pl
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import InputError
-from dptext_etl.runner.shard.charging import MODULUS, Reserved
+from dptext_etl.runner.shard.charging import MODULUS
 from dptext_etl.runner.shard.records import StagedShard, WholeTable
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.source.per_subject import PAIRS, sum_of_pairs
@@ -35,13 +35,18 @@ class ShardResult:
 
     @classmethod
     def of(cls, shards: Shards, raw: pl.DataFrame, index: int, phase: Phase) -> ShardResult:
-        rows = int((~raw[CANARY]).sum())
-        if phase == "reserve":
-            reserved = shards.reserve(raw, index)
-            facts = _admitted(shards, reserved.without(shards.gone)), _pairs(shards, reserved)
-            return cls(rows, dict(reserved.answers), None, *facts)
-        staged, reserved = shards.release(raw, index)
-        return cls(rows, dict(reserved.answers), staged.as_dict(), _admitted(shards, reserved))
+        rows, whole = int((~raw[CANARY]).sum()), shards.policy.unlinked is not None
+        if phase == "release":
+            staged, reserved = shards.release(raw, index)
+            admitted = reserved.whole_table()._asdict() if whole else None
+            return cls(rows, dict(reserved.answers), staged.as_dict(), admitted)
+        reserved = shards.reserve(raw, index)
+        if not whole:
+            return cls(rows, dict(reserved.answers), None)
+        subjects, own, pairs = reserved.charged.subjects, to_arrow(~reserved.canary), None
+        if subjects is not None:
+            pairs = f"{sum_of_pairs(reserved.charged.ids.filter(own), subjects.filter(own)):032x}"
+        return cls(rows, dict(reserved.answers), None, reserved.without(shards.left_out).whole_table()._asdict(), pairs)
 
     @property
     def staged(self) -> StagedShard:
@@ -62,21 +67,8 @@ def whole_table(results: Iterable[ShardResult]) -> WholeTable:
     return WholeTable(sum(part.records for part in parts), sum(part.draws for part in parts), f"{digest:064x}")
 
 
-def _admitted(shards: Shards, reserved: Reserved) -> dict[str, Any] | None:
-    """Return the admitted records of a shard of an unlinked release; no other release needs them."""
-    return None if shards.policy.unlinked is None else reserved.whole_table()._asdict()
-
-
 def refuse_other_persons(pairs: int | None, results: Iterable[ShardResult]) -> None:
     """Refuse records that have other persons than when they were chosen: one may have more of them now."""
     if pairs is not None and sum(int(item.pairs or "0", 16) for item in results) % PAIRS != pairs:
         msg = "the source changed while it was read: records, or their persons, are not those that were chosen"
         raise InputError(msg, "run again when no one writes to it; this run drew and charged nothing")
-
-
-def _pairs(shards: Shards, reserved: Reserved) -> str | None:
-    subjects = reserved.charged.subjects
-    if shards.policy.unlinked is None or subjects is None:
-        return None
-    own = to_arrow(~reserved.canary)
-    return f"{sum_of_pairs(reserved.charged.ids.filter(own), subjects.filter(own)):032x}"

@@ -8,6 +8,7 @@ judge both. Every step can be repeated. What an earlier attempt staged or record
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,9 @@ import pyarrow.compute as pc
 
 from dptext_etl import _kernel, column
 from dptext_etl.errors import DPTextError, LedgerError, seam
-from dptext_etl.ledger import CommitOutcome
-from dptext_etl.ledger.terms import Posted
-from dptext_etl.policy import Policy
+from dptext_etl.ledger import CommitOutcome, Postprocessed
 from dptext_etl.runner.claims import said_of
-from dptext_etl.runner.shard.charging import Column, Reserved, texts_of
+from dptext_etl.runner.shard.charging import Column, Reserved
 from dptext_etl.runner.shard.computing import copies_of
 from dptext_etl.runner.shard.records import StagedShard, read_draws
 from dptext_etl.runner.shard.replay import matches
@@ -35,145 +34,128 @@ _DEFECT = "this is a defect; its message is left out, because it may quote a tex
 _OTHER = "the first result is the one that is published: bring back the kept files of its staging"
 
 
-def rewritten(shards: Shards, reserved: Reserved, staged: StagedShard, index: int, inputs: str) -> StagedShard:
-    chains = {item.name: item.policy.chain for item in shards.columns if item.policy.chain is not None}
-    if not chains:
-        return staged
-    posted = shards.schedule.run(None, index, partial(_posted, shards, reserved))
-    found = _served(shards, staged, chains, posted)
-    if found is None:
-        with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, _DEFECT):
-            found = _made(shards, reserved, staged, index, chains, posted)
-        shards.schedule.run(None, index, lambda: shards.checkpoint("rewriting staged"))
-    diverged = shards.schedule.run(None, index, partial(_record, shards, reserved, found))
-    if not diverged:
-        return found
-    for other in shards.staging.find(index, inputs):  # of an attempt at the same time, which was faster
-        posted = shards.schedule.run(None, index, partial(_posted, shards, reserved))
-        first = _served(shards, other, chains, posted)
-        if first is not None and not shards.schedule.run(None, index, partial(_record, shards, reserved, first)):
-            shards.staging.discard(index)
-            return first
-    raise LedgerError(f"{diverged} released texts, rewritten again, became others than were recorded", _OTHER)
+def rewrite_shard(shards: Shards, reserved: Reserved, staged: StagedShard, index: int, inputs: str) -> StagedShard:
+    """Post-process the columns of a committed shard that ask for it."""
+    columns = [item for item in shards.columns if item.policy.chain is not None]
+    return _Rewriting(shards, reserved, index, columns).run(staged, inputs) if columns else staged
 
 
-def _posted(shards: Shards, reserved: Reserved) -> dict[str, Posted]:
-    ids, canary = reserved.charged.ids, reserved.canary
-    return {
-        item.name: shards.ledger.posted(item.ref, item.policy.chain, ids, canary=canary)
-        for item in shards.columns
-        if item.policy.chain is not None
-    }
+@dataclass(frozen=True)
+class _Rewriting:
+    shards: Shards
+    reserved: Reserved
+    index: int
+    columns: list[Column]  # those that are post-processed
 
+    @property
+    def chains(self) -> dict[str, str | None]:
+        return {item.name: item.policy.chain for item in self.columns}
 
-def _served(
-    shards: Shards, staged: StagedShard, chains: Mapping[str, str], posted: Mapping[str, Posted]
-) -> StagedShard | None:
-    """Return a shard whose results are staged, whole and those that are recorded; None if they must be made."""
-    staging = shards.staging
-    if staged.post.get("chains") != chains or not staging.holds_post(staged):
-        return None
-    with seam("reading what was staged", DPTextError, _DEFECT):
-        frame = staging.outcome(staged)
-        texts = {name: frame[name] for name in chains}
-        if any(_differ(texts[name], held).any() for name, held in posted.items()):
+    def run(self, staged: StagedShard, inputs: str) -> StagedShard:
+        shards, schedule = self.shards, partial(self.shards.schedule.run, None, self.index)
+        posted = schedule(self.posted)
+        found = self.find(staged, posted)
+        if found is None:
+            with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, _DEFECT):
+                found = self.rewrite(staged, posted)
+            schedule(lambda: shards.checkpoint("rewriting staged"))
+        diverged = schedule(partial(self.record, found))
+        if not diverged:
+            return found
+        for other in shards.staging.find(self.index, inputs):  # of an attempt at the same time, which was faster
+            first = self.find(other, schedule(self.posted))
+            if first is not None and not schedule(partial(self.record, first)):
+                shards.staging.discard(self.index)
+                return first
+        raise LedgerError(f"{diverged} released texts, rewritten again, became others than were recorded", _OTHER)
+
+    def posted(self) -> dict[str, Postprocessed]:
+        """Look up what is recorded of the rows, by text column."""
+        ids, canary, ledger = self.reserved.charged.ids, self.reserved.canary, self.shards.ledger
+        return {
+            item.name: ledger.postprocessed(item.ref, str(item.policy.chain), ids, canary=canary)
+            for item in self.columns
+        }
+
+    def find(self, staged: StagedShard, posted: Mapping[str, Postprocessed]) -> StagedShard | None:
+        """Return a shard whose results are staged, whole and those that are recorded; None if they must be made."""
+        staging = self.shards.staging
+        if staged.post.get("chains") != self.chains or not staging.holds_post(staged):
             return None
-        if frame.columns == _laid_out(staging.read(staged), texts, shards.policy).columns:
-            return staged
-        counted = {name: staged.post[name] for name in ("failed", "copies") if name in staged.post}
-        return _stage(shards, staged, texts, counted)  # the policy keeps other columns now
+        with seam("reading what was staged", DPTextError, _DEFECT):
+            frame = staging.outcome(staged)
+            texts = {name: frame[name] for name in self.chains}
+            for name, recorded in posted.items():
+                digests = pa.array(_kernel.digests(texts[name].to_arrow()))
+                if pc.any(pc.not_equal(digests, recorded.digests)).as_py():
+                    return None
+            if frame.columns == self.arranged(staging.read(staged), texts).columns:
+                return staged
+            counts = {name: staged.post[name] for name in ("failed", "copies") if name in staged.post}
+            return self.stage(staged, texts, counts)  # the policy keeps other columns now
 
-
-def _made(  # noqa: PLR0917
-    shards: Shards,
-    reserved: Reserved,
-    staged: StagedShard,
-    index: int,
-    chains: Mapping[str, str],
-    posted: Mapping[str, Posted],
-) -> StagedShard:
-    frame, ids = shards.staging.read(staged), reserved.charged.ids
-    draws = shards.staging.draws(staged)
-    texts, failed, copies = {}, {}, {}
-    for item in shards.columns:
-        if item.name in chains:
-            texts[item.name], failed[item.name] = _column(shards, item, frame, ids, index, posted[item.name])
-            made = pl.DataFrame([texts[item.name]])
+    def rewrite(self, staged: StagedShard, posted: Mapping[str, Postprocessed]) -> StagedShard:
+        """Rewrite what is not kept, and stage the results."""
+        staging, policy = self.shards.staging, self.shards.policy
+        frame, draws = staging.read(staged), staging.draws(staged)
+        texts, failed, copies = {}, {}, {}
+        for item in self.columns:
+            texts[item.name], failures = self.column(item, frame[item.name], posted[item.name])
             drawn, _ = read_draws(draws[item.name])
-            copies[item.name] = copies_of(reserved.frame, made, item, pa.array(drawn), shards.policy)
-    shards.profile.count("postprocess", rows=frame.height)
-    failed = {name: count for name, count in failed.items() if count}
-    return _stage(shards, staged, texts, {"failed": failed, "copies": copies})
+            out = pl.DataFrame([texts[item.name]])
+            copies[item.name] = copies_of(self.reserved.frame, out, item, pa.array(drawn), policy)
+            if failures:
+                failed[item.name] = failures
+        self.shards.profile.count("postprocess", rows=frame.height)
+        return self.stage(staged, texts, {"failed": failed, "copies": copies})
 
+    def column(self, item: Column, released: pl.Series, posted: Postprocessed) -> tuple[pl.Series, int]:
+        """Return the results of a column, those that are recorded from what is kept, and how many texts failed."""
+        ids = self.reserved.charged.ids
+        kept = (
+            (post[self.shards.policy.id], pl.DataFrame({"text": post[item.name]}), None)
+            for shard in self.shards.staging.kept(self.index)
+            for post in shard.posts
+            if item.name in post.columns
+        )
+        empty = pl.DataFrame(schema={"row": pl.Int64, "text": pl.String})
+        rows = pl.concat([empty, *(found.select("row", "text") for found, _ in matches(ids, posted, kept))])
+        new = np.ones(len(released), np.bool_)
+        new[rows["row"].to_numpy()] = False
+        failed = 0
+        if new.any():
+            mask = pa.array(new)
+            result = column.rewrite(released.to_arrow().filter(mask), ids.filter(mask), item.policy)
+            failed = int(pc.sum(result.failed).as_py() or 0)
+            text = pl.Series(result.text, dtype=pl.String)
+            rows = pl.concat([rows, pl.DataFrame({"row": np.flatnonzero(new), "text": text})])
+            for step in item.policy.postprocess:
+                step.probe()
+        return rows.sort("row")["text"].alias(item.name), failed
 
-def _column(  # noqa: PLR0917
-    shards: Shards, item: Column, frame: pl.DataFrame, ids: pa.Array, index: int, posted: Posted
-) -> tuple[pl.Series, int]:
-    """Return the results of a column, those that are recorded from what is kept, and how many texts failed."""
-    kept = (
-        (post[shards.policy.id], pl.DataFrame({"text": post[item.name]}), None)
-        for shard in shards.staging.kept(index)
-        for post in shard.posts
-        if item.name in post.columns
-    )
-    empty = pl.DataFrame(schema={"row": pl.Int64, "text": pl.String})
-    rows = pl.concat([empty, *(found.select("row", "text") for found, _ in matches(ids, posted, kept))])
-    new = np.ones(frame.height, np.bool_)
-    new[rows["row"].to_numpy()] = False
-    failed = 0
-    if new.any():
-        mask = pa.array(new)
-        made = column.rewrite(texts_of(frame, item.name).filter(mask), ids.filter(mask), item.policy)
-        failed = int(pc.sum(made.failed).as_py() or 0)
-        text = pl.Series(made.text, dtype=pl.String)
-        rows = pl.concat([rows, pl.DataFrame({"row": np.flatnonzero(new), "text": text})])
-        for step in item.policy.postprocess:
-            step.probe()
-    return rows.sort("row")["text"].alias(item.name), failed
+    def stage(self, staged: StagedShard, texts: Mapping[str, pl.Series], counts: Mapping[str, Any]) -> StagedShard:
+        """Write the results next to a shard as they are to be published, then its record, with counts."""
+        staging = self.shards.staging
+        frame = self.arranged(staging.read(staged), texts)
+        return staging.save_post(staged, frame, {"chains": self.chains, **counts})
 
+    def arranged(self, frame: pl.DataFrame, texts: Mapping[str, pl.Series]) -> pl.DataFrame:
+        """Put results in the places of released texts, and released texts next to them where the policy keeps them."""
+        policy = self.shards.policy
+        before = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}
+        chosen = [name for name in published_columns(policy) if name in frame.columns or name in before]
+        chosen += [name for name in frame.columns if name not in chosen]
+        return pl.DataFrame(
+            [frame[before[name]].alias(name) if name in before else texts.get(name, frame[name]) for name in chosen]
+        )
 
-def _stage(
-    shards: Shards, staged: StagedShard, texts: Mapping[str, pl.Series], counted: Mapping[str, Mapping[str, Any]]
-) -> StagedShard:
-    """Write the results next to a shard as they are to be published, then say so in its record, with counts."""
-    staging = shards.staging
-    frame = _laid_out(staging.read(staged), texts, shards.policy)
-    chains = {item.name: item.policy.chain for item in shards.columns if item.name in texts}
-    return staging.save_post(staged, frame, {"chains": chains, **counted})
-
-
-def _laid_out(frame: pl.DataFrame, texts: Mapping[str, pl.Series], policy: Policy) -> pl.DataFrame:
-    """Put results in the places of released texts, and released texts next to them where the policy keeps them."""
-    before = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}
-    chosen = [name for name in published_columns(policy) if name in frame.columns or name in before]
-    chosen += [name for name in frame.columns if name not in chosen]
-    return pl.DataFrame(
-        [frame[before[name]].alias(name) if name in before else texts.get(name, frame[name]) for name in chosen]
-    )
-
-
-def _record(shards: Shards, reserved: Reserved, staged: StagedShard) -> int:
-    """Record the digests of staged results in the ledger, and return how many differ from what is recorded."""
-    frame, diverged = shards.staging.outcome(staged), 0
-    for item in shards.columns:
-        if item.policy.chain is not None:
+    def record(self, staged: StagedShard) -> int:
+        """Record the digests of staged results in the ledger, and return how many differ from what is recorded."""
+        frame, ids, diverged = self.shards.staging.outcome(staged), self.reserved.charged.ids, 0
+        for item in self.columns:
             digests = pa.array(_kernel.digests(frame[item.name]))
-            outcome = shards.ledger.post(
-                shards.job,
-                item.ref,
-                item.policy.chain,
-                said_of(item.policy),
-                reserved.charged.ids,
-                digests,
-                canary=reserved.canary,
-            )
+            names = item.ref, str(item.policy.chain), said_of(item.policy)
+            outcome = self.shards.ledger.post(self.shards.job, *names, ids, digests, canary=self.reserved.canary)
             diverged += int((outcome == CommitOutcome.DIVERGED).sum())
-            shards.checkpoint("rewriting recorded")
-    return diverged
-
-
-def _differ(texts: pl.Series, posted: Posted) -> np.ndarray:
-    """Return which texts are others than are recorded of their rows, shape (rows,)."""
-    digests = pa.array(_kernel.digests(texts.to_arrow()))
-    differs = pc.fill_null(pc.not_equal(digests, posted.digests), fill_value=False)
-    return np.asarray(differs.to_numpy(zero_copy_only=False), np.bool_)
+            self.shards.checkpoint("rewriting recorded")
+        return diverged

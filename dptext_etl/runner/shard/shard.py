@@ -26,8 +26,9 @@ from dptext_etl.column import output_digests, require_charged_draws, step_costs
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, Ready, ReserveResult, Scope, ToCommit
-from dptext_etl.ledger.terms import LEFT_OUT
+from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, PreparedBatch, PreparedCommit, ReserveResult, Scope
+from dptext_etl.ledger.types import LEFT_OUT
+from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
@@ -36,9 +37,8 @@ from dptext_etl.runner.shard.charging import Charged, Column, Reserved, canary_m
 from dptext_etl.runner.shard.computing import Computed, compute
 from dptext_etl.runner.shard.records import StagedShard, read_draws
 from dptext_etl.runner.shard.replay import Replay, find_replay, replays, require_found, with_earlier_texts
-from dptext_etl.runner.shard.rewriting import rewritten
+from dptext_etl.runner.shard.rewriting import rewrite_shard
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.side_by_side import both
 from dptext_etl.storage import Storage
 
 log = logging.getLogger("dptext_etl.runner")
@@ -96,13 +96,13 @@ class Shards:
             ready = make(self.policy.unit, *batch, canary=canary, sealed=self.schedule.parallel, own=own)
         return self.schedule.run("reserve", index, lambda: self._reserved(raw, charged, ready, job or self.job))
 
-    def _reserved(self, raw: pl.DataFrame, charged: Charged, ready: Ready, job: str) -> Reserved:
+    def _reserved(self, raw: pl.DataFrame, charged: Charged, ready: PreparedBatch, job: str) -> Reserved:
         with self.profile.stage("reserve"):
             canary = ready.batch.canary
             self._probe_before(charged, canary)
             asked = (Scope.of(self.policy), self.policy.cap, charged.ids, charged.subjects, charged.charges)
-            how = partial(self.ledger.reserve, again=self.policy.on_changed == "release_again")
-            result = how(job, *asked, canary=canary, forms=charged.forms, ready=ready)
+            again = self.policy.on_changed == "release_again"
+            result = self.ledger.reserve(job, *asked, canary=canary, forms=charged.forms, ready=ready, again=again)
             remember(self.ledger, self.memory, self.policy, self.job)
             self.profile.count("reserve", rows=raw.height)
         self.checkpoint("reserved")
@@ -113,7 +113,7 @@ class Shards:
         return Reserved(raw, charged, result.outcome, ReserveResult(result.outcome[~canary]).counts)
 
     @property
-    def gone(self) -> tuple[Outcome, ...]:
+    def left_out(self) -> tuple[Outcome, ...]:
         return LEFT_OUT if self.policy.on_changed == "keep" else (*LEFT_OUT, Outcome.CHANGED)
 
     def release(self, raw: pl.DataFrame, index: int) -> tuple[StagedShard, Reserved]:
@@ -125,13 +125,13 @@ class Shards:
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{over} records would exceed the cap", "did the source change? Run again")
-        left_out = np.flatnonzero(np.isin(reserved.outcome, self.gone))
+        left_out = np.flatnonzero(np.isin(reserved.outcome, self.left_out))
         self.staging.quarantine(index, reserved.frame[[self.policy.id]][pl.Series(to_arrow(left_out))])
-        reserved = reserved.without(self.gone)
+        reserved = reserved.without(self.left_out)
         inputs = self._inputs(reserved)
-        staged = self._taken_up(reserved, index, inputs) or self._computed(reserved, index, inputs)
+        staged = self._resume(reserved, index, inputs) or self._compute(reserved, index, inputs)
         log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
-        return rewritten(self, reserved, staged, index, inputs), reserved
+        return rewrite_shard(self, reserved, staged, index, inputs), reserved
 
     def _reserved_before(self, raw: pl.DataFrame, index: int) -> Reserved:
         """Look up the reservations of a shard, and refuse records that have none."""
@@ -148,13 +148,13 @@ class Shards:
         if self.computed:
             return
         try:
-            given = self.ledger.abort(self.job, compute_never_started=True)
+            returned = self.ledger.abort(self.job, compute_never_started=True)
         except LedgerError:
             log.warning("reservations of this attempt stay charged: another run relies on them")
         else:
-            log.info("%d reservations given back", given)
+            log.info("%d reservations given back", returned)
 
-    def _taken_up(self, reserved: Reserved, index: int, inputs: str) -> StagedShard | None:
+    def _resume(self, reserved: Reserved, index: int, inputs: str) -> StagedShard | None:
         """Finish an attempt that was staged from these inputs; None if the ledger holds other bytes."""
         for staged in self.staging.find(index, inputs):
             with seam("reading what was staged", DPTextError, _DEFECT):
@@ -166,7 +166,7 @@ class Shards:
                 return staged
         return None
 
-    def _computed(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
+    def _compute(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
         self.computed = True
         found = self._replays(reserved, index)
         with self.profile.stage("compute"), seam("computing a shard", DPTextError, _DEFECT):
@@ -178,33 +178,35 @@ class Shards:
             self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
         self._checkpoint("computed", index)
         try:
-            ready, staged = both(
+            ready, staged = run_both(
                 lambda: self._ready(reserved, index, self._results(done.frame, done.draws)),
-                lambda: self._saved(index, done, inputs),
+                lambda: self._save(index, done, inputs),
                 threads(),
             )
             self._checkpoint("staged", index)
-            return self.schedule.run("commit", index, lambda: self._first(reserved, index, inputs, staged, ready))
+            return self.schedule.run(
+                "commit", index, lambda: self._commit_first(reserved, index, inputs, staged, ready)
+            )
         except StoppedError:
             self.staging.discard(index)  # no one has compared it with what is committed
             raise
 
-    def _saved(self, index: int, done: Computed, inputs: str) -> StagedShard:
+    def _save(self, index: int, done: Computed, inputs: str) -> StagedShard:
         with self.profile.stage("stage"):
             keeps = replays(self.policy)
             staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts, keeps=keeps)
             self.profile.count("stage", rows=done.frame.height, size=self.staging.path(staged).stat().st_size)
         return staged
 
-    def _first(
-        self, reserved: Reserved, index: int, inputs: str, staged: StagedShard, ready: list[ToCommit]
+    def _commit_first(
+        self, reserved: Reserved, index: int, inputs: str, staged: StagedShard, ready: list[PreparedCommit]
     ) -> StagedShard:
         """Commit what was computed, or take up what another attempt committed first."""
         diverged = self._commit(reserved, ready)
         if diverged is None:
             return staged
         self.staging.discard(index)
-        first = self._taken_up(reserved, index, inputs)  # of an attempt at the same time, which was faster
+        first = self._resume(reserved, index, inputs)  # of an attempt at the same time, which was faster
         if first is not None:
             return first
         hint = "the first commit is the release: bring back the kept files of its staging, or take a new release name"
@@ -241,38 +243,39 @@ class Shards:
                 return False
         return True
 
-    def _ready(self, reserved: Reserved, index: int, results: list[_Result]) -> list[ToCommit]:
+    def _ready(self, reserved: Reserved, index: int, results: list[_Result]) -> list[PreparedCommit]:
         """Have the ledger compare results as soon as they are there, while they are staged."""
-        return self.schedule.run(None, index, lambda: self._examined(reserved, results))
 
-    def _examined(self, reserved: Reserved, results: list[_Result]) -> list[ToCommit]:
-        ids, canary = reserved.charged.ids, reserved.canary
-        for column, charged, result in zip(self.columns, reserved.charged.charges, results, strict=True):
-            require_charged_draws(column.policy, charged.n_worst, result.draws)
-        with self.profile.stage("commit"):
-            return [
-                self.ledger.examine(
-                    charged.ref,
-                    ids,
-                    charged.idem_keys,
-                    result.digests,
-                    positions=result.draws,
-                    canary=canary,
-                    spent=result.spent,
-                )
-                for charged, result in zip(reserved.charged.charges, results, strict=True)
-            ]
+        def examine() -> list[PreparedCommit]:
+            ids, canary, charges = reserved.charged.ids, reserved.canary, reserved.charged.charges
+            for column, charged, result in zip(self.columns, charges, results, strict=True):
+                require_charged_draws(column.policy, charged.n_worst, result.draws)
+            with self.profile.stage("commit"):
+                return [
+                    self.ledger.examine(
+                        charged.ref,
+                        ids,
+                        charged.idem_keys,
+                        result.digests,
+                        positions=result.draws,
+                        canary=canary,
+                        spent=result.spent,
+                    )
+                    for charged, result in zip(charges, results, strict=True)
+                ]
 
-    def _commit(self, reserved: Reserved, ready: list[ToCommit]) -> str | None:
+        return self.schedule.run(None, index, examine)
+
+    def _commit(self, reserved: Reserved, ready: list[PreparedCommit]) -> str | None:
         """Commit all columns of a shard, or say how many rows of one differ from what was committed before."""
         with self.profile.stage("commit"):
             self.profile.count("commit", rows=reserved.frame.height)
             for column, one in zip(self.columns, ready, strict=True):
-                outcome = self.ledger.commit_examined(self.job, one)
-                diverged = int((outcome == CommitOutcome.DIVERGED).sum())
+                diverged = int((self.ledger.commit_examined(self.job, one) == CommitOutcome.DIVERGED).sum())
                 if diverged:
-                    what = f"{diverged} records, computed again, gave other bytes than committed"
-                    return f"column {column.name!r}: {what}"
+                    return (
+                        f"column {column.name!r}: {diverged} records, computed again, gave other bytes than committed"
+                    )
                 self.checkpoint("committed")
         return None
 
@@ -291,7 +294,10 @@ class Shards:
                     committed = partial(self.ledger.committed, column.ref, charged.ids, canary=canary)
                     if not mechanism.reproducible and not committed().mask.all():
                         mechanism.probe()
-                    if chain and not self.ledger.posted(column.ref, chain, charged.ids, canary=canary).mask.all():
+                    if (
+                        chain
+                        and not self.ledger.postprocessed(column.ref, chain, charged.ids, canary=canary).mask.all()
+                    ):
                         for step in column.policy.postprocess:
                             step.probe()
         except DPTextError:

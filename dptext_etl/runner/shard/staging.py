@@ -20,7 +20,7 @@ from dptext_etl import files
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
-from dptext_etl.runner.shard.records import ColumnHardware, Facts, KeptShard, StagedShard
+from dptext_etl.runner.shard.records import ColumnHardware, Facts, KeptShard, StagedShard, stem_of
 from dptext_etl.storage import Storage
 
 _KEPT = "kept"
@@ -33,12 +33,7 @@ _AGAIN = "run the same policy again: it goes on from what is committed"
 
 
 class Staging:
-    """The staging folder of one release and partition.
-
-    Attributes:
-        storage: The files of the folder.
-        folder: The folder; where the files lie in an object store, the one for local copies.
-    """
+    """The staging folder of one release and partition."""
 
     def __init__(self, storage: Storage | Path, tag: str = "") -> None:
         self.storage = Storage(str(storage)) if isinstance(storage, Path) else storage
@@ -46,18 +41,18 @@ class Staging:
         self._tag = tag
 
     def path(self, shard: StagedShard) -> Path:
-        return self.folder / _rows(shard)
+        return self.folder / f"{shard.stem}.parquet"
 
     def post(self, shard: StagedShard) -> Path:
         """Return the local path of what post-processing made of a shard."""
-        return self.folder / _post(_stem(shard.index, shard.tag))
+        return self.folder / f"{shard.stem}.post"
 
     def save(
         self, index: int, frame: pl.DataFrame, draws: pl.DataFrame, inputs: str, facts: Facts, *, keeps: bool = False
     ) -> StagedShard:
         """Write a shard, its draw counts, and then its record. All of them are durable when this returns."""
-        stem = _stem(index, self._tag)
-        self.storage.delete(_record(stem), _post(stem))
+        stem = stem_of(index, self._tag)
+        self.storage.delete(f"{stem}.json", f"{stem}.post")
         rows = partial(frame.write_parquet, compression=_KEPT_LONG if keeps else _SOON_REMOVED)
         for name, fill in ((f"{stem}.draws", draws.write_ipc), (f"{stem}.parquet", rows)):
             # the record's write makes these names durable, too
@@ -67,13 +62,13 @@ class Staging:
 
     def save_post(self, shard: StagedShard, frame: pl.DataFrame, facts: Mapping[str, Any]) -> StagedShard:
         """Write what post-processing made of a shard, then its record."""
-        name = _post(_stem(shard.index, shard.tag))
+        name = f"{shard.stem}.post"
         self.storage.write(name, frame.write_parquet, action="staging a shard")
         return self.record(replace(shard, post={"sha256": sha256(self.folder / name), **facts}))
 
     def record(self, shard: StagedShard) -> StagedShard:
         text = json.dumps(shard.as_dict()).encode()  # in one line: long records are written by C code alone
-        self.storage.write(_record(_stem(shard.index, shard.tag)), text, action="staging a shard")
+        self.storage.write(f"{shard.stem}.json", text, action="staging a shard")
         return shard
 
     def outcome(self, shard: StagedShard) -> pl.DataFrame:
@@ -86,7 +81,7 @@ class Staging:
 
     def find(self, index: int, inputs: str) -> list[StagedShard]:
         """Return the whole attempts at a shard that were computed from these inputs."""
-        found = self._recorded(f"{_stem(index, '')}*.json")
+        found = self._recorded(f"{stem_of(index)}*.json")
         return [shard for shard in found if self._whole(shard, index, inputs)]
 
     def _recorded(self, pattern: str) -> Iterator[StagedShard]:
@@ -99,9 +94,8 @@ class Staging:
         try:
             if (shard.index, shard.inputs) != (index, inputs):
                 return False
-            stem = _stem(shard.index, shard.tag)
-            whole = self._holds(f"{stem}.parquet", shard.sha256)
-            return whole and self.storage.local_path(f"{stem}.draws", fresh=True).is_file()
+            whole = self._holds(f"{shard.stem}.parquet", shard.sha256)
+            return whole and self._fresh(f"{shard.stem}.draws").is_file()
         except OSError:
             return False
 
@@ -109,17 +103,17 @@ class Staging:
         """Return whether a file holds these bytes; one that was fetched before others wrote it is fetched again."""
         if sha256(self.storage.local_path(name)) == digest:
             return True
-        return self.storage.remote and sha256(self.storage.local_path(name, fresh=True)) == digest
+        return self.storage.remote and sha256(self._fresh(name)) == digest
 
     def holds_post(self, shard: StagedShard) -> bool:
         try:
-            return bool(shard.post) and self._holds(self.post(shard).name, shard.post["sha256"])
+            return bool(shard.post) and self._holds(f"{shard.stem}.post", shard.post["sha256"])
         except OSError:
             return False
 
     def draws(self, shard: StagedShard) -> pl.DataFrame:
         with seam("reading what was staged", hint=_AGAIN):
-            return pl.read_ipc(self.storage.local_path(f"{_stem(shard.index, shard.tag)}.draws"))
+            return pl.read_ipc(self.storage.local_path(f"{shard.stem}.draws"))
 
     def read(self, shard: StagedShard) -> pl.DataFrame:
         """Read a staged shard and check its hash."""
@@ -129,9 +123,9 @@ class Staging:
 
     def require(self, shard: StagedShard) -> None:
         """Refuse a staged file that is gone or has changed."""
-        digests = {_rows(shard): shard.sha256}
+        digests = {f"{shard.stem}.parquet": shard.sha256}
         if shard.post:
-            digests[self.post(shard).name] = shard.post["sha256"]
+            digests[f"{shard.stem}.post"] = shard.post["sha256"]
         with seam("reading what was staged", hint=_AGAIN):
             for name, digest in digests.items():
                 if not self._holds(name, digest):
@@ -140,11 +134,11 @@ class Staging:
     def schema(self, shard: StagedShard) -> pl.Schema:
         """Return the columns and types that a staged shard will be published with."""
         with seam("reading what was staged", hint=_AGAIN):
-            found = self._schema(self.post(shard).name if shard.post else _rows(shard))
+            found = self._schema(f"{shard.stem}.post" if shard.post else f"{shard.stem}.parquet")
         return pl.Schema({name: dtype for name, dtype in found.items() if name != CANARY})
 
     def columns(self, shard: StagedShard) -> pl.Schema:
-        return self._schema(_rows(shard))
+        return self._schema(f"{shard.stem}.parquet")
 
     def _schema(self, name: str) -> pl.Schema:
         """Read columns and types from the end of a Parquet file."""
@@ -179,12 +173,12 @@ class Staging:
         self.storage.write(name, ids.write_parquet, action="staging a list of changed records")
 
     def discard(self, index: int) -> None:
-        self.storage.delete(*_files(_stem(index, self._tag)))
+        self.storage.delete(*_files(stem_of(index, self._tag)))
 
     def keep_only(self, shards: Collection[StagedShard]) -> None:
         """Remove the files of all other shards and attempts, drafts and quarantine lists included."""
         self.storage.renew_lock()
-        keep = {name for shard in shards for name in _files(_stem(shard.index, shard.tag))}
+        keep = {name for shard in shards for name in _files(shard.stem)}
         keep |= {f"quarantine-{shard.index:05d}.parquet" for shard in shards}
         drafts = (path.name for path in self.folder.glob(".*-*.draft"))
         names = [*_records_first(self.storage.glob("shard-*")), *self.storage.glob("quarantine-*"), *drafts]
@@ -198,14 +192,14 @@ class Staging:
     def set_aside(self) -> None:
         """Give staged files a second name that no run overwrites or removes; replays of models read it."""
         for shard in self._recorded("shard-*.json"):
-            stem, kept = _stem(shard.index, shard.tag), f"{_KEPT}-{shard.index:05d}-{shard.sha256[:16]}"
+            kept = f"{_KEPT}-{shard.index:05d}-{shard.sha256[:16]}"
             if shard.computed and not self.storage.local_path(f"{kept}.json").exists():
                 text = json.dumps(shard.computed, indent=1).encode()
                 self.storage.write(f"{kept}.json", text, action="keeping what was staged")
             if shard.post:
-                self.storage.copy(_post(stem), _post(f"{kept}-{shard.post['sha256'][:16]}"))
+                self.storage.copy(f"{shard.stem}.post", f"{kept}-{shard.post['sha256'][:16]}.post")
             for suffix in ("draws", "parquet"):  # rows come last: with them, all is there
-                self.storage.copy(f"{stem}.{suffix}", f"{kept}.{suffix}")
+                self.storage.copy(f"{shard.stem}.{suffix}", f"{kept}.{suffix}")
 
     def keeps(self, index: int, digest: str) -> bool:
         return bool(self.storage.glob(f"{_KEPT}-{index:05d}-{digest[:16]}.parquet"))
@@ -231,25 +225,9 @@ class Staging:
         return self.storage.local_path(name, fresh=True)
 
 
-def _stem(index: int, tag: str) -> str:
-    return f"shard-{index:05d}{tag and f'-{tag}'}"
-
-
-def _rows(shard: StagedShard) -> str:
-    return f"{_stem(shard.index, shard.tag)}.parquet"
-
-
-def _record(stem: str) -> str:
-    return f"{stem}.json"
-
-
-def _post(stem: str) -> str:
-    return f"{stem}.post"
-
-
 def _files(stem: str) -> tuple[str, ...]:
     """Return the files of an attempt, in the order in which they are removed (`_records_first`)."""
-    return _record(stem), _post(stem), f"{stem}.draws", f"{stem}.parquet"
+    return tuple(f"{stem}.{suffix}" for suffix in ("json", "post", "draws", "parquet"))
 
 
 def _computed(content: bytes | None) -> ColumnHardware:

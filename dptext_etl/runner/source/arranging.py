@@ -9,7 +9,7 @@ import polars as pl
 
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.ledger import IdForms, Ledger, Scope
-from dptext_etl.ledger.storage.store import there_is
+from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy
 
 
@@ -27,7 +27,7 @@ def composites(schema: Mapping[str, pl.DataType], policy: Policy) -> list[str]:
 
 def pinned_orders(found: Mapping[str, IdForm], policy: Policy) -> dict[str, IdForm]:
     """Return the pinned forms of columns whose ids only need their fields in another order."""
-    if not found or not there_is(policy.ledger.url):
+    if not found or not ledger_exists(policy.ledger.url):
         return {}
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         pinned = ledger.pinned_forms(Scope.of(policy), list(policy.text_columns))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.arrays import distinct, to_arrow
+from dptext_etl.arrays import to_arrow
 from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import InputError, seam
 from dptext_etl.keys import canonical_ids
@@ -91,7 +91,7 @@ def _repeated(ids: pl.LazyFrame, rows: int, listener: Listener | None) -> int:
             meter.add(batch.height)
         ordered = np.concatenate(kept)
         ordered.sort()
-        suspects.append(distinct(ordered[1:][ordered[1:] == ordered[:-1]]))
+        suspects.append(np.unique(ordered[1:][ordered[1:] == ordered[:-1]]))
     found = np.concatenate(suspects)
     if not len(found):
         return 0

@@ -14,7 +14,7 @@ from dptext_etl.checks.gate import load
 from dptext_etl.errors import InputError, bare
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.ledger import Ledger
-from dptext_etl.ledger.terms import Scope
+from dptext_etl.ledger.types import Scope
 from dptext_etl.policy import Policy
 from dptext_etl.policy.column_policy import INTERMEDIATE
 from dptext_etl.runner import left_out

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
+from dptext_etl.guarantee import PURE
 from dptext_etl.runner.statement import central
 
 VACUOUS = 30
@@ -220,7 +221,7 @@ def _whole(found: dict[str, Any]) -> Section:
         f"The text columns of a record add up. {meaning_of(amounts['epsilon'], amounts['delta'], disclosed=disclosed)}"
     ]
     for cap in found["caps"]:
-        epsilon = cap["limits"].get("eps_pure", cap["limits"].get("eps_approx"))
+        epsilon = cap["limits"].get(PURE, cap["limits"].get("eps_approx"))
         if epsilon is not None:
             limit = {"epsilon": epsilon, "delta": cap["limits"].get("delta", 0)}
             rows.append((f"cap of a {cap['unit']}: {cap['scope']}", _amounts(limit)))

@@ -25,7 +25,7 @@ from dptext_etl.families.aggregate import Partial, Statistic, partial_sum
 from dptext_etl.guarantee import ADDITIVE
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, CommitOutcome, Ledger, Outcome, ReleaseRef, ReserveResult, Scope
-from dptext_etl.ledger.terms import LEFT_OUT
+from dptext_etl.ledger.types import LEFT_OUT
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint

@@ -8,7 +8,7 @@ from typing import Any
 
 from dptext_etl.checks import Candidate, Verdict, evaluate
 from dptext_etl.errors import LedgerError
-from dptext_etl.families.aggregate.reading import said_of
+from dptext_etl.families.aggregate.summing import published_facts
 from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.runner.anchoring import require_same_ledger
@@ -49,7 +49,7 @@ def clear(staging: Staging) -> None:
 
 def claim(attempt: Attempt, drawn: Drawn) -> dict[str, Any]:
     """State what is claimed of the table, and its statistic; all of it is public."""
-    return {**claim_of(attempt), "statistic": said_of(drawn.noisy)}
+    return {**claim_of(attempt), "statistic": published_facts(drawn.noisy)}
 
 
 def claim_of(attempt: Attempt) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _drafted(
 def _record(attempt: Attempt, ledger: Ledger, ref: ReleaseRef, manifest: Manifest) -> None:
     """Record the publication before readers can see it; what holds forgotten people is not published."""
     require_same_ledger(ledger, attempt.layout, attempt.policy)
-    if ledger.holds_forgotten(ref) and manifest.digest not in ledger.published(ref).values():
+    if ledger.count_forgotten(ref) and manifest.digest not in ledger.published(ref).values():
         msg = "the table was summed over records that were forgotten since; nothing was published"
         raise LedgerError(msg, "publish a table without them under a new release name; all others are charged again")
     ledger.record_publication(ref, manifest.name, manifest.digest, manifest.rows)

@@ -18,7 +18,7 @@ import polars as pl
 
 from dptext_etl.errors import DPTextError, seam
 from dptext_etl.families.aggregate import Noisy, Partial, noisy, table
-from dptext_etl.families.aggregate.reading import packed, unpacked
+from dptext_etl.families.aggregate.summing import packed, unpacked
 from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.staging import Staging

@@ -24,7 +24,7 @@ class Attribute(Attack):
     weight: ClassVar[float] = 20.0
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
-        """Return macro-F1 and accuracy of both attackers, next to an attack on raw texts and not looking."""
+        """Return macro-F1 and accuracy of both attackers, next to an attack on raw texts and a blind guess."""
         raw = crossed(pairs, ATTRIBUTE, train=RAW, test=RAW)
         return [
             score

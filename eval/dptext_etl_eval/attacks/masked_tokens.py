@@ -44,8 +44,8 @@ class MaskedTokens(Attack):
     says: ClassVar[str] = (
         f"A masked language model ({MODEL}) predicts every word of a release from the others. By position: the "
         "prediction is the raw word in that place, where a release is as long as its text. By bag: it is any word "
-        "of the raw text. Blind always says the commonest words of the raw texts. Privacy by paper 001 is 1 less "
-        "the share."
+        "of the raw text. Blind always guesses the most common words of the raw texts. Privacy by paper 001 is 1 "
+        "minus the share."
     )
     knows: ClassVar[str] = "the release and a public language model"
     needs: ClassVar[frozenset[str]] = frozenset({MODELS})

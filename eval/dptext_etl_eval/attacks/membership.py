@@ -33,11 +33,11 @@ class Membership(Attack):
 
     title: ClassVar[str] = "Testing whether a text is behind the release"
     says: ClassVar[str] = (
-        "Half of the rows count as released. The attacker holds raw texts of both halves and trusts those that are"
-        f" most alike to some release (cosine of TF-IDF). If the mechanism is known and cheap, {REDRAWS} draws of "
-        "each text under keys of the attacker's own stand for the text. Area under the ROC curve: 0.5 is a coin."
+        "Half of the rows count as released. The attacker holds raw texts of both halves and picks those that are"
+        f" most similar to some release (cosine of TF-IDF). If the mechanism is known and cheap, {REDRAWS} draws of "
+        "each text under keys of the attacker's own stand for the text. Area under the ROC curve; 0.5 is a coin flip."
     )
-    knows: ClassVar[str] = "the raw texts in question, all releases without ids, and the mechanism, but no key"
+    knows: ClassVar[str] = "the raw texts in question, all releases without ids, and the mechanism, but not the key"
     order: ClassVar[int] = 50
     weight: ClassVar[float] = 3.0
 

@@ -26,10 +26,10 @@ class NearestNeighbour(Attack):
 
     title: ClassVar[str] = "Finding the raw text again"
     says: ClassVar[str] = (
-        "The attacker holds the raw texts of all rows that are measured, and orders them by likeness to a release "
+        "The attacker holds the raw texts of all rows that are measured, and ranks them by similarity to a release "
         "(cosine of TF-IDF of words). Rank 1 is a hit. Ties count half."
     )
-    knows: ClassVar[str] = "the raw texts of all rows, but not which is whose"
+    knows: ClassVar[str] = "the raw texts of all rows, but not which row is whose"
     order: ClassVar[int] = 40
 
     def of(self, pairs: Pairs) -> Sequence[Score]:

@@ -20,7 +20,7 @@ class PersonalData(Attack):
     says: ClassVar[str] = (
         "What patterns find in raw texts (addresses, numbers, links), and how much of it stands in their own release."
     )
-    knows: ClassVar[str] = "nothing but the release"
+    knows: ClassVar[str] = "only the release"
     order: ClassVar[int] = 30
     weight: ClassVar[float] = 0.2
 

@@ -25,12 +25,12 @@ class Query(Attack):
 
     title: ClassVar[str] = "Asking for a word again and again"
     says: ClassVar[str] = (
-        "The attacker gets N independent answers for a word and takes the most frequent one. The figure looks at "
-        f"the mechanism and at most {WORDS} public words alone, not at the texts. A release answers equal queries "
+        "The attacker gets N independent answers for a word and takes the most frequent one. The figure depends "
+        f"only on the mechanism and at most {WORDS} public words, not on the texts. A release answers equal queries "
         "equally; but anyone who may submit one text under many ids gets independent answers. Blind is a guess among "
         "the words that are asked."
     )
-    knows: ClassVar[str] = "nothing but answers; and a way to have one text released under many ids"
+    knows: ClassVar[str] = "only answers, and a way to have one text released under many ids"
     needs: ClassVar[frozenset[str]] = frozenset({WORD_MECHANISM})
     order: ClassVar[int] = 60
     weight: ClassVar[float] = 3.0

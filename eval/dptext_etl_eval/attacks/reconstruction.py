@@ -52,9 +52,9 @@ class Reconstruction(Attack):
 
     title: ClassVar[str] = "Reading the release in context"
     says: ClassVar[str] = (
-        "The attacker looks for the raw text that explains a release best: the mechanism's odds times a small "
-        f"language model of ours ({NAME}, public text, beam search). Position by position; blind is the commonest "
-        "word of that language model everywhere. Compare it with taking every released word as it is."
+        "The attacker searches for the raw text that explains a release best: the mechanism's odds times a small "
+        f"language model of ours ({NAME}, public text, beam search). Position by position; blind always guesses the "
+        "most common word of that language model. Compare it with taking every released word as it is."
     )
     knows: ClassVar[str] = "the release, the mechanism (no key), and public text"
     needs: ClassVar[frozenset[str]] = frozenset({WORD_MECHANISM})

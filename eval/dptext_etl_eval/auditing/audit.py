@@ -19,12 +19,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dptext_etl import _kernel
+from dptext_etl.accounting import is_finite
 from dptext_etl.errors import InputError, bare
-from dptext_etl.families.certificate import Certificate
+from dptext_etl.families.certificate import Certificate, list_distances
 from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.families.lists.certificate import distances_from as list_distances
-from dptext_etl.families.lists.listed import ListMechanism
-from dptext_etl.families.vector.vector import VectorMechanism, distances_from, far_words
+from dptext_etl.families.lists import ListMechanism
+from dptext_etl.families.vector import VectorMechanism, distances_from, far_words
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import PAD, Mechanism
@@ -119,7 +119,7 @@ def audit_mechanism(
     if not isinstance(mechanism, WordMechanism):
         return replace(begun, note="audits are of mechanisms that draw word by word or have a model; this one is none")
     claim = float(mechanism.epsilon_per_word)
-    if not math.isfinite(claim) or not math.isfinite(mechanism.spend(1).eps_pure):
+    if not math.isfinite(claim) or not is_finite(mechanism.spend(1), "pure"):
         return replace(begun, note=f"class {mechanism.guarantee.guarantee_class}: no finite epsilon is claimed")
     progress("the exact certificate")
     table, stored, tight = mechanism.certificate(), mechanism.epsilon_table, mechanism.epsilon_tight

@@ -121,7 +121,7 @@ def _of_tables(
     from dptext_etl.errors import InputError, PolicyError
     from dptext_etl_eval import join
     from dptext_etl_eval.published import claimed, table
-    from dptext_etl_eval.report.folder import refuse_published
+    from dptext_etl_eval.report import refuse_published
 
     missing = [name for name, value in (("RELEASED", released), ("--id", key), ("--text", text)) if value is None]
     if released is None or key is None or text is None:
@@ -142,7 +142,7 @@ def _say(number: int, of: int, title: str, left: float | None) -> None:
 def _show(found: Any) -> None:
     from dptext_etl.cli import terminal
     from dptext_etl_eval.measure import WAYS
-    from dptext_etl_eval.report.summary import in_short
+    from dptext_etl_eval.summary import in_short
 
     terminal.heading(f"{found.column}: {found.rows:,} of {found.of:,} rows")
     for line in in_short(found):

@@ -15,7 +15,7 @@ from dptext_etl_eval.statistics import bootstrapped, macro_f1, unseen
 
 
 class Downstream(Metric):
-    """Macro-F1 and accuracy of a classifier of the labels, next to raw texts and next to not looking."""
+    """Macro-F1 and accuracy of a classifier of the labels, next to raw texts and a blind guess."""
 
     title: ClassVar[str] = "Labels that a classifier gets right"
     says: ClassVar[str] = (

@@ -1,8 +1,8 @@
-"""Compute PP+: the percentage points that a classifier of the labels is better than someone who does not look.
+"""Compute PP+: the percentage points that a classifier of the labels is better than a blind guess.
 
 Papers 000 and 001 print it in hundredths of a point above the most frequent label. They take F1 of the positive class,
 or micro-F1, and 001 takes the baseline of another figure than the score (docs/spec/privacy.md#known-relative-gain).
-Here both sides are one figure, and not looking is the better of two guesses (docs/spec/privacy.md#not-looking).
+Here both sides are one figure, and the blind guess is the better of two guesses (docs/spec/privacy.md#not-looking).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dptext_etl_eval.pairs import LABEL, RAW, RELEASED, Pairs, Values
 class PointsAboveGuessing(Metric):
     """PP+ of macro-F1, of accuracy, and of F1 of the most frequent label as paper 000 takes it."""
 
-    title: ClassVar[str] = "PP+: points above not looking"
+    title: ClassVar[str] = "PP+: points above a blind guess"
     says: ClassVar[str] = (
-        "Percentage points by which the classifier that learned from released texts beats someone who does not look, "
+        "Percentage points by which the classifier that learned from released texts beats a blind guess, "
         "on raw texts and by the same figure on both sides (papers 000 and 001 print hundredths of a point). Below 0 "
         "the release is worse than no release."
     )

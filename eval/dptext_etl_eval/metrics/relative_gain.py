@@ -1,7 +1,7 @@
 """Compute the relative gain: the share of use that a release keeps, less the share of success left to an attacker.
 
 Specification: docs/spec/privacy.md#relative-gain. Papers 000 and 001 define it differently; both are given, by
-macro-F1. It is not defined where raw texts do not beat someone who does not look.
+macro-F1. It is not defined where raw texts do not beat a blind guess.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dptext_etl_eval.statistics import macro_f1, unseen
 
 
 class Scored(NamedTuple):
-    """One figure of the same metric three times: with raw texts, with released ones, and without looking."""
+    """One figure of the same metric three times: with raw texts, with released ones, and for a blind guess."""
 
     raw: float
     released: float
@@ -24,7 +24,7 @@ class Scored(NamedTuple):
 
 
 def relative_gain(useful: Scored, attacked: Scored) -> float | None:
-    """Return U_r/U_o - P_r/P_o (paper 000); None where raw texts do not beat not looking.
+    """Return U_r/U_o - P_r/P_o (paper 000); None where raw texts do not beat a blind guess.
 
     >>> relative_gain(Scored(0.9, 0.8, 0.3), Scored(0.8, 0.4, 0.3))
     0.388...
@@ -35,7 +35,7 @@ def relative_gain(useful: Scored, attacked: Scored) -> float | None:
 
 
 def relative_gain_above_guessing(useful: Scored, attacked: Scored) -> float | None:
-    """Return the same of what lies above not looking (paper 001); None as for `relative_gain`."""
+    """Return the same of what lies above a blind guess (paper 001); None as for `relative_gain`."""
     if useful.raw <= useful.blind or attacked.raw <= attacked.blind:
         return None
     kept, learnt = ((each.released - each.blind) / (each.raw - each.blind) for each in (useful, attacked))
@@ -60,7 +60,7 @@ class RelativeGain(Metric):
             _scored(pairs, LABEL, test=RAW),
             _scored(pairs, ATTRIBUTE, test=RELEASED),
         )
-        note = "" if relative_gain(useful, attacked) is not None else "raw texts do not beat not looking"
+        note = "" if relative_gain(useful, attacked) is not None else "raw texts do not beat a blind guess"
         return [
             Score("as paper 000 defines it", relative_gain(useful, attacked), unit="number", note=note),
             Score(

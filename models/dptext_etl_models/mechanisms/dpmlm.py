@@ -30,7 +30,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from dptext_etl.accounting import Approximate, Event
 from dptext_etl.artifacts import Artifact
-from dptext_etl.families.reading import Read
+from dptext_etl.families.division import Read
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, exact
 from dptext_etl.scoring import Clip
 from dptext_etl_models.families.score.antonyms import antonyms_among

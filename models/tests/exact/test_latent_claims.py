@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from dptext_etl import catalog
 from dptext_etl.accounting import compose, joint
+from dptext_etl.accounting.conversion import log_delta
 from dptext_etl.errors import PolicyError
-from dptext_etl.gaussian import log_delta
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import worst_spend
 from dptext_etl_models.grid_noise import STEPS, noisy_latents

@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from dptext_etl import _kernel
+from dptext_etl.accounting.conversion import analytic_gaussian_sigma, log_delta, smallest_epsilon
 from dptext_etl.errors import PolicyError
-from dptext_etl.gaussian import log_delta, smallest_epsilon
-from dptext_etl.sampling import analytic_gaussian_sigma
 from dptext_etl_models.grid_noise import LATENT, STEPS, clipped_steps, laplace_rate, noisy_latents
 from models.tests.exact.latent_noise import INFLATION, in_steps, key_column, oracle_normal
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dptext_etl.accounting.conversion import log_delta
 from dptext_etl.allocation import Allocation
 from dptext_etl.errors import PolicyError
-from dptext_etl.gaussian import log_delta
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.sampling import epsilon_implemented
 from dptext_etl_models.families.latent.sentences import cut

@@ -25,12 +25,12 @@ import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
 from dptext_etl.accounting import Approximate, Composed, Event, GaussianNoise, PureDraws
+from dptext_etl.accounting.conversion import analytic_gaussian_sigma, largest_mu
 from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.delta_policy import largest
-from dptext_etl.gaussian import largest_mu
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism
-from dptext_etl.sampling import analytic_gaussian_sigma, epsilon_implemented
+from dptext_etl.sampling import epsilon_implemented
 from dptext_etl_models.families.latent.sentences import cut, marked
 from dptext_etl_models.grid_noise import STEPS, Norm, clipped_steps, laplace_rate
 

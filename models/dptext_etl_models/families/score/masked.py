@@ -33,9 +33,8 @@ from dptext_etl.allocation import Epsilons, Marked, draw_in_passes
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
 from dptext_etl.families.by_word import STRICT_INPUT, WordByWord
-from dptext_etl.families.parts import parts
+from dptext_etl.families.division import Read, parts, read_faithful, read_strict
 from dptext_etl.families.probes import WORDS, Undrawn, refuse
-from dptext_etl.families.reading import Read, read_faithful, read_strict
 from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dptext_etl.accounting.conversion import largest_mu
 from dptext_etl.errors import PolicyError
-from dptext_etl.gaussian import largest_mu
 from dptext_etl_models.inference.latent.kept_columns import write_kept
 from dptext_etl_models.training import resumable
 from dptext_etl_models.training.base_model import Base

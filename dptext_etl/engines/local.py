@@ -1,0 +1,328 @@
+"""Compute a run in this process, with Polars: read the files or a frame, and take shards in parallel threads.
+
+One thread alone uses the ledger, in one order. What the shards share (the ledger's connection, the checkpoints) belongs
+to the thread that started them. Shards hand it their work and wait. It takes their turns in an order that follows from
+the number of shards at a time alone: with two, reserve 0, reserve 1, commit 0, reserve 2, commit 1, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from queue import SimpleQueue
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import polars as pl
+
+from dptext_etl.checks.canaries import CanaryPlan, plant
+from dptext_etl.device import threads
+from dptext_etl.engines.engine import Engine, Work
+from dptext_etl.errors import InputError
+from dptext_etl.ledger import Ledger
+from dptext_etl.parallel import sharing_threads
+from dptext_etl.policy import Policy
+from dptext_etl.runner.amounts import refunds
+from dptext_etl.runner.layout import Layout, is_remote
+from dptext_etl.runner.outlook import Foreseen, Outlook, look
+from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.shard.attempt import refuse_other_rows
+from dptext_etl.runner.shard.canaries import by_shard, canary_sets
+from dptext_etl.runner.shard.charging import Column
+from dptext_etl.runner.shard.replay import replays
+from dptext_etl.runner.shard.results import Phase, ShardResult
+from dptext_etl.runner.shard.shard import Result, Schedule, Shards, Step, StoppedError
+from dptext_etl.runner.source import cutting
+from dptext_etl.runner.source.delta_limit import require_room
+from dptext_etl.runner.source.examined import Examined, examine, present
+from dptext_etl.runner.source.roles import Table, open_table, table_of
+from dptext_etl.runner.source.table import Files
+
+if TYPE_CHECKING:
+    from dptext_etl.engines.synthetic import LocalRecords
+    from dptext_etl.runner.synthetic.attempt import Attempt as SyntheticAttempt
+
+MOST = 4
+"""Shards that are under way at a time, at most: each is in memory."""
+_PER_THREAD = 2
+"""Shards that are under way for each thread: while one waits for its turn at the ledger or the disk, another draws."""
+
+
+class LocalEngine(Engine[pl.LazyFrame]):
+    """This process, over the files of the policy's source, or over a frame in their place."""
+
+    def __init__(self, frame: pl.LazyFrame | None = None) -> None:
+        self._frame = frame
+
+    def open(self, policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
+        return open_table(policy, layout) if self._frame is None else table_of(self._frame, policy, layout)
+
+    def files(self, layout: Layout) -> Files | None:
+        """Find plain files in folders; objects of a store, and tables with a log of their own, are read as they are."""
+        if self._frame is not None:
+            return None
+        files = Files.find(layout)
+        return files if files.version is None and not is_remote(layout.source) else None
+
+    def examine(
+        self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
+    ) -> Examined[pl.LazyFrame]:
+        """Check the ids in bounded memory, and count the shards; rows of a small source are read once, and kept."""
+        leaves = policy.on_null_subject == "quarantine" and policy.unit == "subject"
+        fewer = policy.incremental or policy.unlinked is not None or leaves  # which rows it takes must be known first
+        later = fewer or threads() == 1
+        with ThreadPoolExecutor(1, thread_name_prefix="dptext-count") as pool:
+            counting = None if later else pool.submit(cutting.counted, table.frame, policy)
+            source = examine(table, policy, layout, progress)
+            shards, rows = cutting.counted(source.rows, policy) if counting is None else counting.result()
+        return replace(source, rows=rows, shards=shards)
+
+    def records(self, attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: Listener | None) -> LocalRecords:
+        from dptext_etl.engines.synthetic import LocalRecords
+
+        return LocalRecords(attempt, table, progress)
+
+    def present(self, source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
+        return present(source, ids)
+
+    def canary_sets(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
+        """Plan a set for each shard that the rows would fill if texts took no room, at least."""
+        return canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
+
+    def look(
+        self, work: Work[pl.LazyFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame
+    ) -> Foreseen:
+        return look(Outlook(work.attempt.policy, columns, ledger, work.staging.changed), rows, meter)
+
+    def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
+        """Take the shards through the phase, in parallel where mechanisms allow it."""
+        attempt, policy, results = work.attempt, work.attempt.policy, list[ShardResult]()
+
+        def ended(one: ShardResult) -> None:
+            results.append(one)
+            meter.add(one.rows)
+
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
+            columns = Column.all(attempt.columns, work.refs)
+            places = (attempt.job, work.staging, attempt.layout.memory, work.checkpoint, attempt.profile)
+            shards = Shards(policy, columns, ledger, *places)
+            require_room(ledger, work.refs, policy, work.source.rows, work.source.wanted)
+            ledger.read_key()
+            numbers = _numbers(work.source, policy)
+            width = min(shards_at_once(policy), len(numbers))
+            if width > 1:
+                shards.schedule = parallel = ParallelShards[pl.DataFrame](numbers, width)
+                parallel.each(_planted(work, numbers), partial(_sharing, shards, phase), ended)
+            else:
+                for index, frame in _planted(work, numbers):
+                    ended(ShardResult.of(shards, frame, index, phase))
+        return results
+
+
+def _sharing(shards: Shards, phase: Phase, index: int, frame: pl.DataFrame) -> ShardResult:
+    with sharing_threads():
+        return ShardResult.of(shards, frame, index, phase)
+
+
+def shards_at_once(policy: Policy) -> int:
+    """Return how many shards of a policy may be under way at a time.
+
+    One after the other go models, which use all cores and much memory themselves, and mechanisms whose draws the ledger
+    gives back under a cap: what a shard gives back decides what fits the next one.
+    """
+    if refunds(policy) or replays(policy):
+        return 1
+    return 1 if threads() == 1 else min(MOST, _PER_THREAD * threads())
+
+
+def _numbers(source: Examined[pl.LazyFrame], policy: Policy) -> range:
+    many = cutting.count(source.rows, policy) if source.shards is None else source.shards
+    return range(source.first, source.first + (many if source.wanted else 0))
+
+
+def _planted(work: Work[pl.LazyFrame], numbers: range) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Read the shards, and spread the sets of canary rows over them."""
+    policy, wanted, rows, at = work.attempt.policy, work.source.wanted, 0, 0
+    sets = by_shard(work.plans, numbers)
+    profile, shards = work.attempt.profile, cutting.shards(work.source.rows, policy)
+    while True:
+        with profile.stage("read"):
+            shard = next(shards, None)
+            if shard is None:
+                break
+            rows += shard.height
+            if rows > wanted:
+                refuse_other_rows(wanted, rows)
+            if at == len(numbers):
+                _refuse_other_texts()
+            frame = plant(shard, _joined(sets[numbers[at]], work.plans[0]), policy)
+            profile.count("read", rows=shard.height, size=int(shard.estimated_size()))
+        work.checkpoint("planted")
+        yield numbers[at], frame
+        at += 1
+    if rows == wanted and at < len(numbers):
+        _refuse_other_texts()
+
+
+def _joined(plans: Sequence[CanaryPlan], like: CanaryPlan) -> CanaryPlan:
+    """Return one plan for a shard that takes several, or none: the first halves of all in front, the others behind."""
+    halves = [(plan.rows[: len(plan.rows) // 2], plan.rows[len(plan.rows) // 2 :]) for plan in plans]
+    return replace(like, rows=tuple(row for at in (0, 1) for half in halves for row in half[at]))
+
+
+def _refuse_other_texts() -> None:
+    msg = "the source changed while it was read: its texts have other lengths than when they were counted"
+    raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
+
+
+Frame = TypeVar("Frame")
+Turn = tuple[Step, int]
+
+
+@dataclass(frozen=True)
+class _Request:
+    """Work that a shard wants done by the thread that owns the ledger."""
+
+    step: Step | None
+    index: int
+    work: Callable[[], Any]
+    answer: Future[Any] = field(default_factory=Future)
+
+    def run(self) -> BaseException | None:
+        """Do the work, hand over its result, and return what it raised."""
+        try:
+            self.answer.set_result(self.work())
+        except BaseException as exc:  # noqa: BLE001  (the shard raises it)
+            self.answer.set_exception(exc)
+            return exc
+        return None
+
+
+class ParallelShards(Schedule, Generic[Frame]):
+    parallel = True
+
+    def __init__(self, numbers: range, width: int) -> None:
+        self._width = width
+        self._owner = get_ident()
+        self._events: SimpleQueue[_Request | int] = SimpleQueue()  # requests, and numbers of shards that ended
+        self._turns = turns(numbers, width)
+        self._next = next(self._turns, None)
+        self._waiting: dict[Turn, _Request] = {}
+        self._under_way: dict[int, Future[Any]] = {}
+        self._gone: set[int] = set()
+        self._failed: dict[int, BaseException] = {}
+        self._last: int | None = None
+
+    def run(self, step: Step | None, index: int, work: Callable[[], Result]) -> Result:
+        """Have the thread that owns the ledger do some work when it is its turn, and wait for its result."""
+        if get_ident() == self._owner:
+            return work()
+        request = _Request(step, index, work)
+        self._events.put(request)
+        result: Result = request.answer.result()
+        return result
+
+    def each(
+        self,
+        frames: Iterator[tuple[int, Frame]],
+        work: Callable[[int, Frame], Result],
+        ended: Callable[[Result], object],
+    ) -> None:
+        """Do some work for every shard; call this in the thread that owns the ledger."""
+        with ThreadPoolExecutor(self._width, thread_name_prefix="dptext-shard") as pool:
+            try:
+                more = True
+                while more or self._under_way:
+                    if more and len(self._under_way) < self._width:
+                        more = not self._failed and self._begin(pool, frames, work)
+                        if not more:
+                            self._last = max([*self._gone, *self._under_way], default=-1)
+                            self._take_turns()
+                        continue
+                    self._serve(self._events.get(), ended)
+            except BaseException:
+                self._stop()
+                raise
+        if self._failed:
+            raise self._failed[min(self._failed)]
+
+    def _begin(
+        self, pool: ThreadPoolExecutor, frames: Iterator[tuple[int, Frame]], work: Callable[[int, Frame], Any]
+    ) -> bool:
+        """Start the next shard; False if there is none."""
+        try:
+            number, frame = next(frames)
+        except StopIteration:
+            return False
+        except Exception as exc:  # noqa: BLE001  (shards that were read go on; then it is raised)
+            self._failed[max([*self._gone, *self._under_way], default=-1) + 1] = exc
+            return False
+        future = self._under_way[number] = pool.submit(work, number, frame)
+        future.add_done_callback(lambda _: self._events.put(number))
+        return True
+
+    def _serve(self, event: _Request | int, ended: Callable[[Any], object]) -> None:
+        if isinstance(event, int):
+            self._end(event, ended)
+        elif self._is_stopped(event.index):
+            event.answer.set_exception(StoppedError("a shard before this one failed"))
+        elif event.step is None:
+            event.run()
+        else:
+            self._waiting[event.step, event.index] = event
+        self._take_turns()
+
+    def _take_turns(self) -> None:
+        while self._next is not None:
+            index = self._next[1]
+            if self._next in self._waiting:
+                failure = self._waiting.pop(self._next).run()
+                if failure is not None:  # its shard will end so; none after it takes a turn meanwhile
+                    self._failed[index] = failure
+                    self._stop_waiting()
+            elif index not in self._gone and (self._last is None or index <= self._last):
+                return  # that shard may still ask for its turn
+            self._next = next(self._turns, None)
+
+    def _end(self, index: int, ended: Callable[[Any], object]) -> None:
+        future = self._under_way.pop(index)
+        self._gone.add(index)
+        failure = future.exception()
+        if failure is None:
+            ended(future.result())
+            return
+        self._failed[index] = failure
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        for turn in [turn for turn in self._waiting if self._is_stopped(turn[1])]:
+            self._waiting.pop(turn).answer.set_exception(StoppedError("a shard before this one failed"))
+
+    def _stop(self) -> None:
+        """Refuse all requests from now on, until no shard is under way."""
+        self._failed[-1] = StoppedError("the run stopped")
+        self._stop_waiting()
+        while self._under_way:
+            event = self._events.get()
+            if isinstance(event, int):
+                self._under_way.pop(event)
+            else:
+                event.answer.set_exception(StoppedError("the run stopped"))
+
+    def _is_stopped(self, index: int) -> bool:
+        return bool(self._failed) and index > min(self._failed)
+
+
+def turns(numbers: range, width: int) -> Iterator[Turn]:
+    """Order the turns of shards of which so many are under way at a time.
+
+    >>> [f"{step} {index}" for step, index in turns(range(3), 2)]
+    ['reserve 0', 'reserve 1', 'commit 0', 'reserve 2', 'commit 1', 'commit 2']
+    """
+    for at in range(len(numbers) + width - 1):
+        if at < len(numbers):
+            yield "reserve", numbers[at]
+        if at >= width - 1:
+            yield "commit", numbers[at - width + 1]

@@ -1,1 +1,0 @@
-"""Compute the shards of a run in this process, with Polars."""

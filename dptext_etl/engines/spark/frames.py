@@ -1,0 +1,328 @@
+"""Examine a frame by aggregation on the executors, and assign its rows to shards by their ids; the driver gets no rows.
+
+Every attempt gets the same shards. If caps are per subject, all rows of a subject are in one shard: the cap then admits
+rows in the order of their record ids, whatever order the tasks run in.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl.checks.canaries import CANARY, CanaryPlan
+from dptext_etl.checks.comparison import BYTES, short_digests
+from dptext_etl.checks.great_expectations.tallies import polars_schema
+from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
+from dptext_etl.keys import canonical_ids
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish import own_ids
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.shard.canaries import by_shard
+from dptext_etl.runner.source.arranging import composites, form_of, pinned_orders
+from dptext_etl.runner.source.examined import Examined
+from dptext_etl.runner.source.identity import refuse_gaps, refuse_repeated
+from dptext_etl.runner.source.incremental import require_plain
+from dptext_etl.runner.source.per_subject import PAIRS, Order, by_digest, sum_of_pairs
+from dptext_etl.runner.source.roles import Roles, Table, wanted_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+HINT = "check that the frame itself can be computed; Spark's own log says more"
+
+
+def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFrame]:
+    require_free_names(frame, policy)
+    schema = polars_schema(frame, wanted_columns(policy))
+    roles = Roles.of(policy, schema, layout)
+    rows = _in_pinned_order(frame, schema, policy)
+    return Table(rows, polars_schema(rows), roles.dropped, roles.id_type)
+
+
+def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined[DataFrame]:
+    """Check ids and subjects of a frame; in an incremental run, leave out rows that are published already."""
+    return Examined.of(
+        table,
+        policy,
+        layout,
+        check=partial(check, table.frame, policy),
+        with_persons=partial(with_persons, policy=policy),
+        without=lambda rows, manifest: _unpublished(replace(table, frame=rows), policy, layout, manifest),
+        at_most=lambda rows, most: at_most(rows, policy, most),
+    )
+
+
+def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
+    """Return those of the given ids that the frame uses, in published rows as well."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    frame, name = source.table.frame, ids.name
+    with seam("comparing canary ids with those of the frame", InputError, HINT):
+        asked = local_frame(frame.sparkSession, pl.DataFrame({name: ids}), frame.select(named(name)).schema)
+        found = frame.select(named(name)).join(F.broadcast(asked), on=name, how="left_semi").collect()
+        return pl.Series(name, [row[0] for row in found], dtype=ids.dtype)
+
+
+def with_persons(rows: DataFrame, policy: Policy) -> DataFrame:
+    return rows.filter(named(str(policy.subject)).isNotNull())
+
+
+def check(rows: DataFrame, policy: Policy) -> tuple[int, int]:
+    """Check the ids and subjects of a frame, and return its rows, and how many of them have no subject."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    per_subject = policy.subject is not None and policy.unit == "subject"
+    unknown = named(policy.subject).isNull() if per_subject and policy.subject else F.lit(False)
+    with seam("reading the ids of the frame", InputError, HINT):
+        counts = _count_ids(rows.select(named(policy.id), unknown))
+    refuse_gaps(policy, counts.rows, counts.null_ids, counts.null_subjects)
+    refuse_repeated(policy, counts.repeated)
+    return counts.rows, counts.null_subjects
+
+
+def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> tuple[DataFrame, int]:
+    rows = table.frame
+    if layout.remote_sink or manifest.file_format != "parquet":
+        msg = "an incremental run on Spark can only compare with published parts in local Parquet files"
+        raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
+    paths, column = [f"file://{layout.part(part.path)}" for part in manifest.parts], named(policy.id)
+    if policy.ids != "keep":
+        if layout.staging.remote:
+            msg = f"an incremental run on Spark with ids = {policy.ids!r} needs a folder as staging"
+            raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
+        require_plain(policy, table.schema[policy.id])
+        lists = own_ids.lists_of(layout.staging, (part.sha256 for part in manifest.parts))
+        paths = [f"file://{layout.staging.folder.absolute() / name}" for name in lists]
+        column = named("id").cast(rows.schema[policy.id].dataType)
+    with seam("reading the ids that are published", InputError, "check that all published parts exist"):
+        published = rows.sparkSession.read.parquet(*paths).select(column.alias(policy.id))
+        new = rows.join(published, on=policy.id, how="left_anti")
+    with seam("comparing the frame with what is published", InputError, HINT):
+        return new, new.count()
+
+
+def at_most(rows: DataFrame, policy: Policy, most: int, order: Order | None = None) -> tuple[DataFrame, int, int]:
+    """Leave out the records of a person beyond the first `most`, as `runner.source.per_subject` does."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    pairs = rows.select(named(policy.id), named(str(policy.subject)))
+    schema = pairs.select(F.col(pairs.columns[0]).alias("id")).schema.add("person", "binary").add("place", "binary")
+    by_person = Window.partitionBy("person").orderBy("place")
+    placed = pairs.toDF("id", "person").mapInArrow(partial(_places, policy.normalize, order or by_digest), schema)
+    beyond = placed.withColumn("number", F.row_number().over(by_person)).filter(F.col("number") > most)
+    left = rows.join(beyond.select(F.col("id").alias(policy.id)), on=policy.id, how="left_anti")
+    chosen = left.select(named(policy.id), named(str(policy.subject)))
+    sums = chosen.mapInArrow(partial(_pairs, policy.normalize), "rows long, pairs string")
+    with seam("choosing the records of each person", InputError, HINT):
+        found = sums.collect()
+    return left, sum(row[0] for row in found), sum(int(row[1], 16) for row in found) % PAIRS
+
+
+def _in_pinned_order(frame: DataFrame, schema: pl.Schema, policy: Policy) -> DataFrame:
+    """Return the wanted columns of a frame, the fields of composite ids in the pinned order."""
+    orders = pinned_orders({name: form_of(schema[name]) for name in composites(schema, policy)}, policy)
+    columns = ((name, named(name)) for name in wanted_columns(policy))
+    return frame.select(
+        *(_ordered(item, orders[name]).alias(name) if name in orders else item for name, item in columns)
+    )
+
+
+def _ordered(column: Column, form: IdForm) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if not form.fields:
+        return column
+    fields = (_ordered(column.getField(name), inner).alias(name) for name, inner in form.fields)
+    return F.when(column.isNotNull(), F.struct(*fields))
+
+
+class IdCounts(NamedTuple):
+    rows: int
+    null_ids: int  # rows without an id
+    null_subjects: int  # rows without a subject
+    repeated: int  # ids that occur more than once
+
+
+def _count_ids(frame: DataFrame) -> IdCounts:
+    """Count ids in one job: digests travel between executors, and counts alone come back."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    digests = frame.toDF("id", "subject").mapInArrow(_digests, "digest binary, unknown boolean")
+    ids = digests.groupBy("digest").agg(F.count("*").alias("rows"), F.count_if("unknown").alias("unknown"))
+    known = F.col("digest").isNotNull()
+    rows, gaps, unknown = F.sum("rows"), F.sum(F.when(~known, F.col("rows"))), F.sum("unknown")
+    (found,) = ids.agg(rows, gaps, unknown, F.count_if(known & (F.col("rows") > 1))).collect()
+    return IdCounts(*(count or 0 for count in found))
+
+
+@bare
+def _digests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    with seam("counting ids on an executor", InputError):
+        for batch in batches:
+            ids, unknown = batch.columns
+            known = pl.Series(canonical_ids(ids.drop_null()), dtype=pl.String)
+            flat = pa.FixedSizeBinaryArray.from_buffers(
+                pa.binary(BYTES), len(known), [None, pa.py_buffer(short_digests(known))]
+            )
+            digests = pa.concat_arrays([flat, pa.nulls(ids.null_count, flat.type)])  # in any order: they are counted
+            yield pa.RecordBatch.from_arrays([digests.cast(pa.binary()), unknown], ["digest", "unknown"])
+
+
+@bare
+def _places(how: Sequence[Normalization], order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Add to ids a digest of the person and the place of the record among theirs."""
+    with seam("counting the records of each person on an executor", InputError):
+        for batch in batches:
+            ids, persons = batch.column(0), normalized(batch.column(1), how)
+            digests = [by_digest(canonical_ids(persons)), order(canonical_ids(ids))]
+            binary = [pa.array(found.to_list(), pa.binary()) for found in digests]
+            yield pa.RecordBatch.from_arrays([ids, *binary], ["id", "person", "place"])
+
+
+@bare
+def _pairs(how: Sequence[Normalization], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Count the records of a task, and add up their digests with their persons."""
+    with seam("counting the records of each person on an executor", InputError):
+        for batch in batches:
+            persons = canonical_ids(normalized(batch.column(1), how))
+            pairs = sum_of_pairs(canonical_ids(batch.column(0)), persons)
+            yield pa.RecordBatch.from_pydict(
+                {"rows": pa.array([batch.num_rows], pa.int64()), "pairs": [f"{pairs:032x}"]}
+            )
+
+
+SHARD = "__dptext_shard"
+"""Column that holds the number of a row's shard for the tasks."""
+_DEVIATIONS = 4
+"""Standard deviations of spare room per shard: shards of hashed rows differ in size but stay below `shard_rows`."""
+
+
+def numbers(source: Examined[DataFrame], policy: Policy) -> range:
+    first, rows, most = source.first, source.wanted, policy.shard_rows
+    if not rows:
+        return range(first, first)
+    room = max(1, most - _DEVIATIONS * math.isqrt(most))
+    return range(first, first + (1 if rows <= most else -(-rows // room)))
+
+
+def named(name: str) -> Column:
+    """Return a column by its exact name, dots and blanks included."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def planted(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy: Policy) -> DataFrame:
+    """Add the canary rows of all shards to a frame, and group the rows of a shard in the order of their ids."""
+    rows = _numbered(frame, shards, policy, by_person=policy.cap is not None)
+    if plans:
+        rows = rows.unionByName(_canaries(frame, by_shard(plans, shards), policy))
+    return _grouped(rows, shards, policy)
+
+
+def spread(frame: DataFrame, shards: range, policy: Policy) -> DataFrame:
+    """Group the rows of a shard in the order of their ids, with all rows of a person in one shard."""
+    return _grouped(_numbered(frame, shards, policy, by_person=True), shards, policy)
+
+
+def _numbered(frame: DataFrame, shards: range, policy: Policy, *, by_person: bool) -> DataFrame:
+    """Add the number of its shard to each row, and the mark that it is no canary row."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    key = named(policy.id_columns.get("subject", policy.id) if by_person else policy.id)
+    if by_person and policy.normalize:
+        key = F.udf(partial(spelling, how=policy.normalize), "string", useArrow=False)(key.cast("string"))
+    place = F.xxhash64(key)
+    if policy.on_null_subject == "own":  # rows without a person are persons of their own, and stand among all others
+        place = F.when(key.isNull(), F.xxhash64(named(policy.id))).otherwise(place)
+    shard = (F.pmod(place, F.lit(len(shards))) + F.lit(shards[0])).cast("int")
+    return frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
+
+
+def _grouped(rows: DataFrame, shards: range, policy: Policy) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    first, count = shards[0], len(shards)
+    if hasattr(rows, "repartitionById"):
+        spread = rows.repartitionById(count, (F.col(SHARD) - F.lit(first)).cast("int"))
+    else:  # before Spark 4.1
+        spread = rows.repartitionByRange(count, SHARD)
+    ordered = spread.sortWithinPartitions(F.col(SHARD), named(policy.id))
+    return ordered.toDF(*(f"c{at}" for at in range(len(rows.columns) - 2)), CANARY, SHARD)
+
+
+def _canaries(frame: DataFrame, sets: Mapping[int, Sequence[CanaryPlan]], policy: Policy) -> DataFrame:
+    from pyspark.sql.types import BooleanType, IntegerType, StructField, StructType
+
+    fields = [StructField(field.name, field.dataType, nullable=True) for field in frame.schema.fields]
+    schema = StructType([*fields, StructField(CANARY, BooleanType()), StructField(SHARD, IntegerType())])
+    plans = [plan for some in sets.values() for plan in some]
+    rows = [row for plan in plans for row in plan.rows]
+    cells: dict[str, pl.Series] = {
+        policy.id: pl.concat([plan.ids() for plan in plans]),
+        **{item.name: pl.Series([row.texts[item.name] for row in rows], dtype=pl.String) for item in policy.columns},
+        CANARY: pl.Series([True] * len(rows), dtype=pl.Boolean),
+        SHARD: pl.Series([shard for shard, some in sets.items() for plan in some for _ in plan.rows], dtype=pl.Int32),
+    }
+    nothing = pl.Series([None] * len(rows), dtype=pl.Null)
+    canaries = pl.DataFrame({field.name: cells.get(field.name, nothing) for field in schema.fields})
+    with seam("adding canary rows"):
+        return local_frame(frame.sparkSession, canaries, schema)
+
+
+def local_frame(spark: SparkSession, rows: pl.DataFrame, schema: StructType) -> DataFrame:
+    """Make a frame of rows that the driver holds; from Spark 4.0 on, no Python worker takes part in reading them."""
+    import pyspark
+
+    if pyspark.__version__ < "4":
+        return spark.createDataFrame(rows.rows(), schema)
+    return spark.createDataFrame(rows.to_arrow(compat_level=pl.CompatLevel.oldest()), schema)
+
+
+def pieces(
+    batches: Iterable[pa.RecordBatch], names: tuple[str, ...], most: int, step: int
+) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Cut the rows of a task, which come shard by shard, into numbered frames that are computed together."""
+    frames: list[pl.DataFrame] = []
+    count, shard, number = 0, -1, -1
+    for batch in batches:
+        table = pl.DataFrame(batch)
+        table.columns = [*names, CANARY, SHARD]
+        for part in table.partition_by(SHARD, maintain_order=True):
+            if part[SHARD][0] != shard:
+                if count:
+                    yield number, pl.concat(frames).rechunk()
+                frames, count = [], 0
+                number = shard = part[SHARD][0]
+            frames.append(part.drop(SHARD))
+            count += part.height
+            while count > most:
+                rows = pl.concat(frames).rechunk()
+                yield number, rows.head(most)
+                frames, count, number = [rows.slice(most)], count - most, number + step
+    if count:
+        yield number, pl.concat(frames).rechunk()
+
+
+def require_free_names(frame: DataFrame, policy: Policy) -> None:
+    """Refuse a frame that has columns with our names, or two columns with one name."""
+    for name in (CANARY, SHARD):
+        if name in frame.columns:
+            raise InputError(f"the column {name} is ours", "rename it in the source")
+    twice = sorted(name for name in wanted_columns(policy) if frame.columns.count(name) > 1)
+    if twice:
+        msg = f"the frame has several columns {', '.join(map(repr, twice))}"
+        raise InputError(msg, "select or rename them before")

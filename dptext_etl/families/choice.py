@@ -1,0 +1,349 @@
+"""Replace a whole text by a text of a public corpus, drawn near it by subset selection.
+
+Every text has d near texts, which weigh W each; every other text of the corpus weighs w. The sum of all weights is the
+same for every text, so the loss is ln(W / w) at most, whatever computes nearness (docs/spec/surrogate.md#theorem).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, PositiveInt, model_validator
+
+from dptext_etl import _kernel
+from dptext_etl.accounting import Approximate, Event, PureDraws, computed
+from dptext_etl.accounting.shuffling import Law
+from dptext_etl.artifacts import Artifact
+from dptext_etl.corpora import Corpus
+from dptext_etl.corpora.corpus import fetched, is_remote
+from dptext_etl.corpora.encoder import MOST_WORDS, SentenceModel, nearest, products
+from dptext_etl.corpora.weights import Weights, near_texts, usual_hit, weights
+from dptext_etl.device import Computing, computing
+from dptext_etl.families.certificate import Certificate
+from dptext_etl.families.probes import SHORT, refuse
+from dptext_etl.guarantee import MICRO, SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, exact
+from dptext_etl.keys import RecordKeys
+from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism, Released
+from dptext_etl.unlinked import Unlinked
+
+_MODEL = "sentence-transformers"
+UNLINKED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
+MOST_DRAWS = 1024
+"""Draws of one text, at most."""
+Count = Annotated[PositiveInt, Field(le=MOST_DRAWS)]
+
+
+class ChoiceMechanism(Mechanism):
+    """A mechanism that replaces every text by a public text of a corpus, drawn near it; epsilon is per text.
+
+    Attributes:
+        epsilon: Epsilon of one text, whatever its length: all parts and draws of it share it.
+        n_max: Words of a text that are read; the rest is cut.
+        corpus: A folder that `dptext corpus build` wrote, its file, or the name of a corpus that comes with the
+            library; or the URL of a folder or a file in an object store.
+        hit: Wanted probability of a draw to fall to the near texts; it says how many are near. None takes what was
+            calibrated for the corpus, or else a usual value.
+        parts: Number of consecutive parts of a text that become a public text each, at epsilon / parts; for long texts.
+        surrogates: Number of public texts for each text, at epsilon / surrogates each; for experiments, as one keeps
+            more.
+        null_as_empty: True if a null is released as an empty text would be, so that nulls do not show.
+        unlinked: What is published of the draws, if only their multiset is; the table `[unlinked]` of a policy sets it.
+    """
+
+    artifact_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
+    hub_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
+    shown_epsilons: ClassVar[tuple[float, ...]] = (1.0, 2.0, 4.0, 6.0, 8.0)
+    cannot_divide: ClassVar[str] = "a text is one draw of a whole public text; parts and surrogates share it evenly"
+
+    n_max: Annotated[PositiveInt, Field(le=MOST_WORDS)] = DEFAULT_N_MAX
+    corpus: str
+    hit: Annotated[float, Field(gt=0, lt=1)] | None = None
+    parts: Count = 1
+    surrogates: Count = 1
+    null_as_empty: bool = False
+    unlinked: Unlinked | None = None
+
+    @model_validator(mode="after")
+    def _draws_cost_something(self) -> Self:
+        if self.mode != "strict":
+            raise ValueError('no paper is reproduced here: leave mode out, it is "strict"')
+        if self.parts > 1 and self.surrogates > 1:
+            raise ValueError("a text is cut into parts or released several times: give parts or surrogates")
+        if self.unlinked is not None and self.most_positions > 1:
+            raise ValueError("an unlinked release has one draw per record: leave out parts and surrogates")
+        if not self.epsilon_per_draw:
+            raise ValueError(f"epsilon is less than a millionth for each of {self.most_positions} draws: raise it")
+        return self
+
+    @cached_property
+    def opened(self) -> Corpus:
+        return Corpus.open(self.corpus)
+
+    def fetched(self, options: Mapping[str, str]) -> Self:
+        if not is_remote(self.corpus):
+            return self
+        return self.model_copy(update={"corpus": str(fetched(self.corpus, options))})
+
+    @property
+    def has_model(self) -> bool:
+        """Return True if a model encodes texts, not the kernel."""
+        return self.opened.encoder_kind == _MODEL
+
+    @property
+    def table(self) -> Artifact:
+        return self.opened.artifact
+
+    def artifacts(self) -> dict[str, Artifact]:
+        return {"corpus": self.table}
+
+    @cached_property
+    def size(self) -> int:
+        return len(self.opened)
+
+    @property
+    def epsilon_per_draw(self) -> Fraction:
+        """Return epsilon of one draw; of several, each takes an equal share, cut to millionths."""
+        if self.most_positions == 1:
+            return exact(self.epsilon)
+        return Fraction(int(exact(self.epsilon) * MICRO / self.most_positions), MICRO)
+
+    @property
+    def _decimal(self) -> Decimal:
+        if self.most_positions == 1:
+            return Decimal(repr(self.epsilon))
+        epsilon = self.epsilon_per_draw
+        return Decimal(epsilon.numerator) / Decimal(epsilon.denominator)
+
+    @property
+    def hit_rate(self) -> Decimal:
+        if self.hit is not None:
+            return Decimal(repr(self.hit))
+        known = {Decimal(repr(epsilon)): Decimal(repr(hit)) for epsilon, hit in self.opened.hits.items()}
+        return usual_hit(self._decimal, known)
+
+    @cached_property
+    def near(self) -> int:
+        """Return d, the number of near texts, which follows from size, epsilon and hit rate."""
+        return near_texts(self.size, self._decimal, self.hit_rate)
+
+    @cached_property
+    def weights(self) -> Weights:
+        return weights(self.size, self.near, self._decimal)
+
+    @property
+    def epsilon_tight(self) -> Fraction:
+        return self.weights.loss
+
+    @property
+    def law(self) -> Law:
+        """Return how one public text is drawn, without the text."""
+        return Law(self.size, self.near, *self.weights)
+
+    @property
+    def used_delta(self) -> float:
+        """Return the delta that one record is charged; 0 unless the release is unlinked."""
+        return 0.0 if self.unlinked is None else float(self.unlinked.charged_delta(self.law))
+
+    @property
+    def n_rec(self) -> int | None:
+        """Return the number of records that the delta allows; None without a delta."""
+        return None if self.unlinked is None else self.unlinked.most_records(self.law)
+
+    @property
+    def most_positions(self) -> int:
+        return self.parts * self.surrogates
+
+    def input_policy(self) -> dict[str, Any]:
+        return {
+            "near": self.near,
+            "inside": self.weights.inside,
+            "outside": self.weights.outside,
+            "parts": self.parts,
+            "draws": self.surrogates,
+            "n_max": self.n_max,
+            "null": "empty" if self.null_as_empty else "pass",
+        }
+
+    @property
+    def _policy_json(self) -> str:
+        return json.dumps(self.input_policy(), sort_keys=True)
+
+    @property
+    def _total(self) -> int:
+        return self.size * self.weights.outside + self.near * (self.weights.inside - self.weights.outside)
+
+    @property
+    def reproducible(self) -> bool:  # type: ignore[override]
+        """Return True unless a model encodes texts: its floats differ by machine."""
+        return not self.has_model
+
+    @property
+    def computing(self) -> Computing | None:
+        return computing() if self.has_model else None
+
+    @cached_property
+    def sentence_model(self) -> SentenceModel:
+        return SentenceModel(str(self.opened.description["encoder"]["name"]))
+
+    def probe(self) -> None:
+        if not self.has_model:
+            return
+        try:
+            works = bool(self.sentence_model.encode([SHORT])[0].any())
+        except Exception:  # noqa: BLE001
+            works = False
+        if not works:
+            refuse()
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return the claim between any two texts; nothing of the column is disclosed next to which rows are null."""
+        disclosed = frozenset() if self.null_as_empty else frozenset({Disclosure.NULLNESS})
+        if self.unlinked is not None:
+            return Guarantee(GuaranteeClass.UNLINKED_APPROX, disclosed, UNLINKED_NEIGHBORS, "text")
+        claim = Guarantee(GuaranteeClass.PURE_LDP, disclosed, "any two texts of one record, of any lengths", "text")
+        return replace(claim, assumptions=claim.assumptions | {SCORES_LOCAL}) if self.has_model else claim
+
+    def event(self, positions: int) -> Event:
+        """Return that many draws; a text takes `most_positions`.
+
+        A draw is pure but not range-bounded: between two texts its loss goes from -epsilon to epsilon. Where only the
+        multiset of draws is published, the pair (epsilon, delta) is the central one (docs/spec/unlinked.md#spend).
+        """
+        draws = PureDraws(self.epsilon_per_draw, positions, computed(self.epsilon_tight), range_bounded=False)
+        if self.unlinked is None or not positions:
+            return draws
+        return Approximate(draws, self.unlinked.epsilon(self.law), self.unlinked.charged_delta(self.law))
+
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        if self.most_positions == 1 and positions == 1:
+            return {"ε": self.epsilon_per_draw}
+        return {"n": positions, "ε/k" if self.most_positions > 1 else "ε": self.epsilon_per_draw}
+
+    @cached_property
+    def _kernel_corpus(self) -> _kernel.Corpus:
+        return _kernel.Corpus.open(str(self.table.path), self.table.sha256)
+
+    def _encoded(self, texts: pa.Array) -> tuple[pa.Array | None, pa.Array | None]:
+        """Encode every part of every text where a model does it, and say on which rows it failed.
+
+        What a model computes for a text depends on this text alone: texts go through it one by one. A text on which it
+        fails becomes the zero vector, which is drawn uniformly (docs/spec/surrogate.md#missing-inputs).
+        """
+        if not self.has_model:
+            return None, None
+        vectors = np.zeros((len(texts) * self.parts, self.opened.vectors.shape[1]), np.int8)
+        failed = np.zeros(len(texts), np.uint32)
+        for row, text in enumerate(texts.to_pylist()):
+            for part, piece in enumerate(cut(text or "", self.parts, self.n_max)):
+                if not piece.strip():
+                    continue
+                try:
+                    vectors[row * self.parts + part] = self.sentence_model.encode([piece])[0]
+                except Exception:  # noqa: BLE001  (whatever the text does to a model: it stops and shows nothing)
+                    failed[row] = 1
+        return pa.array(vectors.ravel()), pa.array(failed)
+
+    def positions(self, texts: pa.Array) -> pa.Array:
+        drawn = np.full(len(texts), True) if self.null_as_empty else texts.is_valid().to_numpy(zero_copy_only=False)
+        return pa.array(drawn.astype(np.uint32) * np.uint32(self.most_positions))
+
+    def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
+        vectors, failed = self._encoded(texts)
+        out = self._kernel_corpus.release(keys.release, texts, keys.ids, self._policy_json, keys.nonce, vectors)
+        return _released(out, failed)
+
+    def release_with_keys(self, texts: pa.Array, record_keys: pa.Array) -> Released:
+        """Release with given record keys, for tests that fix the stream."""
+        vectors, failed = self._encoded(texts)
+        return _released(self._kernel_corpus.release_with_keys(record_keys, texts, self._policy_json, vectors), failed)
+
+    def near_to(self, text: str) -> list[int] | None:
+        """Return the numbers of the texts near one text (or part), nearest first; None if it says nothing."""
+        if not self.has_model:
+            return self._kernel_corpus.near(text, self._policy_json)
+        found = self.sentence_model.encode([text]) if text.strip() else np.zeros((1, 1), np.int8)
+        near = nearest(products(found, self.opened.vectors), self.near)[0] if found.any() else None
+        return None if near is None else [int(number) for number in near]
+
+    def transition(self, text: str) -> tuple[list[str], list[Fraction]]:
+        """Return the exact output distribution of one draw: all texts of the corpus, and their probabilities."""
+        chances = [Fraction(1, self.size)] * self.size
+        near, (inside, outside) = self.near_to(text), self.weights
+        if near is not None:
+            chances = [Fraction(outside, self._total)] * self.size
+            for number in near:
+                chances[number] = Fraction(inside, self._total)
+        return list(self.opened.texts), chances
+
+    def survival(self, number: int) -> Fraction:
+        """Return the probability that one draw for text `number` of the corpus gives that text."""
+        # a text may not be near itself: vectors may coincide, and rounding makes some longer
+        near = self.near_to(self.opened.texts[number])
+        if near is None:
+            return Fraction(1, self.size)
+        return Fraction(self.weights.inside if number in near else self.weights.outside, self._total)
+
+    def collision(self, number: int) -> Fraction:
+        if self.near_to(self.opened.texts[number]) is None:
+            return Fraction(1, self.size)
+        inside, outside = self.weights
+        return Fraction(self.near * inside**2 + (self.size - self.near) * outside**2, self._total**2)
+
+    def largest_probability(self) -> Fraction:
+        return Fraction(self.weights.inside, self._total)
+
+    def certificate(self) -> Certificate:
+        source = f"the weights of {self.near:,} near texts among {self.size:,}"
+        return Certificate(source, float(self.weights.loss), exact=True, words=self.far_texts())
+
+    def far_texts(self) -> tuple[str, str]:
+        """Return two texts that are easy to distinguish: of a hundred, the second shares fewest near texts with one."""
+        texts = self.opened.texts
+        spread = [texts[number] for number in range(0, self.size, max(1, self.size // 100))]
+        known = [(text, set(near)) for text in spread if (near := self.near_to(text)) is not None]
+        if len(known) < 2:
+            return texts[0], texts[-1]
+        (first, own), *others = known
+        return first, min(others, key=lambda other: len(own & other[1]))[0]
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        inside, outside = self.weights
+        return {
+            "draw": {
+                "kind": "subset selection among the texts of a public corpus",
+                "texts of the corpus": self.size,
+                "near texts (d)": self.near,
+                "probability of a near text": round(float(self.near * self.largest_probability()), 6),
+                "probability of a near text over that of another": float(Fraction(inside, outside)),
+                "encoder": self.opened.encoder_kind,
+            }
+        }
+
+
+def cut(text: str, parts: int, n_max: int) -> list[str]:
+    """Cut a text into consecutive parts of nearly equal numbers of words; words after the first `n_max` are left out.
+
+    >>> cut("one, two three!", 2, 100)
+    ['one, ', 'two three!']
+    """
+    segments = _kernel.split(text)
+    places = [place for place, (_, is_word) in enumerate(segments) if is_word]
+    end = places[n_max] if len(places) > n_max else len(segments)
+    count = min(len(places), n_max)
+    edges = [places[part * count // parts] if part * count // parts < count else end for part in range(parts)]
+    edges[0] = 0
+    return ["".join(segment for segment, _ in segments[a:b]) for a, b in zip(edges, [*edges[1:], end], strict=True)]
+
+
+def _released(out: _kernel.Column, failed: pa.Array | None) -> Released:
+    columns = pa.array(out)
+    return Released(columns.field("text"), columns.field("positions"), failed=failed)

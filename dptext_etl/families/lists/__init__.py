@@ -1,1 +1,0 @@
-"""Draw words by their places on public lists in which neighbors stand in parallel."""

@@ -1,0 +1,278 @@
+"""Pin releases and caps, and record publications, revocations and frozen datasets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dptext_etl.errors import LedgerError, bare
+from dptext_etl.guarantee import Guarantee, Micro, Spend
+from dptext_etl.ledger import identities
+from dptext_etl.ledger.batch import PreparedBatch
+from dptext_etl.ledger.freezing import Loss
+from dptext_etl.ledger.reader import LedgerReader
+from dptext_etl.ledger.releases import public_facts, refuse_frozen
+from dptext_etl.ledger.reserve import Preview, preview
+from dptext_etl.ledger.storage.store import open_store
+from dptext_etl.ledger.types import Anchor, ReleaseRef, Scope
+from dptext_etl.mechanism import worst_spend
+from dptext_etl.policy import Cap, ColumnPolicy, Policy
+
+_REASON = re.compile(r"[\w .:,()/+-]{1,200}", re.ASCII)
+
+
+class LedgerAdmin(LedgerReader):
+    """Pin names and caps, and record what becomes of releases. Every method is one transaction."""
+
+    @staticmethod
+    def migrate(url: str | Path, *, timeout: float = 60.0) -> int:
+        """Let several writers work in parallel in an older ledger on PostgreSQL; return the schema it had before."""
+        store = open_store(str(url), create=False, timeout=timeout, migrate=True)
+        try:
+            return store.version
+        finally:
+            store.close()
+
+    def checkpoint(self) -> None:
+        """Do now, in any thread, what closing this ledger would wait for; what fails here is left to that."""
+        with suppress(LedgerError):
+            self._db.store.checkpoint()
+
+    def register(
+        self,
+        policy: ColumnPolicy,
+        id_type: str,
+        *,
+        guarantee: Guarantee | None = None,
+        worst_case: Spend | None = None,
+        pin: bool = True,
+    ) -> ReleaseRef:
+        """Pin the release of a column policy (see `pin_release`)."""
+        if policy.column is None:
+            raise LedgerError("the policy names no column", "give ColumnPolicy(column=…)")
+        mechanism = policy.mechanism
+        return self.pin_release(
+            dataset=policy.dataset,
+            column=policy.column,
+            release=policy.release,
+            cfg=mechanism.cfg(),
+            id_type=id_type,
+            mechanism=mechanism.name,
+            guarantee=guarantee or mechanism.guarantee,
+            worst_case=worst_case or worst_spend(mechanism),
+            publishable=mechanism.mode == "strict",
+            configuration=mechanism.configuration(),
+            artifact_hashes={name: artifact.sha256 for name, artifact in mechanism.artifacts().items()},
+            nonce=policy.nonce,
+            refundable=mechanism.refundable,
+            pin=pin,
+        )
+
+    def pin_release(
+        self,
+        *,
+        dataset: str,
+        column: str,
+        release: str,
+        cfg: str,
+        id_type: str,
+        mechanism: str,
+        guarantee: Guarantee,
+        worst_case: Spend,
+        publishable: bool,
+        configuration: Mapping[str, Any] | None = None,
+        artifact_hashes: Mapping[str, str] | None = None,
+        nonce: int = 0,
+        refundable: bool = False,
+        pin: bool = True,
+    ) -> ReleaseRef:
+        """Pin a release name to a configuration, or find it pinned to the same. All that is stated is public.
+
+        Without `pin` it is refused all the same where it would be, and nothing is written.
+        """
+        facts = public_facts(guarantee, worst_case) | {"mechanism": mechanism}
+        facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
+        facts |= {"expost": True} if refundable else {}
+        names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg, "id_type": id_type}
+        register = partial(self._db.releases.register, names, facts, publishable=publishable, nonce=nonce, pin=pin)
+        if pin:
+            return self._db.store.write(0, register)
+        with self._db.store.snapshot():
+            return register()
+
+    def pin_table(self, ref: ReleaseRef, digest: str) -> None:
+        """Pin the records and texts that a release is drawn from as a whole, before the first draw.
+
+        Args:
+            ref: The release.
+            digest: A keyed digest of all of them, 64 hex digits.
+
+        Raises:
+            LedgerError: Other records or texts are pinned, or the release is revoked.
+        """
+        with self._db.store.transaction():
+            self._db.releases.pin_table(ref, digest)
+
+    def pinned_table(self, ref: ReleaseRef) -> str | None:
+        """Return the digest that is pinned of the records and texts of a release, or None."""
+        with self._db.store.snapshot():
+            return self._db.releases.pinned_table(ref)
+
+    def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
+        """Return the release that a column policy names, also a revoked one, or None. Registers nothing."""
+        names = (policy.dataset, policy.column or "", policy.release, policy.mechanism.cfg())
+        return self._find(names, policy.nonce)
+
+    def find_all(self, policy: Policy) -> dict[str, ReleaseRef]:
+        """Return the releases that a policy names, by text column, as `find` does; those of no name are left out."""
+        if policy.synthetic is None:
+            refs = {item.column or "": self.find(item) for item in policy.column_policies()}
+        else:
+            names = (policy.dataset, policy.synthetic.column, policy.release, policy.statistic.cfg())
+            refs = {policy.synthetic.column: self._find(names)}
+        return {name: ref for name, ref in refs.items() if ref is not None}
+
+    def _find(self, names: tuple[str, str, str, str], nonce: int = 0) -> ReleaseRef | None:
+        query = "select id from release where dataset=? and col=? and release=? and cfg=?"
+        with self._db.store.snapshot():
+            row = self._db.store.row(query, names)
+        return None if row is None else ReleaseRef(int(row[0]), *names, nonce)
+
+    def set_cap(self, scope: Scope, cap: Cap, *, raising: bool = False) -> None:
+        """Pin the cap of a scope, or change it; a lower one needs no leave here, because it is asked for by name."""
+        with self._db.store.transaction():
+            self._db.scopes.charge(scope, cap, raising=raising, lowering=True)
+
+    def agree_on_cap(self, scope: Scope, cap: Cap, *, lowering: bool = False) -> None:
+        """Pin the cap of a policy before anything is charged, or refuse one that differs from the pinned cap."""
+
+        def agree() -> None:
+            refuse_frozen(self._db.store, scope.dataset)
+            self._db.scopes.charge(scope, cap, lowering=lowering)
+
+        self._db.store.write(0, agree)
+
+    def require_cap(self, scope: Scope, cap: Cap | None, *, lowering: bool = False) -> None:
+        """Refuse what `agree_on_cap` would refuse, or charges without a cap where there is one; nothing is written."""
+        with self._db.store.snapshot():
+            refuse_frozen(self._db.store, scope.dataset, scope.group)
+            self._db.scopes.check(scope, cap, lowering=lowering)
+
+    @bare
+    def preview(self, scope: Scope, ready: PreparedBatch, *, again: bool = False) -> Preview:
+        """Return what `reserve` would answer to a batch if there was no cap; nothing is written.
+
+        Args:
+            scope: Where the spends would add up.
+            ready: What `make_ready` made of the batch; a release that is not pinned yet has the number `types.NEW`.
+            again: As `reserve` takes it.
+
+        Raises:
+            LedgerError: A release is revoked, or a record was charged to another unit before.
+        """
+        with self._db.store.snapshot():
+            self._db.forget_merged_runs()
+            return preview(self._db, scope, ready.batch, ready.columns, again=again)
+
+    def record_publication(
+        self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int
+    ) -> None:
+        """Record a publication. The same publication again changes nothing."""
+        listed = [refs] if isinstance(refs, ReleaseRef) else list(refs)
+        with self._db.store.transaction():
+            self._db.releases.publish(listed, version, manifest, rows)
+
+    def retire(self, refs: Sequence[ReleaseRef], place: str, version: str, manifest: str, rows: int) -> None:
+        """Record a version from which rows were taken away, and retire what was published at its place before.
+
+        Charges stay, as HMACs; a revoked or frozen release may be retired, too. The same call again changes nothing.
+        """
+        with self._db.store.transaction():
+            self._db.releases.retire(list(refs), place, version, manifest, rows)
+
+    def forget(self, dataset: str, records: pa.Array, subjects: pa.Array) -> int:
+        """Note records as forgotten in all releases of a dataset: nothing of them is released until `readmit`.
+
+        Specification: docs/spec/privacy.md#forgotten.
+        """
+        hashed, units = self._db.id_key.records(records).hashes, self._db.id_key.subjects(subjects)
+        with self._db.store.transaction():
+            return identities.forget(self._db, dataset, hashed, units)
+
+    def readmit(self, dataset: str, records: pa.Array, reason: str) -> int:
+        """Let forgotten records of a dataset be released again, and return how many there are."""
+        require_plain(reason, "readmission")
+        hashed = self._db.id_key.records(records).hashes
+        with self._db.store.transaction():
+            refuse_frozen(self._db.store, dataset)
+            return identities.readmit(self._db, dataset, hashed, reason)
+
+    def revoke(self, ref: ReleaseRef, reason: str) -> None:
+        """Revoke a release name in all columns of its dataset. Nothing more happens under it; its charges stay."""
+        self.revoke_name(ref.dataset, ref.release, reason)
+
+    def revoke_name(self, dataset: str, release: str, reason: str) -> None:
+        """Revoke a release name, as `revoke` does, by what it is called."""
+        require_plain(reason, "revocation")
+        with self._db.store.transaction():
+            known = "select 1 from release where dataset=? and release=?"
+            if self._db.store.row(known, (dataset, release)) is None:
+                msg = f"release {release!r} of {dataset} is not registered in this ledger"
+                raise LedgerError(msg, "`dptext ledger show` lists the releases")
+            self._db.releases.revoke(dataset, release, reason)
+
+    def freeze(
+        self,
+        dataset: str,
+        reason: str,
+        *,
+        in_use: Sequence[str] = (),
+        missing: Anchor | None = None,
+        groups: Sequence[str] = (),
+        alone: bool = False,
+    ) -> None:
+        """Freeze a dataset: until it is thawed, nothing in it is registered, charged, committed or published.
+
+        Where charges may be forgotten, they may be forgotten in every scope that the dataset shares. So its groups
+        freeze with it, for all periods, and all datasets in them.
+        """
+        require_plain(reason, "freeze")
+        if alone and (in_use or missing is not None or groups):
+            raise LedgerError("a dataset freezes alone only where nothing was lost", "leave `alone` out")
+        loss = None if alone else Loss(in_use, missing, groups)
+        with self._db.store.transaction():
+            self._db.freezes.freeze(dataset, reason, loss)
+
+    def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, Micro]]:
+        """Let a frozen dataset and all that froze with it go on.
+
+        Their releases are revoked, and their caps are lowered by what may have been lost.
+
+        Specification: docs/spec/privacy.md#lost-ledger.
+        """
+        with self._db.store.transaction():
+            return self._db.freezes.thaw(dataset, lost)
+
+    def accept_units(self, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:
+        """Let the records that a dataset holds arrive under other units, and its columns of ids be named anew.
+
+        The caps of the dataset are lowered by what a unit may have been charged under another name.
+
+        Specification: docs/spec/privacy.md#same-unit.
+        """
+        require_plain(reason, "change of units")
+        with self._db.store.transaction():
+            return identities.accept_units(self._db, dataset, lost, reason)
+
+
+def require_plain(reason: str, what: str) -> None:
+    """Refuse a reason that could hold a text."""
+    if not _REASON.fullmatch(reason):
+        allowed = "at most 200 letters, digits, blanks and . : , ( ) / + -"
+        raise LedgerError(f"the reason of a {what} must be short and plain: {allowed}")

@@ -1,0 +1,229 @@
+"""Store anchors of ledgers apart from them: the next charge notices that a ledger was lost or restored.
+
+A restored copy has forgotten charges, and a new ledger knows none. Both look like a fresh start. What a folder
+elsewhere holds shows the difference (docs/spec/privacy.md#lost-ledger). An anchor is stored after a charge is durable
+and before a text is scored, so no text is released without a charge that is known elsewhere.
+
+One file per dataset, in two folders: one per ledger, which is named by the ledger's own id, so that it is found
+however its place is spelled; and one per place, so that a ledger which was replaced is noticed. Each charge looks at
+the anchors of all datasets that share a cap with it: the loss of one is the loss of the others. A stored anchor that
+the ledger does not hold is evidence of a loss. It is never overwritten before the loss is settled: the dataset freezes
+instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from dptext_etl.errors import FrozenLedgerError, LedgerError
+from dptext_etl.files import flush
+from dptext_etl.ledger.ledger import Ledger
+from dptext_etl.ledger.types import Anchor, Scope
+
+log = logging.getLogger("dptext_etl.ledger")
+VARIABLE = "DPTEXT_ANCHORS"
+"""Names the folder of the anchors where nothing else does."""
+_REASON = "this ledger does not hold what an earlier run left in it: it was lost, restored from a copy, or replaced"
+_HINT = "bring the right ledger back, or settle the loss with `dptext ledger thaw` and take a new release name"
+_LONGEST_NAME = 200
+"""Bytes of a file's name before its suffix, at most; file systems take 255 in all."""
+_PATIENCE = 5.0
+"""Seconds to wait for another writer of a file; one that was stopped holds up others no longer."""
+
+
+class FrozenError(FrozenLedgerError):
+    """The ledger misses what was stored of it, so its datasets are frozen."""
+
+
+class StoredAnchor(NamedTuple):
+    """What is stored of a dataset in a ledger.
+
+    Attributes:
+        anchor: The anchor of the ledger after its last charge.
+        releases: The release names that were used.
+        groups: The groups that were charged.
+        losses: What `Ledger.losses` returned then; None in files of older versions.
+        dataset: The dataset, where its name is too long for the name of the file.
+    """
+
+    anchor: Anchor
+    releases: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    losses: int | None = None
+    dataset: str | None = None
+
+    def missing(self, ledger: Ledger, dataset: str) -> bool:
+        """Return whether a ledger misses the anchor, and no one has settled that yet."""
+        if ledger.holds(self.anchor):
+            return False
+        losses = self.losses if self.anchor.ledger == ledger.ledger_id else None
+        return not ledger.settled(dataset, self.anchor, losses)
+
+    def refuse(self, ledger: Ledger | None, dataset: str, asked: Scope, *, freezing: bool = True) -> None:
+        """Freeze a dataset whose charges are missing, and all that shares a cap with it; a forecast freezes nothing."""
+        mine = dataset == asked.dataset
+        groups = {*self.groups, *([asked.group] if mine and asked.group is not None else [])}
+        if ledger is not None and freezing:
+            ledger.freeze(dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=sorted(groups))
+        shared = "" if mine else f" with {dataset}, whose cap it shares"
+        raise FrozenError(f"the dataset {asked.dataset} is frozen{shared}: {_REASON}", _HINT)
+
+
+class AnchorFiles:
+    def __init__(self, ledger: Ledger, named: str | Path | None) -> None:
+        self._ledger = ledger
+        places = (ledger.ledger_id, ledger.place)
+        self._folders = [folder_of(named) / hashlib.sha256(name.encode()).hexdigest()[:32] for name in places]
+
+    def require(self, scope: Scope, *, replaced: bool = True, freezing: bool = True) -> None:
+        """Refuse a ledger that misses an anchor of a dataset, or of one that shares a cap with it."""
+        here = self._ledger.ledger_id
+        stored = [
+            (name, memory)
+            for name, memory in self._read_all()
+            if replaced or memory.anchor.ledger == here or name != scope.dataset
+        ]
+        charged = {group for name, memory in stored if name == scope.dataset for group in memory.groups}
+        charged |= {scope.group} if scope.group is not None else set()
+        datasets, groups = self._ledger.sharing(scope.dataset, sorted(charged))
+        for dataset, memory in stored:
+            concerned = dataset in datasets or groups & set(memory.groups)
+            if concerned and memory.missing(self._ledger, dataset):
+                memory.refuse(self._ledger, dataset, scope, freezing=freezing)
+
+    def store(self, scope: Scope, release: str | None = None) -> None:
+        for folder in self._folders:
+            write(self._ledger, folder / f"{_file_name(scope.dataset)}.json", scope, release)
+
+    def _read_all(self) -> Iterator[tuple[str, StoredAnchor]]:
+        for path in (path for folder in self._folders for path in sorted(folder.glob("*.json"))):
+            stored = read(path)
+            if stored is not None:
+                yield stored.dataset or unquote(path.stem), stored
+
+
+@contextmanager
+def anchored(
+    ledger: Ledger, scope: Scope, release: str | None = None, named: str | Path | None = None
+) -> Iterator[None]:
+    """Look at the anchors of a ledger before a block that writes to it, and store the new anchor after it."""
+    AnchorFiles(ledger, named).require(scope, replaced=False)
+    yield
+    store(ledger, scope, release, named)
+
+
+def store(ledger: Ledger, scope: Scope, release: str | None = None, named: str | Path | None = None) -> None:
+    """Store the anchor of a ledger in the folder of all anchors; one that was not named may be missing."""
+    try:
+        AnchorFiles(ledger, named).store(scope, release)
+    except FrozenError:
+        raise
+    except LedgerError as error:
+        if is_named(named):
+            raise
+        log.debug("the ledger's anchor is not stored apart from it: %s", error)
+
+
+def _file_name(dataset: str) -> str:
+    """Name the file of a dataset: the name itself, or where that is too long for a file system, its hash."""
+    name = quote(dataset, safe=" ")
+    return name if len(name) <= _LONGEST_NAME else hashlib.sha256(dataset.encode()).hexdigest()
+
+
+def folder_of(named: str | Path | None) -> Path:
+    """Return the folder of the anchors: the named one, that of `DPTEXT_ANCHORS`, or one of this user's state."""
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(named or os.environ.get(VARIABLE) or Path(state) / "dptext" / "anchors").absolute()
+
+
+def is_named(named: str | Path | None) -> bool:
+    """Return whether someone named the folder: then it must be there."""
+    return bool(named or os.environ.get(VARIABLE))
+
+
+def read(path: Path) -> StoredAnchor | None:
+    try:
+        facts = json.loads(path.read_bytes())
+        names = tuple(facts["releases"]), tuple(facts.get("groups", ()))
+        return StoredAnchor(Anchor.parse(facts["anchor"]), *names, facts.get("losses"), facts.get("dataset"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, LedgerError):
+        broken = f"{path} cannot be read"
+    hint = "this file names the right ledger: restore it, or remove it if you are sure of the ledger"
+    raise LedgerError(broken, hint)
+
+
+def write(ledger: Ledger, path: Path, scope: Scope, release: str | None, others: Iterable[Path] = ()) -> None:
+    """Write the anchor of a ledger to a file, durably, and add what was charged to what is there and in other files.
+
+    An anchor that this ledger should hold, but does not, stays: it shows that the ledger was restored.
+    """
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _locked(path.parent):
+            before = [stored for each in (path, *others) if (stored := read(each)) is not None]
+            for stored in before:
+                if stored.anchor.ledger == ledger.ledger_id and stored.missing(ledger, scope.dataset):
+                    stored.refuse(ledger, scope.dataset, scope)
+            text = json.dumps(_content(ledger, before, scope, release)).encode()
+            descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(descriptor)
+            draft.replace(path)
+            flush(path.parent)
+    except OSError as exc:
+        problem = f"the head of the ledger cannot be kept in {path.parent} ({exc.strerror})"
+    else:
+        return
+    with suppress(OSError):
+        draft.unlink()
+    raise LedgerError(problem, f"name a folder that lasts: anchors in the ledger's settings, or {VARIABLE}")
+
+
+def _content(ledger: Ledger, before: Sequence[StoredAnchor], scope: Scope, release: str | None) -> dict[str, object]:
+    since = losses = 0
+    if before:
+        newest = max(before, key=lambda stored: (ledger.holds(stored.anchor), stored.anchor.seq))
+        if newest.losses is not None and ledger.holds(newest.anchor):
+            since, losses = newest.anchor.seq, newest.losses
+    releases = {name for stored in before for name in stored.releases}
+    groups = {name for stored in before for name in stored.groups}
+    return {
+        "anchor": str(ledger.anchor()),
+        **({} if _file_name(scope.dataset) == quote(scope.dataset, safe=" ") else {"dataset": scope.dataset}),
+        "releases": sorted(releases | ({release} if release is not None else set())),
+        "groups": sorted(groups | ({scope.group} if scope.group is not None else set())),
+        "losses": losses + ledger.losses(scope.dataset, since),
+    }
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one process write in a folder at a time, as long as none of them was stopped."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    until = time.monotonic() + _PATIENCE
+    try:
+        while time.monotonic() < until:
+            try:
+                flock(descriptor, LOCK_EX | LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.005)
+        yield
+    finally:
+        os.close(descriptor)

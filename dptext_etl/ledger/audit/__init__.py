@@ -1,1 +1,0 @@
-"""Read a ledger: verify it, count it again, show balances and releases."""

@@ -1,0 +1,202 @@
+"""Prepare a batch for the ledger: hash its ids, read its amounts as whole numbers, encode rows, refuse mistakes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl.arrays import to_numpy
+from dptext_etl.column import INFINITE
+from dptext_etl.errors import InputError
+from dptext_etl.guarantee import ADDITIVE
+from dptext_etl.ledger.id_key import IdKey, canary_mask
+from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, Part, Values, hashed_ids, matrix
+from dptext_etl.ledger.storage.segments import Segments, seal
+from dptext_etl.ledger.storage.sorted_runs import LookupMemo, SortedRun, SortedRuns
+from dptext_etl.ledger.types import I64, Charge, Event, Mask, ReleaseRef, Unit
+
+
+class BatchIds(NamedTuple):
+    """The hashed ids of a batch, shape (records, 32) and (records,), and their places in ascending order of id."""
+
+    records: Bytes
+    units: Bytes
+    canary: Mask
+    record_ids: HashedIds
+    record_order: Index
+    unit_ids: HashedIds
+    unit_order: Index
+
+    @property
+    def size(self) -> int:
+        return len(self.records)
+
+
+class SealedRows(NamedTuple):
+    """Rows of a batch in one column, encoded: their places in the batch, what the event states of them, and blobs."""
+
+    rows: Index
+    facts: Mapping[str, Any]
+    blobs: Mapping[str, bytes]
+
+
+class ColumnCharge(NamedTuple):
+    """What a batch takes in one column: identities, positions and amounts, shape (records, 32) and (records,).
+
+    `sealed` holds all its rows, encoded, where that was done ahead.
+    """
+
+    ref: ReleaseRef
+    idem_keys: Bytes
+    identities: HashedIds
+    n_worst: I64
+    spends: Mapping[str, I64]
+    sealed: SealedRows | None = None
+
+
+@dataclass(frozen=True)
+class PreparedBatch:
+    unit: Unit
+    ids: pa.Array = field(repr=False)
+    subjects: pa.Array | None = field(repr=False)
+    charges: tuple[Charge, ...] = field(repr=False)
+    batch: BatchIds = field(repr=False)
+    columns: list[ColumnCharge] = field(repr=False)
+
+    def require_of(
+        self, unit: Unit, ids: pa.Array, subjects: pa.Array | None, charges: Sequence[Charge], canary: Mask | None
+    ) -> None:
+        """Refuse another batch than that which this was made of; arrays must be the very same ones."""
+        same = self.ids is ids and self.subjects is subjects and self.unit == unit
+        same &= len(charges) == len(self.charges) and all(map(operator.is_, charges, self.charges))
+        if not (same and np.array_equal(canary_mask(canary, len(ids)), self.batch.canary)):
+            raise InputError("what was made ready is of another batch than the one that is to be reserved")
+
+
+def hash_batch(
+    id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None, canary: Mask | None, *, own: bool = False
+) -> BatchIds:
+    """Hash the ids of a batch; with `own`, a record without a subject is a unit of its own."""
+    marked = canary_mask(canary, len(ids))
+    records = id_key.records(ids, marked)
+    order = records.distinct_order
+    if unit == "record":
+        units, unit_ids, unit_order = records.as_units
+    else:
+        alone = ~marked & to_numpy(subjects.is_null()) if own and subjects is not None else np.zeros_like(marked)
+        units = id_key.subjects(subjects, marked | alone)
+        units = np.where(alone[:, None], records.hashes, units) if alone.any() else units
+        unit_ids = hashed_ids(units)
+        unit_order = unit_ids.order()
+    return BatchIds(records.hashes, units, marked, records.ids, order, unit_ids, unit_order)
+
+
+def read_charge(charge: Charge, size: int) -> ColumnCharge:
+    idem_keys = matrix(charge.idem_keys, "idem keys")
+    if len(idem_keys) != size:
+        raise InputError(f"{size} records and {len(idem_keys)} idem keys: one per record")
+    spends = {name: whole_numbers(charge.spends.get(name, INFINITE), size, name) for name in ADDITIVE}
+    n_worst = whole_numbers(charge.n_worst, size, "n_worst")
+    if size and n_worst.max() >= 1 << 32:
+        raise InputError("n_worst must be below 2^32")
+    return ColumnCharge(charge.ref, idem_keys, hashed_ids(idem_keys), n_worst, spends)
+
+
+def whole_numbers(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64:
+    array: npt.NDArray[Any] = np.asarray(to_numpy(values) if isinstance(values, pa.Array) else values)
+    if array.dtype.kind == "f":
+        finite = np.where(np.isposinf(array), 0, array)
+        if not ((finite == np.floor(finite)) & (finite < 1 << 62)).all():
+            raise InputError(f"{name} must be whole millionths", "round up with dptext_etl.guarantee.micro")
+        array = np.where(np.isposinf(array), INFINITE, finite.astype(np.int64))
+    elif array.dtype.kind not in "iu":
+        raise InputError(f"{name} must be whole numbers, got {array.dtype}")
+    amounts = array.astype(np.int64, copy=False)
+    if not array.ndim:
+        amounts = np.broadcast_to(amounts, (size,))
+    if amounts.shape != (size,):
+        raise InputError(f"{size} records and {len(amounts)} values of {name}: one per record")
+    if size and amounts.min() < 0:
+        raise InputError(f"{name} must not be negative")
+    return amounts
+
+
+def seal_rows(batch: BatchIds, column: ColumnCharge, rows: Index | None = None) -> SealedRows:
+    """Encode some or all rows of a column, unless all were encoded ahead."""
+    every = rows is None or len(rows) == batch.size
+    if every and column.sealed is not None:
+        return column.sealed
+    values: dict[str, npt.NDArray[Any]] = {
+        "record": batch.records,
+        "unit": batch.units,
+        "idem_key": column.idem_keys,
+        "canary": batch.canary.astype(np.int64),
+        "n_worst": column.n_worst,
+        **column.spends,
+    }
+    rows = np.arange(batch.size) if rows is None else rows
+    if not every:
+        values = {name: value[rows] for name, value in values.items()}
+    return SealedRows(rows, *seal(Event.RESERVE, values))
+
+
+class Preparation:
+    """What is known and ready of one reservation before the writer holds its locks, so that others wait for less.
+
+    What a batch will write is known beforehand unless another writer takes the same records or the last of someone's
+    budget meanwhile. So rows are judged, encoded, hashed and stored first. When it holds the locks, the writer judges
+    again, by the runs that are newer, and takes what it prepared if the answer is the same. It is made for one
+    transaction; one that begins again starts anew.
+    """
+
+    def __init__(self) -> None:
+        self.sealed: dict[str, SealedRows] = {}
+        self.charge: tuple[Index, Values, Part] | None = None
+        self._memos: dict[tuple[object, ...], LookupMemo] = {}
+        self._staged: dict[str, int] = {}
+        self._run: SortedRun | None = None
+
+    def memo(self, *key: object) -> LookupMemo:
+        """Return what lookups found before, for the same ids in the same place."""
+        return self._memos.setdefault(key, LookupMemo())
+
+    def records_memo(self, ref: ReleaseRef) -> LookupMemo:
+        return self.memo("records", ref.id, ref.nonce)
+
+    def catch_up(self) -> None:
+        """Look up again in what others wrote since."""
+        for memo in self._memos.values():
+            memo.catch_up()
+
+    def stage(self, segments: Segments, balances: SortedRuns | None) -> None:
+        self._staged = {column: segments.stage(sealed.blobs) for column, sealed in self.sealed.items()}
+        if self.charge is not None and balances is not None:
+            self._run = balances.stage(self.charge[2])
+
+    def take_charge(self, balances: SortedRuns, rows: Index, taken: Values, added: Callable[[], Part]) -> None:
+        """Add a batch to the balances; `rows` take `taken` from the cap, `added` adds that up per unit."""
+        run, self._run = self._run, None
+        if run is not None and self.charge is not None:
+            if np.array_equal(self.charge[0], rows) and np.array_equal(self.charge[1], taken):
+                balances.attach(run)
+                return
+            balances.discard(run)
+        balances.insert(added())
+
+    def take_rows(self, column: str, rows: Index) -> tuple[SealedRows, int] | None:
+        """Return the encoded rows of a column and the number that their blobs are staged under, if they are these."""
+        sealed = self.sealed.get(column)
+        if sealed is None or column not in self._staged or not np.array_equal(sealed.rows, rows):
+            return None
+        return sealed, self._staged.pop(column)
+
+    def discard(self, segments: Segments) -> None:
+        for staged in self._staged.values():
+            segments.discard(staged)
+        self._staged.clear()

@@ -1,0 +1,327 @@
+"""Keep scopes, their caps, and what every unit has used of them (docs/spec/privacy.md#caps).
+
+A cap is a filter on one measure, declared before the charges that it judges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from dptext_etl.accounting import MEASURES
+from dptext_etl.column import INFINITE
+from dptext_etl.errors import LedgerError
+from dptext_etl.guarantee import MICRO, steps
+from dptext_etl.ledger.releases import refuse_frozen
+from dptext_etl.ledger.storage.hashed_ids import Fold, HashedIds, Index, Part, Values, fold, hashed_ids
+from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.records import Records
+from dptext_etl.ledger.storage.segments import UNITS, Segments, read_limits, write_limits
+from dptext_etl.ledger.storage.sorted_runs import LookupMemo, PartCache, SortedRuns
+from dptext_etl.ledger.storage.store import Store
+from dptext_etl.ledger.types import NEW, CapChange, Event, Mask, Scope, State, Unit
+from dptext_etl.policy import Cap
+
+ALL = "all"
+"""The period of all time."""
+LARGEST = 1 << 54
+"""A limit in its steps stays below this (epsilon 1.8e10, delta 18): sums of admitted charges fit 64 bits."""
+_SET_CAP = "`dptext ledger set-cap`, or Ledger.set_cap(scope, cap, raising=True)"
+
+
+class Pinned(NamedTuple):
+    """A scope as the ledger holds it. Measure and limits are empty while no cap is set."""
+
+    id: int
+    unit: Unit
+    measure: str | None
+    limits: tuple[int, ...]
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """The components that the cap adds up; none without a cap."""
+        return () if self.measure is None else MEASURES[self.measure]
+
+
+def limits(cap: Cap) -> tuple[int, ...]:
+    """Convert a cap to the steps of its components (`guarantee.steps`), rounded down, one number per component."""
+    amounts = {"pure": (cap.epsilon,), "zcdp": (cap.rho,), "approx": (cap.epsilon, cap.delta)}[cap.measure]
+    pairs = zip(MEASURES[cap.measure], amounts, strict=True)
+    whole = tuple(math.floor(Fraction(repr(float(amount or 0))) * steps(name)) for name, amount in pairs)
+    if max(whole) >= LARGEST:
+        raise LedgerError("a cap of 10^10 and more protects no one", "leave the cap out to say that there is none")
+    return whole
+
+
+class Scopes:
+    def __init__(self, store: Store, journal: Journal, segments: Segments, records: Records, cache: PartCache) -> None:
+        self._store = store
+        self._journal = journal
+        self._segments = segments
+        self._records = records
+        self._cache = cache
+
+    def find(self, scope: Scope) -> Pinned:
+        """Return a scope; one that was never used has the number `NEW`."""
+        row = self._store.row(
+            "select id, unit, measure, limits from scope where name=? and period=?", (scope.name, scope.period)
+        )
+        if row is None:
+            return Pinned(NEW, scope.unit, None, ())
+        pinned = Pinned(row[0], row[1], row[2], read_limits(row[2], row[3]))
+        if pinned.unit != scope.unit:
+            msg = f"the scope {scope} counts per {pinned.unit}, got unit {scope.unit!r}"
+            raise LedgerError(msg, "a scope keeps its unit: another one would start every balance at zero")
+        return pinned
+
+    def by_id(self, number: int) -> Pinned:
+        row = self._store.rows("select id, unit, measure, limits from scope where id=?", (number,))[0]
+        return Pinned(row[0], row[1], row[2], read_limits(row[2], row[3]))
+
+    def of_batch(self, batch: int) -> Pinned:
+        return self.by_id(self._store.rows("select scope from batch where seq=?", (batch,))[0][0])
+
+    def lock_name(self, pinned: Pinned) -> str:
+        """Name what a writer locks that changes the balances of a scope."""
+        return f"scope/{pinned.id}"
+
+    def charge(self, scope: Scope, cap: Cap | None, *, raising: bool = False, lowering: bool = False) -> Pinned:
+        """Return a scope that is to be charged; make it and pin or change its cap if need be (see `check`)."""
+        pinned, wanted = self.check(scope, cap, raising=raising, lowering=lowering)
+        number = self._ensure(scope, pinned)
+        if wanted is None:
+            return pinned._replace(id=number)
+        capped = wanted._replace(id=number)
+        self._pin(capped, scope.name, scope.period, scope.dataset)
+        if pinned.measure is None:
+            runs = self.balances(capped)
+            for part in self._charged_before(capped):
+                runs.insert(part)
+        return capped
+
+    def check(
+        self, scope: Scope, cap: Cap | None, *, raising: bool = False, lowering: bool = False
+    ) -> tuple[Pinned, Pinned | None]:
+        """Refuse a scope and a cap that cannot be charged: a higher one without `raising`, a lower without `lowering`.
+
+        It returns the scope, and what `charge` pins, or None; nothing is written.
+
+        Specification: docs/spec/privacy.md#periods.
+        """
+        pinned = self.find(scope)
+        self._refuse_other_group(scope)
+        if cap is None and pinned.measure is None:
+            self._refuse_without_cap(scope)
+        self._refuse_all_time(scope)
+        if cap is None:
+            return pinned, None
+        wanted, uncounted = pinned._replace(measure=cap.measure, limits=limits(cap)), self._uncounted(scope, pinned)
+        if uncounted and not raising:
+            refuse_frozen(self._store, scope.dataset, scope.group)
+        if pinned.measure is None and not raising:
+            self._refuse_after_a_loss(scope)
+        if uncounted and not raising:
+            msg = f"a first cap of {scope} would not count what was charged in {' and '.join(uncounted)}"
+            hint = "name that period (and group) in the policy; or start everybody at zero on purpose: "
+            raise LedgerError(msg, hint + _SET_CAP)
+        if pinned.measure is None:
+            for _ in self._charged_before(wanted):
+                pass  # no balance could hold an infinite charge
+        elif pinned.measure != cap.measure:
+            msg = f"the scope {scope} is capped on {pinned.measure}, got {cap.measure}"
+            raise LedgerError(msg, "the measure is declared before the first charge; a new period may have another")
+        else:
+            _refuse_change(scope, pinned, wanted, raising=raising, lowering=lowering)
+        return pinned, wanted if uncounted or pinned != wanted else None
+
+    def _ensure(self, scope: Scope, pinned: Pinned) -> int:
+        """Make a scope if need be, and its dataset a member, and return its number."""
+        if pinned.id == NEW:
+            self._store.require_exclusive()
+            number = self._store.rows("select coalesce(max(id), 0) + 1 from scope")[0][0]
+            values = (number, scope.name, scope.period, scope.unit)
+            self._store.execute("insert into scope values(?,?,?,?,null,null)", values)
+            pinned = pinned._replace(id=number)
+        if self._store.row("select 1 from member where scope=? and dataset=?", (pinned.id, scope.dataset)) is None:
+            self._store.require_exclusive()
+            self._store.execute("insert into member values(?,?)", (pinned.id, scope.dataset))
+        written = "select limits from scope where id=?"
+        if "delta" in pinned.components and self._store.rows(written, (pinned.id,))[0][0].startswith("["):
+            self._store.require_exclusive()
+            self._write_cap(pinned)  # it counted delta in millionths
+        return pinned.id
+
+    def _refuse_other_group(self, scope: Scope) -> None:
+        row = self._store.row(
+            "select scope.name from scope join member on member.scope = scope.id"
+            " where member.dataset=? and scope.period=? and scope.name<>? limit 1",
+            (scope.dataset, scope.period, scope.name),
+        )
+        if row is not None:
+            msg = f"the spends of {scope.dataset} in period {scope.period} add up in {row[0]}, got {scope.name}"
+            raise LedgerError(msg, "a dataset stays in its group for a period: another would start balances at zero")
+
+    def _refuse_without_cap(self, scope: Scope) -> None:
+        """Refuse a charge without a cap where the dataset has one: leaving the cap out must not lift it."""
+        row = self._store.row(
+            "select scope.name, scope.period from scope join member on member.scope = scope.id"
+            " where member.dataset=? and scope.measure is not null limit 1",
+            (scope.dataset,),
+        )
+        if row is not None:
+            msg = f"the dataset {scope.dataset} has a cap ({row[0]}, period {row[1]}); this policy has none"
+            raise LedgerError(msg, "keep [cap] in the policy")
+
+    def _refuse_all_time(self, scope: Scope) -> None:
+        """Refuse the period "all" where named periods have caps: a cap of all time would not count their charges."""
+        row = scope.period == ALL and self._store.row(
+            "select scope.period from scope join member on member.scope = scope.id where scope.period<>? and"
+            " measure is not null and (member.dataset=? or scope.name=?) order by scope.id desc limit 1",
+            (ALL, scope.dataset, scope.name),
+        )
+        if row:
+            msg = f"{scope.dataset} has a cap in period {row[0]}, so nothing is charged in period {ALL} any more"
+            raise LedgerError(msg, f'name the period in the policy: [cap] period = "{row[0]}"')
+
+    def _refuse_after_a_loss(self, scope: Scope) -> None:
+        """Refuse a first cap where a loss was settled: thawing could not lower it, and charges are forgotten."""
+        for facts in (entry.facts for entry in self._journal.entries(Event.THAW)):
+            if facts["dataset"] == scope.dataset or scope.group in facts.get("groups", ()):
+                thawed = f"the dataset {facts['dataset']} was thawed"
+                msg = f"{thawed}, and this ledger knows no cap of {scope} that it lowered"
+                raise LedgerError(msg, f"lower the cap by what may have been lost, and set it on purpose: {_SET_CAP}")
+
+    def uncounted(self, scope: Scope) -> list[str]:
+        return self._uncounted(scope, self.find(scope))
+
+    def _uncounted(self, scope: Scope, pinned: Pinned) -> list[str]:
+        name = scope.name
+        if pinned.measure is not None:
+            if self._store.row("select 1 from member where scope=? and dataset=?", (pinned.id, scope.dataset)):
+                return []
+            name = ""  # the group's own periods were declared when its cap was set
+        rows = self._store.rows(
+            "select distinct scope.name, scope.period from scope join member on member.scope = scope.id"
+            " where not (scope.name=? and scope.period=?) and (member.dataset=? or scope.name=?)"
+            " and exists (select 1 from batch where batch.scope = scope.id)",
+            (scope.name, scope.period, scope.dataset, name),
+        )
+        return sorted(f"{name}, period {period}" for name, period in rows)
+
+    def lower(self, pinned: Pinned, limits: list[int], dataset: str) -> str:
+        """Lower the limits of a capped scope, and return the scope in words."""
+        name, period = self._store.rows("select name, period from scope where id=?", (pinned.id,))[0]
+        self._pin(pinned._replace(limits=tuple(limits)), name, period, dataset)
+        return f"{name}, period {period}"
+
+    def _pin(self, pinned: Pinned, name: str, period: str, dataset: str) -> None:
+        facts = {"scope": pinned.id, "name": name, "dataset": dataset, "period": period, "unit": pinned.unit}
+        facts |= {"measure": pinned.measure, "limits": list(pinned.limits)}
+        self._journal.append(Event.CAP_SET, **facts, **({"units": UNITS} if "delta" in pinned.components else {}))
+        self._write_cap(pinned)
+
+    def _write_cap(self, pinned: Pinned) -> None:
+        written = write_limits(pinned.measure, pinned.limits)
+        self._store.execute("update scope set measure=?, limits=? where id=?", (pinned.measure, written, pinned.id))
+
+    def balances(self, pinned: Pinned) -> SortedRuns:
+        """Return the balances of a capped scope: per unit, the sums that the cap limits, in steps of their components.
+
+        Sums of delta once stood in millionths; such runs are read in finer steps.
+        """
+        names, space = pinned.components, f"balance/{pinned.id}"
+        if "delta" not in names:
+            return SortedRuns(self._store, self._cache, space, len(names), Fold.SUM)
+        older = (space, tuple(steps(name) // MICRO for name in names))
+        return SortedRuns(self._store, self._cache, f"{space}/fine", len(names), Fold.SUM, older)
+
+    def amounts(self, batch: int, pinned: Pinned, chosen: Mask) -> Part:
+        """Return the amounts of some rows of a batch against the cap of their scope, per unit."""
+        columns = self._segments.read(batch, ["unit", "canary", *pinned.components])
+        rows = chosen & (columns["canary"] == 0)
+        amounts = np.stack([columns[name][rows] for name in pinned.components])
+        if (amounts >= LARGEST).any():
+            size = "infinite" if (amounts == INFINITE).any() else "too large"
+            msg = f"the scope holds charges that are {size} on {pinned.measure}, made before it had a cap"
+            raise LedgerError(msg, "declare the cap in a new period")
+        return fold(hashed_ids(columns["unit"][rows]), amounts, Fold.SUM)
+
+    def _charged_before(self, pinned: Pinned) -> Iterator[Part]:
+        """Iterate over what was charged in a scope before it had a cap; refuse what no balance can hold."""
+        for (seq,) in self._store.rows("select seq from batch where scope=? order by seq", (pinned.id,)):
+            yield self.amounts(seq, pinned, self._records.states(seq) != State.ABORTED)
+
+
+def _refuse_change(scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool, lowering: bool) -> None:
+    before, after = (
+        " and ".join(f"{amount / steps(name):g}" for name, amount in zip(item.components, item.limits, strict=True))
+        for item in (pinned, wanted)
+    )
+    pairs = list(zip(pinned.limits, wanted.limits, strict=True))
+    if any(new > old for old, new in pairs) and not raising:
+        msg = f"the cap of {scope} is pinned at {before}; the policy asks for more: {after}"
+        raise LedgerError(msg, "raise it on purpose: `dptext ledger set-cap`, or Ledger.set_cap(…, raising=True)")
+    if any(new < old for old, new in pairs) and not lowering:
+        msg = f"the cap of {scope} is pinned at {before}; the policy asks for less: {after}"
+        hint = "a lowered cap stays low, and quarantines what no longer fits; if it is meant, run with "
+        raise LedgerError(msg, hint + "--accept-lower-cap, or use `dptext ledger set-cap`")
+
+
+def admit(  # noqa: PLR0917
+    runs: SortedRuns,
+    limits: tuple[int, ...],
+    units: HashedIds,
+    order: Index,
+    amounts: Values,
+    asking: Mask,
+    memo: LookupMemo | None = None,
+) -> Mask:
+    """Judge the records of a batch in row order: one fits if its amount and what its unit has used stay in the cap."""
+    bound = np.array(limits, np.int64)[:, None]
+    fits: Mask = asking & (amounts <= bound).all(axis=0)
+    rows = order[fits[order]]
+    if not len(rows):
+        return fits
+    starts = units.take(rows).starts()
+    _, used = runs.find(units.take(rows[starts]), memo)
+    ends = np.append(starts[1:], len(rows))
+    if max(limits) * len(rows) >= 1 << 62:  # sums could overflow
+        tight: Mask = np.ones(len(starts), np.bool_)
+    else:
+        tight = np.any(used + np.add.reduceat(amounts[:, rows], starts, axis=1) > bound, axis=0)
+    single = ends - starts == 1
+    fits[rows[starts[single & (used + amounts[:, rows[starts]] > bound).any(axis=0)]]] = False
+    for unit in np.flatnonzero(tight & ~single):
+        _admit_one_by_one(fits, rows[starts[unit] : ends[unit]], amounts, used[:, unit], limits)
+    return fits
+
+
+def _admit_one_by_one(fits: Mask, rows: Index, amounts: Values, used: Values, limits: tuple[int, ...]) -> None:
+    """Judge the records of one unit with whole numbers of any size."""
+    spent = used.tolist()
+    for row, wanted in zip(rows.tolist(), amounts[:, rows].T.tolist(), strict=True):
+        after = [have + more for have, more in zip(spent, wanted, strict=True)]
+        if any(total > limit for total, limit in zip(after, limits, strict=True)):
+            fits[row] = False
+        else:
+            spent = after
+
+
+def cap_change(scope: Scope, pinned: Pinned, cap: Cap | None) -> CapChange | None:
+    if pinned.measure is None or cap is None:
+        return None
+    wanted = pinned._replace(measure=cap.measure, limits=limits(cap))
+    if pinned == wanted:
+        return None
+    shown = [
+        {name: limit / steps(name) for name, limit in zip(item.components, item.limits, strict=True)}
+        for item in (pinned, wanted)
+    ]
+    if pinned.measure != cap.measure:
+        return CapChange(str(scope), "measure", *shown)
+    higher = any(new > old for new, old in zip(wanted.limits, pinned.limits, strict=True))
+    return CapChange(str(scope), "higher" if higher else "lower", *shown)

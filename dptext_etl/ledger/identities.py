@@ -1,0 +1,240 @@
+"""Keep the rules about ids: their pinned forms, the unit of every record, and the records that were forgotten.
+
+Another type or other fields of an id would give a unit another hash, and a balance that starts at zero. The form of
+record ids is pinned per column, because a release holds one text per record; that of the ids of units per scope name,
+because balances add up there; the names of the columns of ids per scope name and dataset, as far as callers know them.
+A balance belongs to a unit, so a known record that arrives under another unit is refused, until someone accepts by name
+that the records of a dataset may have other units, and says how much a unit may have been charged under another one.
+An id is forgotten as its keyed hash, in a sealed batch of the journal.
+
+Specification: docs/spec/stream.md#record-id, docs/spec/privacy.md#same-unit, docs/spec/privacy.md#forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dptext_etl.artifacts import canon
+from dptext_etl.errors import LedgerError
+from dptext_etl.guarantee import Micro
+from dptext_etl.id_forms import COMPOSITE, IdForm
+from dptext_etl.ledger.batch import BatchIds, Preparation
+from dptext_etl.ledger.database import Database
+from dptext_etl.ledger.freezing import checked_losses, in_micro
+from dptext_etl.ledger.releases import refuse_frozen
+from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, hashed_ids
+from dptext_etl.ledger.storage.records import Holdings
+from dptext_etl.ledger.types import Event, IdForms, Mask, ReleaseRef, Scope
+
+PINNED_FORMS = "form/"
+"""The prefix of names in the table `meta` of pinned forms and of pinned names of columns."""
+ACCEPTED_UNITS = "units/"
+"""The prefix of names under which `meta` says up to which event the records of a dataset may have other units."""
+FORGOTTEN = "forgotten/"
+"""The prefix of names under which `meta` lists the events that forget or admit records of a dataset."""
+_COLUMN = "name"
+_ROLES = ("record", "subject")
+_HINT = "bring the column into the pinned form: another one would give everybody a new budget"
+
+
+def pinned_forms(db: Database, scope: Scope, columns: Sequence[str]) -> dict[str, IdForm]:
+    forms: dict[str, IdForm] = {}
+    for place in _form_places(scope, columns):
+        form = _pinned_form(db, place)
+        if form is not None:
+            forms.setdefault(place[-1], form)
+    return forms
+
+
+def require_forms(
+    db: Database, scope: Scope, columns: Sequence[str], forms: IdForms | None, *, pin: bool = True
+) -> None:
+    """Refuse ids of another form or column than the pinned one, and pin what is not pinned yet."""
+    for place in _form_places(scope, columns):
+        before, now = _pinned_form(db, place), None if forms is None else getattr(forms, place[-1])
+        what = f"{place[-1]} ids of {place[1] if place[0] == 'scope' else '.'.join(place[1:-1])}"
+        if now is None:
+            if before is not None:
+                msg = f"the {what} are pinned as {before}; this call does not say what it brings"
+                raise LedgerError(msg, "give the forms of the ids: Ledger.reserve(…, forms=IdForms(…))")
+            continue
+        if before is None:
+            if place == ("scope", scope.name, "record"):
+                _refuse_other_kind(db, scope, what, now)
+        elif before != now and not refines(before, now):
+            order = "bring the fields into the pinned order: dptext runs do so by themselves"
+            raise LedgerError(f"the {what} are pinned as {before}, got {now}", order if before.orders(now) else _HINT)
+        if pin and before != now:
+            _pin(db, place, now.written())
+    for role, column in ({} if forms is None else forms.columns).items():
+        place = (_COLUMN, scope.name, scope.dataset, role)
+        pinned = db.store.meta(form_name(place))
+        if pinned is None:
+            if pin:
+                _pin(db, place, column)
+        elif (before := json.loads(pinned)) != column:
+            msg = f"the {role} ids of {scope.dataset} are pinned as column {before!r}, got column {column!r}"
+            hint = "another column may give everybody a new budget: name the pinned one, or accept the change by "
+            raise LedgerError(msg, f"{hint}name: `dptext ledger accept-units {scope.dataset}`")
+
+
+def _refuse_other_kind(db: Database, scope: Scope, what: str, now: IdForm) -> None:
+    """Refuse units of another type than releases state whose ids were charged before forms were pinned."""
+    rows = db.store.rows(
+        "select distinct id_type from release join batch on batch.release = release.id"
+        " join scope on scope.id = batch.scope where scope.name=?",
+        (scope.name,),
+    )
+    kinds = sorted(kind for (kind,) in rows)
+    if kinds and now.kind not in kinds:
+        raise LedgerError(f"the {what} are pinned as {' or '.join(kinds)}, got {now}", _HINT)
+
+
+def _form_places(scope: Scope, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    yield ("scope", scope.name, scope.unit)
+    for column in columns:
+        yield ("column", scope.dataset, column, "record")
+
+
+def _pinned_form(db: Database, place: tuple[str, ...]) -> IdForm | None:
+    pinned = db.store.meta(form_name(place))
+    return None if pinned is None else IdForm.parse(json.loads(pinned))
+
+
+def _pin(db: Database, place: tuple[str, ...], form: Any) -> None:
+    db.journal.append(Event.ID_FORM, place=list(place), form=form)
+    db.store.set_meta(form_name(place), canon(form).decode())
+
+
+def form_name(place: Sequence[str]) -> str:
+    """Return the name under which the table `meta` holds the form that is pinned for a place."""
+    return PINNED_FORMS + canon(list(place)).decode()
+
+
+def names_of_units(dataset: str, scopes: Sequence[str]) -> list[str]:
+    """Return the names in `meta` of all that is pinned of the units of a dataset in some scopes."""
+    places: list[tuple[str, ...]] = [(_COLUMN, scope, dataset, role) for scope in scopes for role in _ROLES]
+    return [form_name(place) for place in [*places, *(("scope", scope, role) for scope in scopes for role in _ROLES)]]
+
+
+def refines(before: IdForm, now: IdForm) -> bool:
+    """Return whether the new form says the fields of a composite that was pinned without them."""
+    return before.kind == now.kind == COMPOSITE and not before.fields and now.told
+
+
+def require_same_units(
+    db: Database, scope: Scope, batch: BatchIds, known: Mapping[ReleaseRef, Holdings], prepared: Preparation
+) -> None:
+    """Refuse known records of a dataset that arrive under another unit than they were charged to."""
+    since = int(db.store.meta(f"{ACCEPTED_UNITS}{scope.dataset}") or 0)
+    unseen, moved = ~batch.canary, np.zeros(batch.size, np.bool_)
+    for holdings in (*known.values(), *_in_other_releases(db, scope, batch, known, prepared, unseen)):
+        binding = holdings.known & (holdings.places.batch > since)
+        rows = np.flatnonzero(binding & unseen)
+        moved[rows] = (db.records.reserved(holdings.places.take(rows), "unit") != batch.units[rows]).any(axis=1)
+        unseen &= ~binding
+    if moved.any():
+        per = "to another subject before" if scope.unit == "subject" else "before, to a subject"
+        msg = f"{int(moved.sum())} of {batch.size} records were charged {per}; nothing of the batch is charged"
+        hint = "a record keeps its unit, so that no new spelling of people starts a balance at zero: bring the old ids "
+        then = f"back, or accept the change by name: `dptext ledger accept-units {scope.dataset}`"
+        raise LedgerError(msg, hint + then)
+
+
+def _in_other_releases(  # noqa: PLR0917
+    db: Database,
+    scope: Scope,
+    batch: BatchIds,
+    known: Mapping[ReleaseRef, Holdings],
+    prepared: Preparation,
+    unseen: Mask,
+) -> Iterator[Holdings]:
+    """Look records up in the other releases of their dataset, the newest first, while any was not found yet."""
+    per_subject = db.store.row(
+        "select 1 from scope join member on member.scope = scope.id where dataset=? and unit='subject' limit 1",
+        (scope.dataset,),
+    )
+    for ref in reversed(db.releases.of_dataset(scope.dataset)) if per_subject else ():
+        if unseen.any() and ref not in known:
+            yield db.records.look_up(ref, batch.record_ids, batch.record_order, prepared.records_memo(ref))
+
+
+def accept_units(db: Database, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:
+    refuse_frozen(db.store, dataset)
+    names = "select distinct scope.name from scope join member on member.scope = scope.id where dataset=?"
+    scopes = sorted(name for (name,) in db.store.rows(names, (dataset,)))
+    if not scopes:
+        raise LedgerError(f"the ledger holds no record of the dataset {dataset}", "name it as the policy does")
+    lost = checked_losses(lost)
+    lowered = db.freezes.lower({dataset}, lost)
+    seq = db.journal.append(Event.UNITS, dataset=dataset, scopes=scopes, lost=in_micro(lost), reason=reason)
+    db.store.set_meta(f"{ACCEPTED_UNITS}{dataset}", str(seq))
+    for name in names_of_units(dataset, scopes):
+        db.store.execute("delete from meta where name=?", (name,))
+    return lowered
+
+
+def forget(db: Database, dataset: str, records: Bytes, subjects: Bytes) -> int:
+    """Note records as forgotten, and return how many were not noted before. Call it inside a transaction."""
+    wanted = _set(records) | _set(charged_to(db, dataset, subjects))
+    return _note(db, Event.FORGET, dataset, wanted - _set(forgotten(db, dataset)))
+
+
+def readmit(db: Database, dataset: str, records: Bytes, reason: str) -> int:
+    """Admit forgotten records again, and return how many there are. Call it inside a transaction."""
+    wanted = _set(records)
+    missing = len(wanted - _set(forgotten(db, dataset)))
+    if missing:
+        msg = f"{missing} of {len(wanted)} records are not forgotten in {dataset}; nothing was changed"
+        raise LedgerError(msg, "name records by their ids, as `dptext forget --record` takes them")
+    return _note(db, Event.READMIT, dataset, wanted, reason=reason)
+
+
+def forgotten(db: Database, dataset: str) -> Bytes:
+    """Return the hashed ids of the records of a dataset that are forgotten now, shape (records, 32)."""
+    gone: set[bytes] = set()
+    for seq in db.journal.listed(f"{FORGOTTEN}{dataset}"):
+        facts = db.journal.facts(seq)
+        records = _set(db.segments.read(seq, ["record"], facts)["record"])
+        gone = gone | records if facts["event"] == Event.FORGET else gone - records
+    return _rows(gone)
+
+
+def are_forgotten(db: Database, dataset: str, records: HashedIds) -> Mask:
+    """Return which records of a dataset are forgotten, shape (records,)."""
+    gone = hashed_ids(forgotten(db, dataset))
+    mask = np.isin(records.hi, gone.hi)
+    if mask.any():
+        pairs = set(zip(gone.hi.tolist(), gone.lo.tolist(), strict=True))
+        some = records.take(mask)
+        mask[mask] = [pair in pairs for pair in zip(some.hi.tolist(), some.lo.tolist(), strict=True)]
+    return mask
+
+
+def charged_to(db: Database, dataset: str, subjects: Bytes) -> Bytes:
+    """Return the hashed ids of all records that were ever charged to some subjects, in any release of a dataset."""
+    wanted, records = _set(subjects), [np.zeros((0, WIDTH), np.uint8)]
+    batches = "select seq from batch join release on release.id = batch.release where dataset=? order by seq"
+    for (seq,) in db.store.rows(batches, (dataset,)) if wanted else ():
+        columns = db.segments.read(seq, ["record", "unit"])
+        records.append(columns["record"][[row.tobytes() in wanted for row in columns["unit"]]])
+    return np.concatenate(records)
+
+
+def _note(db: Database, kind: Event, dataset: str, records: set[bytes], **facts: str) -> int:
+    if records:
+        seq = db.segments.append(kind, {"record": _rows(records)}, dataset=dataset, **facts)
+        db.journal.add_to_list(f"{FORGOTTEN}{dataset}", seq)
+    return len(records)
+
+
+def _set(rows: Bytes) -> set[bytes]:
+    return {row.tobytes() for row in rows}
+
+
+def _rows(records: set[bytes]) -> Bytes:
+    return np.frombuffer(b"".join(sorted(records)), np.uint8).reshape(-1, WIDTH)

@@ -1,1 +1,0 @@
-"""Change a ledger: reserve, commit, settle, publish, freeze, pin releases and caps."""

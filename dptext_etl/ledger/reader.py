@@ -1,0 +1,312 @@
+"""Read a ledger: commits, balances, views, anchors, verification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from dptext_etl.errors import DPTextError
+from dptext_etl.id_forms import IdForm
+from dptext_etl.ledger import identities, views
+from dptext_etl.ledger.caps import cap_change
+from dptext_etl.ledger.database import Database
+from dptext_etl.ledger.storage.backup import copy
+from dptext_etl.ledger.storage.hashed_ids import binaries, hashed_ids
+from dptext_etl.ledger.storage.records import Lookup
+from dptext_etl.ledger.types import (
+    I64,
+    Anchor,
+    CapChange,
+    Committed,
+    Event,
+    IdForms,
+    Mask,
+    Postprocessed,
+    ReleaseRef,
+    Scope,
+    VerifyReport,
+)
+from dptext_etl.ledger.verify import verify
+from dptext_etl.ledger.views import Remaining
+from dptext_etl.policy import Cap
+
+FREEING = (Event.ABORT, Event.SETTLE, Event.THAW, Event.UNITS, Event.FORGET, Event.READMIT)
+"""Events after which a record that was over the same cap may fit, or one that was forgotten be admitted."""
+
+
+class LedgerReader:
+    """Read one open ledger. No method changes it, and each sees one consistent state."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._db.store.name!r})"
+
+    @property
+    def ledger_id(self) -> str:
+        """The random name that the ledger got when it was made; it distinguishes two ledgers at the same place."""
+        return self._db.ledger_id
+
+    @property
+    def place(self) -> str:
+        """Where the ledger is, without user and password, the same from every folder."""
+        return self._db.store.place
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._db.store.close()
+
+    def committed(self, ref: ReleaseRef, ids: pa.Array, *, canary: Mask | None = None) -> Committed:
+        """Look up what was committed for some records; replays and gates need it."""
+        records = self._db.id_key.records(ids, canary).ids
+        digests, idem_keys = (np.zeros((records.size, 32), np.uint8) for _ in range(2))
+        with self._db.store.snapshot():
+            holdings = self._db.records.look_up(ref, records)
+            mask = holdings.committed
+            places = holdings.places.take(mask)
+            digests[mask] = self._db.records.digests(places)
+            idem_keys[mask] = self._db.records.reserved(places, "idem_key")
+        return Committed(mask, binaries(digests, mask), binaries(idem_keys, mask))
+
+    def postprocessed(self, ref: ReleaseRef, chain: str, ids: pa.Array, *, canary: Mask | None = None) -> Postprocessed:
+        """Look up what a chain of post-processing made of some records."""
+        records = self._db.id_key.records(ids, canary).ids
+        digests = np.zeros((records.size, 32), np.uint8)
+        with self._db.store.snapshot():
+            holdings = self._db.records.look_up(ref, records)
+            mask = holdings.committed
+            done, digests[mask] = self._db.records.postprocessed(holdings.places.take(mask), chain)
+        mask[mask] = done
+        return Postprocessed(mask, binaries(digests, mask))
+
+    def lookup(self, ref: ReleaseRef, chain: str | None = None) -> Lookup:
+        """Look up what `committed` or `postprocessed` says, in steps that several processes can share out."""
+        return Lookup(self._db, ref, chain)
+
+    def known(self, ref: ReleaseRef, ids: pa.Array) -> Mask:
+        """Return which records the release has seen, whatever became of them, shape (records,).
+
+        Incremental runs take the other records.
+        """
+        records = self._db.id_key.records(ids).ids
+        with self._db.store.snapshot():
+            return self._db.records.look_up(ref, records).known
+
+    def records(self, ref: ReleaseRef) -> int:
+        """Count the records that a release holds, over all partitions, without canary rows."""
+        with self._db.store.snapshot():
+            return self._db.records.count(ref)
+
+    def remaining(self, scope: Scope, subjects: pa.Array | None = None) -> Remaining:
+        """Return what units may still lose in a scope: quantiles over all units, and amounts of given units."""
+        with self._db.store.snapshot():
+            self._db.forget_merged_runs()
+            return views.remaining(self._db, scope, subjects)
+
+    def used(self, scope: Scope, units: pa.Array) -> dict[str, I64]:
+        """Return what some units have used in a scope, by component of its cap; pure epsilon where there is no cap."""
+        with self._db.store.snapshot():
+            return views.used(self._db, scope, units)
+
+    def pinned_forms(self, scope: Scope, columns: Sequence[str]) -> dict[str, IdForm]:
+        """Return the pinned forms of the ids of a table, by role: "record" and "subject", as far as known."""
+        with self._db.store.snapshot():
+            return identities.pinned_forms(self._db, scope, columns)
+
+    def require_forms(self, scope: Scope, columns: Sequence[str], forms: IdForms) -> None:
+        """Refuse ids of another form than the pinned one; `reserve` does the same and pins."""
+        with self._db.store.snapshot():
+            identities.require_forms(self._db, scope, columns, forms, pin=False)
+
+    def cap_change(self, scope: Scope, cap: Cap | None) -> CapChange | None:
+        """Return what a policy with this cap would change, or None if it changes nothing that is pinned."""
+        with self._db.store.snapshot():
+            return cap_change(scope, self._db.scopes.find(scope), cap)
+
+    def uncounted(self, scope: Scope) -> list[str]:
+        """Return the scopes whose charges a first cap of a scope would not count, in words."""
+        with self._db.store.snapshot():
+            return self._db.scopes.uncounted(scope)
+
+    def show(self) -> list[dict[str, Any]]:
+        """List the releases with class, disclosures, spends and counts. Internal: never publish it."""
+        with self._db.store.snapshot():
+            return views.releases(self._db)
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """List the jobs that reserved something: when they began, for what, and how many records are pending.
+
+        Internal: never publish it.
+        """
+        with self._db.store.snapshot():
+            return views.jobs(self._db)
+
+    def published(self, ref: ReleaseRef) -> dict[str, str]:
+        """Return the SHA-256 of the manifest of every recorded publication of a release, by version.
+
+        What was retired since is left out.
+        """
+        with self._db.store.snapshot():
+            return views.published(self._db, ref)
+
+    def retired(self, ref: ReleaseRef) -> set[str]:
+        """Return the SHA-256 of every manifest of a release that was retired: a person was taken out of it."""
+        with self._db.store.snapshot():
+            return views.retired(self._db, ref)
+
+    def of_subjects(self, dataset: str, subjects: pa.Array, ids: pa.Array) -> Mask:
+        """Return which records were ever charged to some subjects, in any release of a dataset, shape (records,)."""
+        hashes, records = self._db.id_key.subjects(subjects), self._db.id_key.records(ids).hashes
+        with self._db.store.snapshot():
+            theirs = {row.tobytes() for row in identities.charged_to(self._db, dataset, hashes)}
+        return np.fromiter((row.tobytes() in theirs for row in records), np.bool_, len(records))
+
+    def known_subjects(self, dataset: str, subjects: pa.Array) -> Mask:
+        """Return which subjects any record of a dataset was ever charged to, shape (subjects,)."""
+        hashes = self._db.id_key.subjects(subjects)
+        with self._db.store.snapshot():
+            records = [identities.charged_to(self._db, dataset, row[np.newaxis]) for row in hashes]
+        return np.array([len(theirs) > 0 for theirs in records], np.bool_)
+
+    def known_records(self, dataset: str, ids: pa.Array) -> Mask:
+        """Return which records any release of a dataset holds, shape (records,)."""
+        records = self._db.id_key.records(ids).ids
+        order, known = records.order(), np.zeros(records.size, np.bool_)
+        with self._db.store.snapshot():
+            for ref in self._db.releases.of_dataset(dataset):
+                known |= self._db.records.look_up(ref, records, order).known
+        return known
+
+    def publications_of(self, dataset: str, ids: pa.Array, subjects: pa.Array) -> list[dict[str, Any]]:
+        """List the releases of a dataset with publications that were not retired and hold any of these people.
+
+        Returns:
+            Per release: `release`, `column`, `versions` (their names), and `records`, how many records are theirs.
+        """
+        hashes, records = self._db.id_key.subjects(subjects), self._db.id_key.records(ids).hashes
+        with self._db.store.snapshot():
+            theirs = np.concatenate([records, identities.charged_to(self._db, dataset, hashes)])
+            return views.publications_of(self._db, dataset, theirs)
+
+    def forgotten(self, dataset: str, ids: pa.Array) -> Mask:
+        """Return which records of a dataset are forgotten, shape (records,)."""
+        records = self._db.id_key.records(ids).ids
+        with self._db.store.snapshot():
+            return identities.are_forgotten(self._db, dataset, records)
+
+    def forgets(self, dataset: str) -> bool:
+        """Return whether any record of a dataset is forgotten."""
+        with self._db.store.snapshot():
+            return bool(len(identities.forgotten(self._db, dataset)))
+
+    def count_forgotten(self, ref: ReleaseRef) -> int:
+        """Return how many records of a release are forgotten in its dataset."""
+        with self._db.store.snapshot():
+            gone = hashed_ids(identities.forgotten(self._db, ref.dataset))
+            return int(self._db.records.look_up(ref, gone).known.sum()) if gone.size else 0
+
+    def caps(self) -> list[dict[str, Any]]:
+        """List the scopes with their caps, amounts in millionths."""
+        with self._db.store.snapshot():
+            return views.caps(self._db)
+
+    def export(self) -> dict[str, Any]:
+        """Return what may be published: configurations, claims, constants, and the number of subjects of a dataset.
+
+        Specification: docs/spec/privacy.md#export.
+        """
+        with self._db.store.snapshot():
+            return views.export(self._db)
+
+    def write_tables(self, folder: Path, names: Sequence[str] | None = None) -> dict[str, int]:
+        """Write the ledger as Parquet tables into a new folder: all, or some by name. Internal: never publish them.
+
+        Ids are keyed hashes, amounts are in units of epsilon, rho and delta (docs/ledger.md#tables).
+
+        Returns:
+            The number of rows by table.
+
+        Raises:
+            InputError: The folder holds something, or it cannot be written.
+        """
+        from dptext_etl.ledger import tables
+
+        with self._db.store.snapshot():
+            self._db.forget_merged_runs()
+            return tables.write(self._db, folder, tuple(tables.SCHEMAS) if names is None else names)
+
+    def hashes(self, ids: Sequence[str]) -> list[str]:
+        """Return the keyed hashes that ids have in these tables: as records, and as subjects in every pinned spelling.
+
+        Raises:
+            KeyReferenceError: The id key cannot be read.
+        """
+        from dptext_etl.ledger import query
+
+        with self._db.store.snapshot():
+            return query.hashes(self._db, ids)
+
+    def anchor(self) -> Anchor:
+        """Return the heads of the journal. Keep them where the keepers of the ledger cannot change them."""
+        with self._db.store.snapshot():
+            return self._db.journal.anchor()
+
+    def number(self) -> int:
+        """Return a number that all events to come are above, as far as they may free budgets or records."""
+        with self._db.store.snapshot():
+            return min((head.seq for head in self._db.journal.heads().values()), default=0)
+
+    def freed(self, since: int) -> bool:
+        """Return whether an event above a number may let records in that were left out before it."""
+        with self._db.store.snapshot():
+            return any(entry.seq > since for entry in self._db.journal.entries(*FREEING))
+
+    def backup(self, to: str | Path) -> Anchor:
+        """Copy the ledger as it is at one moment, while others may write. The id key is not copied."""
+        return copy(self._db.store, str(to))
+
+    def holds(self, anchor: Anchor) -> bool:
+        """Return whether the journal still holds an anchor. If not, it was cut or rewritten, or it is an old copy."""
+        with self._db.store.snapshot():
+            return anchor.ledger == self._db.ledger_id and self._db.journal.holds(anchor)
+
+    def sharing(self, dataset: str, groups: Iterable[str] = ()) -> tuple[set[str], set[str]]:
+        """Return the datasets and groups that share a scope with a dataset, directly or by way of others."""
+        with self._db.store.snapshot():
+            return self._db.freezes.sharing(dataset, groups)
+
+    def losses(self, dataset: str, since: int = 0) -> int:
+        """Count how often charges of a dataset were found to be missing; keep it next to an anchor, for `settled`."""
+        with self._db.store.snapshot():
+            return len(self._db.freezes.missed(dataset, since))
+
+    def settled(self, dataset: str, missing: Anchor, losses: int | None = None) -> bool:
+        """Return whether the loss of an anchor was settled: the dataset was frozen for it and thawed since."""
+        with self._db.store.snapshot():
+            return self._db.freezes.settled(dataset, missing, losses)
+
+    def frozen(self) -> list[str]:
+        """List the frozen datasets."""
+        return [dataset for (dataset,) in self._db.store.rows("select dataset from frozen order by dataset")]
+
+    def verify(self) -> VerifyReport:
+        """Derive every table again from the journal and its sealed batches, and report each difference."""
+        with self._db.store.snapshot():
+            try:
+                return verify(self._db)
+            except DPTextError as error:
+                problem = str(error)
+            except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # what json and NumPy raise
+                problem = f"a stored value has a form that the ledger never writes ({type(error).__name__})"
+        return VerifyReport([problem], {})

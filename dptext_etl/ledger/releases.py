@@ -1,0 +1,259 @@
+"""Pin release names, record publications, retire and revoke.
+
+A name holds one configuration per column and one type of id, and a revoked name never comes back (docs/spec/privacy.md
+#one-text-per-release, docs/spec/stream.md#record-id).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from dptext_etl.accounting import least
+from dptext_etl.artifacts import canon
+from dptext_etl.errors import FrozenLedgerError, LedgerError
+from dptext_etl.guarantee import ADDITIVE, Guarantee, GuaranteeClass, Spend
+from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.store import Store
+from dptext_etl.ledger.types import NEW, Event, ReleaseRef
+
+PINNED_NAMES = ("dataset", "column", "release", "cfg", "id_type")
+_PINNED_FACTS = ("mechanism", "configuration", "artifact_hashes", "unit")
+_CLASSES = list(GuaranteeClass)
+"""From the strongest to the weakest."""
+_NEW_NAME = "take a new release name; its spend is charged in full"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def public_facts(guarantee: Guarantee, worst: Spend) -> dict[str, Any]:
+    """Return the public facts of a claim: constants of the configuration, nothing of any text."""
+    bound = least(worst)
+    return {
+        "class": guarantee.guarantee_class.value,
+        "disclosures": sorted(item.value for item in guarantee.disclosures),
+        "assumptions": sorted(guarantee.assumptions),
+        "neighbours": guarantee.neighbours,
+        "unit": guarantee.unit,
+        "worst_case": worst.as_dict(),
+        "least": {"epsilon": _number(bound.epsilon), "delta": _number(bound.delta), "rule": bound.rule},
+    }
+
+
+def _number(amount: float) -> float | str:
+    return "inf" if amount == float("inf") else int(amount) if amount == int(amount) else amount
+
+
+def weakened(pinned: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return what a claim promises less than the pinned one, in words; empty if it promises as much or more.
+
+    Accounting rules and sentences may change, and bounds become tighter; what was promised may never become less.
+    """
+    less = [name for name in _PINNED_FACTS if pinned.get(name) != now.get(name)]
+    if bool(pinned.get("expost")) != bool(now.get("expost")):
+        less.append("what commits are charged")
+    if _CLASSES.index(GuaranteeClass(now["class"])) > _CLASSES.index(GuaranteeClass(pinned["class"])):
+        less.append(f"the class: {now['class']} for {pinned['class']}")
+    for name in ("disclosures", "assumptions"):
+        more = sorted(set(now[name]) - set(pinned[name]))
+        if more:
+            less.append(f"more {name}: {', '.join(more)}")
+    for name in (*ADDITIVE, "diameter"):
+        before, after = (facts["worst_case"].get(name, "inf") for facts in (pinned, now))
+        if (math.inf if after == "inf" else after) > (math.inf if before == "inf" else before):
+            less.append(f"a larger {name}")
+    return less
+
+
+class Releases:
+    def __init__(self, store: Store, journal: Journal) -> None:
+        self._store = store
+        self._journal = journal
+
+    def register(
+        self, names: Mapping[str, str], facts: Mapping[str, Any], *, publishable: bool, nonce: int, pin: bool
+    ) -> ReleaseRef:
+        """Pin a release name, or find it pinned to the same configuration and to no stronger claim.
+
+        Without `pin` nothing is written: a name that the ledger does not hold gets the number `NEW`.
+        """
+        dataset, column, release = names["dataset"], names["column"], names["release"]
+        where = f"release {release!r} of {dataset}.{column}"
+        refuse_frozen(self._store, dataset)
+        self._refuse_revoked(dataset, release)
+        pinned = self._store.row("select distinct id_type from release where dataset=? and col=?", (dataset, column))
+        if pinned is not None and pinned[0] != names["id_type"]:
+            msg = f"the record ids of {dataset}.{column} are pinned to type {pinned[0]}, got {names['id_type']}"
+            raise LedgerError(msg, "cast the id column: another type would make every record a new one")
+        facts = json.loads(canon(dict(facts)))
+        row = self._store.row(
+            "select id, cfg, facts, publishable from release where dataset=? and col=? and release=?",
+            (dataset, column, release),
+        )
+        if row is None:
+            number = self._pin(names, facts, publishable=publishable) if pin else NEW
+        elif row[1] != names["cfg"]:
+            raise LedgerError(f"{where} is pinned to another configuration ({row[1][:12]}…)", _NEW_NAME)
+        elif bool(row[3]) != publishable:
+            raise LedgerError(f"{where} is pinned as {'' if row[3] else 'not '}publishable", _NEW_NAME)
+        elif less := weakened(json.loads(row[2]), facts):
+            raise LedgerError(f"{where} was pinned with a stronger claim; today's has {'; '.join(less)}", _NEW_NAME)
+        else:
+            number = int(row[0])
+        return ReleaseRef(number, dataset, column, release, names["cfg"], nonce)
+
+    def _pin(self, names: Mapping[str, str], facts: Mapping[str, Any], *, publishable: bool) -> int:
+        number = self._store.rows("select coalesce(max(id), 0) + 1 from release")[0][0]
+        self._journal.append(Event.RELEASE, release_id=number, publishable=publishable, **names, facts=facts)
+        self._store.execute(
+            "insert into release values(?,?,?,?,?,?,?,?,null)",
+            (number, *(names[name] for name in PINNED_NAMES), int(publishable), canon(facts).decode()),
+        )
+        return int(number)
+
+    def require_usable(self, ref: ReleaseRef) -> None:
+        """Refuse a release that is revoked, or that this ledger does not know."""
+        row = self._store.row("select dataset, col, release, cfg from release where id=?", (ref.id,))
+        if row != (ref.dataset, ref.column, ref.release, ref.cfg):
+            raise LedgerError(f"{ref} is not registered in this ledger", "call Ledger.register first")
+        refuse_frozen(self._store, ref.dataset)
+        self._refuse_revoked(ref.dataset, ref.release)
+
+    def require_refundable(self, ref: ReleaseRef) -> None:
+        if not self._facts(ref).get("expost", False):
+            hint = "leave `spent` out; the worst case stays charged, because the number of steps may tell of a text"
+            raise LedgerError(f"{ref} is not refundable: it was pinned without refundable=True", hint)
+
+    def record_bound(self, ref: ReleaseRef) -> int | None:
+        """Return the public bound on records that the delta of a release was stated for, or None."""
+        bound = self._facts(ref).get("configuration", {}).get("n_rec")
+        return bound if isinstance(bound, int) else None
+
+    def _facts(self, ref: ReleaseRef) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads(self._store.rows("select facts from release where id=?", (ref.id,))[0][0])
+        return facts
+
+    def of_dataset(self, dataset: str) -> list[ReleaseRef]:
+        """List the releases of a dataset that hold any record, the oldest first."""
+        rows = self._store.rows(
+            "select release.id, dataset, col, release.release, cfg, tally.nonce from release"
+            " join tally on tally.release = release.id where dataset=? order by release.id, tally.nonce",
+            (dataset,),
+        )
+        return [ReleaseRef(*row) for row in rows]
+
+    def pin_table(self, ref: ReleaseRef, digest: str) -> None:
+        """Pin the records and texts of a release by a keyed digest, or refuse others than the pinned ones."""
+        self.require_usable(ref)
+        pinned = self.pinned_table(ref)
+        if pinned is None:
+            self._journal.append(Event.PIN, release=ref.id, nonce=ref.nonce, digest=digest)
+        elif pinned != digest:
+            msg = f"{ref} is pinned to other records or texts: it holds one table, whole"
+            raise LedgerError(msg, f"this attempt drew nothing; publish this table under another name: {_NEW_NAME}")
+
+    def pinned_table(self, ref: ReleaseRef) -> str | None:
+        seq = self.pins().get((ref.id, ref.nonce))
+        return None if seq is None else str(self._journal.facts(seq)["digest"])
+
+    def pins(self) -> dict[tuple[int, int], int]:
+        """Return the event that pinned a table, by release and nonce: what was reserved later is not in it."""
+        events = ((entry.seq, entry.facts) for entry in self._journal.entries(Event.PIN))
+        return {(facts["release"], facts["nonce"]): seq for seq, facts in events}
+
+    def revoke(self, dataset: str, release: str, reason: str) -> None:
+        if not self._is_revoked(dataset, release):
+            seq = self._journal.append(Event.BURN, dataset=dataset, release=release, reason=reason)
+            self._store.execute("insert into burnt values(?,?,?)", (dataset, release, seq))
+            self._store.execute("update release set burnt=? where dataset=? and release=?", (seq, dataset, release))
+
+    def _is_revoked(self, dataset: str, release: str) -> bool:
+        return self._store.row("select 1 from burnt where dataset=? and release=?", (dataset, release)) is not None
+
+    def _refuse_revoked(self, dataset: str, release: str) -> None:
+        if self._is_revoked(dataset, release):
+            msg = f"release {release!r} of {dataset} is revoked: nothing further happens under this name"
+            raise LedgerError(msg, f"if a gate fired, mend the defect; then {_NEW_NAME}")
+
+    def publish(self, refs: list[ReleaseRef], version: str, manifest: str, rows: int) -> None:
+        """Record a publication of one or several columns; every published row must be committed."""
+        _require_publication(refs, manifest)
+        new = [ref for ref in refs if not self._is_recorded(ref, version, manifest, rows)]
+        for ref in new:
+            self.require_usable(ref)
+            facts = self._facts(ref)
+            publishable = self._store.rows("select publishable from release where id=?", (ref.id,))[0][0]
+            if not publishable or facts["class"] == GuaranteeClass.NONE:
+                raise LedgerError(f"{ref} is not publishable", "faithful mechanisms are for benchmarks on public data")
+            row = self._store.row("select committed from tally where release=? and nonce=?", (ref.id, ref.nonce))
+            committed = row[0] if row else 0
+            # a central release publishes public texts that follow a statistic: their number is free
+            if rows < 0 or (rows > committed and not (committed and facts["class"] == GuaranteeClass.CENTRAL_ZCDP)):
+                msg = f"{ref} has {committed} committed rows, got a publication of {rows}"
+                raise LedgerError(msg, "commit before publishing")
+        if new:
+            self._record(Event.PUBLISH, new, version=version, manifest=manifest, rows=rows)
+
+    def retire(self, refs: list[ReleaseRef], place: str, version: str, manifest: str, rows: int) -> None:
+        """Record a version that takes rows away, and retire all that its place held before, of any release.
+
+        It is allowed under a revoked name and in a frozen dataset: nothing is released that was not published before.
+        """
+        _require_publication(refs, manifest)
+        if all(self._is_recorded(ref, version, manifest, rows) for ref in refs):
+            return
+        before: dict[tuple[int, int], dict[str, int]] = {}
+        for number, nonce, name, digest, count in self._store.rows(
+            "select release.id, nonce, version, manifest, rows from publication"
+            " join release on release.id = publication.release where dataset=?",
+            (refs[0].dataset,),
+        ):
+            if name.startswith(place) and "/" not in name[len(place) :]:
+                before.setdefault((number, nonce), {})[digest] = count
+        retired: set[str] = set()
+        for ref in refs:
+            mine = before.pop((ref.id, ref.nonce), {})
+            if rows > max(mine.values(), default=-1):
+                msg = f"{ref} has published at most {max(mine.values(), default=0)} rows there, got a version of {rows}"
+                raise LedgerError(msg, "what is retired is replaced by a part of itself")
+            retired |= mine.keys()
+        facts: dict[str, Any] = {"version": version, "manifest": manifest, "rows": rows, "retired": sorted(retired)}
+        if before:
+            facts["others"] = [[*names, sorted(digests)] for names, digests in sorted(before.items())]
+        self._record(Event.RETIRE, refs, **facts)
+
+    def _record(self, kind: Event, refs: list[ReleaseRef], **facts: Any) -> None:
+        self._journal.append(kind, releases=[[ref.id, ref.nonce] for ref in refs], **facts)
+        for ref in refs:
+            values = (ref.id, ref.nonce, facts["version"], facts["manifest"], facts["rows"])
+            self._store.execute("insert into publication values(?,?,?,?,?)", values)
+
+    def _is_recorded(self, ref: ReleaseRef, version: str, manifest: str, rows: int) -> bool:
+        row = self._store.row(
+            "select manifest, rows from publication where release=? and nonce=? and version=?",
+            (ref.id, ref.nonce, version),
+        )
+        if row is not None and row != (manifest, rows):
+            msg = f"{ref} has published version {version!r} with another manifest"
+            raise LedgerError(msg, "a version is published once")
+        return row is not None
+
+
+def _require_publication(refs: list[ReleaseRef], manifest: str) -> None:
+    if not refs or not _DIGEST.fullmatch(manifest):
+        raise LedgerError("a publication needs at least one release and the SHA-256 of its manifest, 64 hex digits")
+
+
+def refuse_frozen(store: Store, dataset: str, group: str | None = None) -> None:
+    """Refuse a dataset that is frozen, or a group that froze with one: some of its charges may be forgotten."""
+    rows = store.rows("select dataset, body from frozen join event on event.seq = frozen.seq order by dataset")
+    frozen = {name: json.loads(body) for name, body in rows}
+    if dataset in frozen:
+        hint = "`dptext ledger thaw` revokes its release names and charges what may have been lost"
+        raise FrozenLedgerError(f"the dataset {dataset} is frozen: {frozen[dataset]['reason']}", hint)
+    for name, facts in frozen.items():
+        if group is not None and group in facts.get("groups", ()):
+            msg = f"the group {group} is frozen with the dataset {name}: {facts['reason']}"
+            raise FrozenLedgerError(msg, f"`dptext ledger thaw {name}` settles it for all datasets of the group")

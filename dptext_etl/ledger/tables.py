@@ -1,0 +1,296 @@
+"""Write a ledger as plain tables: records, balances, events, releases, publications, for people and their tools.
+
+Ids are the ledger's own keyed hashes, amounts are in units of epsilon, rho and delta. docs/ledger.md#tables lists the
+columns. The tables are internal: the number of charged words may reveal more than a release.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dptext_etl.column import INFINITE
+from dptext_etl.errors import InputError
+from dptext_etl.guarantee import ADDITIVE, PURE, steps
+from dptext_etl.ledger.caps import LARGEST
+from dptext_etl.ledger.database import Database
+from dptext_etl.ledger.storage.hashed_ids import Bytes
+from dptext_etl.ledger.storage.records import Places
+from dptext_etl.ledger.types import I64, Event, Mask, ReleaseRef, State
+from dptext_etl.ledger.views import COUNTS, retired, tracked_components, used_by_unit
+
+EVENTS = 10_000
+"""Events that are read at a time."""
+ROW_GROUP = 100_000
+"""Rows that are written together, at least."""
+HASH_BYTES = 16
+"""Bytes of a keyed id in the tables, as in the ledger's index."""
+_EXACT = 1 << 53
+
+Floats = npt.NDArray[np.float64]
+Rows = Iterator[dict[str, Any]]
+_TYPES = {"int": pa.int64(), "str": pa.string(), "float": pa.float64(), "bool": pa.bool_()}
+_TYPES["time"] = pa.timestamp("ms", tz="UTC")
+
+
+def _schema(columns: str) -> pa.Schema:
+    return pa.schema([(name, _TYPES[kind]) for name, kind in (column.split() for column in columns.split(","))])
+
+
+_RELEASE = "release_id int, nonce int, dataset str, text_column str, release str"
+_SPENDS = ", ".join(f"{name} float" for name in ADDITIVE)
+SCHEMAS: Mapping[str, pa.Schema] = {
+    "record": _schema(
+        f"batch int, batch_row int, reserved_at time, job str, {_RELEASE}, scope str, period str, record_hash str,"
+        " unit_hash str, canary bool, state str, reserved_positions int, positions int, digest str,"
+        f" reserved_{PURE} float, {_SPENDS}"
+    ),
+    "balance": _schema(
+        "scope str, period str, unit str, unit_hash str, component str, used float, cap float, remaining float"
+    ),
+    "event": _schema(
+        "event int, kind str, written_at time, writer str, dataset str, release str, job str, rows int, reason str,"
+        " body str, event_hash str"
+    ),
+    "release": _schema(
+        f"{_RELEASE}, mechanism str, guarantee str, protects str, disclosures str, assumptions str, cfg str,"
+        f" publishable bool, revoked_by int, {', '.join(f'{name} int' for name in COUNTS)}, largest_{PURE} float"
+    ),
+    "publication": _schema(
+        f"{_RELEASE}, version str, manifest str, rows int, retired bool, event int, published_at time"
+    ),
+}
+"""The columns of each table; docs/ledger.md#tables says what each holds."""
+
+
+def write(db: Database, folder: Path, names: Sequence[str] = tuple(SCHEMAS)) -> dict[str, int]:
+    """Write tables into a new folder, and return their numbers of rows. Call it inside a snapshot."""
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise InputError("the folder of the tables holds something already", "name a new folder")
+    draft = folder.absolute().with_name(f".{folder.name}.{secrets.token_hex(8)}")
+    problem = None
+    try:
+        draft.mkdir(mode=0o700)
+        counts = {name: _write_table(draft / f"{name}.parquet", SCHEMAS[name], _ROWS[name](db)) for name in names}
+        draft.rename(folder)
+    except OSError as exc:
+        problem = f"the tables cannot be written ({exc.strerror})"
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    if problem is not None:
+        raise InputError(problem, "the parent folder must exist and have room")
+    return counts
+
+
+def _write_table(path: Path, schema: pa.Schema, parts: Rows) -> int:
+    rows, pending = 0, list[pa.RecordBatch]()
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for part in parts:
+            pending.append(pa.record_batch([pa.array(part[field.name], field.type) for field in schema], schema=schema))
+            rows += pending[-1].num_rows
+            if sum(batch.num_rows for batch in pending) >= ROW_GROUP:
+                writer.write_table(pa.Table.from_batches(pending, schema))
+                pending.clear()
+        if pending:
+            writer.write_table(pa.Table.from_batches(pending, schema))
+    return rows
+
+
+def _records(db: Database) -> Rows:
+    """Iterate over reserved records, batch by batch: their charges as they stand, after refunds."""
+    names, scopes, settled = _releases_by_id(db), _scopes_by_id(db), _settlements(db)
+    for seq, release, nonce, scope, job in db.store.rows(
+        "select seq, release, nonce, scope, job from batch order by seq"
+    ):
+        facts = db.journal.facts(seq)
+        columns = db.segments.read(seq, ["record", "unit", "canary", "n_worst", *ADDITIVE], facts)
+        states, canary = db.records.states(seq), columns["canary"] == 1
+        rows, committed = len(states), states == State.COMMITTED
+        places = Places(np.full(int(committed.sum()), seq, np.int64), np.flatnonzero(committed))
+        positions, digests = np.zeros(rows, np.int64), np.zeros((rows, 32), np.uint8)
+        positions[committed], digests[committed] = db.records.positions(places), db.records.digests(places)
+        # nothing stays charged of rows that were given back, nor of canary rows, which are no one's
+        free = (states == State.ABORTED) | canary
+        amounts = {name: np.where(free, 0, columns[name]) for name in ADDITIVE}
+        for event in settled.get(seq, ()):
+            left = db.segments.read(event, ["batch", "row", PURE])
+            mine = left["batch"] == seq
+            where = left["row"][mine]
+            amounts[PURE][where] = np.where(canary[where], 0, left[PURE][mine])
+        same = {"batch": seq, "reserved_at": _time(facts), "job": job, **_named(names, release, nonce), **scopes[scope]}
+        yield {
+            **{name: pa.repeat(value, rows) for name, value in same.items()},
+            "batch_row": np.arange(rows),
+            "record_hash": _hex(columns["record"][:, :HASH_BYTES]),
+            "unit_hash": _hex(columns["unit"][:, :HASH_BYTES], ~canary),
+            "canary": canary,
+            "state": np.array([state.name for state in State], object)[states],
+            "reserved_positions": columns["n_worst"],
+            "positions": pa.array(positions, mask=~committed),
+            "digest": _hex(digests, committed),
+            f"reserved_{PURE}": in_units(PURE, columns[PURE]),
+            **{name: in_units(name, amount) for name, amount in amounts.items()},
+        }
+
+
+def _settlements(db: Database) -> dict[int, list[int]]:
+    events: dict[int, list[int]] = {}
+    for entry in db.journal.entries(Event.SETTLE):
+        batches = db.segments.read(entry.seq, ["batch"], entry.facts)["batch"]
+        for batch in np.unique(batches).tolist():
+            events.setdefault(batch, []).append(entry.seq)
+    return events
+
+
+def _balances(db: Database) -> Rows:
+    """Iterate over what units have used, scope by scope: one row per unit and component."""
+    for number, scope in _scopes_by_id(db).items():
+        pinned = db.scopes.by_id(number)
+        for ids, values in used_by_unit(db, pinned):
+            hashes, rows = _hex(ids.as_bytes()), ids.size
+            for at, (name, used) in enumerate(zip(tracked_components(pinned), values, strict=True)):
+                cap = pinned.limits[at] if pinned.limits else None
+                same = {**scope, "unit": pinned.unit, "component": name}
+                yield {
+                    **{key: pa.repeat(value, rows) for key, value in same.items()},
+                    "unit_hash": hashes,
+                    "used": in_units(name, np.where(used >= LARGEST, INFINITE, used)),
+                    "cap": pa.nulls(rows) if cap is None else in_units(name, np.full(rows, cap)),
+                    "remaining": pa.nulls(rows) if cap is None else in_units(name, np.maximum(0, cap - used)),
+                }
+
+
+def _events(db: Database) -> Rows:
+    """Iterate over the journal, whatever kinds of events it holds."""
+    names, rows = _releases_by_id(db), list[dict[str, Any]]()
+    for entry in db.journal.entries():
+        facts = entry.facts
+        dataset, release = _about(facts, names)
+        rows.append(
+            {
+                "event": entry.seq,
+                "kind": entry.kind,
+                "written_at": _time(facts),
+                "writer": facts["writer"],
+                "dataset": dataset,
+                "release": release,
+                **{name: facts.get(name) for name in ("job", "rows", "reason")},
+                "body": entry.body,
+                "event_hash": entry.hash.hex(),
+            }
+        )
+        if len(rows) == EVENTS:
+            yield _columns("event", rows)
+            rows = []
+    yield _columns("event", rows)
+
+
+def _about(facts: Mapping[str, Any], names: Mapping[int, tuple[str, ...]]) -> tuple[str | None, str | None]:
+    named = facts.get("release")
+    if isinstance(named, str):
+        return facts.get("dataset"), named
+    numbers = [named] if isinstance(named, int) else [number for number, _ in facts.get("releases", ())]
+    about = {(names[number][0], names[number][2]) for number in numbers}
+    dataset, release = about.pop() if len(about) == 1 else (None, None)
+    return facts.get("dataset", dataset), release
+
+
+def _releases(db: Database) -> Rows:
+    names, rows = _releases_by_id(db), []
+    for number, nonce, cfg, publishable, written, revoked, largest, *counts in db.store.rows(
+        "select release.id, coalesce(nonce, 0), cfg, publishable, facts, burnt,"  # noqa: S608
+        " case when tally.release is null then 0 else coalesce(max_pure, -1) end,"  # -1 where it is infinite
+        f" {', '.join(f'coalesce({name}, 0)' for name in COUNTS)}"
+        " from release left join tally on tally.release = release.id order by release.id, 2"
+    ):
+        facts = json.loads(written)
+        rows.append(
+            {
+                **_named(names, number, nonce),
+                "mechanism": facts["mechanism"],
+                "guarantee": facts["class"],
+                "protects": facts["unit"],
+                "disclosures": ", ".join(facts["disclosures"]),
+                "assumptions": ", ".join(facts["assumptions"]),
+                "cfg": cfg,
+                "publishable": bool(publishable),
+                "revoked_by": revoked,
+                **dict(zip(COUNTS, counts, strict=True)),
+                f"largest_{PURE}": in_units(PURE, np.array([INFINITE if largest < 0 else largest])).item(),
+            }
+        )
+    yield _columns("release", rows)
+
+
+def _publications(db: Database) -> Rows:
+    names, events, gone = _releases_by_id(db), dict[tuple[int, int, str], tuple[int, datetime]](), {}
+    for entry in db.journal.entries(Event.PUBLISH, Event.RETIRE):
+        for release, nonce in entry.facts["releases"]:
+            events.setdefault((release, nonce, entry.facts["version"]), (entry.seq, _time(entry.facts)))
+    rows = []
+    for release, nonce, version, manifest, count in db.store.rows(
+        "select release, nonce, version, manifest, rows from publication order by release, nonce, version"
+    ):
+        if (release, nonce) not in gone:
+            gone[release, nonce] = retired(db, ReleaseRef(release, *names[release], "", nonce))
+        event, when = events[release, nonce, version]
+        about = {"version": version, "manifest": manifest, "rows": count, "retired": manifest in gone[release, nonce]}
+        rows.append({**_named(names, release, nonce), **about, "event": event, "published_at": when})
+    yield _columns("publication", rows)
+
+
+_ROWS: Mapping[str, Callable[[Database], Rows]] = {
+    "record": _records,
+    "balance": _balances,
+    "event": _events,
+    "release": _releases,
+    "publication": _publications,
+}
+
+
+def in_units(component: str, amounts: I64) -> Floats:
+    """Return counted amounts in units of epsilon, rho or delta; infinite where no bound is known.
+
+    A float is the nearest to its amount, and the next larger one where the amount has more than 53 bits.
+    """
+    nearest = amounts / steps(component)
+    upper = np.where(amounts > _EXACT, np.nextafter(nearest, np.inf), nearest)
+    return np.where(amounts == INFINITE, np.inf, upper)
+
+
+def _releases_by_id(db: Database) -> dict[int, tuple[str, str, str]]:
+    rows = db.store.rows("select id, dataset, col, release from release")
+    return {number: (dataset, column, release) for number, dataset, column, release in rows}
+
+
+def _scopes_by_id(db: Database) -> dict[int, dict[str, str]]:
+    rows = db.store.rows("select id, name, period from scope order by id")
+    return {number: {"scope": name, "period": period} for number, name, period in rows}
+
+
+def _named(names: Mapping[int, tuple[str, ...]], release: int, nonce: int) -> dict[str, Any]:
+    dataset, column, name = names[release]
+    return {"release_id": release, "nonce": nonce, "dataset": dataset, "text_column": column, "release": name}
+
+
+def _time(facts: Mapping[str, Any]) -> datetime:
+    return datetime.fromisoformat(facts["ts"])
+
+
+def _columns(table: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: [row[name] for row in rows] for name in SCHEMAS[table].names}
+
+
+def _hex(rows: Bytes, valid: Mask | None = None) -> pa.Array:
+    digits = np.frombuffer(np.ascontiguousarray(rows).tobytes().hex().encode(), f"S{2 * rows.shape[1]}")
+    return pa.array(digits.astype(str), pa.string(), mask=None if valid is None else ~valid)

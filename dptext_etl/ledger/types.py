@@ -1,0 +1,319 @@
+"""Define the words of the ledger: scopes, charges, outcomes and states (docs/spec/privacy.md#state-machine)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl.errors import LedgerError
+from dptext_etl.id_forms import IdForm
+from dptext_etl.policy import Policy
+
+Unit = Literal["subject", "record"]
+GROUP = "group:"
+"""What the name of a group's scope begins with."""
+AGAIN = "again"
+"""Says in a RESERVE event how many of its rows take the place of an earlier text of the same record."""
+NEW = 0
+"""The number of a release that no ledger holds yet."""
+U8 = npt.NDArray[np.uint8]
+I64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Event(StrEnum):
+    """An event of the journal. These names are stored and never change."""
+
+    RELEASE = "RELEASE"
+    CAP_SET = "CAP_SET"
+    RESERVE = "RESERVE"
+    REPLAY = "REPLAY"
+    COMMIT = "COMMIT"
+    DIVERGED = "DIVERGED"
+    SETTLE = "SETTLE"
+    EXPIRE = "EXPIRE"
+    ABORT = "ABORT"
+    PUBLISH = "PUBLISH"
+    RETIRE = "RETIRE"
+    BURN = "BURN"
+    FREEZE = "FREEZE"
+    THAW = "THAW"
+    ID_FORM = "ID_FORM"
+    POST = "POST"
+    UNITS = "UNITS"
+    FORGET = "FORGET"
+    READMIT = "READMIT"
+    PIN = "PIN"
+
+
+class State(IntEnum):
+    """The state of a reserved record. RESERVED and EXPIRED can still be committed; only RESERVED can be aborted."""
+
+    RESERVED = 0
+    COMMITTED = 1
+    EXPIRED = 2
+    ABORTED = 3
+
+
+class Outcome(IntEnum):
+    """The answer of `reserve` for one record."""
+
+    RESERVED = 0
+    """New: charged now."""
+    PENDING = 1
+    """The same text was reserved before and is not committed: no second charge."""
+    COMMITTED = 2
+    """The same text was released before: replay it, spend 0."""
+    OVER_CAP = 3
+    """The cap of its unit would be exceeded: nothing charged in any column; to be quarantined."""
+    CHANGED = 4
+    """The release holds another text of this record: nothing charged; a changed text needs a new release.
+
+    Specification: docs/spec/privacy.md#one-text-per-release.
+    """
+    FORGOTTEN = 5
+    """The record was forgotten in its dataset: nothing charged or replayed; to be left out.
+
+    Specification: docs/spec/privacy.md#forgotten.
+    """
+    AGAIN = 6
+    """The release held another text of this record, and takes the new one: charged now, for the new text alone.
+
+    Specification: docs/spec/privacy.md#release-again.
+    """
+
+
+LEFT_OUT = (Outcome.OVER_CAP, Outcome.FORGOTTEN)
+"""Outcomes of records that are not released."""
+
+
+class CommitOutcome(IntEnum):
+    """The answer of `commit` for one record."""
+
+    COMMITTED = 0
+    ALREADY = 1
+    """Committed before with the same digest."""
+    DIVERGED = 2
+    """Committed before with another digest, which stays; this row must not be published."""
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The heads of the journal of a ledger at one moment, one per hash chain.
+
+    Keep it elsewhere: later it shows whether the ledger still holds everything up to it.
+
+    Attributes:
+        ledger: The name of the ledger.
+        seq: The number of its last event.
+        hash: The hash of that event, or one over the heads of all chains, 64 hex digits; it fixes all events before.
+        others: The numbers of the last events of the other chains, in ascending order.
+    """
+
+    ledger: str
+    seq: int
+    hash: str
+    others: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.ledger}:{'+'.join(map(str, (*self.others, self.seq)))}:{self.hash}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what `str` wrote."""
+        ledger, _, rest = text.strip().partition(":")
+        numbers, _, head = rest.partition(":")
+        seqs = numbers.split("+")
+        if not all(seq.isdecimal() for seq in seqs) or len(head) != 64 or set(head) - set("0123456789abcdef"):
+            raise LedgerError("an anchor reads LEDGER:NUMBER:HASH", "paste what `dptext ledger anchor` printed")
+        *others, last = sorted(int(seq) for seq in seqs)
+        return cls(ledger, last, head, tuple(others))
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where the spends of a unit add up: in a dataset or a declared group, over a declared period; never per release.
+
+    Attributes:
+        dataset: The dataset that is charged.
+        period: The name of the period, such as "2026".
+        group: The name that several datasets share whose spends add up; None means the dataset alone.
+        unit: Who has the budget: the subject, or each record. Per record, a person with k records has k times the loss.
+
+    Specification: docs/spec/privacy.md#cap-scope.
+    """
+
+    dataset: str
+    period: str = "all"
+    group: str | None = None
+    unit: Unit = "subject"
+
+    @classmethod
+    def of(cls, policy: Policy) -> Self:
+        """Return the scope that a policy charges."""
+        if policy.cap is None:
+            return cls(policy.dataset, unit=policy.unit)
+        return cls(policy.dataset, policy.cap.period, policy.cap.group, policy.unit)
+
+    @property
+    def name(self) -> str:
+        """The name of the scope in the ledger, without its period."""
+        return f"dataset:{self.dataset}" if self.group is None else f"{GROUP}{self.group}"
+
+    def __str__(self) -> str:
+        return f"{self.name}, period {self.period}"
+
+
+@dataclass(frozen=True)
+class ReleaseRef:
+    """A registered release of a column: what charges and commits refer to.
+
+    Attributes:
+        id: Number in this ledger.
+        dataset: Name of the dataset.
+        column: Name of the column.
+        release: Name of the release.
+        cfg: Configuration hash that the name pins.
+        nonce: Counts deliberate extra releases of one record under the name.
+    """
+
+    id: int
+    dataset: str
+    column: str
+    release: str
+    cfg: str
+    nonce: int = 0
+
+    def __str__(self) -> str:
+        return f"release {self.release!r} of {self.dataset}.{self.column}"
+
+
+@dataclass(frozen=True)
+class Charge:
+    """The worst-case spends of a batch in one column.
+
+    Attributes:
+        ref: The release that is charged.
+        idem_keys: The identity of (release, record, configuration, text, nonce), fixed-size binary (32), one per
+            record.
+        n_worst: The positions that are charged, uint32, shape (records,).
+        spends: Amounts by component in its steps (`guarantee.steps`), int64, shape (records,), as `column.spends`
+            returns them: `column.INFINITE` where infinite. A missing component counts as infinite.
+    """
+
+    ref: ReleaseRef
+    idem_keys: pa.Array
+    n_worst: npt.ArrayLike
+    spends: Mapping[str, npt.ArrayLike]
+
+
+@dataclass(frozen=True)
+class IdForms:
+    """The forms of the ids of a batch, before they were written as canonical strings.
+
+    Attributes:
+        record: Of the record ids.
+        subject: Of the subject ids; None where there are none.
+        columns: The names of their columns, by "record" and "subject", where the caller knows them.
+    """
+
+    record: IdForm
+    subject: IdForm | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ReserveResult:
+    """The answer of the ledger to a batch: an `Outcome` per record, uint8, shape (records,)."""
+
+    outcome: U8
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of records per outcome, by name."""
+        counts = np.bincount(self.outcome, minlength=len(Outcome))
+        return {item.name: int(counts[item]) for item in Outcome}
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a release holds about some records.
+
+    Attributes:
+        mask: Whether the record is committed, shape (records,).
+        digests: Digest of the released text, fixed-size binary (32), null where the record is not committed.
+        idem_keys: Identity of the text, fixed-size binary (32), null where the record is not committed.
+    """
+
+    mask: Mask
+    digests: pa.Array
+    idem_keys: pa.Array
+
+
+@dataclass(frozen=True)
+class Postprocessed:
+    """Which records a chain of post-processings rewrote, shape (records,), and digests of the results, else null."""
+
+    mask: Mask
+    digests: pa.Array
+
+
+@dataclass(frozen=True)
+class CapChange:
+    """What a policy would change about the cap of a scope.
+
+    Attributes:
+        scope: The scope in words.
+        change: "lower" in some component, "higher" in some component, or "measure".
+        pinned: The pinned cap by component, in units of epsilon, rho or delta.
+        asked: The cap of the policy, likewise.
+    """
+
+    scope: str
+    change: Literal["lower", "higher", "measure"]
+    pinned: dict[str, float]
+    asked: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the same facts as JSON can hold them."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        before, after = (
+            " and ".join(f"{name} {amount:g}" for name, amount in amounts.items())
+            for amounts in (self.pinned, self.asked)
+        )
+        then = {
+            "lower": "a run with it needs --accept-lower-cap; a lowered cap stays low",
+            "higher": "a run with it is refused; `dptext ledger set-cap` raises a cap on purpose",
+            "measure": "a run with it is refused: a scope keeps its measure; a new period may have another",
+        }[self.change]
+        return f"the cap of {self.scope} is pinned at {before}; this policy asks for {after}: {then}"
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """The result of `verify`.
+
+    Attributes:
+        problems: One sentence per problem, which names the batch; empty for a sound ledger.
+        counts: Numbers of events, batches, canaries, and records by state.
+    """
+
+    problems: list[str]
+    counts: dict[str, int]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no problem was found."""
+        return not self.problems
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the same facts as JSON can hold them."""
+        return {"ok": self.ok, "problems": self.problems, "counts": self.counts}

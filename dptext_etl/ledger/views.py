@@ -1,0 +1,297 @@
+"""Show balances, releases and caps to people, and select what may be published."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dptext_etl.accounting import log10_odds
+from dptext_etl.column import INFINITE
+from dptext_etl.guarantee import PURE, Micro, millionths
+from dptext_etl.ledger.caps import LARGEST, Pinned
+from dptext_etl.ledger.database import Database
+from dptext_etl.ledger.storage.hashed_ids import Bytes, Fold, HashedIds, Part, Values, concatenated, fold, hashed_ids
+from dptext_etl.ledger.storage.segments import ScannedRows, id_ranges
+from dptext_etl.ledger.types import I64, Event, ReleaseRef, Scope, State
+
+COUNTS = ("records", "canaries", "committed", "expired", "aborted", "diverged")
+"""The counts of a release, in the order of their columns in the table `tally`."""
+QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """What units have used of the cap of a scope, and what they have left. Amounts are millionths.
+
+    Attributes:
+        scope: The scope in words.
+        unit: "subject" or "record".
+        measure: The measure that the cap counts; None without a cap, and pure epsilon is shown.
+        limits: The cap by component; empty without a cap.
+        units: The number of units with a charge or a reservation.
+        exhausted: The number of units that have reached the cap in some component.
+        used: Quantiles of what units have used, by component; "inf" where no bound is known.
+        left: Quantiles of what units have left, by component; empty without a cap.
+        asked: One entry per unit in `subjects`: used and left by component.
+    """
+
+    scope: str
+    unit: str
+    measure: str | None
+    limits: dict[str, Micro]
+    units: int
+    exhausted: int
+    used: dict[str, dict[str, Micro | str]]
+    left: dict[str, dict[str, Micro]]
+    asked: list[dict[str, dict[str, Micro | str]]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the same facts as JSON can hold them."""
+        return asdict(self)
+
+
+def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remaining:
+    pinned = db.scopes.find(scope)
+    names = tracked_components(pinned)
+    limits = dict(zip(names, pinned.limits, strict=False))
+    histograms: dict[str, Counter[int]] = {name: Counter() for name in names}
+    units = exhausted = 0
+    for _, values in used_by_unit(db, pinned):
+        units += values.shape[1]
+        if limits:
+            exhausted += int((values >= np.array(pinned.limits, np.int64)[:, None]).any(axis=0).sum())
+        for name, amounts in zip(names, values, strict=True):
+            distinct, counts = np.unique(amounts, return_counts=True)
+            histograms[name].update(dict(zip(distinct.tolist(), counts.tolist(), strict=True)))
+    left: dict[str, Counter[int]] = {name: Counter() for name in limits}
+    for name, limit in limits.items():
+        for amount, count in histograms[name].items():
+            left[name][max(0, limit - amount)] += count
+    asked = []
+    if subjects is not None:
+        amounts_by_name = used(db, scope, subjects)
+        for row in zip(*(amounts.tolist() for amounts in amounts_by_name.values()), strict=True):
+            entry: dict[str, dict[str, Micro | str]] = {}
+            for name, amount in zip(amounts_by_name, row, strict=True):
+                entry[name] = {"used": _finite(name, amount)}
+                if limits:
+                    entry[name]["left"] = millionths(name, max(0, limits[name] - amount))
+            asked.append(entry)
+    return Remaining(
+        str(scope),
+        pinned.unit,
+        pinned.measure,
+        {name: millionths(name, limit) for name, limit in limits.items()},
+        units,
+        exhausted,
+        {name: {at: _finite(name, x) for at, x in _quantiles(table).items()} for name, table in histograms.items()},
+        {name: {at: millionths(name, x) for at, x in _quantiles(table).items()} for name, table in left.items()},
+        asked,
+    )
+
+
+def tracked_components(pinned: Pinned) -> tuple[str, ...]:
+    """Return the components that a scope adds up: those of its cap, and pure epsilon where it has none."""
+    return pinned.components or (PURE,)
+
+
+def used_by_unit(db: Database, pinned: Pinned) -> Iterator[Part]:
+    """Iterate over units and what they have used, by tracked component, in parts; each unit comes once."""
+    if pinned.measure is not None:
+        yield from db.scopes.balances(pinned).folded()
+        return
+    names = tracked_components(pinned)
+    batches = dict(db.store.rows("select seq, rows from batch where scope=? order by seq", (pinned.id,)))
+    for within in id_ranges(sum(batches.values())):
+        parts = [_spent(db, item, names) for item in db.segments.scan(batches, "unit", ["canary", *names], within)]
+        values = np.concatenate([np.zeros((len(names), 0), np.int64), *(part.values for part in parts)], axis=1)
+        yield fold(concatenated(part.ids for part in parts), values, Fold.SUM)
+
+
+def _spent(db: Database, item: ScannedRows, names: tuple[str, ...]) -> Part:
+    """Return what rows of a batch took; an infinite amount counts as one that no cap reaches."""
+    charged = (item.columns["canary"] == 0) & (db.records.states(item.batch)[item.rows] != State.ABORTED)
+    values = np.stack([np.minimum(item.columns[name][charged], LARGEST) for name in names])
+    return fold(item.ids.take(charged), values, Fold.SUM)
+
+
+def used(db: Database, scope: Scope, units: pa.Array) -> dict[str, I64]:
+    pinned = db.scopes.find(scope)
+    names = tracked_components(pinned)
+    hashes = db.id_key.subjects(units) if pinned.unit == "subject" else db.id_key.records(units).hashes
+    ids = hashed_ids(hashes)
+    order = ids.order()
+    wanted, values = ids.take(order), np.zeros((len(names), ids.size), np.int64)
+    values[:, order] = (
+        db.scopes.balances(pinned).find(wanted)[1] if pinned.measure is not None else _summed(db, pinned, names, wanted)
+    )
+    return dict(zip(names, np.where(values >= LARGEST, INFINITE, values), strict=True))
+
+
+def _summed(db: Database, pinned: Pinned, names: tuple[str, ...], wanted: HashedIds) -> Values:
+    """Add up what units took in a scope that keeps no balances; `wanted` is sorted."""
+    total = np.zeros((len(names), wanted.size), np.int64)
+    batches = [seq for (seq,) in db.store.rows("select seq from batch where scope=?", (pinned.id,))]
+    for item in db.segments.scan(batches, "unit", ["canary", *names]):
+        part = _spent(db, item, names)
+        if part.ids.size:
+            at = np.minimum(np.searchsorted(part.ids.hi, wanted.hi), part.ids.size - 1)
+            total += np.where(part.ids.take(at).equal(wanted), part.values[:, at], 0)
+    return total
+
+
+def _quantiles(histogram: Counter[int]) -> dict[str, int]:
+    """Return quantiles of a histogram: the smallest amount that at least that share of the units stays within."""
+    if not histogram:
+        return {}
+    amounts = np.array(sorted(histogram))
+    reached = np.cumsum([histogram[amount] for amount in amounts.tolist()])
+    return {
+        name: int(amounts[min(len(amounts) - 1, int(np.searchsorted(reached, share * reached[-1])))])
+        for name, share in QUANTILES.items()
+    }
+
+
+def _finite(name: str, amount: int) -> Micro | str:
+    return "inf" if amount >= LARGEST else millionths(name, amount)
+
+
+def releases(db: Database) -> list[dict[str, Any]]:
+    shown, posts = [], _postprocessings(db)
+    counted = ", ".join(f"coalesce({name}, 0)" for name in COUNTS)
+    for number, dataset, column, release, cfg, id_type, publishable, written, burnt, nonce, *counts in db.store.rows(
+        "select release.id, dataset, col, release.release, cfg, id_type, publishable, facts, burnt,"  # noqa: S608
+        f" coalesce(nonce, 0), {counted} from release left join tally on tally.release = release.id"
+        " order by release.id, nonce"
+    ):
+        facts, key = json.loads(written), (number, nonce)
+        tally = dict(zip(COUNTS, counts, strict=True))
+        tally["pending"] = tally["records"] - tally["committed"] - tally["expired"] - tally["aborted"]
+        published = db.store.rows(
+            "select version, rows from publication where release=? and nonce=? order by length(version), version", key
+        )
+        largest = _largest_charges(db, number, nonce)
+        shown.append(
+            {
+                "dataset": dataset,
+                "column": column,
+                "release": release,
+                "nonce": nonce,
+                "cfg": cfg,
+                "id_type": id_type,
+                "publishable": bool(publishable),
+                "burnt": burnt is not None,
+                **{name: facts[name] for name in ("mechanism", "class", "disclosures", "assumptions", "unit")},
+                "expost": facts.get("expost", False),
+                **tally,
+                **{f"max_{name}": "inf" if amount == INFINITE else amount for name, amount in largest.items()},
+                "log10_odds": "inf" if largest[PURE] == INFINITE else round(log10_odds(largest[PURE]), 3),
+                "published": [{"version": version, "rows": rows} for version, rows in published],
+                **({"postprocess": list(posts[key].values())} if key in posts else {}),
+            }
+        )
+    return shown
+
+
+def _largest_charges(db: Database, release: int, nonce: int) -> dict[str, int | float]:
+    largest = dict.fromkeys((PURE, "eps_approx", "delta"), 0)
+    for (seq,) in db.store.rows("select seq from batch where release=? and nonce=? order by seq", (release, nonce)):
+        columns = db.segments.read(seq, ["canary", *largest])
+        own = columns["canary"] == 0
+        largest = {name: max(amount, int(columns[name][own].max(initial=0))) for name, amount in largest.items()}
+    return {name: amount if amount == INFINITE else millionths(name, amount) for name, amount in largest.items()}
+
+
+def _postprocessings(db: Database) -> dict[tuple[int, int], dict[str, dict[str, Any]]]:
+    """Add up by release and chain what post-processing rewrote; it spends nothing."""
+    posts: dict[tuple[int, int], dict[str, dict[str, Any]]] = {}
+    for facts in (entry.facts for entry in db.journal.entries(Event.POST)):
+        chains = posts.setdefault((facts["release"], facts["nonce"]), {})
+        first = {"chain": facts["chain"], "steps": facts["steps"], "spend": 0, "rows": 0}
+        chains.setdefault(facts["chain"], first)["rows"] += facts["rows"]
+    return posts
+
+
+def jobs(db: Database) -> list[dict[str, Any]]:
+    shown: dict[str, dict[str, Any]] = {}
+    for name, dataset, release, seq, rows, pending in db.store.rows(
+        "select job, dataset, release.release, min(seq), cast(sum(rows) as bigint), cast(sum(open) as bigint)"
+        " from batch join release on release.id = batch.release group by job, release.id, dataset, release.release"
+        " order by 4"
+    ):
+        if name not in shown:
+            since = db.journal.facts(seq)["ts"]
+            shown[name] = {"job": name, "since": since, "dataset": dataset, "releases": [], "records": 0, "pending": 0}
+        job = shown[name]
+        job["releases"] += [] if release in job["releases"] else [release]
+        job["records"] += rows
+        job["pending"] += pending
+    return list(shown.values())
+
+
+def published(db: Database, ref: ReleaseRef) -> dict[str, str]:
+    query, gone = "select version, manifest from publication where release=? and nonce=?", retired(db, ref)
+    return {version: digest for version, digest in db.store.rows(query, (ref.id, ref.nonce)) if digest not in gone}
+
+
+def retired(db: Database, ref: ReleaseRef) -> set[str]:
+    gone: set[str] = set()
+    for facts in (entry.facts for entry in db.journal.entries(Event.RETIRE)):
+        if [ref.id, ref.nonce] in facts["releases"]:
+            gone.update(facts["retired"])
+        gone.update(*(digests for *names, digests in facts.get("others", ()) if names == [ref.id, ref.nonce]))
+    return gone
+
+
+def publications_of(db: Database, dataset: str, records: Bytes) -> list[dict[str, Any]]:
+    wanted, shown = hashed_ids(np.unique(records, axis=0)), []
+    for ref in db.releases.of_dataset(dataset):
+        versions = sorted(published(db, ref))
+        count = int(db.records.look_up(ref, wanted).known.sum()) if versions and wanted.size else 0
+        if count:
+            shown.append({"release": ref.release, "column": ref.column, "versions": versions, "records": count})
+    return shown
+
+
+def caps(db: Database) -> list[dict[str, Any]]:
+    shown = []
+    for number, name, period in db.store.rows("select id, name, period from scope order by id"):
+        members = [row[0] for row in db.store.rows("select dataset from member where scope=? order by 1", (number,))]
+        pinned = db.scopes.by_id(number)
+        cap = {part: millionths(part, limit) for part, limit in zip(pinned.components, pinned.limits, strict=True)}
+        entry = {"scope": name, "period": period, "unit": pinned.unit, "datasets": members}
+        shown.append(entry | {"measure": pinned.measure, "limits": cap})
+    return shown
+
+
+def export(db: Database) -> dict[str, Any]:
+    datasets: dict[str, dict[str, Any]] = {}
+    for dataset, column, release, cfg, revoked, facts in db.store.rows(
+        "select dataset, col, release, cfg, burnt, facts from release where publishable=1 order by id"
+    ):
+        entry = datasets.setdefault(dataset, {"subjects": _units(db, dataset), "releases": []})
+        names = {"column": column, "release": release, "cfg": cfg, "burnt": revoked is not None}
+        entry["releases"].append(names | json.loads(facts))
+    return {"format": "dptext-ledger-export/1", "amounts": "millionths", "datasets": datasets}
+
+
+def _units(db: Database, dataset: str) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for unit in ("subject", "record"):
+        rows = db.store.rows(
+            "select seq, rows from batch join release on release.id = batch.release"
+            " join scope on scope.id = batch.scope where dataset=? and unit=? order by seq",
+            (dataset, unit),
+        )
+        batches = dict(rows)
+        for within in id_ranges(sum(batches.values())) if batches else ():
+            scanned = db.segments.scan(batches, "unit", ["canary"], within)
+            ids = concatenated(item.ids.take(item.columns["canary"] == 0) for item in scanned)
+            counts[unit] = counts.get(unit, 0) + len(ids.take(ids.order()).starts())
+    return counts

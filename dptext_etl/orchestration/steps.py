@@ -1,0 +1,200 @@
+"""Share what steps in Dagster need: failures in our own words, progress, and files from one step to the next.
+
+Dagster keeps the text of an exception, its causes, its context and its stack (source lines, no values) in the event
+store for ever. The message of a library may quote a cell, so it must not leave a step. The files (a staged run and its
+verdicts, as JSON) are next to the staged rows, in a folder that only its owner can read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Self
+
+import dagster as dg
+from pydantic import BaseModel
+
+from dptext_etl.checks import Verdict
+from dptext_etl.errors import (
+    DPTextError,
+    GateError,
+    InputError,
+    KeyReferenceError,
+    PolicyError,
+    UnavailableLedgerError,
+    seam,
+)
+from dptext_etl.ledger import ReleaseRef
+from dptext_etl.policy import Policy
+from dptext_etl.runner import StagedRun
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.progress import Listener, Progress, seldom
+from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.staged import from_json, key_mark, to_json
+from dptext_etl.runner.synthetic.attempt import Attempt
+from dptext_etl.runner.synthetic.staging import StagedTable, taken_up
+from dptext_etl.storage import Storage
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+UNKNOWN = "an error that dptext_etl did not foresee; its message is not shown, because it may quote a row"
+
+
+class as_failure:  # noqa: N801  (reads as a statement: `with as_failure("staging"):`)
+    """Turn every exception that leaves the block into a `dagster.Failure` with our words and without its causes.
+
+    The failure forbids retries where a policy, a table, a cap or a gate refuses: they refuse again for the same reason,
+    and a fired gate has revoked the release. What broke down (a ledger that was busy, memory, a machine) may be tried
+    again where the code location asks for it: the next attempt goes on from what is committed.
+    """
+
+    def __init__(self, action: str) -> None:
+        self._action = action
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is None or not issubclass(kind, Exception) or issubclass(kind, dg.Failure):
+            return
+        failure = _failure(self._action, exc)
+        try:
+            raise failure
+        except dg.Failure:
+            failure.__context__ = failure.__cause__ = None
+            raise
+
+
+def _failure(action: str, exc: BaseException | None) -> dg.Failure:
+    if isinstance(exc, DPTextError):
+        sentence, code = str(exc), exc.exit_code
+    else:
+        sentence, code = f"{action} failed ({type(exc).__name__}): {UNKNOWN}", DPTextError.exit_code
+    passing = code == DPTextError.exit_code or isinstance(exc, UnavailableLedgerError)
+    return dg.Failure(sentence, metadata={"exit_code": code, "error": type(exc).__name__}, allow_retries=passing)
+
+
+def progress_logger(log: logging.Logger, partition: str | None) -> Listener:
+    """Return a listener that logs a line now and then, and one at the end of every phase."""
+    where = f"{partition}: " if partition else ""
+
+    def write(progress: Progress) -> None:
+        took = f" in {progress.seconds:.1f} s" if progress.ended else ""
+        log.info(f"{where}{progress.phase}: {progress}{took}")
+
+    return seldom(write)
+
+
+_RUN = "run.handover"
+_VERDICTS = "verdicts.handover"
+_AGAIN = "materialize the staged asset again"
+NOTHING_STAGED = ("nothing is staged that could be checked or published", "materialize the staged asset first")
+
+Staged = StagedRun | StagedTable
+"""Staged rows of a release, or a staged synthetic table."""
+
+
+def save_run(staged: Staged) -> None:
+    """Store a staged run or table for the gates; verdicts over an earlier one no longer count."""
+    if isinstance(staged, StagedTable):
+        run: Any = {"key": key_mark(staged.attempt.secret), "ref": asdict(staged.ref)}
+        run |= {name: getattr(staged, name) for name in ("records", "rows", "dropped", "origin", "seconds", "other")}
+    else:
+        run = to_json(staged)
+    storage = _storage(staged)
+    storage.delete(_VERDICTS)
+    _write(storage, _RUN, {"policy": _hash(staged.policy), "run": run})
+
+
+def is_staged(policy: Policy, partition: str | None) -> bool:
+    return bool(Layout.of(policy, partition).staging.glob(_RUN))
+
+
+def load_run(policy: Policy, partition: str | None) -> StagedRun:
+    run = _load(policy, Layout.of(policy, partition).staging)
+    with seam("reading what the step before left", InputError, _AGAIN):
+        return from_json(run, policy)
+
+
+def load_table(policy: Policy) -> StagedTable:
+    attempt = Attempt.of(policy, None)
+    storage = attempt.layout.staging
+    run = _load(policy, storage)
+    if run.pop("key") != key_mark(attempt.secret):
+        msg = "the noise key is not the key that the table was staged under"
+        raise KeyReferenceError(msg, "give the key of the staging step, or stage again")
+    drawn = taken_up(attempt, Staging(storage), run["records"])
+    if drawn is None:
+        raise InputError("the staged table is gone, or has changed since it was staged", _AGAIN)
+    ref, dropped = ReleaseRef(**run.pop("ref")), tuple(run.pop("dropped"))
+    return StagedTable(attempt=attempt, ref=ref, drawn=drawn, dropped=dropped, **run)
+
+
+def _load(policy: Policy, storage: Storage) -> Any:
+    found = _read(storage, _RUN)
+    if found is None:
+        raise InputError(*NOTHING_STAGED)
+    if found["policy"] != _hash(policy):
+        raise PolicyError("the policy changed since its rows were staged", _AGAIN)
+    return found["run"]
+
+
+def save_verdicts(staged: Staged, verdicts: tuple[Verdict, ...]) -> None:
+    """Store the verdicts over a staged run for its publication; they count only for exactly these files."""
+    facts = {"judged": _digests(staged), "verdicts": [verdict.as_dict() for verdict in verdicts]}
+    _write(_storage(staged), _VERDICTS, facts)
+
+
+def load_verdicts(staged: Staged) -> tuple[Verdict, ...]:
+    found = _read(_storage(staged), _VERDICTS)
+    if found is None or found["judged"] != _digests(staged):
+        raise GateError(
+            "the staged rows were not judged, so nothing is published", "run the gates on the staged asset first"
+        )
+    with seam("reading what the step before left", InputError, _AGAIN):
+        return tuple(Verdict.from_dict(facts) for facts in found["verdicts"])
+
+
+def remove_files(staged: Staged) -> None:
+    """Remove the stored run and verdicts after the publication."""
+    _storage(staged).delete(_RUN, _VERDICTS)
+
+
+def _hash(policy: Policy) -> str:
+    """Return a hash of a policy and of the content of its references."""
+    if policy.synthetic is not None:
+        configurations = [policy.statistic.cfg()]
+    else:
+        columns = policy.column_policies()
+        configurations = [item.mechanism.cfg() for item in columns] + [item.chain for item in columns if item.chain]
+    return hashlib.sha256("\0".join([as_json(policy), *configurations]).encode()).hexdigest()
+
+
+def _digests(staged: Staged) -> list[str]:
+    return [staged.drawn.digest] if isinstance(staged, StagedTable) else [shard.sha256 for shard in staged.shards]
+
+
+def _storage(staged: Staged) -> Storage:
+    return (staged.attempt if isinstance(staged, StagedTable) else staged).layout.staging
+
+
+def _write(storage: Storage, name: str, facts: dict[str, Any]) -> None:
+    storage.write(name, json.dumps(facts).encode(), action="storing facts for the next step")
+
+
+def _read(storage: Storage, name: str) -> dict[str, Any] | None:
+    with seam("reading what the step before left", InputError, _AGAIN):
+        facts: dict[str, Any] | None = json.loads(storage.read(name) or b"null")
+        return facts
+
+
+def as_json(model: BaseModel) -> str:
+    """Write a model as JSON; sets are sorted, because their order differs between processes."""
+
+    def plain(value: Any) -> Any:
+        return sorted(value) if isinstance(value, (set, frozenset)) else str(value)
+
+    return json.dumps(model.model_dump(), sort_keys=True, default=plain)

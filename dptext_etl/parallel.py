@@ -1,0 +1,129 @@
+"""Run work in parallel threads, in bounded memory: while one waits for the disk, another computes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, TypeVar
+
+from dptext_etl import _kernel
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def map_in_order(work: Callable[[Item], Result], items: Iterable[Item], width: int) -> Iterator[Result]:
+    """Work on at most `width` items at a time, and yield the results in the order of the items.
+
+    >>> list(map_in_order(str.upper, "abcd", 2))
+    ['A', 'B', 'C', 'D']
+    """
+    if width <= 1:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(width, thread_name_prefix="dptext-map") as pool:
+        under_way: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                under_way.append(pool.submit(work, item))
+                if len(under_way) >= width:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+@contextmanager
+def sharing_threads() -> Iterator[None]:
+    """Run a block in parallel with others; the kernel gives each block its share of the threads."""
+    _kernel.begin_sharing()
+    try:
+        yield
+    finally:
+        _kernel.end_sharing()
+
+
+def run_both(first: Callable[[], Item], second: Callable[[], Result], width: int) -> tuple[Item, Result]:
+    """Run the first function in this thread and the second in another; an error of the first comes first.
+
+    >>> run_both(lambda: 1, lambda: "a", 2)
+    (1, 'a')
+    """
+    if width <= 1:
+        return first(), second()
+    with ThreadPoolExecutor(1, thread_name_prefix="dptext-both") as pool:
+        future = pool.submit(second)
+        return first(), future.result()
+
+
+def prefetch(items: Iterable[Item], width: int) -> Iterator[Item]:
+    """Prefetch one item, which is not None, in a background thread, beginning at once; a width of 1 does not.
+
+    >>> list(prefetch("abcd", 2))
+    ['a', 'b', 'c', 'd']
+    """
+    if width <= 1:
+        return iter(items)
+    source, pool = iter(items), ThreadPoolExecutor(1, thread_name_prefix="dptext-prefetch")
+    first = pool.submit(next, source, None)
+
+    def rest(coming: Future[Item | None]) -> Iterator[Item]:
+        with pool:
+            while (item := coming.result()) is not None:
+                coming = pool.submit(next, source, None)
+                yield item
+
+    return rest(first)
+
+
+class _SingleThreadedProducts:
+    """Keeps NumPy's products of matrices to one thread for a block; where blocks overlap, until the last one ends.
+
+    Threads that each multiply matrices would otherwise wait for the threads of NumPy's library.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._blocks = 0
+        self._limits: Any = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if not self._blocks:
+                self._limits = self._limit()
+            self._blocks += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocks -= 1
+                if not self._blocks:
+                    self._limits.restore_original_limits()
+
+    @staticmethod
+    def _limit() -> Any:
+        """Limit the library that comes with NumPy alone: other libraries round by their own numbers of threads."""
+        from threadpoolctl import ThreadpoolController
+
+        pools = ThreadpoolController()
+        paths = [pool.filepath for pool in pools.lib_controllers if "numpy" in pool.filepath]
+        return pools.select(filepath=paths).limit(limits=1)
+
+
+single_threaded_products = _SingleThreadedProducts()
+
+
+def for_each_product(work: Callable[[Item], object], items: Iterable[Item], width: int) -> None:
+    """Do some work that multiplies matrices for every item, in any order."""
+    if width <= 1:
+        for item in items:
+            work(item)
+        return
+    with single_threaded_products(), ThreadPoolExecutor(width, thread_name_prefix="dptext-product") as pool:
+        list(pool.map(work, items))

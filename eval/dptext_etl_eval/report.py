@@ -1,0 +1,148 @@
+"""Write what was measured as a page for people and as JSON, in a folder that its owner alone can read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from dptext_etl.cli.terminal import finite
+from dptext_etl.errors import InputError, seam
+from dptext_etl.html_page import document
+from dptext_etl_eval.evidence import INSIDE, Evidence, Measured
+from dptext_etl_eval.measure import WAYS, Attack, Score
+from dptext_etl_eval.summary import in_short
+
+PAGE, FACTS = "evidence.html", "evidence.json"
+WRITABLE = "give a folder that can be written: --out FOLDER"
+STYLE = """
+p.says { color: var(--soft); margin: .2rem 0 .5rem; max-width: 48rem }
+td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap } td.what { min-width: 14rem }
+svg { display: block; width: 12rem; height: 1.2rem } svg .axis { stroke: var(--line) } svg .bar { fill: var(--bar) }
+svg .whisker { stroke: var(--ink) } svg .blind { stroke: var(--soft); stroke-dasharray: 2 2 }
+svg .raw { stroke: var(--raw) }
+@media (max-width: 40rem) { svg { width: 5rem } td.what { min-width: 8rem }
+  .figures td:nth-child(3), .figures th:nth-child(3) { display: none } }
+"""
+WIDTH = 200
+LEGEND = (
+    '<p class="says">Bars go from 0 to 1. The bar is the release, the thin line its 95 % interval, the dashed mark the '
+    "blind figure, the solid mark the raw texts.</p>"
+)
+
+
+def write(found: Sequence[Evidence], folder: Path) -> tuple[Path, Path]:
+    """Write the page and the JSON file of some columns."""
+    facts = json.dumps({"columns": [finite(item.as_dict()) for item in found]}, indent=1, ensure_ascii=False)
+    with seam("writing the report", InputError, WRITABLE):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, text in ((PAGE, page(found)), (FACTS, facts + "\n")):
+            draft = folder / f".{name}.draft"
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+                file.write(text)
+            draft.replace(folder / name)
+    return folder / PAGE, folder / FACTS
+
+
+def refuse_published(folder: Path, sink: str) -> None:
+    """Refuse a report in the folder of a published table: figures of raw texts stay inside the boundary.
+
+    A path that is a file, or below one, is refused too, before anything is measured.
+    """
+    if not next(path for path in (folder, *folder.absolute().parents) if path.exists()).is_dir():
+        raise InputError("the report's folder is a file, or lies below one", WRITABLE)
+    published = {Path(f"{sink.rstrip('/')}{suffix}").resolve() for suffix in ("", ".versions")}
+    if published & {folder.resolve(), *folder.resolve().parents}:
+        raise InputError("the report would lie in the published table", "give another folder: --out FOLDER")
+
+
+def page(found: Sequence[Evidence]) -> str:
+    """Return the page of some columns."""
+    title = "Evidence: " + ", ".join(item.column for item in found)
+    body = f'<p class="inside">{escape(INSIDE)}</p>{"".join(map(_column, found))}'
+    return document(title, body, STYLE)
+
+
+def _column(found: Evidence) -> str:
+    sample = f"{found.rows:,} rows" if found.rows == found.of else f"{found.rows:,} rows, a sample of {found.of:,}"
+    short = "".join(f"<li>{escape(line)}</li>" for line in in_short(found))
+    parts = [f"<h2>{escape(found.column)}: {sample}</h2><ul>{short}</ul>"]
+    if found.cost:
+        parts.append(f"<h2>What it cost</h2>{_pairs(found.cost.items())}")
+    parts += [f"<h2>What the release keeps</h2>{LEGEND}", *map(_measured, found.metrics)]
+    parts += ["<h2>What an attacker gets</h2>", *map(_measured, found.attacks)]
+    if found.examples:
+        rows = "".join(f"<tr><td>{escape(raw)}</td><td>{escape(out)}</td></tr>" for raw, out in found.examples)
+        parts.append(
+            "<h2>Rows that keep most of their words</h2><p class=inside>Raw texts, because --show-texts was given.</p>"
+            f"<table><tr><th>raw</th><th>released</th></tr>{rows}</table>"
+        )
+    if found.left_out:
+        named = "".join(
+            f"<li>{escape(title)}: {escape('; '.join(WAYS[need] for need in needs))}</li>"
+            for title, needs in found.left_out.items()
+        )
+        parts.append(f"<h2>Left out</h2><ul>{named}</ul>")
+    return "".join(parts)
+
+
+def _measured(found: Measured) -> str:
+    knows = f" The attacker knows {found.measure.knows}." if isinstance(found.measure, Attack) else ""
+    rows = "".join(map(_row, found.scores))
+    return (
+        f'<h3>{escape(found.measure.title)}</h3><p class="says">{escape(found.measure.says + knows)}</p>'
+        '<div class="scroll"><table class="figures"><tr><th>figure</th><th>released</th><th>95 % interval</th>'
+        f"<th>blind</th><th>raw</th><th></th></tr>{rows}</table></div>"
+    )
+
+
+def _row(score: Score) -> str:
+    if score.value is None:
+        return f'<tr><td class="what">{escape(score.what)}</td><td colspan="5">{escape(score.note or "-")}</td></tr>'
+    spread = "" if score.interval is None else " to ".join(written(end, score.unit) for end in score.interval)
+    cells = (written(score.value, score.unit), spread, written(score.blind, score.unit), written(score.raw, score.unit))
+    figures = "".join(f'<td class="n">{cell}</td>' for cell in cells)
+    note = f"<br><small>{escape(score.note)}</small>" if score.note else ""
+    return f'<tr><td class="what">{escape(score.what)}{note}</td>{figures}<td>{bar(score)}</td></tr>'
+
+
+def written(value: float | None, unit: str) -> str:
+    """Write a figure: shares with three digits after the point, other numbers with three in all."""
+    if value is None:
+        return ""
+    return f"{value:.3f}" if unit == "share" else f"{value:,.3g}" if abs(value) < 1_000 else f"{value:,.0f}"
+
+
+def _pairs(facts: Iterable[tuple[str, object]]) -> str:
+    rows = "".join(f"<tr><th>{escape(str(name))}</th><td>{escape(_plain(value))}</td></tr>" for name, value in facts)
+    return f'<div class="scroll"><table>{rows}</table></div>'
+
+
+def _plain(value: object) -> str:
+    return ", ".join(map(str, value)) or "none" if isinstance(value, (list, tuple)) else str(value)
+
+
+def bar(score: Score) -> str:
+    """Return the drawing as SVG; nothing for figures that are no shares."""
+    if score.unit != "share" or score.value is None:
+        return ""
+    parts = [
+        f'<line class="axis" x1="0" y1="19.5" x2="{WIDTH}" y2="19.5"/>',
+        f'<rect class="bar" x="0" y="5" width="{_x(score.value):.1f}" height="10"/>',
+    ]
+    if score.interval is not None:
+        low, high = map(_x, score.interval)
+        parts.append(f'<line class="whisker" x1="{low:.1f}" y1="10" x2="{high:.1f}" y2="10"/>')
+    for kind, value in (("blind", score.blind), ("raw", score.raw)):
+        if value is not None:
+            at = _x(value)
+            parts.append(f'<line class="{kind}" x1="{at:.1f}" y1="1" x2="{at:.1f}" y2="19" stroke-width="2"/>')
+    title = escape(f"{score.what}: {score.value:.3f}")
+    drawn = "".join(parts)
+    return f'<svg viewBox="0 0 {WIDTH} 20" preserveAspectRatio="none" role="img"><title>{title}</title>{drawn}</svg>'
+
+
+def _x(value: float) -> float:
+    return WIDTH * min(1.0, max(0.0, value))

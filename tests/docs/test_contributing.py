@@ -1,0 +1,36 @@
+"""The ten tasks of CONTRIBUTING.md open as many files as the page states, and these files exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def counter(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "studies"))
+    import tasks
+
+    return tasks
+
+
+def test_tasks_open_as_many_files_as_the_page_states(counter):
+    counts = counter.tasks()
+    assert len(counts) == 9  # a message is in one module, see below
+    assert {task: both for task, both in counts.items() if both[0] != both[1]} == {}
+
+
+def test_a_message_is_in_one_module(counter):
+    modules = counter.messages().values()
+    assert len(modules) > 150
+    assert sum(len(names) > 1 for names in modules) <= len(modules) // 40
+
+
+def test_a_file_that_is_gone_is_noticed(counter):
+    named = {"dptext_etl/mechanisms/", "CONTRIBUTING.md"}
+    assert counter.files("one in `dptext_etl/mechanisms/`, `CONTRIBUTING.md`") == named
+    with pytest.raises(FileNotFoundError):
+        counter.files("`gone/away.py`")

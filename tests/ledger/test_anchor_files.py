@@ -1,0 +1,257 @@
+"""Heads that are remembered apart from a ledger show that it was lost or restored, to all who share a cap.
+
+Specification: docs/spec/privacy.md#lost-ledger.
+"""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger import Ledger, Outcome, Scope
+from dptext_etl.ledger.anchor_files import AnchorFiles, anchored, folder_of, is_named, read, write
+from dptext_etl.policy import Cap
+
+from .conftest import Kit
+
+FROZEN = "is frozen.*: this ledger does not hold what an earlier run left in it"
+
+
+class Charger:
+    """A dataset that charges as functions and runs do: look, reserve, remember."""
+
+    def __init__(self, kit, folder, dataset, group="people"):
+        self.kit, self.folder, self.dataset, self.group = kit, folder, dataset, group
+
+    def charge(self, record, epsilon, release="r1", cap=60, period="2026"):
+        scope = Scope(self.dataset, period, self.group)
+        anchors = AnchorFiles(self.kit.ledger, self.folder)
+        anchors.require(scope)
+        ref = self.kit.ref(dataset=self.dataset, release=release)
+        terms = Cap(epsilon=cap, period=period, group=self.group)
+        (outcome,) = self.kit.reserve([record], ["ann"], epsilon, terms, refs=[ref], scope=scope)
+        anchors.store(scope, release)
+        return outcome
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "anchors"
+
+
+@pytest.fixture
+def sqlite(tmp_path):
+    kit = Kit(tmp_path / "ledger.db")
+    yield kit
+    kit.ledger.close()
+
+
+def restored(kit, copy):
+    """Put a copy in the place of a ledger."""
+    kit.ledger.close()
+    for path in kit.path.parent.glob("ledger.db*"):
+        if not path.name.endswith(".key"):
+            path.unlink()
+    shutil.copy(copy, kit.path)
+    kit.ledger = kit.open()
+
+
+@pytest.mark.parametrize("first", ["b", "a", "c"])
+def test_the_loss_of_one_dataset_is_noticed_by_all_that_share_its_cap(sqlite, folder, tmp_path, first):
+    """The group's cap is 60; a charged 32 after the copy was made: no one may spend as if it had not."""
+    a, b, c, d = (
+        Charger(sqlite, folder, name, group) for name, group in zip("abcd", ["people"] * 3 + [None], strict=True)
+    )
+    b.charge("b0", 1)
+    sqlite.ledger.backup(tmp_path / "copy.db")
+    a.charge("a1", 32)
+    d.charge("d0", 1)
+    restored(sqlite, tmp_path / "copy.db")
+    chargers = {"a": a, "b": b, "c": c}
+    with pytest.raises(LedgerError, match=FROZEN):
+        chargers[first].charge("x", 30)
+    for charger in chargers.values():
+        with pytest.raises(LedgerError, match="is frozen"):
+            charger.charge("x", 30)
+    with pytest.raises(LedgerError, match=FROZEN):
+        d.charge("d1", 1)
+    assert sqlite.ledger.thaw("a", {"eps_pure": 32}) == {"group:people, period 2026": {"eps_pure": 28_000_000}}
+    assert b.charge("b2", 28, "r2", cap=28) == Outcome.OVER_CAP
+    assert b.charge("b2", 27, "r2", cap=28) == Outcome.RESERVED, "1 + 27, and 32 that are forgotten: 60"
+    sqlite.sound()
+
+
+def test_a_loss_is_settled_once_for_all(sqlite, folder, tmp_path):
+    a, b = (Charger(sqlite, folder, name) for name in "ab")
+    b.charge("b0", 1)
+    sqlite.ledger.backup(tmp_path / "copy.db")
+    b.charge("b1", 1)
+    a.charge("a1", 2)
+    restored(sqlite, tmp_path / "copy.db")
+    with pytest.raises(LedgerError, match=FROZEN):
+        a.charge("a2", 1)
+    sqlite.ledger.thaw("b", {"eps_pure": 3})
+    assert b.charge("b2", 1, "r2", cap=57) == Outcome.RESERVED, "its own head is missing, and that is settled"
+    assert a.charge("a2", 1, "r2", cap=57) == Outcome.RESERVED
+    sqlite.ledger.backup(tmp_path / "second.db")
+    b.charge("b3", 1, "r2", cap=57)
+    restored(sqlite, tmp_path / "second.db")
+    with pytest.raises(LedgerError, match=FROZEN):
+        a.charge("a3", 1, "r2", cap=57)
+
+
+def test_another_ledger_at_the_place_is_noticed(sqlite, folder):
+    a = Charger(sqlite, folder, "a")
+    a.charge("a1", 2, "r7")
+    sqlite.ledger.close()
+    for path in sqlite.path.parent.glob("ledger.db*"):
+        path.unlink()
+    sqlite.ledger = sqlite.open()
+    anchors = AnchorFiles(sqlite.ledger, folder)
+    anchors.require(Scope("a", "2026", "people"), replaced=False)
+    anchors.require(Scope("d", "2026"), replaced=False)
+    with pytest.raises(LedgerError, match="the dataset b is frozen with a, whose cap it shares: this ledger"):
+        anchors.require(Scope("b", "2026", "people"), replaced=False)
+    with pytest.raises(LedgerError, match=FROZEN):
+        a.charge("a2", 1)
+    with pytest.raises(LedgerError, match="the group people is frozen with the dataset a"):
+        sqlite.reserve(
+            ["x"],
+            ["ann"],
+            1,
+            Cap(epsilon=60, period="2027", group="people"),
+            refs=[sqlite.ref(dataset="new")],
+            scope=Scope("new", "2027", "people"),
+        )
+    sqlite.ledger.thaw("a", {})
+    with pytest.raises(LedgerError, match="'r7' of a is revoked"):
+        sqlite.ref(dataset="a", release="r7")
+    sqlite.sound()
+
+
+def test_what_goes_on_is_the_same(kit, folder):
+    a, b = Charger(kit, folder, "a"), Charger(kit, folder, "b", None)
+    for at in range(4):
+        assert (a if at % 2 else b).charge(f"x{at}", 1, f"r{at}") == Outcome.RESERVED
+    place, by_id = folder.iterdir()
+    assert {p.name: p.read_bytes() for p in by_id.iterdir()} == {p.name: p.read_bytes() for p in place.iterdir()}
+    assert sorted(path.name for path in place.iterdir()) == ["a.json", "b.json"]
+    kept = read(place / "a.json")
+    assert (kept.releases, kept.groups, kept.losses) == (("r1", "r3"), ("people",), 0)
+    assert kept.anchor == kit.ledger.anchor()
+    assert {path.stat().st_mode & 0o777 for path in place.iterdir()} == {0o600}
+
+
+def test_heads_only_grow_when_many_write(sqlite, folder):
+    scope = Scope("a")
+
+    def work(at):
+        sqlite.ref(dataset="a", release=f"r{at}")
+        AnchorFiles(sqlite.ledger, folder).store(scope, f"r{at}")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(60)))
+    place, _ = folder.iterdir()
+    (path,) = place.iterdir()
+    assert set(read(path).releases) == {f"r{at}" for at in range(60)}
+    assert read(path).anchor == sqlite.ledger.anchor()
+
+
+def test_a_file_that_is_broken_says_so(kit, folder):
+    charger = Charger(kit, folder, "a")
+    charger.charge("x", 1)
+    (path,) = next(folder.iterdir()).iterdir()
+    path.write_text("{")
+    with pytest.raises(LedgerError, match=r"a\.json cannot be read\nHint: this file names the right ledger"):
+        charger.charge("y", 1)
+
+
+def test_a_folder_that_cannot_be_used_says_so(kit, tmp_path):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(LedgerError, match=r"cannot be kept in .*\nHint: name a folder that lasts: .*DPTEXT_ANCHORS"):
+        Charger(kit, tmp_path / "taken", "a").charge("x", 1)
+
+
+def test_where_heads_are_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "env"))
+    assert (folder_of("named"), is_named("named")) == (Path("named").absolute(), True)
+    assert (folder_of(None), is_named(None)) == (tmp_path / "env", True)
+    monkeypatch.delenv("DPTEXT_ANCHORS")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert (folder_of(None), is_named(None)) == (tmp_path / "dptext" / "anchors", False)
+
+
+def forgetful(kit, tmp_path, folder):
+    """A ledger that was restored from a copy and misses a charge of dataset `a`; the file with the head it misses."""
+    charger = Charger(kit, folder, "a")
+    charger.charge("a1", 20)
+    kit.ledger.backup(str(tmp_path / "copy.db"))
+    charger.charge("a2", 20)
+    restored(kit, tmp_path / "copy.db")
+    return Scope("a", "2026", "people"), [path for place in folder.iterdir() for path in place.iterdir()]
+
+
+def test_no_writer_overwrites_a_head_that_the_ledger_misses(sqlite, tmp_path, folder):
+    """The head is the only evidence: the next writer keeps it, and freezes the dataset."""
+    scope, files = forgetful(sqlite, tmp_path, folder)
+    before = [path.read_bytes() for path in files]
+    with pytest.raises(LedgerError, match=FROZEN):
+        AnchorFiles(sqlite.ledger, folder).store(scope, "r1")
+    with pytest.raises(LedgerError, match=FROZEN):
+        write(sqlite.ledger, files[0], scope, "r2", files[1:])
+    assert [path.read_bytes() for path in files] == before
+    assert sqlite.ledger.frozen() == ["a"]
+    sqlite.ledger.thaw("a", {"eps_pure": 20})
+    AnchorFiles(sqlite.ledger, folder).store(scope, "r3")
+    assert all(read(path).anchor == sqlite.ledger.anchor() for path in files)
+    sqlite.sound()
+
+
+def test_nothing_is_written_to_a_ledger_that_misses_a_head(sqlite, tmp_path, folder):
+    scope, _ = forgetful(sqlite, tmp_path, folder)
+    with pytest.raises(LedgerError, match=FROZEN), anchored(sqlite.ledger, scope, "r1", str(folder)):
+        pytest.fail("the block must not begin")
+
+
+@pytest.mark.parametrize("spelled", ["sqlite:///{path}", "{path}", "{folder}/./ledger.db", "{folder}/link.db"])
+def test_heads_are_found_however_the_place_is_spelled(sqlite, tmp_path, folder, spelled):
+    """A copy of a file elsewhere, and a server under another name, are the same ledger."""
+    forgetful(sqlite, tmp_path, folder)
+    (tmp_path / "link.db").symlink_to(sqlite.path)
+    place = spelled.format(path=sqlite.path, folder=sqlite.path.parent)
+    with (
+        Ledger.open(place, f"file:{sqlite.path}.id.key", create=False) as ledger,
+        pytest.raises(LedgerError, match=FROZEN),
+    ):
+        AnchorFiles(ledger, folder).require(Scope("a", "2026", "people"), replaced=False)
+
+
+def test_a_copy_at_another_path_is_the_same_ledger(sqlite, tmp_path, folder):
+    forgetful(sqlite, tmp_path, folder)
+    moved = tmp_path / "elsewhere.db"
+    sqlite.ledger.backup(str(moved))
+    with (
+        Ledger.open(str(moved), f"file:{sqlite.path}.id.key", create=False) as ledger,
+        pytest.raises(LedgerError, match=FROZEN),
+    ):
+        AnchorFiles(ledger, folder).require(Scope("a", "2026", "people"), replaced=False)
+
+
+def test_a_long_name_of_a_dataset_has_a_file(kit, folder):
+    """Sixty signs of three bytes each make 540 in a quoted name, more than a file system takes."""
+    name = "\u6570\u636e" * 30
+    Charger(kit, folder, name).charge("x", 1)
+    found = dict(AnchorFiles(kit.ledger, folder)._read_all())
+    assert list(found) == [name]
+
+
+@pytest.mark.parametrize("lost", [-1000, True, float("nan"), float("inf"), "40", None, 1e13])
+def test_an_amount_that_may_be_lost_is_a_number_of_zero_or_more(sqlite, tmp_path, folder, lost):
+    forgetful(sqlite, tmp_path, folder)
+    with pytest.raises(LedgerError):
+        Charger(sqlite, folder, "a").charge("a3", 1)
+    with pytest.raises(LedgerError, match="a loss is a number from 0 to"):
+        sqlite.ledger.thaw("a", {"eps_pure": lost})
+    assert sqlite.ledger.frozen() == ["a"]
