@@ -26,8 +26,7 @@ INFINITE = np.iinfo(np.int64).max
 _OUTPUTS = 2**64 - 1
 """The nonce of keyed digests of outputs: no release has it, so they never equal the identity of a text."""
 _REPEATED = "give ids that are unique: is it the id column, and are text and id swapped?"
-KNOWN_COSTS = 1 << 16
-"""Costs of a mechanism that are kept, at most."""
+KNOWN_COSTS = 1 << 16  # costs of a mechanism that are kept, at most
 
 
 @bare

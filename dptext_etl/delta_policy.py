@@ -12,10 +12,8 @@ from fractions import Fraction
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import exact
 
-LARGEST_DELTA = 1e-6
-"""Delta of one record in strict mode, at most."""
-LARGEST_SUM = Fraction(1, 100)
-"""Delta summed over the public bound on records, at most."""
+LARGEST_DELTA = 1e-6  # delta of one record in strict mode, at most
+LARGEST_SUM = Fraction(1, 100)  # delta summed over the public bound on records, at most
 
 
 def problem(delta: float, n_rec: int | None) -> str | None:

@@ -13,22 +13,18 @@ from functools import lru_cache
 from typing import Any
 
 UNIQUE_IDS = "UNIQUE_IDS"
-OWN_PERSONS = "OWN_PERSONS"
-"""Records without a person are of persons with no other record (docs/spec/privacy.md#unknown-subject)."""
 """Assumption of what is released without a ledger: no one checks that record ids are unique, and two rows of one id and
 text are one release (docs/spec/privacy.md#unique-ids)."""
+OWN_PERSONS = "OWN_PERSONS"
+"""Assumption: records without a person are of persons with no other record (docs/spec/privacy.md#unknown-subject)."""
 SCORES_LOCAL = "SCORES_LOCAL"
-"""Assumption: the model computes a row of a batch from its own numbers alone, whatever the other rows hold.
-
-Specification: docs/spec/privacy.md#scores-local.
-
-The bound of each record does not need it; the parallel composition of releases of different subjects does."""
+"""Assumption: the model computes a row of a batch from its own numbers alone, whatever other rows hold. The bound of
+each record does not need it; the parallel composition of releases of different subjects does
+(docs/spec/privacy.md#scores-local)."""
 
 MICRO = 1_000_000
-Micro = int | float
-"""An amount in millionths: an integer that was rounded up, or `math.inf`."""
-FINE = 10**15
-"""Deltas count in steps of 10^-15: 10^-12 is a thousand of them. All other amounts count in millionths."""
+Micro = int | float  # an amount in millionths: an integer that was rounded up, or `math.inf`
+FINE = 10**15  # deltas count in steps of 10^-15: 10^-12 is a thousand of them. All other amounts count in millionths
 
 
 class GuaranteeClass(StrEnum):
@@ -270,7 +266,6 @@ class Spend:
         return facts
 
 
-PURE = "eps_pure"
-"""The component of declared pure epsilon, as ledgers and tables store it."""
+PURE = "eps_pure"  # the component of declared pure epsilon, as ledgers and tables store it
 ADDITIVE = (PURE, "eps_tight", "eps_approx", "delta", "rho", "mu2", "eps_metric")
 """The components of a spend that add up under composition."""

@@ -19,8 +19,7 @@ from dptext_etl.device import Computing
 
 Provenance = Literal["public", "disjoint-records"]
 """What a post-processing may have learned from: public texts alone, or also records that are none of the release's."""
-PURPOSE = 8
-"""Purpose number of sampled post-processing (docs/spec/stream.md#purposes)."""
+PURPOSE = 8  # purpose number of sampled post-processing (docs/spec/stream.md#purposes)
 
 
 class Rewritten(NamedTuple):

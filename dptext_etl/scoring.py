@@ -27,12 +27,10 @@ from dptext_etl.sampling import Weights, smallest_weight, weight_bits
 if TYPE_CHECKING:
     import torch
 
-TOKEN = 1
-"""Purpose number of draws of words (docs/spec/stream.md#purposes)."""
+TOKEN = 1  # purpose number of draws of words (docs/spec/stream.md#purposes)
 
 Choices = npt.NDArray[np.uint32]
-Clip = tuple[float, float]
-"""Public bounds of the scores: low, high."""
+Clip = tuple[float, float]  # public bounds of the scores: low, high
 _Bounds = tuple[float | npt.NDArray[np.float64], float, float]
 
 _ONE_LEVEL, _BLOCK = 4096, 256
@@ -116,8 +114,8 @@ def choose(
 ) -> Choices:
     """Draw one id per row of scores, shape (n, m), from the exponential mechanism over all columns.
 
-    NaN counts as `low`; other scores are clipped to `[low, high]`. Each draw may have its own epsilon. The weights
-    of a tensor may differ in their last unit between devices, as scores do; the bounds do not.
+    NaN counts as `low`; other scores are clipped to `[low, high]`. Each draw may have an epsilon of its own.
+    The weights of a tensor may differ in their last unit between devices, as scores do; the bounds do not.
     """
     n, m = scores.shape
     least_epsilon, most_epsilon = np.min(epsilon, initial=math.inf), np.max(epsilon, initial=0.0)

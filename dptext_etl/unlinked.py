@@ -12,8 +12,7 @@ from dptext_etl import delta_policy
 from dptext_etl.accounting.shuffling import Law, central_epsilon
 from dptext_etl.guarantee import exact
 
-COUNT = "count"
-"""The column that says how often a text was drawn, in the form "counts"."""
+COUNT = "count"  # the column that says how often a text was drawn, in the form "counts"
 _MOST_ROWS = 10**9
 
 

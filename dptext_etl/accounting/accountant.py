@@ -41,11 +41,9 @@ from dptext_etl.guarantee import FINE, MICRO, PURE, Guarantee, Micro, Spend, exa
 MEASURES: dict[str, tuple[str, ...]] = {"pure": (PURE,), "zcdp": ("rho",), "approx": ("eps_approx", "delta")}
 """The measures that a cap may count, each with the components of a spend that it adds up."""
 
-_ROUNDING = Fraction(1, 10**12)
-"""Above the rounding error of a computed exact parameter."""
+_ROUNDING = Fraction(1, 10**12)  # above the rounding error of a computed exact parameter
 
-Exact = Fraction | float
-"""An exact amount, or `math.inf`."""
+Exact = Fraction | float  # an exact amount, or `math.inf`
 
 
 def spend(guarantee: Guarantee, event: Event, positions: int) -> Spend:

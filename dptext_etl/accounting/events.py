@@ -8,35 +8,21 @@ from typing import NamedTuple
 
 
 class MetricClaim(NamedTuple):
-    """A guarantee that grows with the distance of two words (class METRIC, docs/spec/privacy.md#classes).
+    """A guarantee that grows with the distance of two words (class METRIC, docs/spec/privacy.md#classes)."""
 
-    Attributes:
-        epsilon: Epsilon per unit of distance.
-        metric: Name of the distance.
-        diameter: Largest distance of two words.
-    """
-
-    epsilon: float | Fraction
-    metric: str
-    diameter: float | Fraction
+    epsilon: float | Fraction  # per unit of distance
+    metric: str  # name of the distance
+    diameter: float | Fraction  # largest distance of two words
 
 
 @dataclass(frozen=True)
 class PureDraws:
-    """Adaptive draws at one pure epsilon.
+    """Adaptive draws at one pure epsilon."""
 
-    Attributes:
-        epsilon: Pure epsilon of one draw, 0 or more.
-        count: Number of draws, 0 or more.
-        tight: Exact pure parameter of the integers that the sampler uses for one draw; None if it is unknown.
-        range_bounded: True if a draw is a range-bounded exponential mechanism, False if it is only pure.
-        metric: The claim per unit of distance; None without one.
-    """
-
-    epsilon: float | Fraction
+    epsilon: float | Fraction  # of one draw, 0 or more
     count: int
-    tight: Fraction | None = None
-    range_bounded: bool = True
+    tight: Fraction | None = None  # exact pure parameter of the sampler's integers for one draw; None if unknown
+    range_bounded: bool = True  # True for a range-bounded exponential mechanism, False if a draw is only pure
     metric: MetricClaim | None = None
 
 
@@ -44,59 +30,36 @@ class PureDraws:
 class DividedDraws:
     """Draws that divide one budget, after a first release that may divide it.
 
-    Attributes:
-        total: Epsilon of all draws together, above 0.
-        count: Number of draws, 0 or more.
-        largest: Largest epsilon of one draw.
-        outputs: Size of the largest output set of range-bounded draws, whose budget the text itself may divide. None
-            for noise, whose budget is divided by what is public or released.
-        first: Epsilon of the first release; 0 without one.
-        each: Epsilon of each of its `count` draws.
-        tightness: Ratio of the loss that the noise realizes to its epsilon, at most 1.
-        metric: The claim per unit of distance; None without one.
+    The text itself may divide the budget of range-bounded draws. What is public, or released, divides noise.
     """
 
-    total: float
+    total: float  # epsilon of all draws together, above 0
     count: int
-    largest: Fraction
-    outputs: int | None
-    first: float = 0.0
-    each: Fraction = Fraction(0)
-    tightness: Fraction = Fraction(1)
+    largest: Fraction  # largest epsilon of one draw
+    outputs: int | None  # size of the largest output set of range-bounded draws; None for noise
+    first: float = 0.0  # epsilon of the first release; 0 without one
+    each: Fraction = Fraction(0)  # epsilon of each of its `count` draws
+    tightness: Fraction = Fraction(1)  # ratio of the loss that the noise realizes to its epsilon, at most 1
     metric: MetricClaim | None = None
 
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """Gaussian noise.
+    """Gaussian noise."""
 
-    Attributes:
-        mu2: (sensitivity / sigma) squared.
-    """
-
-    mu2: Fraction
+    mu2: Fraction  # (sensitivity / sigma) squared
 
 
 @dataclass(frozen=True)
 class ZeroConcentrated:
-    """Any release that is rho-zCDP.
-
-    Attributes:
-        rho: The parameter of zCDP.
-    """
+    """Any release that is rho-zCDP."""
 
     rho: Fraction
 
 
 @dataclass(frozen=True)
 class Approximate:
-    """An event with the (epsilon, delta) pair that its mechanism declares.
-
-    Attributes:
-        event: What is released.
-        epsilon: Declared epsilon.
-        delta: Declared delta.
-    """
+    """An event with the (epsilon, delta) pair that its mechanism declares."""
 
     event: Event
     epsilon: float | Fraction

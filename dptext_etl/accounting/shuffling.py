@@ -21,18 +21,13 @@ from dptext_etl.guarantee import MICRO
 
 Floats = npt.NDArray[np.float64]
 
-_LOG_TAIL = -math.log(1e-18)
-"""Tails of binomial counts below 1e-18 are cut; what is cut is added to the bound."""
-_LOG_NOTHING = 500.0
-"""Tails of binomial counts below e^-500 count as 0 where only a sign is asked for."""
-_MARGIN = 1e-9
-"""Relative margin, far above the rounding errors of the probabilities here (about 1e-11)."""
+_LOG_TAIL = -math.log(1e-18)  # tails of binomial counts below 1e-18 are cut; what is cut is added to the bound
+_LOG_NOTHING = 500.0  # tails of binomial counts below e^-500 count as 0 where only a sign is asked for
+_MARGIN = 1e-9  # relative margin, far above the rounding errors of the probabilities here (about 1e-11)
 _FINE = 150
 """A bin of the number of hiding records spans 1/150 of its mean, or half its deviation less 2 where that is more."""
-_NEAR = 3e-4
-"""An epsilon is found to about this part of it, or to a millionth."""
-_MOST_ROWS = 10**7
-"""More rows count as so many; fewer hide less."""
+_NEAR = 3e-4  # an epsilon is found to about this part of it, or to a millionth
+_MOST_ROWS = 10**7  # more rows count as so many; fewer hide less
 _LARGEST = 16.0
 """A larger epsilon counts as this one, whose divergence is not smaller; up to it all thresholds below are exact."""
 _RAISES = (0, 8, 24, 64)

@@ -29,8 +29,7 @@ from dptext_etl.errors import PolicyError, seam
 from dptext_etl.guarantee import MICRO, exact
 from dptext_etl.validation import Epsilon
 
-FLOOR = 1e-6
-"""Least score: a score of 0 would take the whole budget."""
+FLOOR = 1e-6  # least score: a score of 0 would take the whole budget
 _UNIT = 2.0**40
 
 
@@ -65,8 +64,7 @@ Template = Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], .
 """Shares of the draws by their positions; the last one counts for all positions beyond."""
 
 
-Place = int | range | None
-"""The word that a draw stands for, its words, or none."""
+Place = int | range | None  # the word that a draw stands for, its words, or none
 
 
 class Allocation(Tools):

@@ -13,10 +13,8 @@ from dptext_etl.allocation.allocation import Allocation, Place
 from dptext_etl.guarantee import MICRO
 from dptext_etl.scoring import TOKEN, Sampler, Slots
 
-TEMPLATE = 7
-"""Purpose number of the choice of a template, at position 0."""
-PASS = 256
-"""What a pass adds to purpose numbers."""
+TEMPLATE = 7  # purpose number of the choice of a template, at position 0
+PASS = 256  # what a pass adds to purpose numbers
 
 Epsilons = npt.NDArray[np.float64]
 Found = TypeVar("Found")

@@ -18,8 +18,7 @@ from dptext_etl.errors import PolicyError
 Reals = npt.NDArray[np.float64]
 
 WORDS = "words"
-CORPUS = "everyday-30k"
-"""The corpus whose encoder is "words": weights of words, common direction removed."""
+CORPUS = "everyday-30k"  # the corpus whose encoder is "words": weights of words, common direction removed
 _MODEL = "sentence-transformers:"
 _AT_ONCE = 32
 

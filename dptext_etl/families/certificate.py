@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from dptext_etl.families.words import WordMechanism
 
 _CELLS = 2**22  # in memory at once
-CELLS = 2**18
-"""Largest number of inputs times outputs for which distributions of fractions are compared word by word."""
+CELLS = 2**18  # largest number of inputs times outputs for which distributions of fractions are compared word by word
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -84,8 +83,7 @@ def read_table(path: Path) -> tuple[Arrays, dict[str, str]]:
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata())  # noqa: SIM118
 
 
-_ROUNDING = 1 + 1e-12
-"""Margin above the at most four roundings of each result."""
+_ROUNDING = 1 + 1e-12  # margin above the at most four roundings of each result
 
 
 def largest_range_bounded(epsilon: float, outputs: int) -> float:
@@ -190,8 +188,7 @@ def list_distances(path: Path, word: str) -> dict[str, float] | None:
 Floats = npt.NDArray[np.float64]
 Order = npt.NDArray[np.integer]
 
-DENSE = 2**26
-"""Inputs times outputs up to which every chance of a mixture is written down."""
+DENSE = 2**26  # inputs times outputs up to which every chance of a mixture is written down
 
 
 def of_one_list(weights: Sequence[int], places: int) -> float:
@@ -250,8 +247,7 @@ def _totals(weights: Sequence[int], places: int) -> Floats:
     return (total + (places - near) * weights[-1]).astype(np.float64)
 
 
-CHECKED = 64
-"""Rows that are made from the vectors, spread over the vocabulary."""
+CHECKED = 64  # rows that are made from the vectors, spread over the vocabulary
 
 
 def of_distances(law: PairWeights, words: tuple[str, str]) -> Certificate:

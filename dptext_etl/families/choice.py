@@ -36,8 +36,7 @@ from dptext_etl.unlinked import Unlinked
 
 _MODEL = "sentence-transformers"
 UNLINKED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
-MOST_DRAWS = 1024
-"""Draws of one text, at most."""
+MOST_DRAWS = 1024  # draws of one text, at most
 Count = Annotated[PositiveInt, Field(le=MOST_DRAWS)]
 
 

@@ -69,10 +69,8 @@ def parts(offsets: npt.NDArray[np.integer[Any]], most: int) -> Iterator[tuple[in
         first = last
 
 
-AT_ONCE = 2**18
-"""Draws that are processed at once."""
-UNKNOWN = 2**32 - 1
-"""Number of every word outside the vocabulary."""
+AT_ONCE = 2**18  # draws that are processed at once
+UNKNOWN = 2**32 - 1  # number of every word outside the vocabulary
 NOISE = (
     "its noise has no least probability, so two scales of one word can be distinguished without a bound; divide by "
     "what is no private text: template = [3, 2, 1] by position, templates and choosing, or first, a first release "

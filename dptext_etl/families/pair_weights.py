@@ -27,8 +27,7 @@ log = logging.getLogger("dptext_etl.families")
 Ids = npt.NDArray[np.integer]
 Floats = npt.NDArray[np.float64]
 
-CELLS = 2**22
-"""Pairs of words in memory at once."""
+CELLS = 2**22  # pairs of words in memory at once
 
 _BLOCKS = 2  # blocks of rows that are drawn at once
 _ROUNDING = 2.0**-53
@@ -36,8 +35,7 @@ _MARGIN = 1e-11
 """Above the rounding error of the sums that a certificate compares: a few dozen steps on numbers up to 200."""
 _FAR = 100.0
 """Exponent (half of epsilon times diameter) above which there is no metric claim, since far weights are all wmin."""
-_WIDER = 1.5
-"""|ln(1 + z)| <= 1.5 |z| for |z| <= 0.25."""
+_WIDER = 1.5  # |ln(1 + z)| <= 1.5 |z| for |z| <= 0.25
 _LOGGED = 2**30  # cells above which progress is logged
 
 

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from dptext_etl.embeddings import WordVectors
 
 _BINS = 20_000
-_LOSS = 1e-9
-"""Above the rounding error of a few hundred additions of positive numbers."""
+_LOSS = 1e-9  # above the rounding error of a few hundred additions of positive numbers
 
 
 def longest_noise(dimensions: int) -> float:

@@ -37,8 +37,7 @@ class MappedMechanism(WordMechanism):
     epsilon.
     """
 
-    _format: ClassVar[str] = TABLE_FORMAT
-    """The layout of the file."""
+    _format: ClassVar[str] = TABLE_FORMAT  # the layout of the file
 
     @property
     def reproducible(self) -> bool:  # type: ignore[override]

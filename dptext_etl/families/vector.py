@@ -27,8 +27,7 @@ from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
 from dptext_etl.scoring import Slots
 
-AT_ONCE = 2**23
-"""Draws that are processed at once, 40 bytes each."""
+AT_ONCE = 2**23  # draws that are processed at once, 40 bytes each
 
 
 @dataclass(frozen=True)

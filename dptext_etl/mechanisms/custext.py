@@ -39,10 +39,8 @@ Sets = list[npt.NDArray[np.int64]]
 PAPER_N_MAX = 128
 _SETS = "dptext-sets/1"
 _CELLS = 2**15  # scores turned into weights at once
-SCORED = 2**16
-"""Scores that are drawn from at once, where a budget is divided."""
-ONE_LEVEL = 4_096
-"""Largest set that is drawn from in one level."""
+SCORED = 2**16  # scores that are drawn from at once, where a budget is divided
+ONE_LEVEL = 4_096  # largest set that is drawn from in one level
 
 
 class CusText(TableMechanism):

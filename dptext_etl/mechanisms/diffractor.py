@@ -41,10 +41,8 @@ from dptext_etl.families.places import GeometricDistribution, TemDistribution, r
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.scoring import TOKEN, Slots, WordSampler, choose_uniform
 
-LIST = 2
-"""Purpose number of the choice of a list (docs/spec/stream.md#purposes)."""
-SCORED = 2**22
-"""Scores that are drawn from at once, where a budget is divided."""
+LIST = 2  # purpose number of the choice of a list (docs/spec/stream.md#purposes)
+SCORED = 2**22  # scores that are drawn from at once, where a budget is divided
 _RATE = 2**48  # largest numerator and denominator of a discrete Laplace rate in the kernel
 _FINE = 200.0  # largest epsilon of a draw whose rate is written with 12 decimals: its numerator stays below 2**48
 _SLACK = 1 + 1e-12  # above the rounding error of the logarithms in a computed loss

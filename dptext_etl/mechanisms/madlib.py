@@ -48,16 +48,14 @@ from dptext_etl.mechanism import PAD
 from dptext_etl.parallel import for_each_product
 from dptext_etl.scoring import TOKEN, Slots, WordSampler
 
-VECTOR = 5
-"""Purpose number of the noise on vectors; a slot has four random words per dimension."""
+VECTOR = 5  # purpose number of the noise on vectors; a slot has four random words per dimension
 
 IDEAL = "IDEAL_LAPLACE"
 
 Floats = npt.NDArray[np.float64]
 
 _CELLS = 2**20  # coordinates of noise held at once
-_WIDER = 1 + Fraction(1, 2**50)
-"""Above the rounding error of the diameter: one square root and one product."""
+_WIDER = 1 + Fraction(1, 2**50)  # above the rounding error of the diameter: one square root and one product
 
 
 class Madlib(VectorMechanism):

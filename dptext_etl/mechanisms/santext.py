@@ -39,8 +39,7 @@ from dptext_etl.families.vector import Draws
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.scoring import Slots, bernoulli
 
-PLAN = 3
-"""Purpose number of SanText+'s Bernoulli trials (docs/spec/stream.md#purposes)."""
+PLAN = 3  # purpose number of SanText+'s Bernoulli trials (docs/spec/stream.md#purposes)
 
 PAPER_EPSILON = 15.0
 _ROWS = 256  # words whose outputs are scored at once, where a budget is divided

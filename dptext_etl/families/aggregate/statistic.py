@@ -27,12 +27,9 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Guarantee, Spend
 from dptext_etl.mechanism import DEFAULT_N_MAX
 
-LENGTH = 128
-"""Length of a direction, before its entries are rounded."""
-QUANTIZED = 127
-"""Length of encoded vectors, before their entries are rounded."""
-MOST_WIDTH = 512
-"""Largest width of a projection."""
+LENGTH = 128  # length of a direction, before its entries are rounded
+QUANTIZED = 127  # length of encoded vectors, before their entries are rounded
+MOST_WIDTH = 512  # largest width of a projection
 _ROUNDS = 40
 _FINE = 2.0**15  # length of a direction while it is searched
 _ROOM = 2**62
@@ -154,8 +151,7 @@ def _scaled(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return scaled
 
 
-LARGEST_VARIANCE = 2**48
-"""Largest variance that the kernel draws (docs/spec/stream.md#discrete-gaussian)."""
+LARGEST_VARIANCE = 2**48  # largest variance that the kernel draws (docs/spec/stream.md#discrete-gaussian)
 
 
 def variance_of(sensitivity: int, epsilon: float, delta: float) -> int:
@@ -198,13 +194,10 @@ def _charge(guarantee: Guarantee, rho: Fraction, per_subject: int, delta: float)
     return spend(guarantee, Approximate(ZeroConcentrated(per_subject * rho), approx, delta), 1)
 
 
-VERSION = 1
-"""Version of the output: it is raised whenever equal inputs and keys would give another statistic or table."""
-OTHER = "other"
-"""Block of null and unlisted labels; it is one of the labels if they name it."""
+VERSION = 1  # version of the output: it is raised whenever equal inputs and keys would give another statistic or table
+OTHER = "other"  # block of null and unlisted labels; it is one of the labels if they name it
 MOST_LABELS = 1_000
-MANY_LABELS = 16
-"""From so many labels on, the usual width is larger."""
+MANY_LABELS = 16  # from so many labels on, the usual width is larger
 WIDTH, WIDTH_MANY = 64, 96
 
 

@@ -149,8 +149,7 @@ def _corpus(path: str, sha256: str) -> _kernel.Corpus:
     return _kernel.Corpus.open(path, sha256)
 
 
-STATISTIC = 9
-"""Purpose of the noise (docs/spec/stream.md#purposes)."""
+STATISTIC = 9  # purpose of the noise (docs/spec/stream.md#purposes)
 
 
 @dataclass(frozen=True)

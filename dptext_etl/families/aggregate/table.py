@@ -100,16 +100,12 @@ def _newton_direction(slope: Floats, known: list[tuple[Floats, Floats]]) -> Floa
     return direction
 
 
-TABLE = 10
-"""Purpose of the draws (docs/spec/stream.md#purposes)."""
-FEWEST = 20
-"""Texts that each label has, at least, though others are nearer to them."""
-LEAST_SHARE = 0.2
-"""Least share of a label, as a multiple of an even share."""
+TABLE = 10  # purpose of the draws (docs/spec/stream.md#purposes)
+FEWEST = 20  # texts that each label has, at least, though others are nearer to them
+LEAST_SHARE = 0.2  # least share of a label, as a multiple of an even share
 SPREAD = 500
 """Texts among which a label's rows are spread, at least, or a quarter of its candidates: exp of the entropy."""
-NAME_WEIGHT = 6.0
-"""Weight of a label's name in records, as a multiple of sigma / C."""
+NAME_WEIGHT = 6.0  # weight of a label's name in records, as a multiple of sigma / C
 _HALVINGS = 30
 _WEIGHT = 2.0**40  # of the most probable text
 
