@@ -47,7 +47,7 @@ SHAPES = {
 
 
 def shown(points: pl.DataFrame) -> pl.DataFrame:
-    """Return the cells of the lines that plots show: the best variant of a mechanism, and the six best of each data set.
+    """Return the cells of the lines that plots show: per data set, the six best mechanisms in their best variants.
 
     A line is as good as the largest lead of use over attack among its budgets. Tables have all lines.
     """
