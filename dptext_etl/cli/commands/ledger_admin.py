@@ -139,8 +139,7 @@ def revoke(
         with _writing(handle, dataset, release):
             handle.revoke_name(dataset, release, reason)
     outcome = f"release {release!r} of {dataset} is revoked; its charges stay"
-    if versions:
-        outcome += ", and what was published must be taken down by hand"
+    outcome += ", and what was published must be taken down by hand" if versions else ""
     facts = {"revoked": release, "dataset": dataset, "records": records, "published": versions}
     report(facts, outcome, as_json=as_json)
 
@@ -293,9 +292,8 @@ def accept_units(
     """
     losses = _losses(lost)
     with open_ledger(ledger, id_key, write=True) as handle:
-        question = (
-            f"May all known records of {dataset} have other subjects, with caps lowered by {_shown(losses) or 0}?"
-        )
+        lowered = _shown(losses) or 0
+        question = f"May all known records of {dataset} have other subjects, with caps lowered by {lowered}?"
         require_confirmation(question, yes=yes)
         with _writing(handle, dataset):
             caps = plain_all(handle.accept_units(dataset, losses, reason))
