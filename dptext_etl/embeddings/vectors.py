@@ -60,7 +60,7 @@ class WordVectors:
 
         Formats: GloVe and counter-fitted text ("word x1 … xd" per line), word2vec text (the same below a line "n d"),
         word2vec binary (`.bin`), `.npz` with `words` and `vectors`, and `.safetensors` as written here. See
-        `embeddings.files` for the rules on words and for quantisation.
+        `embeddings.grid` for the rules on words and for quantization.
         """
         if limit is not None and limit < 1:
             raise ArtifactError(f"limit is {limit}; allowed: 1 and more", "leave limit out to take all words")
