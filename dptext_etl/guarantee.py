@@ -89,7 +89,7 @@ _DISCLOSED = {
     Disclosure.PUNCT: "punctuation and white space",
     Disclosure.OOV: "every word outside the vocabulary, in clear",
     Disclosure.NUMBERS: "every number outside the vocabulary, in clear",
-    Disclosure.OOV_FLAG: "which words are outside the vocabulary",
+    Disclosure.OOV_FLAG: "how many words are in the vocabulary",
     Disclosure.CASE: "upper and lower case",
     Disclosure.CLUSTER: "the output set of every word",
     Disclosure.SENS_CLASS: "which words count as sensitive",

@@ -78,13 +78,15 @@ def _checked(asked: str) -> frozenset[str]:
 
 
 def count(name: str, amount: float, **attributes: str | bool) -> None:
-    """Add to a counter, set a gauge, or record a value of a histogram, if OpenTelemetry is asked for."""
-    if OPENTELEMETRY not in wanted():
-        return
-    with never_failing("a metric"):
-        from opentelemetry import metrics
+    """Add to a counter, set a gauge, or record a value of a histogram, if OpenTelemetry is asked for.
 
-        _instrument(metrics.get_meter_provider(), name)(amount, attributes)
+    On a worker that lacks the package, nothing is reported: the driver refuses a wrong setting before the run.
+    """
+    with never_failing("a metric"):
+        if OPENTELEMETRY in wanted():
+            from opentelemetry import metrics
+
+            _instrument(metrics.get_meter_provider(), name)(amount, attributes)
 
 
 @contextmanager

@@ -241,6 +241,15 @@ def test_a_missing_package_is_named(monkeypatch):
     telemetry._checked.cache_clear()
 
 
+def test_a_worker_that_lacks_the_package_reports_nothing_and_goes_on(monkeypatch):
+    monkeypatch.setattr(telemetry, "find_spec", lambda name: None)
+    telemetry._checked.cache_clear()
+    monkeypatch.setenv(telemetry.VARIABLE, "opentelemetry")
+    with telemetry.waiting("lock"):
+        pass
+    telemetry._checked.cache_clear()
+
+
 def test_dagster_reports_its_steps_and_the_rows_once(job, reported):
     dg = pytest.importorskip("dagster", reason="dagster is not installed")
     from dptext_etl.orchestration import build_definitions
