@@ -12,9 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def counter(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "studies"))
-    import tasks
+    import contributor_tasks
 
-    return tasks
+    return contributor_tasks
 
 
 def test_tasks_open_as_many_files_as_the_page_states(counter):
