@@ -1,7 +1,7 @@
 """Pin release names, record publications, retire and revoke.
 
-A name holds one configuration per column and one type of id, and a revoked name never comes back (docs/spec/privacy.md
-#one-text-per-release, docs/spec/stream.md#record-id).
+A name holds one configuration per column and one type of id, and a revoked name never comes back
+(docs/spec/privacy.md#one-text-per-release, docs/spec/stream.md#record-id).
 """
 
 from __future__ import annotations
