@@ -49,10 +49,11 @@ class Commands(failures.Boundary):
             anything = {"ignore_unknown_options": True, "allow_extra_args": True}
             single.command(cmd_name, help=f"Unavailable: {refusal.message}.", context_settings=anything)(fail)
             return typer.main.get_command(single)
-        if hasattr(module, "app"):
-            return typer.main.get_command(module.app)
-        single.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, cmd_name))
-        return typer.main.get_command(single)
+        if not hasattr(module, "app"):
+            single.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, cmd_name))
+        command = typer.main.get_command(getattr(module, "app", single))
+        command.name = cmd_name
+        return command
 
 
 app = typer.Typer(

@@ -29,6 +29,13 @@ def commands(group, words=()):
 ALL = dict(commands(typer.main.get_command(app)))
 
 
+def test_the_help_names_every_command():
+    group = typer.main.get_command(app)
+    context = click.Context(group)
+    names = group.list_commands(context)
+    assert [group.get_command(context, name).name for name in names] == names
+
+
 def test_the_commands_are_all_there():
     pytest.importorskip("dptext_etl_models")
     pytest.importorskip("dptext_etl_eval")

@@ -14,7 +14,9 @@ import typer
 from dptext_etl.cli.options import Command, epilog
 from dptext_etl_models.commands import training as commands
 
-app = typer.Typer(no_args_is_help=True, help="Train models on public text; never on texts that are privatized.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Train models on public text; never on texts that are privatized."
+)
 
 
 @app.callback()
