@@ -14,6 +14,7 @@ HEAVY = (
     "great_expectations",
     "huggingface_hub",
     "matplotlib",
+    "pandas",
     "pyspark",
     "scipy",
     "torch",
@@ -51,8 +52,8 @@ def test_a_preview_needs_no_run(tmp_path):
     assert imported(COMMAND, ["polars", "dptext_etl.ledger", "dptext_etl.runner", *HEAVY], "preview", "custext") == []
 
 
-def test_a_run_needs_no_optional_library_and_no_bar(tmp_path, small_vectors):
-    """But pandas where it is installed: pyarrow imports it for the first list that it sees."""
+def test_a_run_needs_no_pandas_and_no_bar(tmp_path, small_vectors):
+    """pyarrow imports pandas for the first list that it sees, a third of a second, unless it has settled not to."""
     _kernel.Secret().write(str(tmp_path / "noise.key"))
     pl.DataFrame({"id": range(60), "text": ["the good words"] * 60}).write_parquet(tmp_path / "raw.parquet")
     named = {"dataset": "d", "text": "text", "id": "id", "release": "r", "mechanism": "custext", "allow": "cluster"}
@@ -73,3 +74,22 @@ def test_a_run_needs_no_optional_library_and_no_bar(tmp_path, small_vectors):
         imported(COMMAND, [*HEAVY, "rich.progress"], "run-table", "raw.parquet", "out", *words, folder=tmp_path) == []
     )
     assert pl.read_parquet(tmp_path / "out" / "**" / "*.parquet").height == 60
+
+
+def test_pandas_can_still_be_imported():
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    program = """
+from dptext_etl.cli.startup import skip_pandas
+skip_pandas()
+import sys
+import pyarrow as pa
+arrays = [pa.array(given) for given in ([1, None], ["a"], [1.5], [b"x"], [{"a": 1}])]
+assert "pandas" not in sys.modules
+frame = pa.table({"a": arrays[0]}).to_pandas()
+assert "pandas" in sys.modules and frame["a"].isna().tolist() == [False, True]
+assert pa.array(frame["a"]).null_count == 1
+assert pa.Table.from_pandas(frame).num_rows == 2
+skip_pandas()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli import budgets, mechanism_facts, terminal, word_facts
+from dptext_etl.cli import budgets, mechanism_facts, startup, terminal, word_facts
 from dptext_etl.cli.options import (
     AllocationScores,
     Command,
@@ -110,6 +110,7 @@ def explain(
     small model. With --allocation, a public sentence shows how one budget is divided among its words. A post-processing
     (`dptext explain rewrite_again`) is explained, too.
     """
+    startup.skip_pandas()
     from dptext_etl import catalog, extensions
     from dptext_etl.families.words import WordMechanism
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dptext_etl.cli import terminal
+from dptext_etl.cli import startup, terminal
 from dptext_etl.cli.commands.run import progress_bar
 from dptext_etl.cli.options import AcceptLowerCap, Command, Json, Partition, PolicyFile, epilog
 from dptext_etl.errors import refusal_of
@@ -36,6 +36,7 @@ def plan(
     It ends with the exit code that `dptext run` would end with, as far as that can be known without a draw. The numbers
     depend on the words of your texts: keep them inside, like those of the ledger.
     """
+    startup.skip_pandas()
     from dptext_etl import runner
     from dptext_etl.policy import Policy
 

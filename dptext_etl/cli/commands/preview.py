@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli import budgets, terminal
+from dptext_etl.cli import budgets, startup, terminal
 from dptext_etl.cli.commands.run import compute_on
 from dptext_etl.cli.options import (
     AllocationScores,
@@ -59,6 +59,7 @@ def preview(
     with a language model takes one that is on this machine, or says how to get one; a preview downloads nothing. With
     --allocation an epsilon is that of a whole text, and colors show which words get how much of it.
     """
+    startup.skip_pandas()
     import pyarrow as pa
 
     from dptext_etl import catalog, column, keys

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli import amounts, terminal
+from dptext_etl.cli import amounts, startup, terminal
 from dptext_etl.cli.options import (
     Accept,
     AcceptLowerCap,
@@ -66,6 +66,8 @@ def run(
     A run that was stopped continues where it stopped. A run over rows that were released before costs nothing and gives
     the same bytes. Both engines give a record the same text.
     """
+    if engine == "polars":
+        startup.skip_pandas()
     from dptext_etl import engines
     from dptext_etl.policy import Policy
 
@@ -130,6 +132,7 @@ def run_table(
     as_json: Json = False,
 ) -> None:
     """Release one text column and publish it, as `dptext run` does, with options instead of a policy file."""
+    startup.skip_pandas()
     from dptext_etl import catalog, engines
     from dptext_etl.policy import Policy
 
