@@ -335,5 +335,5 @@ def _group(name: str) -> str:
 def _unless_missing(read: Callable[[], Result]) -> Result | None:
     try:
         return read()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
