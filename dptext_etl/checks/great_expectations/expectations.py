@@ -31,7 +31,7 @@ from great_expectations.render.renderer.renderer import renderer
 
 from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.gate import judges
-from dptext_etl.checks.great_expectations import ExpectationOutcome, VerdictRecord
+from dptext_etl.checks.great_expectations.verdict_record import ExpectationOutcome, VerdictRecord
 from dptext_etl.checks.great_expectations.metrics import (
     Canaries,
     Columns,
