@@ -31,7 +31,6 @@ from great_expectations.render.renderer.renderer import renderer
 
 from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.gate import judges
-from dptext_etl.checks.great_expectations.verdict_record import ExpectationOutcome, VerdictRecord
 from dptext_etl.checks.great_expectations.metrics import (
     Canaries,
     Columns,
@@ -41,6 +40,7 @@ from dptext_etl.checks.great_expectations.metrics import (
     ReleasedText,
 )
 from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, is_spark, written
+from dptext_etl.checks.great_expectations.verdict_record import ExpectationOutcome, VerdictRecord
 from dptext_etl.checks.published import shown
 from dptext_etl.errors import GateError, InputError, PolicyError, bare, seam
 from dptext_etl.ledger.storage.store import resolve_url
