@@ -3,6 +3,7 @@
 import pickle
 import stat
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -83,6 +84,7 @@ def test_one_process_at_a_time_holds_the_lock(storage):
 def test_a_holder_that_lost_its_lease_stops(store, monkeypatch):
     one, two = (Storage.open("s3://bucket/sink", store.options) for _ in range(2))
     monkeypatch.setattr(lease, "SECONDS", -1.0)
+    monkeypatch.setattr(lease, "Thread", Mock())  # nothing renews the lease in the background
     lost = pytest.raises(BusyError, match="stood still")
     with lost, one.lock("is publishing"), two.lock("is publishing"):
         one.renew_lock()
