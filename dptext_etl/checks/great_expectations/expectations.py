@@ -55,7 +55,7 @@ os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 
 
 class _TableExpectation(BatchExpectation):
-    """Judges a table by one metric of ours, and hands out counts and nothing else, under every result format."""
+    """Judges a table by one dptext_etl metric, and returns only counts under every result format."""
 
     policy: str
 

@@ -131,7 +131,7 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
 
 
 def refused(error: DPTextError) -> list[str | None]:
-    """Return a refusal of ours as plain data; raise any other error, because another attempt may succeed."""
+    """Return a dptext_etl error as plain data; raise any other error, because another attempt may succeed."""
     if type(error) is DPTextError:
         raise error
     return [type(error).__name__, error.message, error.hint]
