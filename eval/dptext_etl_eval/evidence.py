@@ -29,17 +29,11 @@ Listener = Callable[[int, int, str, float | None], None]
 
 @dataclass(frozen=True)
 class Measured:
-    """What one measure found.
+    """What one measure found."""
 
-    Attributes:
-        measure: The metric or attack.
-        scores: Its figures.
-        seconds: How long it took.
-    """
-
-    measure: Measure
-    scores: tuple[Score, ...]
-    seconds: float
+    measure: Measure  # the metric or attack
+    scores: tuple[Score, ...]  # its figures
+    seconds: float  # how long it took
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""

@@ -29,18 +29,13 @@ BITS = 16
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold the settings of a count; the file that ships was made with the defaults.
+    """Hold the settings of a count; the file that ships was made with the defaults."""
 
-    Attributes:
-        words: Number of first words of the vocabulary; at most 65,000. Every other word counts as "other".
-        pairs: Fewest occurrences of a pair of words that is kept.
-        triples: Fewest occurrences of three words that are kept; at least `pairs`, so that their first pair is kept.
-        discount: Part of an occurrence that each kept sequence gives to what was not seen (absolute discounting).
-    """
-
-    words: int = 20_000
-    pairs: int = 12
+    words: int = 20_000  # number of first words of the vocabulary; at most 65,000. Every other word counts as "other"
+    pairs: int = 12  # fewest occurrences of a pair of words that is kept
+    # fewest occurrences of three words that are kept; at least `pairs`, so that their first pair is kept
     triples: int = 24
+    # part of an occurrence that each kept sequence gives to what was not seen (absolute discounting)
     discount: float = 0.75
 
 

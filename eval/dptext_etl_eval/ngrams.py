@@ -32,17 +32,11 @@ Reals = npt.NDArray[np.float64]
 
 
 class _Context(NamedTuple):
-    """Words that stand before another.
+    """Words that stand before another."""
 
-    Attributes:
-        total: Their occurrences.
-        seen: Occurrences of all kept sequences that begin with them.
-        kinds: Number of these sequences.
-    """
-
-    total: npt.NDArray[Any]
-    seen: npt.NDArray[Any]
-    kinds: npt.NDArray[Any]
+    total: npt.NDArray[Any]  # their occurrences
+    seen: npt.NDArray[Any]  # occurrences of all kept sequences that begin with them
+    kinds: npt.NDArray[Any]  # number of these sequences
 
 
 class Ngrams:

@@ -36,15 +36,7 @@ from dptext_etl_eval.statistics import accuracy, bootstrapped, macro_f1, unseen
 
 @dataclass(frozen=True)
 class LearnedFromTable(Metric):
-    """Macro-F1 of a classifier that learned from a synthetic table, next to raw texts and to what is free.
-
-    Attributes:
-        texts: The texts of the table.
-        labels: Their labels.
-        statistic: The statistic of its manifest.
-        names: Words that describe a label, from the policy.
-        public: Public texts with labels, to compare with; None without.
-    """
+    """Macro-F1 of a classifier that learned from a synthetic table, next to raw texts and to what is free."""
 
     title: ClassVar[str] = "Labels that a classifier gets right"
     says: ClassVar[str] = (
@@ -54,11 +46,11 @@ class LearnedFromTable(Metric):
         "and public data alone need no private text: a table that does no better brings nothing."
     )
 
-    texts: tuple[str, ...]
-    labels: Values
-    statistic: Noisy
-    names: dict[str, str]
-    public: tuple[tuple[str, ...], Values] | None = None
+    texts: tuple[str, ...]  # the texts of the table
+    labels: Values  # their labels
+    statistic: Noisy  # the statistic of its manifest
+    names: dict[str, str]  # words that describe a label, from the policy
+    public: tuple[tuple[str, ...], Values] | None = None  # public texts with labels, to compare with; None without
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return all figures; the releases of `pairs` are not read."""
@@ -105,22 +97,7 @@ def evaluate_table(
     progress: Listener | None = None,
     **given: Any,
 ) -> Evidence:
-    """Measure the published synthetic table of a policy against its raw table.
-
-    Args:
-        policy: The policy, with a table [synthetic] that has labels.
-        out: Folder of the report.
-        released: The published folder; None takes the policy's sink.
-        rows: Largest number of raw rows to test on.
-        label: The column of labels, if it is named: that of the policy.
-        public: Public texts with labels, in columns of the policy's names.
-        progress: Called before the measure.
-        given: What else the command was given.
-
-    Raises:
-        PolicyError: The policy's table has no labels, or what was asked for compares rows with their raw texts.
-        InputError: Nothing is published there, or it is no synthetic table of this policy.
-    """
+    """Measure the published synthetic table of a policy against its raw table."""
     synthetic = _with_labels(policy, label)
     _refuse_links(given)
     place = released or Layout.of(policy).sink

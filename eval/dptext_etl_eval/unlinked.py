@@ -34,14 +34,7 @@ from dptext_etl_eval.report import refuse_published
 
 @dataclass(frozen=True)
 class SharesOfLabels(Metric):
-    """How far shares of labels that are counted in an unlinked release are from the true ones.
-
-    Attributes:
-        counts: How often each public text was drawn.
-        corpus: Texts of the corpus.
-        epsilon: Epsilon of a draw.
-        near: Number of near texts of the mechanism.
-    """
+    """How far shares of labels that are counted in an unlinked release are from the true ones."""
 
     title: ClassVar[str] = "Shares of labels that a reader counts"
     says: ClassVar[str] = (
@@ -51,10 +44,10 @@ class SharesOfLabels(Metric):
         "private text is the blind guess. Near shares take away what the draw adds, not the pull toward the corpus."
     )
 
-    counts: Mapping[str, int]
-    corpus: tuple[str, ...]
-    epsilon: float
-    near: int
+    counts: Mapping[str, int]  # how often each public text was drawn
+    corpus: tuple[str, ...]  # texts of the corpus
+    epsilon: float  # epsilon of a draw
+    near: int  # number of near texts of the mechanism
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the distance of counted and of near shares; the releases of `pairs` are not read."""
@@ -97,22 +90,7 @@ def evaluate_unlinked(
     progress: Listener | None = None,
     **given: Any,
 ) -> Evidence:
-    """Measure the published unlinked release of a policy against its raw table.
-
-    Args:
-        policy: The policy, with a table [unlinked].
-        out: Folder of the report.
-        released: The published folder; None takes the policy's sink.
-        rows: Largest number of raw rows whose labels count.
-        label: Column of labels of the raw table, whose names are words.
-        partition: The partition, if the policy has partitions.
-        progress: Called before the measure.
-        given: What else the command was given.
-
-    Raises:
-        PolicyError: There is no label column, or what was asked for compares rows with their raw texts.
-        InputError: Nothing is published there, or it holds texts that are not of the policy's corpus.
-    """
+    """Measure the published unlinked release of a policy against its raw table."""
     if label is None:
         msg = "an unlinked release holds no ids, so its measure counts labels, and no label column was named"
         raise PolicyError(

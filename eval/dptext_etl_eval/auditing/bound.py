@@ -21,10 +21,6 @@ _WIDER = 1e-6
 def high(hits: int, draws: int, alpha: float) -> float:
     """Return the upper Clopper-Pearson limit of a share: the largest p with P[X <= hits] >= alpha.
 
-    Args:
-        hits: Number of draws with the event, from 0 to `draws`.
-        draws: Number of draws, at least 1.
-        alpha: Error probability, between 0 and 1.
     >>> round(high(0, 1000, 0.025) * 1000, 2)
     3.68
     """
@@ -46,10 +42,6 @@ def high(hits: int, draws: int, alpha: float) -> float:
 def low(hits: int, draws: int, alpha: float) -> float:
     """Return the lower Clopper-Pearson limit of a share: the smallest p with P[X >= hits] >= alpha.
 
-    Args:
-        hits: Number of draws with the event, from 0 to `draws`.
-        draws: Number of draws, at least 1.
-        alpha: Error probability, between 0 and 1.
     >>> low(0, 1000, 0.025), round(low(1000, 1000, 0.025), 4)
     (0.0, 0.9963)
     """
@@ -72,14 +64,6 @@ def log_ratio(  # noqa: PLR0917
     hits: int, draws: int, other_hits: int, other_draws: int, alpha: float, delta: float = 0.0
 ) -> float:
     """Return the lower bound of ln((P - delta) / P') at joint confidence 1 - alpha; -inf where an event never came.
-
-    Args:
-        hits: Number of draws with the event under the first input.
-        draws: Number of draws under the first input.
-        other_hits: Number of draws with the event under the second input.
-        other_draws: Number of draws under the second input.
-        alpha: Joint error probability, between 0 and 1.
-        delta: Declared delta, between 0 and 1.
 
     >>> round(log_ratio(1_000_000, 1_000_000, 0, 1_000_000, 0.05), 2)
     12.51

@@ -39,25 +39,15 @@ _TRIALS = 2 * _PAIRS + REPEATED
 
 @dataclass(frozen=True)
 class Step:
-    """The audited step of a mechanism with a model.
+    """The audited step of a mechanism with a model."""
 
-    Attributes:
-        unit: Unit of the claim.
-        claim: Declared loss of a step.
-        charged: Amount of the ledger's tight component for a step.
-        delta: Declared delta of a step.
-        certificate: The exact loss of a step.
-        draws: Number of records to release per input and trial.
-        note: Reason why these are fewer than requested; empty if they are not.
-    """
-
-    unit: str
-    claim: float
-    charged: float
-    delta: float
-    certificate: Certificate
-    draws: int
-    note: str = ""
+    unit: str  # unit of the claim
+    claim: float  # declared loss of a step
+    charged: float  # amount of the ledger's tight component for a step
+    delta: float  # declared delta of a step
+    certificate: Certificate  # the exact loss of a step
+    draws: int  # number of records to release per input and trial
+    note: str = ""  # reason why these are fewer than requested; empty if they are not
 
 
 def audit_model(

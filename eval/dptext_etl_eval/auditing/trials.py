@@ -37,44 +37,27 @@ _NULL = "(null)"
 
 @dataclass(frozen=True)
 class Subject:
-    """What releases in trials.
+    """What releases in trials."""
 
-    Attributes:
-        single: The mechanism, for texts of one step.
-        double: The same for texts of two steps; None where a record has one.
-        passes: The same as `single` in two passes, and what sees the first; None where a text has one pass.
-        between: What stands between the two words of a text of two steps.
-    """
-
-    single: Mechanism
-    double: Mechanism | None
+    single: Mechanism  # the mechanism, for texts of one step
+    double: Mechanism | None  # the same for texts of two steps; None where a record has one
+    # the same as `single` in two passes, and what sees the first; None where a text has one pass
     passes: tuple[Mechanism, Watched] | None = None
-    between: str = " "
+    between: str = " "  # what stands between the two words of a text of two steps
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of an event under two inputs; it should occur more often under the first one, if there is a difference.
+    """Counts of an event under two inputs; it should occur more often under the first one, if there is a difference."""
 
-    Attributes:
-        trial: What was compared, in words.
-        words: The two inputs, public texts; "" is the empty text, "(null)" a null.
-        event: The event, in words.
-        hits: Under the first input.
-        draws: Under the first input.
-        other_hits: Under the second.
-        other_draws: Under the second.
-        delta: Of the claim, that the bound leaves out.
-    """
-
-    trial: str
-    words: tuple[str, str]
-    event: str
-    hits: int
-    draws: int
-    other_hits: int
-    other_draws: int
-    delta: float = 0.0
+    trial: str  # what was compared, in words
+    words: tuple[str, str]  # the two inputs, public texts; "" is the empty text, "(null)" a null
+    event: str  # the event, in words
+    hits: int  # under the first input
+    draws: int  # under the first input
+    other_hits: int  # under the second
+    other_draws: int  # under the second
+    delta: float = 0.0  # of the claim, that the bound leaves out
 
     def bound(self, alpha: float) -> float:
         """Return the lower bound of the log ratio at joint confidence 1 - alpha."""

@@ -24,22 +24,7 @@ def calibrate_latent(
     deviations: float,
     as_json: bool,
 ) -> None:
-    """Choose C, write it with its provenance, and print the losses of other choices.
-
-    Args:
-        model: A folder, a model of dptext-etl-models, or a hub name.
-        corpus: Parquet file of public texts.
-        column: The column of texts.
-        out: The file, or a folder for its dptext_latent_clip.json; None takes the model's folder.
-        revision: Revision of a hub name.
-        texts: Number of texts to read.
-        length: Tokens of a text in a release.
-        deviations: Distance of C from the mean in standard deviations.
-        as_json: Print one JSON object alone.
-
-    Raises:
-        PolicyError: The model is not a folder, and no file is named.
-    """
+    """Choose C, write it with its provenance, and print the losses of other choices."""
     from dptext_etl.artifacts import canon
     from dptext_etl.cli import terminal
     from dptext_etl.errors import PolicyError

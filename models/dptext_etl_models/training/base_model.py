@@ -21,21 +21,13 @@ _WEIGHTS = f"{language_model.ROLE}model.safetensors"
 
 @dataclass(frozen=True)
 class Base:
-    """Hold a BART model that a training continues from.
+    """Hold a BART model that a training continues from."""
 
-    Attributes:
-        model: The model in float32, its weights with gradients.
-        tokenizer: The model's tokenizer.
-        dtype: Number type of the weights file; the trained model is written in the same type.
-        sha256: Hash of the weights.
-        kept: Columns that an earlier pruning kept; None if it kept all.
-    """
-
-    model: Any
-    tokenizer: Any
-    dtype: torch.dtype
-    sha256: str
-    kept: KeptColumns | None
+    model: Any  # the model in float32, its weights with gradients
+    tokenizer: Any  # the model's tokenizer
+    dtype: torch.dtype  # number type of the weights file; the trained model is written in the same type
+    sha256: str  # hash of the weights
+    kept: KeptColumns | None  # columns that an earlier pruning kept; None if it kept all
 
     @classmethod
     def load(cls, name: str, revision: str | None = None) -> Base:

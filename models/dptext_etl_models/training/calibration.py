@@ -41,19 +41,12 @@ _LONGEST = 128  # words of a text that are read
 
 @dataclass(frozen=True)
 class Estimate:
-    """Hold the estimated moments of a model's scores.
+    """Hold the estimated moments of a model's scores."""
 
-    Attributes:
-        kind: Kind of model.
-        texts: Number of public texts that were scored.
-        moments: Moments of their scores.
-        deviations: Upper end of the range, in standard deviations above the mean.
-    """
-
-    kind: Kind
-    texts: int
-    moments: Moments
-    deviations: float = SPREAD
+    kind: Kind  # kind of model
+    texts: int  # number of public texts that were scored
+    moments: Moments  # moments of their scores
+    deviations: float = SPREAD  # upper end of the range, in standard deviations above the mean
 
     @property
     def clip(self) -> tuple[float, float]:

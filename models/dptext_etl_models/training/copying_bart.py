@@ -16,21 +16,13 @@ from dptext_etl_models.training.words.vocabulary import END, PADDING, START
 
 
 class Sizes(NamedTuple):
-    """The sizes of a model.
+    """The sizes of a model."""
 
-    Attributes:
-        width: Columns of its states.
-        layers: Layers of the encoder, and of the decoder.
-        heads: Attention heads of a layer.
-        inner: Width of the feed-forward part of a layer.
-        places: Largest number of tokens of a row.
-    """
-
-    width: int
-    layers: int
-    heads: int
-    inner: int
-    places: int
+    width: int  # columns of its states
+    layers: int  # layers of the encoder, and of the decoder
+    heads: int  # attention heads of a layer
+    inner: int  # width of the feed-forward part of a layer
+    places: int  # largest number of tokens of a row
 
 
 def copying_bart(entries: int, sizes: Sizes, before: int = 0) -> Any:

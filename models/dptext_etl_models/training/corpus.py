@@ -29,17 +29,11 @@ _HELD_OUT = 50
 
 @dataclass(frozen=True)
 class Corpus:
-    """Name a Parquet file of public texts.
+    """Name a Parquet file of public texts."""
 
-    Attributes:
-        path: The file.
-        share: Weight of this file in a training, relative to the weights of the other files.
-        column: Name of the column of texts.
-    """
-
-    path: Path
-    share: float = 1.0
-    column: str = COLUMN
+    path: Path  # the file
+    share: float = 1.0  # weight of this file in a training, relative to the weights of the other files
+    column: str = COLUMN  # name of the column of texts
 
     @classmethod
     def parse(cls, given: str, column: str = COLUMN) -> Self:

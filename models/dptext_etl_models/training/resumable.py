@@ -33,23 +33,14 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @dataclass(frozen=True)
 class Schedule:
-    """Set the duration and the learning rate of a training.
+    """Set the duration and the learning rate of a training."""
 
-    Attributes:
-        steps: Largest number of steps.
-        rate: Learning rate at its peak.
-        warmup: Steps until the peak.
-        constant: Keep the rate after the warm-up; otherwise it falls to zero along a cosine.
-        decay: Weight decay.
-        minutes: Time limit in minutes, over which the rate falls as well; None for no limit.
-    """
-
-    steps: int
-    rate: float
-    warmup: int = 0
-    constant: bool = False
-    decay: float = 0.0
-    minutes: float | None = None
+    steps: int  # largest number of steps
+    rate: float  # learning rate at its peak
+    warmup: int = 0  # steps until the peak
+    constant: bool = False  # keep the rate after the warm-up; otherwise it falls to zero along a cosine
+    decay: float = 0.0  # weight decay
+    minutes: float | None = None  # time limit in minutes, over which the rate falls as well; None for no limit
 
     def share(self, step: int, seconds: float) -> float:
         """Return the share of the training that is done, from 0 to 1."""
@@ -66,23 +57,14 @@ class Schedule:
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """Report the progress of a training: counts and a loss on public text, nothing else.
+    """Report the progress of a training: counts and a loss on public text, nothing else."""
 
-    Attributes:
-        name: Name of the training or its stage.
-        step: Steps done.
-        steps: Steps in total.
-        loss: Mean loss over the steps since the last report.
-        seconds: Seconds used so far, also before a stop.
-        eta: Estimate of the seconds left.
-    """
-
-    name: str
-    step: int
-    steps: int
-    loss: float
-    seconds: float
-    eta: float
+    name: str  # name of the training or its stage
+    step: int  # steps done
+    steps: int  # steps in total
+    loss: float  # mean loss over the steps since the last report
+    seconds: float  # seconds used so far, also before a stop
+    eta: float  # estimate of the seconds left
 
     def __str__(self) -> str:
         return (
@@ -96,15 +78,10 @@ Listener = Callable[[TrainingProgress], None]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Store and restore the state of a training.
+    """Store and restore the state of a training."""
 
-    Attributes:
-        path: The file.
-        identity: Hash of model, data and settings. A state with another identity is ignored.
-    """
-
-    path: Path
-    identity: str
+    path: Path  # the file
+    identity: str  # hash of model, data and settings. A state with another identity is ignored
 
     def save(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, step: int, seconds: float) -> None:
         """Write the state; the file is replaced atomically."""
@@ -140,21 +117,13 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Reports:
-    """Report the progress of a training to a log and a listener.
+    """Report the progress of a training to a log and a listener."""
 
-    Attributes:
-        name: Name of the training or its stage.
-        every: Steps between checkpoints.
-        report_every: Steps between reports.
-        listener: Called with the progress; None to only log it.
-        saved: Called with the number of steps after every checkpoint.
-    """
-
-    name: str
-    every: int = 500
-    report_every: int = 50
-    listener: Listener | None = None
-    saved: Callable[[int], None] | None = None
+    name: str  # name of the training or its stage
+    every: int = 500  # steps between checkpoints
+    report_every: int = 50  # steps between reports
+    listener: Listener | None = None  # called with the progress; None to only log it
+    saved: Callable[[int], None] | None = None  # called with the number of steps after every checkpoint
 
     def tell(self, step: int, schedule: Schedule, loss: float, seconds: float) -> None:
         """Log the progress and call the listener."""

@@ -16,19 +16,12 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class SentencePairs:
-    """Hold the pairs of a file: those to train on, and those held out.
+    """Hold the pairs of a file: those to train on, and those held out."""
 
-    Attributes:
-        train: Pairs of a text and its paraphrase.
-        held: Held-out pairs: the text's hash holds out two pairs in a hundred.
-        name: Name of the file.
-        sha256: Hash of its bytes.
-    """
-
-    train: tuple[Pair, ...]
-    held: tuple[Pair, ...]
-    name: str
-    sha256: str
+    train: tuple[Pair, ...]  # pairs of a text and its paraphrase
+    held: tuple[Pair, ...]  # held-out pairs: the text's hash holds out two pairs in a hundred
+    name: str  # name of the file
+    sha256: str  # hash of its bytes
 
     @classmethod
     def read(cls, path: Path, columns: tuple[str, str] = ("text", "paraphrase")) -> Self:

@@ -47,15 +47,10 @@ class Batch(Protocol):
 
 
 class Generator(Protocol):
-    """A scorer of tokens: a language model, or a toy in tests.
+    """A scorer of tokens: a language model, or a toy in tests."""
 
-    Attributes:
-        outputs: Size of the output set, the same for every text and step.
-        ends: Indices of the outputs that end a text.
-    """
-
-    outputs: int
-    ends: frozenset[int]
+    outputs: int  # size of the output set, the same for every text and step
+    ends: frozenset[int]  # indices of the outputs that end a text
 
     def prompts(self, texts: Sequence[str]) -> list[Prompt]:
         """Return the prompt of every text; a text never fails because of another text."""

@@ -37,19 +37,12 @@ State = tuple[torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of an autoencoder; the defaults are those of paper 003.
+    """Sizes of an autoencoder; the defaults are those of paper 003."""
 
-    Attributes:
-        vocabulary: Number of ids, the special ones included.
-        embedding: Coordinates per word.
-        hidden: Coordinates of h, and of c.
-        length: l, the positions of a text, its end included.
-    """
-
-    vocabulary: int
-    embedding: int = 300
-    hidden: int = 512
-    length: int = 20
+    vocabulary: int  # number of ids, the special ones included
+    embedding: int = 300  # coordinates per word
+    hidden: int = 512  # coordinates of h, and of c
+    length: int = 20  # l, the positions of a text, its end included
 
 
 class Autoencoder(nn.Module):

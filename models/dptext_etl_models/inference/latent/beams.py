@@ -30,19 +30,12 @@ class Decoder(Protocol):
 
 
 class Search(NamedTuple):
-    """Parameters of a search.
+    """Parameters of a search."""
 
-    Attributes:
-        beams: Number of partial outputs that are kept.
-        steps: Largest number of ids of an output.
-        end: Id that ends an output.
-        never: Ids that the search never takes.
-    """
-
-    beams: int
-    steps: int
-    end: int
-    never: Sequence[int] = ()
+    beams: int  # number of partial outputs that are kept
+    steps: int  # largest number of ids of an output
+    end: int  # id that ends an output
+    never: Sequence[int] = ()  # ids that the search never takes
 
 
 @torch.inference_mode()

@@ -23,23 +23,16 @@ _HINT = "`dptext train dpbart-prune` writes it next to the weights that belong t
 
 @dataclass(frozen=True)
 class KeptColumns:
-    """The columns that a model keeps.
+    """The columns that a model keeps."""
 
-    Attributes:
-        columns: Column indices, strictly increasing, below `width`.
-        width: d of the model.
-        model: SHA-256 of the model.safetensors that was trained with these columns.
-        stage: Number of pruning stages.
-        noise: Noise of the latents in training (`{"epsilon": 500.0, "delta": 1e-6, "noise": "gaussian"}`); None for
-            training without noise (PR, not PR+).
-        facts: More facts about the training, for people: corpus, steps, figures.
-    """
-
-    columns: tuple[int, ...]
-    width: int
-    model: str
-    stage: int
+    columns: tuple[int, ...]  # column indices, strictly increasing, below `width`
+    width: int  # d of the model
+    model: str  # SHA-256 of the model.safetensors that was trained with these columns
+    stage: int  # number of pruning stages
+    # noise of the latents in training (`{"epsilon": 500.0, "delta": 1e-6, "noise": "gaussian"}`); None for training
+    # without noise (PR, not PR+)
     noise: dict[str, Any] | None = None
+    # more facts about the training, for people: corpus, steps, figures
     facts: dict[str, Any] = field(default_factory=dict)
 
 

@@ -36,15 +36,10 @@ MOST = {"cpu": 64, "cuda": 1024}
 
 
 class Ids(NamedTuple):
-    """Texts in the form of the encoder's input.
+    """Texts in the form of the encoder's input."""
 
-    Attributes:
-        ids: Token ids, int64, shape (rows, l).
-        mask: 1 for ids of a text and 0 for padding, int64, shape (rows, l).
-    """
-
-    ids: torch.Tensor
-    mask: torch.Tensor
+    ids: torch.Tensor  # token ids, int64, shape (rows, l)
+    mask: torch.Tensor  # 1 for ids of a text and 0 for padding, int64, shape (rows, l)
 
 
 class SequenceModel:

@@ -57,16 +57,6 @@ def planned(words: Sequence[str], kept: Sequence[bool], plan: npt.NDArray[np.boo
 def likely_draws(words: int, deletion: float, addition: float, delta: float) -> int:
     """Return the smallest t such that a text takes more than t draws with probability at most `delta`.
 
-    Args:
-        words: Number of words of a text.
-        deletion: Probability of a deletion, from 0 to 1.
-        addition: Probability of an addition, from 0 to 1.
-        delta: Probability, between 0 and 1.
-
-    Returns:
-        t; with probability 1 - delta, a release costs at most t times epsilon
-        (docs/spec/privacy.md#dpmlm-plusminus-guarantee).
-
     >>> likely_draws(20, 0.05, 0.1, 1e-6), likely_draws(100, 0.05, 0.25, 1e-6)
     (30, 144)
     """

@@ -36,53 +36,34 @@ class Shape(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Rows of one shape for the model.
+    """Rows of one shape for the model."""
 
-    Attributes:
-        asked: The draws to score, one row each; rows after these are dummies.
-        shape: Padded tokens and masks of a row.
-        tokens: Token ids, shape (rows, length).
-        totals: Number of real tokens of each row.
-        types: Segment numbers, shape (rows, length).
-        columns: Positions of each row's masks, shape (rows, masks).
-        real: True for masks inside the window, shape (asked rows, masks).
-    """
-
-    asked: Asked
-    shape: Shape
-    tokens: Numbers
-    totals: Numbers
-    types: Numbers
-    columns: Numbers
-    real: npt.NDArray[np.bool_]
+    asked: Asked  # the draws to score, one row each; rows after these are dummies
+    shape: Shape  # padded tokens and masks of a row
+    tokens: Numbers  # token ids, shape (rows, length)
+    totals: Numbers  # number of real tokens of each row
+    types: Numbers  # segment numbers, shape (rows, length)
+    columns: Numbers  # positions of each row's masks, shape (rows, masks)
+    real: npt.NDArray[np.bool_]  # True for masks inside the window, shape (asked rows, masks)
 
 
 class Lexicon(NamedTuple):
-    """Words and outputs as token ids.
+    """Words and outputs as token ids."""
 
-    Attributes:
-        encode: Turns words into token ids, one list per word.
-        outputs: Token ids of every output in the context of later words; none for the padding of hidden lengths.
-        tokens: Token ids whose scores are those of the outputs, shape (m,), without the padding.
-        pads: True if the last output is the padding, which has no token.
-    """
-
-    encode: Callable[[Sequence[str]], list[Pieces]]
+    encode: Callable[[Sequence[str]], list[Pieces]]  # turns words into token ids, one list per word
+    # token ids of every output in the context of later words; none for the padding of hidden lengths
     outputs: Sequence[Pieces]
-    tokens: Numbers
-    pads: bool
+    tokens: Numbers  # token ids whose scores are those of the outputs, shape (m,), without the padding
+    pads: bool  # True if the last output is the padding, which has no token
 
 
 class Adjustment(NamedTuple):
-    """An adjustment of scores before they are clipped.
+    """An adjustment of scores before they are clipped."""
 
-    Attributes:
-        likeness: Weight of the model's clipped scores next to the similarity of words, or None to use scores alone
-            (appendix A of the paper, bounded: docs/spec/privacy.md#dpmlm-appendix-a).
-        excluded: Outputs that get the lowest score in the place of a word (the paper's filter of antonyms).
-    """
-
+    # weight of the model's clipped scores next to the similarity of words, or None to use scores alone (appendix A of
+    # the paper, bounded: docs/spec/privacy.md#dpmlm-appendix-a)
     likeness: float | None = None
+    # outputs that get the lowest score in the place of a word (the paper's filter of antonyms)
     excluded: Callable[[str], Sequence[int]] | None = None
 
 

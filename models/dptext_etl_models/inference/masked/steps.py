@@ -48,30 +48,19 @@ class DrawParameters(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One position of a script: a draw, or a word that is kept.
+    """One position of a script: a draw, or a word that is kept."""
 
-    Attributes:
-        word: Index of the word in its text, `INSERTED` or `PADDED`.
-        drawn: True for a draw, False for a word that is kept.
-        tail: Index of the first word of the text that still follows when this position is drawn.
-    """
-
-    word: int
-    drawn: bool
-    tail: int
+    word: int  # index of the word in its text, `INSERTED` or `PADDED`
+    drawn: bool  # True for a draw, False for a word that is kept
+    tail: int  # index of the first word of the text that still follows when this position is drawn
 
 
 @dataclass(frozen=True)
 class Script:
-    """A text and its positions, for the model.
+    """A text and its positions, for the model."""
 
-    Attributes:
-        words: The words in the form that the model reads.
-        items: The positions in order.
-    """
-
-    words: Sequence[str]
-    items: Sequence[Item]
+    words: Sequence[str]  # the words in the form that the model reads
+    items: Sequence[Item]  # the positions in order
 
     @classmethod
     def plain(cls, words: Sequence[str], kept: Sequence[bool] | None = None, padding: int = 0) -> Script:
@@ -87,43 +76,26 @@ class Script:
 
 
 class Block(NamedTuple):
-    """Draws of one text that see the same earlier draws: all before `first`, and none of the block.
+    """Draws of one text that see the same earlier draws: all before `first`, and none of the block."""
 
-    Attributes:
-        record: Index of the text.
-        first: Index of the first draw in its text.
-        last: Index of the last draw plus one.
-    """
-
-    record: int
-    first: int
-    last: int
+    record: int  # index of the text
+    first: int  # index of the first draw in its text
+    last: int  # index of the last draw plus one
 
 
 class Drawn(NamedTuple):
-    """What was drawn of one text.
+    """What was drawn of one text."""
 
-    Attributes:
-        outputs: Numbers of outputs, in the order of its draws.
-        failed: Draws that no score decided, because the scorer failed on them.
-    """
-
-    outputs: Choices
-    failed: int
+    outputs: Choices  # numbers of outputs, in the order of its draws
+    failed: int  # draws that no score decided, because the scorer failed on them
 
 
 class Answer(NamedTuple):
-    """Scores of some of the requested draws of one or several texts.
+    """Scores of some of the requested draws of one or several texts."""
 
-    Attributes:
-        records: Index of the text of each draw, shape (n,).
-        draws: Index of the draw in that text, shape (n,).
-        scores: Scores, shape (n, outputs), any floats, numpy or torch; None if they could not be computed.
-    """
-
-    records: Numbers
-    draws: Numbers
-    scores: Any
+    records: Numbers  # index of the text of each draw, shape (n,)
+    draws: Numbers  # index of the draw in that text, shape (n,)
+    scores: Any  # scores, shape (n, outputs), any floats, numpy or torch; None if they could not be computed
 
 
 class Session(Protocol):
@@ -140,13 +112,9 @@ class Session(Protocol):
 
 
 class Scorer(Protocol):
-    """A scorer of positions.
+    """A scorer of positions."""
 
-    Attributes:
-        outputs: Size of the output set, the same at every position of every text.
-    """
-
-    outputs: int
+    outputs: int  # size of the output set, the same at every position of every text
 
     def open(self, scripts: Sequence[Script]) -> Session:
         """Start scoring some texts."""

@@ -30,27 +30,16 @@ NEAR = 8
 
 @dataclass(frozen=True)
 class Recipe:
-    """Say how often what happens; the rates of a text are drawn from 0 up to these.
+    """Say how often what happens; the rates of a text are drawn from 0 up to these."""
 
-    Attributes:
-        copied: Share of texts that keep all their words.
-        random: Share of texts that are random words, and are copied.
-        bare: Share of texts that lose their punctuation and capitals, next to all spoilt ones.
-        near: Rate of words that become a near neighbor.
-        other: Rate of words that become a random word.
-        frequent: Rate of frequent words that are dropped.
-        dropped: Rate of other words that are dropped.
-        swapped: Rate of words that change places with the next.
-    """
-
-    copied: float = 0.3
-    random: float = 0.2
-    bare: float = 0.5
-    near: float = 0.5
-    other: float = 0.2
-    frequent: float = 0.5
-    dropped: float = 0.1
-    swapped: float = 0.1
+    copied: float = 0.3  # share of texts that keep all their words
+    random: float = 0.2  # share of texts that are random words, and are copied
+    bare: float = 0.5  # share of texts that lose their punctuation and capitals, next to all spoilt ones
+    near: float = 0.5  # rate of words that become a near neighbor
+    other: float = 0.2  # rate of words that become a random word
+    frequent: float = 0.5  # rate of frequent words that are dropped
+    dropped: float = 0.1  # rate of other words that are dropped
+    swapped: float = 0.1  # rate of words that change places with the next
 
 
 class Corruption:

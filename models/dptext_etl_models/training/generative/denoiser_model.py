@@ -23,43 +23,25 @@ Kind = Literal["seq2seq", "causal"]
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold the settings of a training; the models that ship were made with the defaults.
+    """Hold the settings of a training; the models that ship were made with the defaults."""
 
-    Attributes:
-        kind: "seq2seq" for DP-Prompt and rewriting again, "causal" for DP-Paraphrase.
-        vocabulary: Number of entries of the tokenizer; most of them are whole words.
-        pieces: Number of these entries that are pieces of words.
-        words: Largest number of words of a text.
-        places: Largest number of tokens that the model reads.
-        width: Width of an encoder-decoder; that of a causal model follows from how it starts (`training.causal_start`).
-        layers: Layers; of the encoder, and of the decoder.
-        heads: Attention heads per layer.
-        inner: Width of the feed-forward layers.
-        recipe: How texts are spoilt.
-        rows: Pairs per batch.
-        steps: Largest number of steps.
-        rate: Learning rate at its peak.
-        warmup: Steps until the peak.
-        minutes: Time limit in minutes.
-        seed: Seed of weights and pairs.
-    """
-
-    kind: Kind = "seq2seq"
-    vocabulary: int = 6_000
-    pieces: int = 800
-    words: int = 30
-    places: int = 256
+    kind: Kind = "seq2seq"  # "seq2seq" for DP-Prompt and rewriting again, "causal" for DP-Paraphrase
+    vocabulary: int = 6_000  # number of entries of the tokenizer; most of them are whole words
+    pieces: int = 800  # number of these entries that are pieces of words
+    words: int = 30  # largest number of words of a text
+    places: int = 256  # largest number of tokens that the model reads
+    # width of an encoder-decoder; that of a causal model follows from how it starts (`training.causal_start`)
     width: int = 128
-    layers: int = 2
-    heads: int = 4
-    inner: int = 384
-    recipe: Recipe = field(default_factory=Recipe)
-    rows: int = 64
-    steps: int = 1_600
-    rate: float = 2.5e-3
-    warmup: int = 100
-    minutes: float | None = None
-    seed: int = 17
+    layers: int = 2  # layers; of the encoder, and of the decoder
+    heads: int = 4  # attention heads per layer
+    inner: int = 384  # width of the feed-forward layers
+    recipe: Recipe = field(default_factory=Recipe)  # how texts are spoilt
+    rows: int = 64  # pairs per batch
+    steps: int = 1_600  # largest number of steps
+    rate: float = 2.5e-3  # learning rate at its peak
+    warmup: int = 100  # steps until the peak
+    minutes: float | None = None  # time limit in minutes
+    seed: int = 17  # seed of weights and pairs
 
     @property
     def template(self) -> str:

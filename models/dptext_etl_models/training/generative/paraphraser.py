@@ -41,32 +41,19 @@ _CLIPPED = 500  # texts for the estimate of the range of scores
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold the settings of a fine-tuning.
+    """Hold the settings of a fine-tuning."""
 
-    Attributes:
-        template: Prompt that DP-Paraphrase will use.
-        epochs: Number of passes over the pairs.
-        steps: Largest number of steps; None takes as many as the epochs need.
-        minutes: Time limit in minutes; None for no limit.
-        rows: Pairs per batch.
-        longest: Largest number of tokens of a prompt, and of a paraphrase. Longer prompts are cut, longer paraphrases
-            are left out.
-        rate: Learning rate at its peak.
-        warmup: Steps until the peak.
-        decay: Weight decay.
-        seed: Seed of the order and of dropout.
-    """
-
-    template: str = "{text} >>>>> "
-    epochs: int = 3
-    steps: int | None = None
-    minutes: float | None = None
-    rows: int = 32
+    template: str = "{text} >>>>> "  # prompt that DP-Paraphrase will use
+    epochs: int = 3  # number of passes over the pairs
+    steps: int | None = None  # largest number of steps; None takes as many as the epochs need
+    minutes: float | None = None  # time limit in minutes; None for no limit
+    rows: int = 32  # pairs per batch
+    # largest number of tokens of a prompt, and of a paraphrase. Longer prompts are cut, longer paraphrases are left out
     longest: int = 128
-    rate: float = 5e-5
-    warmup: int = 100
-    decay: float = 0.01
-    seed: int = 7
+    rate: float = 5e-5  # learning rate at its peak
+    warmup: int = 100  # steps until the peak
+    decay: float = 0.01  # weight decay
+    seed: int = 7  # seed of the order and of dropout
 
 
 class Examples:

@@ -42,47 +42,29 @@ _NOTHING = -100  # label of a position that the loss does not count
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold the settings of a fine-tuning; paper 002's where it states them.
+    """Hold the settings of a fine-tuning; paper 002's where it states them."""
 
-    Attributes:
-        template: Prompt around the released text.
-        words: Largest number of words of a public text.
-        texts: Pairs of every stage: those of the corpora, and those of in-domain texts.
-        epochs: Number of passes over the pairs.
-        steps: Largest number of steps of a stage; None takes as many as the epochs need.
-        minutes: Time limit of a stage in minutes; None for no limit.
-        rows: Pairs per batch.
-        longest: Largest number of tokens of a prompt, and of a text. Longer prompts are cut, longer texts left out.
-        rate: Learning rate at its peak.
-        warmup: Steps until the peak.
-        decay: Weight decay.
-        seed: Seed of the choice of texts, of the order and of dropout.
-    """
-
-    template: str = TEMPLATES["seq2seq"]
-    words: int = 60
-    texts: int = 100_000
-    epochs: int = 1
-    steps: int | None = None
-    minutes: float | None = None
-    rows: int = 32
+    template: str = TEMPLATES["seq2seq"]  # prompt around the released text
+    words: int = 60  # largest number of words of a public text
+    texts: int = 100_000  # pairs of every stage: those of the corpora, and those of in-domain texts
+    epochs: int = 1  # number of passes over the pairs
+    steps: int | None = None  # largest number of steps of a stage; None takes as many as the epochs need
+    minutes: float | None = None  # time limit of a stage in minutes; None for no limit
+    rows: int = 32  # pairs per batch
+    # largest number of tokens of a prompt, and of a text. Longer prompts are cut, longer texts left out
     longest: int = 128
-    rate: float = 5e-5
-    warmup: int = 100
-    decay: float = 0.01
-    seed: int = 7
+    rate: float = 5e-5  # learning rate at its peak
+    warmup: int = 100  # steps until the peak
+    decay: float = 0.01  # weight decay
+    seed: int = 7  # seed of the choice of texts, of the order and of dropout
 
 
 @dataclass(frozen=True)
 class InDomain:
-    """Hold the further texts that make T++ of T.
+    """Hold the further texts that make T++ of T."""
 
-    Attributes:
-        corpora: Texts of the data's own field.
-        provenance: Whose they are: "public", or "disjoint-records" for other records of the same source.
-    """
-
-    corpora: Sequence[Corpus] = ()
+    corpora: Sequence[Corpus] = ()  # texts of the data's own field
+    # whose they are: "public", or "disjoint-records" for other records of the same source
     provenance: Provenance = "public"
 
 

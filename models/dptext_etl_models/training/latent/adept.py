@@ -25,33 +25,19 @@ from dptext_etl_models.training.token_rows import batch, token_rows
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold the settings of paper 003 where it states them; the embeddings are trained and do not come from GloVe.
+    """Hold the settings of paper 003 where it states them; the embeddings are trained and do not come from GloVe."""
 
-    Attributes:
-        vocabulary: Number of token ids, the special ones included.
-        embedding: Coordinates per word.
-        hidden: Coordinates of h, and of c.
-        length: Positions of a text, its end included.
-        clip: C, the bound on the latent's Euclidean norm.
-        rows: Rows per batch.
-        steps: Largest number of steps.
-        rate: Learning rate at its peak; it falls along a cosine.
-        warmup: Steps until the peak.
-        minutes: Time limit in minutes.
-        seed: Seed of weights, batches and dropout.
-    """
-
-    vocabulary: int = 20_000
-    embedding: int = 300
-    hidden: int = 512
-    length: int = 20
-    clip: float = 5.0
-    rows: int = 64
-    steps: int = 200_000
-    rate: float = 1e-3
-    warmup: int = 500
-    minutes: float | None = None
-    seed: int = 13
+    vocabulary: int = 20_000  # number of token ids, the special ones included
+    embedding: int = 300  # coordinates per word
+    hidden: int = 512  # coordinates of h, and of c
+    length: int = 20  # positions of a text, its end included
+    clip: float = 5.0  # C, the bound on the latent's Euclidean norm
+    rows: int = 64  # rows per batch
+    steps: int = 200_000  # largest number of steps
+    rate: float = 1e-3  # learning rate at its peak; it falls along a cosine
+    warmup: int = 500  # steps until the peak
+    minutes: float | None = None  # time limit in minutes
+    seed: int = 13  # seed of weights, batches and dropout
 
 
 SMALL = Settings(vocabulary=4_000, embedding=96, hidden=192, steps=20_000, rate=3e-3, warmup=100)

@@ -28,35 +28,20 @@ from dptext_etl_models.training.token_rows import batch
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold the paper's settings at one epsilon; the learning rate is the one in the paper's code.
+    """Hold the paper's settings at one epsilon; the learning rate is the one in the paper's code."""
 
-    Attributes:
-        epsilon: Epsilon of a release.
-        delta: Delta of a release.
-        length: Tokens per row.
-        clip: C of a release.
-        epochs: Number of epochs; the paper takes between 100 (epsilon 2500) and 500 (epsilon 10).
-        steps: Steps per epoch.
-        rows: Rows per batch.
-        rate: Learning rate.
-        warmup: Steps until that rate.
-        constant: Keep the rate; otherwise it falls to zero along a cosine.
-        minutes: Time limit in minutes.
-        seed: Seed of batches, noise and dropout.
-    """
-
-    epsilon: float = 500.0
-    delta: float = 1e-6
-    length: int = 20
-    clip: float = 0.1
-    epochs: int = 100
-    steps: int = 500
-    rows: int = 32
-    rate: float = 1e-5
-    warmup: int = 0
-    constant: bool = True
-    minutes: float | None = None
-    seed: int = 5
+    epsilon: float = 500.0  # epsilon of a release
+    delta: float = 1e-6  # delta of a release
+    length: int = 20  # tokens per row
+    clip: float = 0.1  # C of a release
+    epochs: int = 100  # number of epochs; the paper takes between 100 (epsilon 2500) and 500 (epsilon 10)
+    steps: int = 500  # steps per epoch
+    rows: int = 32  # rows per batch
+    rate: float = 1e-5  # learning rate
+    warmup: int = 0  # steps until that rate
+    constant: bool = True  # keep the rate; otherwise it falls to zero along a cosine
+    minutes: float | None = None  # time limit in minutes
+    seed: int = 5  # seed of batches, noise and dropout
 
 
 SMALL = Settings(epochs=3, steps=500, rate=1e-3, warmup=50, constant=False)

@@ -30,27 +30,16 @@ _STAGES = "stages.json"
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold the paper's settings; the learning rate is the one in the paper's code.
+    """Hold the paper's settings; the learning rate is the one in the paper's code."""
 
-    Attributes:
-        length: Tokens per row.
-        stages: Number of stages, each pruning and then training.
-        steps: Steps per stage.
-        rows: Rows per batch.
-        clip: Training clips latents to [-clip, clip]; a release clips at half of it.
-        quantile: Share of the remaining columns that a stage prunes, between 0 and 1.
-        rate: Constant learning rate.
-        seed: Seed of batches and dropout.
-    """
-
-    length: int = 20
-    stages: int = 6
-    steps: int = 500
-    rows: int = 32
-    clip: float = 0.2
-    quantile: float = 0.25
-    rate: float = 1e-5
-    seed: int = 3
+    length: int = 20  # tokens per row
+    stages: int = 6  # number of stages, each pruning and then training
+    steps: int = 500  # steps per stage
+    rows: int = 32  # rows per batch
+    clip: float = 0.2  # training clips latents to [-clip, clip]; a release clips at half of it
+    quantile: float = 0.25  # share of the remaining columns that a stage prunes, between 0 and 1
+    rate: float = 1e-5  # constant learning rate
+    seed: int = 3  # seed of batches and dropout
 
 
 SMALL = Settings(steps=40, rate=5e-4)

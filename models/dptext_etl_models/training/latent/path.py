@@ -20,19 +20,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Path:
-    """Transform the latents between encoder and decoder.
+    """Transform the latents between encoder and decoder."""
 
-    Attributes:
-        clip: Bound of every coordinate: it is clipped to [-clip, clip].
-        kept: Columns of the latent that are not pruned; None keeps all.
-        sigma: Standard deviation of the noise on kept columns.
-        spread: Draw a share of `sigma` uniformly for every row, instead of taking all of it.
-    """
-
-    clip: float
-    kept: Sequence[int] | None = None
-    sigma: float = 0.0
-    spread: bool = False
+    clip: float  # bound of every coordinate: it is clipped to [-clip, clip]
+    kept: Sequence[int] | None = None  # columns of the latent that are not pruned; None keeps all
+    sigma: float = 0.0  # standard deviation of the noise on kept columns
+    spread: bool = False  # draw a share of `sigma` uniformly for every row, instead of taking all of it
 
     def apply(self, latents: Tensor, noise: torch.Generator | None = None) -> Tensor:
         """Clip, add noise and prune; the shape (rows, length, width) stays the same."""

@@ -33,41 +33,23 @@ _SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold the settings of a training; the model that ships was made with the defaults.
+    """Hold the settings of a training; the model that ships was made with the defaults."""
 
-    Attributes:
-        vocabulary: Number of tokens, the tokenizer's alphabet of bytes included.
-        length: Tokens per row, the end included; the latent has this many rows.
-        width: Columns of the latent.
-        layers: Layers of the encoder, and of the decoder.
-        heads: Attention heads per layer.
-        inner: Width of the feed-forward layers.
-        clip: Bound of the latents: they are clipped to [-clip, clip].
-        noise: Largest standard deviation of the noise on the latents, in units of `clip`.
-        random: Share of rows of random tokens in a batch, from 0 to 1.
-        rows: Rows per batch.
-        steps: Largest number of steps.
-        rate: Learning rate at its peak.
-        warmup: Steps until the peak.
-        minutes: Time limit in minutes.
-        seed: Seed of weights, batches, noise and dropout.
-    """
-
-    vocabulary: int = 6144
-    length: int = 20
-    width: int = 128
-    layers: int = 2
-    heads: int = 4
-    inner: int = 384
-    clip: float = 0.1
-    noise: float = 0.3
-    random: float = 0.3
-    rows: int = 64
-    steps: int = 8000
-    rate: float = 2.5e-3
-    warmup: int = 100
-    minutes: float | None = None
-    seed: int = 11
+    vocabulary: int = 6144  # number of tokens, the tokenizer's alphabet of bytes included
+    length: int = 20  # tokens per row, the end included; the latent has this many rows
+    width: int = 128  # columns of the latent
+    layers: int = 2  # layers of the encoder, and of the decoder
+    heads: int = 4  # attention heads per layer
+    inner: int = 384  # width of the feed-forward layers
+    clip: float = 0.1  # bound of the latents: they are clipped to [-clip, clip]
+    noise: float = 0.3  # largest standard deviation of the noise on the latents, in units of `clip`
+    random: float = 0.3  # share of rows of random tokens in a batch, from 0 to 1
+    rows: int = 64  # rows per batch
+    steps: int = 8000  # largest number of steps
+    rate: float = 2.5e-3  # learning rate at its peak
+    warmup: int = 100  # steps until the peak
+    minutes: float | None = None  # time limit in minutes
+    seed: int = 11  # seed of weights, batches, noise and dropout
 
 
 def train_tokenizer(texts: Iterable[str], size: int) -> Any:

@@ -25,38 +25,23 @@ _ROWS = 64
 
 @dataclass(frozen=True)
 class Choice:
-    """Describe one value of C.
+    """Describe one value of C."""
 
-    Attributes:
-        deviations: Distance from the mean in standard deviations.
-        clip: C.
-        inside: Share of the values that clipping leaves unchanged.
-        loss: Mean cross-entropy per token of rebuilding public texts without noise.
-    """
-
-    deviations: float
-    clip: float
-    inside: float
-    loss: float
+    deviations: float  # distance from the mean in standard deviations
+    clip: float  # C
+    inside: float  # share of the values that clipping leaves unchanged
+    loss: float  # mean cross-entropy per token of rebuilding public texts without noise
 
 
 @dataclass(frozen=True)
 class Found:
-    """Hold the chosen C and the statistics of the latents of public text.
+    """Hold the chosen C and the statistics of the latents of public text."""
 
-    Attributes:
-        clip: The chosen C.
-        mean: Mean of all values.
-        deviation: Standard deviation of all values.
-        values: Number of values: texts x length x width.
-        choices: Several values of C with their losses, the chosen one among them.
-    """
-
-    clip: float
-    mean: float
-    deviation: float
-    values: int
-    choices: tuple[Choice, ...]
+    clip: float  # the chosen C
+    mean: float  # mean of all values
+    deviation: float  # standard deviation of all values
+    values: int  # number of values: texts x length x width
+    choices: tuple[Choice, ...]  # several values of C with their losses, the chosen one among them
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data."""

@@ -32,29 +32,17 @@ NOTHING = -100
 
 @dataclass(frozen=True)
 class Recipe:
-    """Say how examples are made.
+    """Say how examples are made."""
 
-    Attributes:
-        single: Share of masked words in a text that stands alone, and in the first copy of a pair.
-        first: Share of masks in the first copy of a pair; the model must find these words from their context.
-        second: Smallest and largest share of masked words in a second copy.
-        noise: Share of random words among the other words of the second copy.
-        pairs: Share of examples that are pairs.
-        plain: Share of examples without punctuation, as strict mechanisms read them.
-        short: Largest number of ids of most examples.
-        long: Largest number of ids of the other examples.
-        longs: Share of examples with up to `long` ids.
-    """
-
-    single: float = 0.25
-    first: float = 0.1
-    second: tuple[float, float] = (0.05, 0.6)
-    noise: float = 0.1
-    pairs: float = 0.4
-    plain: float = 0.75
-    short: int = 64
-    long: int = 128
-    longs: float = 0.15
+    single: float = 0.25  # share of masked words in a text that stands alone, and in the first copy of a pair
+    first: float = 0.1  # share of masks in the first copy of a pair; the model must find these words from their context
+    second: tuple[float, float] = (0.05, 0.6)  # smallest and largest share of masked words in a second copy
+    noise: float = 0.1  # share of random words among the other words of the second copy
+    pairs: float = 0.4  # share of examples that are pairs
+    plain: float = 0.75  # share of examples without punctuation, as strict mechanisms read them
+    short: int = 64  # largest number of ids of most examples
+    long: int = 128  # largest number of ids of the other examples
+    longs: float = 0.15  # share of examples with up to `long` ids
 
 
 @dataclass(frozen=True)
@@ -80,18 +68,12 @@ class Masked:
 
 @dataclass
 class Words:
-    """Hold the words of one text as ids: word i has the ids `ids[starts[i]:starts[i + 1]]`.
+    """Hold the words of one text as ids: word i has the ids `ids[starts[i]:starts[i + 1]]`."""
 
-    Attributes:
-        ids: Ids of pieces in order.
-        starts: Index of the first id of each word, and the number of ids.
-        asked: True for each word that is one id, which a mechanism could draw.
-        masked: True for each word that may be masked; it is False for punctuation.
-    """
-
-    ids: Ids
-    starts: Ids
-    asked: npt.NDArray[np.bool_] = field(repr=False)
+    ids: Ids  # ids of pieces in order
+    starts: Ids  # index of the first id of each word, and the number of ids
+    asked: npt.NDArray[np.bool_] = field(repr=False)  # True for each word that is one id, which a mechanism could draw
+    # True for each word that may be masked; it is False for punctuation
     masked: npt.NDArray[np.bool_] = field(repr=False)
 
     def __len__(self) -> int:

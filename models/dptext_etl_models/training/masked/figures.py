@@ -41,21 +41,13 @@ _TEN = 10
 
 @dataclass
 class Score:
-    """Count the masked words of one setting, and how many of them were found.
+    """Count the masked words of one setting, and how many of them were found."""
 
-    Attributes:
-        words: Masked words.
-        first: Words with the highest score.
-        ten: Words among the ten highest scores.
-        guess: Words that equal the most frequent word.
-        guess_ten: Words among the ten most frequent words.
-    """
-
-    words: int = 0
-    first: int = 0
-    ten: int = 0
-    guess: int = 0
-    guess_ten: int = 0
+    words: int = 0  # masked words
+    first: int = 0  # words with the highest score
+    ten: int = 0  # words among the ten highest scores
+    guess: int = 0  # words that equal the most frequent word
+    guess_ten: int = 0  # words among the ten most frequent words
 
     def shares(self) -> dict[str, float]:
         """Return the shares of found words."""

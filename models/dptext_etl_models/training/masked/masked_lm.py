@@ -39,54 +39,31 @@ _POOL = 100  # batches that are made together
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold the settings of a training; the model that ships was made with the defaults.
+    """Hold the settings of a training; the model that ships was made with the defaults."""
 
-    Attributes:
-        vocabulary: Number of entries of the tokenizer.
-        pieces: Number of these entries that are pieces of words.
-        hidden: Width of the model.
-        layers: Number of layers.
-        heads: Attention heads per layer.
-        inner: Width of the feed-forward layers.
-        recipe: How examples are made; its `long` is the longest input.
-        tokens: Ids per batch.
-        steps: Largest number of steps.
-        minutes: Time limit in minutes; None for no limit.
-        rate: Learning rate at its peak.
-        warmup: Steps until the peak.
-        decay: Weight decay.
-        seed: Seed of weights and examples.
-    """
-
-    vocabulary: int = 14_000
-    pieces: int = 1_000
-    hidden: int = 192
-    layers: int = 3
-    heads: int = 6
-    inner: int = 768
-    recipe: Recipe = field(default_factory=Recipe)
-    tokens: int = 2_048
-    steps: int = 20_000
-    minutes: float | None = None
-    rate: float = 1e-3
-    warmup: int = 200
-    decay: float = 0.01
-    seed: int = 7
+    vocabulary: int = 14_000  # number of entries of the tokenizer
+    pieces: int = 1_000  # number of these entries that are pieces of words
+    hidden: int = 192  # width of the model
+    layers: int = 3  # number of layers
+    heads: int = 6  # attention heads per layer
+    inner: int = 768  # width of the feed-forward layers
+    recipe: Recipe = field(default_factory=Recipe)  # how examples are made; its `long` is the longest input
+    tokens: int = 2_048  # ids per batch
+    steps: int = 20_000  # largest number of steps
+    minutes: float | None = None  # time limit in minutes; None for no limit
+    rate: float = 1e-3  # learning rate at its peak
+    warmup: int = 200  # steps until the peak
+    decay: float = 0.01  # weight decay
+    seed: int = 7  # seed of weights and examples
 
 
 @dataclass(frozen=True)
 class Held:
-    """Hold the texts of corpora: those to train on, and those held out.
+    """Hold the texts of corpora: those to train on, and those held out."""
 
-    Attributes:
-        train: Texts and share of each corpus.
-        examined: Held-out texts by the name of the corpus.
-        hashes: Hash of every file.
-    """
-
-    train: list[tuple[list[str], float]]
-    examined: dict[str, list[str]]
-    hashes: dict[str, str]
+    train: list[tuple[list[str], float]]  # texts and share of each corpus
+    examined: dict[str, list[str]]  # held-out texts by the name of the corpus
+    hashes: dict[str, str]  # hash of every file
 
 
 def read(corpora: Sequence[Corpus], examined: Sequence[Corpus] = ()) -> Held:

@@ -33,17 +33,11 @@ _REACH = 2
 
 @dataclass(frozen=True)
 class Pairs:
-    """Hold pairs of texts as numbers of words.
+    """Hold pairs of texts as numbers of words."""
 
-    Attributes:
-        train: Pairs to learn from.
-        held: Pairs that were held out: by the hash of the first text, two in a hundred.
-        sources: Names and hashes of the files.
-    """
-
-    train: tuple[Pair, ...]
-    held: tuple[Pair, ...]
-    sources: dict[str, str]
+    train: tuple[Pair, ...]  # pairs to learn from
+    held: tuple[Pair, ...]  # pairs that were held out: by the hash of the first text, two in a hundred
+    sources: dict[str, str]  # names and hashes of the files
 
 
 def read(

@@ -28,21 +28,13 @@ _TOLD = 100  # steps
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold the settings of the training.
+    """Hold the settings of the training."""
 
-    Attributes:
-        steps: Number of steps.
-        batch: Pairs of a step; each text is contrasted with so many partners.
-        temperature: Cosines are divided by it.
-        rate: Learning rate of Adam at the start; it falls to 0 in a straight line.
-        seed: Of the order of pairs.
-    """
-
-    steps: int = 500
-    batch: int = 512
-    temperature: float = 0.05
-    rate: float = 1e-3
-    seed: int = 0
+    steps: int = 500  # number of steps
+    batch: int = 512  # pairs of a step; each text is contrasted with so many partners
+    temperature: float = 0.05  # cosines are divided by it
+    rate: float = 1e-3  # learning rate of Adam at the start; it falls to 0 in a straight line
+    seed: int = 0  # of the order of pairs
 
 
 def fit(

@@ -23,27 +23,17 @@ _SAME = 1e-6  # cosines that differ by less did not change: rounding must not pu
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold the settings of counter-fitting.
+    """Hold the settings of counter-fitting."""
 
-    Attributes:
-        passes: Number of passes.
-        step: Step of a pull, in units of length; the paper takes 0.1 times 0.1.
-        antonyms: Weight of the push between antonyms.
-        synonyms: Weight of the pull between synonyms.
-        neighbours: Weight of the pull between words that were near.
-        near: Number of nearest words that count as near.
-        margin: Cosine that antonyms shall not exceed.
-        gain: How much the cosines of near words may grow. With 0, as in the paper, nearness is only kept; a little more
-            lets words follow their neighbors that have synonyms, and gave better releases (the card says how much).
-    """
-
-    passes: int = 20
-    step: float = 0.1
-    antonyms: float = 1.0
-    synonyms: float = 0.3
-    neighbours: float = 1.0
-    near: int = 10
-    margin: float = 0.0
+    passes: int = 20  # number of passes
+    step: float = 0.1  # step of a pull, in units of length; the paper takes 0.1 times 0.1
+    antonyms: float = 1.0  # weight of the push between antonyms
+    synonyms: float = 0.3  # weight of the pull between synonyms
+    neighbours: float = 1.0  # weight of the pull between words that were near
+    near: int = 10  # number of nearest words that count as near
+    margin: float = 0.0  # cosine that antonyms shall not exceed
+    # how much the cosines of near words may grow. With 0, as in the paper, nearness is only kept; a little more lets
+    # words follow their neighbors that have synonyms, and gave better releases (the card says how much)
     gain: float = 0.1
 
 

@@ -22,15 +22,10 @@ Pairs = npt.NDArray[np.int64]
 
 
 class Thesaurus(NamedTuple):
-    """Pairs of words of a vocabulary, each once, by their places in it.
+    """Pairs of words of a vocabulary, each once, by their places in it."""
 
-    Attributes:
-        synonyms: Shape (pairs, 2).
-        antonyms: Shape (pairs, 2).
-    """
-
-    synonyms: Pairs
-    antonyms: Pairs
+    synonyms: Pairs  # shape (pairs, 2)
+    antonyms: Pairs  # shape (pairs, 2)
 
 
 def read(folder: Path, words: Sequence[str], senses: int = 2) -> Thesaurus:

@@ -36,29 +36,18 @@ _END = -1  # mark between two texts
 
 @dataclass(frozen=True)
 class Settings:
-    """Hold the settings of a training; the file that ships was made with the defaults.
+    """Hold the settings of a training; the file that ships was made with the defaults."""
 
-    Attributes:
-        words: Size of the vocabulary.
-        dimensions: Coordinates per vector.
-        contexts: Number of the most frequent words and numbers that count as neighbors.
-        window: Neighbors on either side.
-        smoothing: Power of the context counts; below 1 it gives rare contexts less weight.
-        shift: Number added to every pointwise mutual information before negative values are set to 0.
-        weight: Power of the singular values.
-        capital: Weight of a capitalized occurrence in the choice of the vocabulary; a small one makes names rarer.
-        seed: Seed of the final rotation.
-    """
-
-    words: int = 20_000
-    dimensions: int = 190
-    contexts: int = 20_000
-    window: int = 2
-    smoothing: float = 0.85
-    shift: float = 0.5
-    weight: float = -0.25
+    words: int = 20_000  # size of the vocabulary
+    dimensions: int = 190  # coordinates per vector
+    contexts: int = 20_000  # number of the most frequent words and numbers that count as neighbors
+    window: int = 2  # neighbors on either side
+    smoothing: float = 0.85  # power of the context counts; below 1 it gives rare contexts less weight
+    shift: float = 0.5  # number added to every pointwise mutual information before negative values are set to 0
+    weight: float = -0.25  # power of the singular values
+    # weight of a capitalized occurrence in the choice of the vocabulary; a small one makes names rarer
     capital: float = 0.25
-    seed: int = 7
+    seed: int = 7  # seed of the final rotation
 
 
 def train(texts: Iterable[str], settings: Settings) -> tuple[tuple[str, ...], npt.NDArray[np.int8], float]:
