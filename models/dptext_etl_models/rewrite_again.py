@@ -30,8 +30,8 @@ from dptext_etl.families.probes import SHORT, WORDS, refuse
 from dptext_etl.postprocessing import PURPOSE, PostProcess, Provenance, Rewritten
 from dptext_etl.scoring import Choices, Slots
 from dptext_etl_models.inference import language_model
-from dptext_etl_models.inference.generative.prompts import FIELD, Prompts
-from dptext_etl_models.inference.generative.steps import Generation, Generator, probe_scores
+from dptext_etl_models.inference.generation import Generation, Generator, probe_scores
+from dptext_etl_models.inference.prompts import FIELD, Prompts
 
 FACTS = "training.json"
 """What a model says of its training; it is next to the weights."""
@@ -175,7 +175,7 @@ class RewriteAgain(PostProcess):
     @cached_property
     def generator(self) -> Generator:
         """Load the model on this machine's device, once per process."""
-        from dptext_etl_models.inference.generative.models import ModelGenerator
+        from dptext_etl_models.inference.model_generator import ModelGenerator
 
         model = language_model.sequence_model(self.model_files, self.computing.device, self.computing.dtype)
         named = model.config.eos_token_id

@@ -21,10 +21,9 @@ from dptext_etl import device
 from dptext_etl.artifacts import Artifact, store
 from dptext_etl.embeddings import WordVectors
 from dptext_etl_models.families.latent import LatentMechanism
-from dptext_etl_models.families.latent.noise import Clip
-from dptext_etl_models.grid_noise import Norm
+from dptext_etl_models.families.latent_noise import Clip, Norm
 from dptext_etl_models.inference import language_model
-from dptext_etl_models.inference.latent.model import LatentModel
+from dptext_etl_models.inference.latent_model import LatentModel
 
 _EXAMPLE = "example-adept"
 _FILES = ("config.json", "model.safetensors", "tokenizer.json")
@@ -70,7 +69,7 @@ class Adept(LatentMechanism):
     @cached_property
     def latent_model(self) -> LatentModel:
         """Load the autoencoder in float32 on this machine's device."""
-        from dptext_etl_models.inference.latent.autoencoder import AutoencoderModel, load
+        from dptext_etl_models.inference.lstm import AutoencoderModel, load
 
         language_model.need_transformers()
         where = self.computing.device
@@ -87,7 +86,7 @@ def _example(name: str) -> Artifact:
     """Return a file of the tiny random autoencoder; build it if this machine does not have it."""
 
     def build(out: Path) -> None:
-        from dptext_etl_models.inference.latent.autoencoder import random_autoencoder
+        from dptext_etl_models.inference.lstm import random_autoencoder
 
         language_model.need_transformers()
         with tempfile.TemporaryDirectory(prefix="dptext-example-") as folder:

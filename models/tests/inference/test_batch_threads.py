@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import scoring
-from dptext_etl_models.inference.failures import without_numbers
 from dptext_etl_models.inference.masked import scorer as masked_scorer
-from dptext_etl_models.inference.masked.encoder import Encoder
+from dptext_etl_models.inference.masked.model import Encoder
+from dptext_etl_models.inference.running import without_numbers
 from models.tests.exact.toy_scorer import Recorded, keys
 from models.tests.inference.masked_loops import DECODINGS, LONG
 

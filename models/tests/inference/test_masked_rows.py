@@ -11,7 +11,7 @@ from dptext_etl import scoring
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.masked import scorer as masked_scorer
 from dptext_etl_models.inference.masked.model import MaskedModel
-from dptext_etl_models.inference.masked.steps import Script
+from dptext_etl_models.inference.masked.script import Script
 from models.tests.exact.toy_scorer import Recorded, keys
 from models.tests.inference.masked_loops import DECODINGS, LONG, rows_of
 

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.scoring import Choices
-from dptext_etl_models.inference.masked.steps import PADDED, Block, Numbers, Script
+from dptext_etl_models.inference.masked.script import PADDED, Script
+from dptext_etl_models.inference.masked.steps import Block, Numbers
 
 Pieces = Sequence[int]
 

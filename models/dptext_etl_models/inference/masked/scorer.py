@@ -16,7 +16,8 @@ import numpy.typing as npt
 from dptext_etl.scoring import Clip
 from dptext_etl_models.inference.masked.layout import Asked, Frame, Layout, Pieces
 from dptext_etl_models.inference.masked.model import MaskedModel
-from dptext_etl_models.inference.masked.steps import Numbers, Script, Session
+from dptext_etl_models.inference.masked.script import Script
+from dptext_etl_models.inference.masked.steps import Numbers, Session
 
 BUCKET = 8
 """Rows are padded to a multiple of the first number of tokens, and to a multiple of the second number of masks."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import string
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dptext_etl_models.training.corpus import WORD
 
@@ -27,6 +28,26 @@ _ALPHABET = 300
 _MARKS = (
     "\u2013\u2014\u2026\u2018\u201c\u201d\u00a3\u20ac\u00b0"  # dashes, ellipsis, quotation marks, pound, euro, degree
 )
+
+
+def as_transformers(tokenizer: Any) -> Any:
+    """Return a tokenizer as one of transformers, with the names of its special tokens."""
+    from transformers import PreTrainedTokenizerFast
+
+    names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"), SPECIAL, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+
+def stored_tokenizer(folder: Path, make: Callable[[], Any]) -> Any:
+    """Return the tokenizer that an earlier training left in the folder, or make one and save it there."""
+    from transformers import PreTrainedTokenizerFast
+
+    if (folder / "tokenizer.json").exists():
+        return PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer = as_transformers(make())
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(folder)
+    return tokenizer
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
