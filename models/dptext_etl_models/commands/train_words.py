@@ -49,8 +49,8 @@ def encoder(
     from dptext_etl.embeddings import WordVectors
     from dptext_etl.embeddings.grid import write_grid
     from dptext_etl.errors import InputError
-    from dptext_etl_models.training.words import contrast
-    from dptext_etl_models.training.words.vectors import on_grid
+    from dptext_etl_models.training import contrast
+    from dptext_etl_models.training.contrast import on_grid
 
     if not articles and not turns:
         raise InputError("no texts are named", "name files of articles, or turns of dialogues with --turns")
@@ -62,7 +62,7 @@ def encoder(
     grid, scale = on_grid(contrast.fit(start, pairs.train, settings, terminal.note))
     facts: dict[str, Any] = {
         "scale": repr(scale),
-        "provenance": f"trained by dptext_etl_models.training.words.contrast from {start.artifact.provenance}",
+        "provenance": f"trained by dptext_etl_models.training.contrast from {start.artifact.provenance}",
         "licence": f"vectors: {start.artifact.licence}; texts: {licence}",
         "base": start.artifact.sha256,
         "sources": pairs.sources,
@@ -105,8 +105,8 @@ def vectors(
     from dptext_etl.artifacts import sha256_file
     from dptext_etl.embeddings import WordVectors
     from dptext_etl.embeddings.grid import write_grid
-    from dptext_etl_models.training.words import counter_fitting
-    from dptext_etl_models.training.words.vectors import on_grid
+    from dptext_etl_models.training import counter_fitting
+    from dptext_etl_models.training.contrast import on_grid
 
     settings = changed(counter_fitting.Settings(), passes=passes, synonyms=synonyms, antonyms=antonyms)
     start = WordVectors.load(base)
@@ -114,7 +114,7 @@ def vectors(
     grid, scale = on_grid(counter_fitting.fit(start, pairs, settings))
     facts = {
         "scale": repr(scale),
-        "provenance": f"counter-fitted by dptext_etl.training.words.counter_fitting from {start.artifact.provenance}",
+        "provenance": f"counter-fitted by dptext_etl_models.training.counter_fitting from {start.artifact.provenance}",
         "licence": f"{start.artifact.licence}; pairs of words from WordNet under its own license",
         "base": start.artifact.sha256,
         "wordnet": {path.stem: sha256_file(path) for path in sorted(wordnet.glob("s*_relations.parquet"))},

@@ -33,7 +33,7 @@ from dptext_etl_models.training.resumable import (
     save_half,
     write_facts,
 )
-from dptext_etl_models.training.words.vocabulary import (
+from dptext_etl_models.training.vocabulary import (
     END,
     PADDING,
     SPECIAL,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from dptext_etl.embeddings import WordVectors
-from dptext_etl_models.training.words.vocabulary import END, PADDING, START
+from dptext_etl_models.training.vocabulary import END, PADDING, START
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -36,7 +36,7 @@ from dptext_etl_models.training.masked_examples import (
 )
 from dptext_etl_models.training.masked_lm import Held
 from dptext_etl_models.training.resumable import FACTS
-from dptext_etl_models.training.words.vocabulary import MASK
+from dptext_etl_models.training.vocabulary import MASK
 
 SETTINGS = ("alone", "pair", "pair, all masked")
 _SHARE = 0.15

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dptext_etl.errors import InputError
 from dptext_etl_models.training.corpus import NOTHING, clean, sentences, words
-from dptext_etl_models.training.words.vocabulary import END, MASK, PADDING, START, whole_words
+from dptext_etl_models.training.vocabulary import END, MASK, PADDING, START, whole_words
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -32,7 +32,7 @@ from dptext_etl_models.training.resumable import (
     save_half,
     write_facts,
 )
-from dptext_etl_models.training.words.vocabulary import END, MASK, PADDING, SPECIAL, START, UNKNOWN, build, count_words
+from dptext_etl_models.training.vocabulary import END, MASK, PADDING, SPECIAL, START, UNKNOWN, build, count_words
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -31,7 +31,7 @@ from dptext_etl_models.training.resumable import (
     save_half,
     write_facts,
 )
-from dptext_etl_models.training.words.vocabulary import END, PADDING, SPECIAL, stored_tokenizer
+from dptext_etl_models.training.vocabulary import END, PADDING, SPECIAL, stored_tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,7 +13,7 @@ from dptext_etl.embeddings.grid import write_grid
 from dptext_etl.embeddings.vectors import DATA, SYNONYMS
 from dptext_etl.errors import InputError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl_models.training.words.counter_fitting import Settings, Thesaurus, fit, read_thesaurus
+from dptext_etl_models.training.counter_fitting import Settings, Thesaurus, fit, read_thesaurus
 from tests.cli.saying import dptext
 
 WORDS = ("good", "excellent", "bad", "awful", "table", "chair", "river", "light")

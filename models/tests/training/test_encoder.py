@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="training needs torch (extra `models`)")
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.grid import write_grid
 from dptext_etl.errors import InputError
-from dptext_etl_models.training.words import contrast
+from dptext_etl_models.training import contrast
 from tests.cli.saying import dptext
 
 TOPICS = (

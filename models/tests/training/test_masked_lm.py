@@ -37,7 +37,7 @@ from dptext_etl_models.training.masked_examples import (
     pair,
     segment,
 )
-from dptext_etl_models.training.words.vocabulary import END, MASK, SPECIAL, START, build, count_words, whole_words
+from dptext_etl_models.training.vocabulary import END, MASK, SPECIAL, START, build, count_words, whole_words
 from tests.examples import examples
 
 TEXTS = [

@@ -1,6 +1,6 @@
 """Build the cache entries that ship in the package next to the word vectors, because computing them takes seconds.
 
-    python -m dptext_etl_models.training.words.derived
+    python -m studies.shipped_data.derived
 
 writes the entries again, or leaves them as they are. They depend on the vectors alone, not on epsilon, and are the same
 bytes on every machine.

@@ -1,4 +1,4 @@
-"""Train the embedded word vectors on public text: `python -m dptext_etl_models.training.words.vectors --help`.
+"""Train the embedded word vectors on public text: `python -m studies.shipped_data.vectors --help`.
 
 The vectors are a factorisation of the positive pointwise mutual information of words and their neighbors (Levy,
 Goldberg and Dagan 2015, "Improving Distributional Similarity with Lessons Learned from Word Embeddings", sections 2 and
@@ -30,11 +30,12 @@ from scipy.stats import spearmanr
 from dptext_etl.artifacts import sha256_file
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.grid import write_grid
+from dptext_etl_models.training.contrast import on_grid
+from dptext_etl_models.training.corpus import WORD
 
 Ids = npt.NDArray[np.int32]
 Reals = npt.NDArray[np.float32]
 
-TOKEN = re.compile(r"\w+(?:'\w+)*")
 _WORD = re.compile(r"[a-zà-öø-ÿ]+(?:'[a-zà-öø-ÿ]+)*")
 _END = -1  # mark between two texts
 
@@ -83,7 +84,7 @@ def read_words(texts: Iterable[str]) -> tuple[list[str], Ids]:
     forms: dict[str, int] = {}
     running = array("i")
     for text in texts:
-        running.extend([forms.setdefault(form, len(forms)) for form in TOKEN.findall(text.replace("\u2019", "'"))])
+        running.extend([forms.setdefault(form, len(forms)) for form in WORD.findall(text.replace("\u2019", "'"))])
         running.append(_END)
     return list(forms), np.array(running, dtype=np.int32)
 
@@ -146,48 +147,7 @@ def _rotated(vectors: Reals, seed: int) -> tuple[npt.NDArray[np.int8], float]:
     return on_grid(unit @ rotation)
 
 
-def on_grid(vectors: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int8], float]:
-    """Round vectors to int8, with one scale at which the largest coordinate is 127."""
-    scale = float(np.float32(np.abs(vectors).max() / 127))
-    return np.rint(np.clip(vectors / scale, -127, 127)).astype(np.int8), scale
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Train on a Parquet column "text" and write the grid; with --evaluate, print the figures of the card."""
-    prog = "python -m dptext_etl_models.training.words.vectors"
-    parser = argparse.ArgumentParser(prog=prog, description=main.__doc__)
-    parser.add_argument("--corpus", type=Path, help="Parquet file with a column `text`")
-    parser.add_argument("--out", type=Path, required=True, help="the grid file to write, or to evaluate as it is")
-    parser.add_argument("--provenance", default="", help="where the corpus comes from; written into the file")
-    parser.add_argument("--licence", default="", help="what the corpus' license asks; written into the file")
-    parser.add_argument("--evaluate", type=Path, metavar="DATA", help="folder of word_lists, word_vectors, imdb, …")
-    defaults = asdict(Settings())
-    for name, value in defaults.items():
-        parser.add_argument(f"--{name}", type=type(value), default=value)
-    given = parser.parse_args(arguments)
-    if given.corpus is not None:
-        settings = Settings(**{name: getattr(given, name) for name in defaults})
-        words, vectors, scale = train(pq.read_table(given.corpus, columns=["text"])["text"].to_pylist(), settings)
-        facts = {
-            "scale": repr(scale),
-            "provenance": given.provenance or f"trained on {given.corpus.name}",
-            "licence": given.licence or "that of the corpus",
-            "corpus": sha256_file(given.corpus),
-            "settings": {name: repr(value) for name, value in asdict(settings).items()},
-        }
-        write_grid(given.out, words, vectors, facts)
-    if given.evaluate is not None:
-        from dptext_etl_models.training.words.vectors import figures
-
-        sys.stdout.write(figures(given.out, given.evaluate))
-
-
-if __name__ == "__main__":
-    main()
-
-
-_TOKEN = re.compile(r"\w+(?:'\w+)*")
-_JUDGEMENTS = {"SimLex-999": ("counterfitting_SimLex-999.txt.gz", 3), "SimVerb-3500": ("simverb3500.txt.gz", 2)}
+_JUDGMENTS = {"SimLex-999": ("counterfitting_SimLex-999.txt.gz", 3), "SimVerb-3500": ("simverb3500.txt.gz", 2)}
 _COLUMNS = ("sst2", "imdb", "uci_sentences")
 _K = 20
 
@@ -200,7 +160,7 @@ def figures(path: Path, data: Path) -> str:
         f"- file: {path.stat().st_size:,} bytes, {n:,} words x {d}, {vectors.vectors.dtype}, scale {vectors.scale!r}"
     ]
     lines += [f"- SHA-256 `{vectors.artifact.sha256}`"]
-    lines += _judgements({"this file": vectors, **_others(data / "word_vectors")}, data / "word_lists")
+    lines += _judgments({"this file": vectors, **_others(data / "word_vectors")}, data / "word_lists")
     lines += _neighbours(vectors, data)
     lines += _coverage(vectors, data)
     return "\n".join(lines) + "\n"
@@ -240,7 +200,7 @@ def coverage(vectors: WordVectors, path: Path) -> tuple[float, float]:
     """Return the share of known words in a Parquet column "text": of all words, and of words made of letters."""
     counts: Counter[str] = Counter()
     for text in pq.read_table(path, columns=["text"])["text"].to_pylist():
-        counts.update(_TOKEN.findall((text or "").replace("\u2019", "'").lower()))
+        counts.update(WORD.findall((text or "").replace("\u2019", "'").lower()))
     letters = {word: count for word, count in counts.items() if word.replace("'", "").isalpha()}
     return tuple(  # type: ignore[return-value]
         sum(count for word, count in some.items() if word in vectors.index) / sum(some.values())
@@ -258,8 +218,8 @@ def _others(folder: Path) -> dict[str, WordVectors]:
     return {path.stem: WordVectors.load(path) for path in sorted(folder.glob("*.npz"))}
 
 
-def _judgements(sets: dict[str, WordVectors], lists: Path) -> list[str]:
-    kept = {name: (lists / file, column) for name, (file, column) in _JUDGEMENTS.items() if (lists / file).exists()}
+def _judgments(sets: dict[str, WordVectors], lists: Path) -> list[str]:
+    kept = {name: (lists / file, column) for name, (file, column) in _JUDGMENTS.items() if (lists / file).exists()}
     rows = []
     for name, vectors in sets.items():
         found = [correlation(vectors, path, column) for path, column in kept.values()]
@@ -291,3 +251,35 @@ def _table(head: list[str], rows: list[list[str]]) -> list[str]:
     if not rows:
         return []
     return ["", *(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train on a Parquet column "text" and write the grid; with --evaluate, print the figures of the card."""
+    prog = "python -m studies.shipped_data.vectors"
+    parser = argparse.ArgumentParser(prog=prog, description=main.__doc__)
+    parser.add_argument("--corpus", type=Path, help="Parquet file with a column `text`")
+    parser.add_argument("--out", type=Path, required=True, help="the grid file to write, or to evaluate as it is")
+    parser.add_argument("--provenance", default="", help="where the corpus comes from; written into the file")
+    parser.add_argument("--licence", default="", help="what the corpus' license asks; written into the file")
+    parser.add_argument("--evaluate", type=Path, metavar="DATA", help="folder of word_lists, word_vectors, imdb, …")
+    defaults = asdict(Settings())
+    for name, value in defaults.items():
+        parser.add_argument(f"--{name}", type=type(value), default=value)
+    given = parser.parse_args(arguments)
+    if given.corpus is not None:
+        settings = Settings(**{name: getattr(given, name) for name in defaults})
+        words, vectors, scale = train(pq.read_table(given.corpus, columns=["text"])["text"].to_pylist(), settings)
+        facts = {
+            "scale": repr(scale),
+            "provenance": given.provenance or f"trained on {given.corpus.name}",
+            "licence": given.licence or "that of the corpus",
+            "corpus": sha256_file(given.corpus),
+            "settings": {name: repr(value) for name, value in asdict(settings).items()},
+        }
+        write_grid(given.out, words, vectors, facts)
+    if given.evaluate is not None:
+        sys.stdout.write(figures(given.out, given.evaluate))
+
+
+if __name__ == "__main__":
+    main()

@@ -175,3 +175,9 @@ def _sums(table: Any, weights: Any, texts: Sequence[Words]) -> Any:
 def _unit(table: Reals) -> Reals:
     unit: Reals = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
     return unit
+
+
+def on_grid(vectors: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int8], float]:
+    """Round vectors to int8, with one scale at which the largest coordinate is 127."""
+    scale = float(np.float32(np.abs(vectors).max() / 127))
+    return np.rint(np.clip(vectors / scale, -127, 127)).astype(np.int8), scale

@@ -4,7 +4,7 @@ The paper takes NLTK's tagger, whose weights a user downloads (6 MB). Ours is a 
 no download: an averaged perceptron of NLTK's kind with eight classes, as small as they allow. Its labels are those of
 NLTK's tagger, so it makes that one's mistakes and more; the card says how many, against texts tagged by people.
 
-    python -m dptext_etl_models.training.words.tags --corpus wiki_en.parquet --corpus sgd_utterances.parquet \
+    python -m studies.shipped_data.tagger --corpus wiki_en.parquet --corpus sgd_utterances.parquet \
         --nltk-data FOLDER --out dptext_etl/data/english-tags.json
 """
 
@@ -76,7 +76,7 @@ def labelled(sentence: Sequence[str], tagger: NltkTagger) -> Tagged:
 
 def variants(tagged: Iterable[Tagged], seed: int) -> list[Tagged]:
     """Lower-case some sentences, and drop the marks of every second, as mechanisms may see them."""
-    drawn = random.Random(seed)  # noqa: S311  (public text)
+    drawn = random.Random(seed)
     found = []
     for sentence in tagged:
         kept = sentence if drawn.random() < 0.5 else [pair for pair in sentence if any(map(str.isalnum, pair[0]))]
@@ -160,14 +160,14 @@ def main(asked: Sequence[str] | None = None) -> None:
     facts = {"corpora": [place.name for place in given.corpus], "tokens": sum(map(len, tagged)), "classes": CLASSES}
     given.out.write_text(json.dumps({"facts": facts, **learnt}, separators=(",", ":")), encoding="utf-8")
     ours = NltkTagger.read(given.out)
-    print(f"{given.out.stat().st_size:,} bytes, {facts['tokens']:,} tokens")  # noqa: T201
+    print(f"{given.out.stat().st_size:,} bytes, {facts['tokens']:,} tokens")
     for corpus in ("brown", "treebank"):
         for lower in (False, True):
             known = gold(given.nltk_data, corpus, 3_000)
             most = Counter(label for sentence in known for _, label in sentence).most_common(1)[0][0]
             blind = right(_Always(most), known, lower=lower)
             shown = f"{right(ours, known, lower=lower):.3f} | {right(teacher, known, lower=lower):.3f} | {blind:.3f}"
-            print(f"| {corpus}{', lower case' if lower else ''} | {shown} |")  # noqa: T201
+            print(f"| {corpus}{', lower case' if lower else ''} | {shown} |")
 
 
 class _Always:

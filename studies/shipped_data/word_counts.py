@@ -1,6 +1,6 @@
 """Count words of public text: how rare a word is says how much it reveals (the score `ic`).
 
-    python -m dptext_etl_models.training.words.counts --corpus wiki_en.parquet --corpus sgd_utterances.parquet \
+    python -m studies.shipped_data.word_counts --corpus wiki_en.parquet --corpus sgd_utterances.parquet \
         --out dptext_etl/data/english-counts.json
 
 Each corpus has the same weight, whatever its size, so that neither articles nor talk alone decide what is rare.
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import InputError
-from dptext_etl_models.training.words.vectors import TOKEN
+from dptext_etl_models.training.corpus import WORD
 
 PER = 10**8
 """Shares are whole numbers of one in so many words."""
@@ -29,7 +29,7 @@ def shares(texts: Iterable[str]) -> Counter[str]:
     """Return how many of `PER` words each word is, rounded."""
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(TOKEN.findall(text.lower().replace("\u2019", "'")))
+        counts.update(WORD.findall(text.lower().replace("\u2019", "'")))
     total = counts.total()
     return Counter({word: round(PER * count / total) for word, count in counts.items()})
 
@@ -55,7 +55,7 @@ def main(asked: Sequence[str] | None = None) -> None:
     found = joined([shares(_texts(path)) for path in given.corpus], WordVectors.load().words)
     held: dict[str, Any] = {"facts": {"corpora": [path.name for path in given.corpus]}, "per": PER, "words": found}
     given.out.write_text(json.dumps(held, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
-    print(f"{given.out.stat().st_size:,} bytes, {len(found):,} words")  # noqa: T201
+    print(f"{given.out.stat().st_size:,} bytes, {len(found):,} words")
 
 
 if __name__ == "__main__":
