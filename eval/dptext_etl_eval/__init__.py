@@ -35,8 +35,7 @@ __all__ = [*_MODULES]  # noqa: PLE0604
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that commands start quickly."""
     if name not in _MODULES:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 

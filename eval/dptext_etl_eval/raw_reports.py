@@ -73,8 +73,7 @@ class Seal:
         return counts
 
     def __reduce__(self) -> str:
-        msg = "a seal stays in the process that made it"
-        raise TypeError(msg)
+        raise TypeError("a seal stays in the process that made it")
 
 
 def _fingerprinted(words: list[str]) -> list[str]:

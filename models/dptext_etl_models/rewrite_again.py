@@ -80,8 +80,7 @@ class RewriteAgain(PostProcess):
     @classmethod
     def _holds_the_text_once(cls, template: str | None) -> str | None:
         if template is not None and template.count(FIELD) != 1:
-            msg = f"a template holds {FIELD} once"
-            raise ValueError(msg)
+            raise ValueError(f"a template holds {FIELD} once")
         return template
 
     @classmethod
@@ -162,11 +161,7 @@ class RewriteAgain(PostProcess):
     @cached_property
     def _limit(self) -> int:
         """Return the largest number of tokens of a prompt."""
-        try:
-            read = json.loads(self.model_files[language_model.ROLE + language_model.CONFIG].path.read_bytes())
-        except (OSError, ValueError):
-            read = {}
-        places = read.get("max_position_embeddings") if isinstance(read, dict) else None
+        places = language_model.config(self.model_files).get("max_position_embeddings")
         most = places - _SPARE if isinstance(places, int) else LONGEST
         if self.l_max > most or (self.input_limit or 0) > most:
             raise PolicyError(f"the model has places for {most} tokens", "lower l_max and input_limit")

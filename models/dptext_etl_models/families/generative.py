@@ -77,8 +77,7 @@ class GenerativeMechanism(ScoreMechanism):
     @classmethod
     def _holds_the_text_once(cls, template: str) -> str:
         if template.count(FIELD) != 1:
-            msg = f"a template holds {FIELD} once"
-            raise ValueError(msg)
+            raise ValueError(f"a template holds {FIELD} once")
         return template
 
     @classmethod
@@ -211,12 +210,7 @@ class GenerativeMechanism(ScoreMechanism):
     @cached_property
     def _settings(self) -> dict[str, Any]:
         """Return the model's own configuration."""
-        try:
-            read: dict[str, Any] = json.loads(
-                self.model_files[language_model.ROLE + language_model.CONFIG].path.read_bytes()
-            )
-        except (OSError, ValueError):
-            read = {}
+        read = language_model.config(self.model_files)
         if "vocab_size" not in read and isinstance(read.get("text_config"), dict):
             read = {**read, **read["text_config"]}
         if not isinstance(read.get("vocab_size"), int):

@@ -78,8 +78,7 @@ def clipped_steps(clip: float) -> int:
     """
     steps = math.floor(clip * STEPS)
     if steps < 1:
-        msg = f"a clip is at least one step of the grid, 2**-16; got {clip}"
-        raise PolicyError(msg)
+        raise PolicyError(f"a clip is at least one step of the grid, 2**-16; got {clip}")
     return steps
 
 
@@ -88,11 +87,7 @@ def laplace_rate(epsilon: float, sensitivity: int | Fraction) -> Fraction:
 
     The rate is exactly epsilon / sensitivity if numerator and denominator are below 2**48. Otherwise it is a smaller
     fraction that can be drawn, which means more noise.
-
-    Args:
-        epsilon: Epsilon of the whole vector.
-        sensitivity: Largest l1 distance of two clipped latents, in grid steps. If C bounds each of n coordinates, this
-            is 2 n times `clipped_steps(C)`, or 2 n times 2**16 C.
+    `sensitivity` is the largest l1 distance of two clipped latents, in grid steps.
 
     >>> laplace_rate(500.0, 2 * 20 * 768 * clipped_steps(0.1))
     Fraction(25, 10065408)
@@ -109,11 +104,11 @@ def laplace_rate(epsilon: float, sensitivity: int | Fraction) -> Fraction:
     raise PolicyError(msg, "give epsilon with fewer decimals, or a smaller clip")
 
 
-_BETWEEN = re.compile(r"(?<=[.!?\u2026\u3002\uff01\uff1f])\s+|\n+")
+_SENTENCE_END = re.compile(r"(?<=[.!?\u2026\u3002\uff01\uff1f])\s+|\n+")
 
 
 def cut(text: str, count: int) -> list[str]:
-    """Cut a text into `count` pieces: its first sentences, and last all that is left; empty ones where it ends before.
+    """Cut a text into `count` pieces: its first sentences, the last with the rest; missing ones are empty.
 
     >>> cut("It rained. We left! Anna stayed. She read.", 3)
     ['It rained.', 'We left!', 'Anna stayed. She read.']
@@ -122,7 +117,7 @@ def cut(text: str, count: int) -> list[str]:
     """
     if count == 1:
         return [text]
-    found = _BETWEEN.split(text.strip(), maxsplit=count - 1)
+    found = _SENTENCE_END.split(text.strip(), maxsplit=count - 1)
     return [*found, *[""] * (count - len(found))]
 
 
@@ -138,6 +133,7 @@ def marked(pieces: Sequence[str]) -> Marked:
 
 PAPER_DELTA = 1e-5
 IDEAL = "IDEAL_GAUSSIAN"
+_sigma, _mu = lru_cache(maxsize=64)(analytic_gaussian_sigma), lru_cache(maxsize=64)(largest_mu)
 _WIDER = 1 + 2.0**-40
 """Above the rounding error of a square root and two products."""
 
@@ -221,11 +217,9 @@ class LatentNoise(Mechanism):
     @model_validator(mode="after")
     def _only_gaussian_noise_has_a_delta(self) -> Self:
         if self.n_max != DEFAULT_N_MAX:
-            msg = "n_max counts words; this mechanism cuts texts at the model's constant length instead"
-            raise ValueError(msg)
+            raise ValueError("n_max counts words; this mechanism cuts texts at the model's constant length instead")
         if self.noise == "laplace" and (self.delta is not None or self.n_rec is not None):
-            msg = "Laplace noise has no delta: leave delta and n_rec out"
-            raise ValueError(msg)
+            raise ValueError("Laplace noise has no delta: leave delta and n_rec out")
         return self
 
     @property
@@ -349,16 +343,6 @@ class LatentNoise(Mechanism):
     def positions(self, texts: pa.Array) -> pa.Array:
         """Return 1 for every text and 0 for a null."""
         return pa.array(texts.is_valid().to_numpy(zero_copy_only=False).astype(np.uint32))
-
-
-@lru_cache(maxsize=64)
-def _sigma(epsilon: float, delta: float, sensitivity: float) -> float:
-    return analytic_gaussian_sigma(epsilon, delta, sensitivity)
-
-
-@lru_cache(maxsize=64)
-def _mu(epsilon: float, delta: float) -> float:
-    return largest_mu(epsilon, delta)
 
 
 def _root_above(number: int) -> Fraction:

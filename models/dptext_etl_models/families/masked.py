@@ -14,7 +14,6 @@ docs/spec/privacy.md#batch-independence.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -127,7 +126,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
         """Return the outputs as texts and as token ids, shape (m,): whole words, or every token of the model."""
         if self.mode == "strict":
             return self.vocabulary.whole_words()
-        size = int(json.loads(self.model_files["model/config.json"].path.read_bytes())["vocab_size"])
+        size = int(language_model.config(self.model_files)["vocab_size"])
         texts = [*self.vocabulary.texts()[:size], *[""] * max(0, size - self.vocabulary.size)]
         return tuple(texts), np.arange(size)
 

@@ -99,8 +99,7 @@ def encoding(model: LatentModel) -> Batches[str, Any]:
     def encode(texts: Sequence[str]) -> list[npt.NDArray[np.float64]]:
         latents = np.asarray(model.encode(texts), np.float64)
         if latents.shape != (len(texts), model.size):
-            msg = "an encoder gave latents of another shape than the constant one"
-            raise ValueError(msg)
+            raise ValueError("an encoder gave latents of another shape than the constant one")
         return list(latents)
 
     return Batches(encode, rows=model.rows, filler="", failed=np.full(model.size, np.nan))

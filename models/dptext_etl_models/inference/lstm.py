@@ -112,8 +112,7 @@ def load(folder: Path, device: str = "cpu") -> tuple[Autoencoder, Any]:
 
     written = json.loads((folder / "config.json").read_bytes())
     if written.get("format") != KIND:
-        msg = f"an LSTM autoencoder's config.json says {KIND!r}"
-        raise ValueError(msg)
+        raise ValueError(f"an LSTM autoencoder's config.json says {KIND!r}")
     model = Autoencoder(Sizes(**{name: int(written[name]) for name in Sizes.__dataclass_fields__}))
     model.load_state_dict(load_file(folder / "model.safetensors"))
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

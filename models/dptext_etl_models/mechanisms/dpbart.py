@@ -33,7 +33,6 @@ from dptext_etl_models.inference.latent_model import LatentModel
 
 FILE = "dptext_kept.json"
 KIND = "dptext-kept/1"
-_CONFIG = f"{language_model.ROLE}{language_model.CONFIG}"
 _KEPT = f"{language_model.ROLE}{FILE}"
 _WEIGHTS = f"{language_model.ROLE}model.safetensors"
 
@@ -131,8 +130,7 @@ class DPBart(LatentMechanism):
         A place of every row is padding (`inference.sequence_model`).
         """
         found = super().configuration()
-        settings = json.loads(self.artifacts()[_CONFIG].path.read_bytes())
-        full = settings.get("max_position_embeddings") == self.length
+        full = language_model.config(self.artifacts()).get("max_position_embeddings") == self.length
         return {**found, "mechanism_version": self.version + 1} if full else found
 
     @cached_property

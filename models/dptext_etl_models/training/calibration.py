@@ -10,7 +10,6 @@ the next token of an answer (DP-Prompt, DP-Paraphrase); the answer here is the t
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -73,7 +72,7 @@ class Estimate:
 
 def kind_of(files: Mapping[str, Artifact]) -> Kind:
     """Read the kind of a model from its configuration."""
-    found = json.loads(files[language_model.ROLE + language_model.CONFIG].path.read_bytes())
+    found = language_model.config(files)
     names = " ".join(found.get("architectures") or ())
     if found.get("is_encoder_decoder"):
         return "seq2seq"
