@@ -29,7 +29,19 @@ _MODULES = {
     "queries_needed": "attacks.query",
     "replays_seen": "attacks.query",
 }
-__all__ = [*_MODULES]  # noqa: PLE0604
+__all__ = [
+    "Audit",
+    "Evidence",
+    "Pairs",
+    "QueryAttack",
+    "Trial",
+    "audit",
+    "audit_mechanism",
+    "evaluate",
+    "join",
+    "queries_needed",
+    "replays_seen",
+]
 
 
 def __getattr__(name: str) -> Any:

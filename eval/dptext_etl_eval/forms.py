@@ -91,7 +91,7 @@ def _unlinked(rows: StandIn, epsilon: float, per_person: int) -> Released:
         if count < 2:
             continue  # an unlinked release holds two records or more
         own = [text for text, one in zip(rows.texts, rows.labels, strict=True) if one == label]
-        draw, central, charged = _cheapest(_two_digits(len(own)), delta, per_person, epsilon)
+        draw, central, charged = cheapest_draw(two_digits(len(own)), delta, per_person, epsilon)
         texts += sorted(_drawn({"name": "surrogate", "epsilon": draw, "corpus": CORPUS}, own)[0])
         labels += [label] * len(own)
         charges += [central] * len(own)
@@ -106,14 +106,14 @@ def _unlinked(rows: StandIn, epsilon: float, per_person: int) -> Released:
     )
 
 
-def _two_digits(count: int) -> int:
+def two_digits(count: int) -> int:
     """Round down to two digits: a policy declares a public lower bound on the rows, at least 2."""
     unit = int(10 ** max(0, len(str(count)) - 2))
     return max(2, count // unit * unit)
 
 
 @cache
-def _cheapest(rows: int, delta: float, per_person: int, epsilon: float) -> tuple[float, Fraction, Fraction]:
+def cheapest_draw(rows: int, delta: float, per_person: int, epsilon: float) -> tuple[float, Fraction, Fraction]:
     """Return the largest epsilon of a draw whose charge is at most `epsilon`, with that charge and its delta.
 
     The local guarantee holds, too: a draw of `epsilon` itself is charged no more.

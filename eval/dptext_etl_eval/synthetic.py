@@ -5,7 +5,6 @@ No row of the table belongs to a record, so whatever compares a row with its raw
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +26,9 @@ from dptext_etl.runner.source.table import Files, schema_of
 from dptext_etl.synthetic import Synthetic
 from dptext_etl_eval.baselines import GIVEN, NAMES, NO_WORDS, PUBLIC, label_names, public_data
 from dptext_etl_eval.classifier import Guesses, counted, crossed, fit
-from dptext_etl_eval.evidence import Evidence, Listener, Measured
-from dptext_etl_eval.measure import MEAN, Metric, Score, attacks, metrics
-from dptext_etl_eval.pairs import FEWEST, LABEL, RAW, ROW_LINKS, Pairs, Values
+from dptext_etl_eval.evidence import Evidence, Listener, without_rows
+from dptext_etl_eval.measure import MEAN, Metric, Score, attacks
+from dptext_etl_eval.pairs import LABEL, RAW, Pairs, Values, raw_sample
 from dptext_etl_eval.report import refuse_published
 from dptext_etl_eval.statistics import accuracy, bootstrapped, macro_f1, unseen
 
@@ -117,14 +116,7 @@ def evaluate_table(
         None if public is None else _public(public, synthetic),
     )
     pairs = _raw(policy, synthetic, rows)
-    if progress is not None:
-        progress(1, 1, measure.title, None)
-    began = time.monotonic()
-    with seam(f"measuring: {measure.title}", InputError):
-        scores = tuple(measure.of(pairs))
-    found = Measured(measure, scores, time.monotonic() - began)
-    left_out = {one.title: (ROW_LINKS,) for one in (*metrics(), *attacks()) if one.title != measure.title}
-    return Evidence(synthetic.column, len(pairs), pairs.of, (found,), (), left_out, cost_of(policy, manifest))
+    return without_rows(synthetic.column, measure, pairs, cost_of(policy, manifest), progress)
 
 
 def cost_of(policy: Policy, manifest: Manifest) -> dict[str, Any]:
@@ -176,13 +168,7 @@ def _raw(policy: Policy, synthetic: Synthetic, rows: int) -> Pairs:
     )
     with seam("reading the raw table", InputError, "is the file whole and readable?"):
         found = frame.drop_nulls(text).filter(pl.col(name).is_in(list(listed))).collect()
-    taken = found.sample(min(rows, found.height), seed=0, shuffle=True)
-    if taken.height < FEWEST:
-        raise InputError(f"{taken.height} raw rows have a text and a listed label; {FEWEST} are the fewest")
-    persons = None if subject is None else taken["subject"].to_numpy().astype(str)
-    labels = taken[name].to_numpy().astype(str)
-    nothing = ("",) * taken.height
-    return Pairs(tuple(taken[text]), nothing, label=labels, subject=persons, of=found.height)
+    return raw_sample(found, text, name, rows, what="a text and a listed label", subject="subject" if subject else None)
 
 
 def _public(place: str, synthetic: Synthetic) -> tuple[tuple[str, ...], Values]:

@@ -98,7 +98,7 @@ def test_the_law_of_a_step_is_that_of_the_sampler():
 @pytest.mark.parametrize(("epsilon", "mu"), [(0.1, 0.5), (1.0, 1.0), (20.0, 3.2), (500.0, 27.673312), (2500.0, 66.0)])
 def test_the_divergence_is_that_of_the_analytic_formula(epsilon, mu):
     assert math.log(audited.divergence(epsilon, mu)) == pytest.approx(log_delta(epsilon, mu), abs=1e-5)
-    assert audited._epsilon_at(mu, 1e-6) == pytest.approx(smallest_epsilon(mu, 1e-6), rel=1e-6)
+    assert audited.epsilon_at(mu, 1e-6) == pytest.approx(smallest_epsilon(mu, 1e-6), rel=1e-6)
 
 
 class TwiceEpsilon(DPPrompt):
@@ -279,7 +279,10 @@ mechanism = { name = "dpmlm", epsilon = 2.0, model = "example-masked" }
 
 
 def test_stand_ins_are_as_far_apart_as_can_be():
-    assert worst_models._extremes(3).tolist() == [[math.inf, -math.inf, -math.inf], [-math.inf, math.inf, math.inf]]
+    assert worst_models.extreme_scores(3).tolist() == [
+        [math.inf, -math.inf, -math.inf],
+        [-math.inf, math.inf, math.inf],
+    ]
     model = worst_models.WorstLatents(1.0, along="c")
     first, second, third, none = model.encode(["a", "b", "c", ""])
     assert (first == -second).all()

@@ -155,11 +155,11 @@ class RewriteAgain(PostProcess):
         """Return the encoder of texts to token ids and back."""
         tokenizer = language_model.tokenizer(self.model_files)
         template = self.template or self._setting("template", FIELD)
-        limit = self._limit
+        limit = self.prompt_limit
         return Prompts(tokenizer, template, limit, limit, continued=False)
 
     @cached_property
-    def _limit(self) -> int:
+    def prompt_limit(self) -> int:
         """Return the largest number of tokens of a prompt."""
         places = language_model.config(self.model_files).get("max_position_embeddings")
         most = places - _SPARE if isinstance(places, int) else LONGEST
@@ -212,7 +212,7 @@ class RewriteAgain(PostProcess):
 
     def probe(self) -> None:
         """Score two tokens for a short public text, and for one that fills the longest prompt."""
-        texts = [SHORT, " ".join(WORDS * (self._limit // len(WORDS) + 1))]
+        texts = [SHORT, " ".join(WORDS * (self.prompt_limit // len(WORDS) + 1))]
         if not all(probe_scores(self.generator, self.generator.prompts(texts), self.l_max)):
             refuse()
 

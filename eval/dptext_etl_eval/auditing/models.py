@@ -81,12 +81,12 @@ def of_latents(mechanism: LatentMechanism, size: int, words: tuple[str, str]) ->
         )
     apart = 2 * clipped_steps(mechanism.clip) / STEPS * math.sqrt(size) if value else 2 * mechanism.clip
     apart *= math.sqrt(count)
-    realised = math.inf if not scale.sigma else _epsilon_at(apart / scale.sigma, mechanism.used_delta)
+    realised = math.inf if not scale.sigma else epsilon_at(apart / scale.sigma, mechanism.used_delta)
     source = f"the divergence of the noise at delta {mechanism.used_delta:g}, integrated"
     return Certificate(source, realised, exact=True, words=words)
 
 
-def _epsilon_at(mu: float, delta: float) -> float:
+def epsilon_at(mu: float, delta: float) -> float:
     """Return the smallest epsilon whose delta is at most `delta`, for two normal densities `mu` deviations apart."""
     low, high = 0.0, 1.0
     while divergence(high, mu) > delta:

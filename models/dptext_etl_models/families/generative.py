@@ -126,7 +126,7 @@ class GenerativeMechanism(ScoreMechanism):
     @property
     def most_positions(self) -> int:
         """Return `l_max`, or in faithful mode the length of the longest prompt."""
-        return self.l_max if self.mode == "strict" else self._limit
+        return self.l_max if self.mode == "strict" else self.prompt_limit
 
     def event(self, positions: int) -> Event:
         """Return that many draws; every text takes `l_max` draws, a null takes none."""
@@ -220,7 +220,7 @@ class GenerativeMechanism(ScoreMechanism):
         return read
 
     @cached_property
-    def _ends(self) -> frozenset[int]:
+    def end_tokens(self) -> frozenset[int]:
         """Return the token ids that end an answer."""
         named = self._settings.get("eos_token_id")
         if named is None:
@@ -242,7 +242,7 @@ class GenerativeMechanism(ScoreMechanism):
             listed = None
         if not isinstance(listed, list) or not all(type(item) is int and 0 <= item < size for item in listed):
             raise ArtifactError("the allow-list is no JSON list of the model's token numbers", "write it as [0, 1, …]")
-        return np.array(sorted({*listed, *self._ends}), np.int64)
+        return np.array(sorted({*listed, *self.end_tokens}), np.int64)
 
     @property
     def outputs(self) -> int:
@@ -250,7 +250,7 @@ class GenerativeMechanism(ScoreMechanism):
         return len(self.columns)
 
     @cached_property
-    def _limit(self) -> int:
+    def prompt_limit(self) -> int:
         """Return the largest number of tokens of a prompt: the model's limit, less the answer if both share it."""
         taken = next((self._settings[name] for name in _PLACES if isinstance(self._settings.get(name), int)), None)
         if self.mode == "faithful":
@@ -271,7 +271,7 @@ class GenerativeMechanism(ScoreMechanism):
     def prompts(self) -> Prompts:
         """Return the encoder of texts to token ids and back."""
         tokenizer = language_model.tokenizer(self.model_files)
-        return Prompts(tokenizer, self.template, self._limit, self.n_max, continued=self.continues)
+        return Prompts(tokenizer, self.template, self.prompt_limit, self.n_max, continued=self.continues)
 
     @cached_property
     def computing(self) -> device.Computing:
@@ -285,7 +285,7 @@ class GenerativeMechanism(ScoreMechanism):
 
         load = language_model.causal_model if self.continues else language_model.sequence_model
         model = load(self.model_files, self.computing.device, self.computing.dtype)
-        return ModelGenerator(model, self.prompts, self.columns, self._ends, self.most_positions)
+        return ModelGenerator(model, self.prompts, self.columns, self.end_tokens, self.most_positions)
 
     def _lengths(self, texts: pa.Array, prompts: list[Any]) -> pa.Array:
         """Count the tokens of prompts, which bound the answers in faithful mode."""

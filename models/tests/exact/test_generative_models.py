@@ -223,7 +223,7 @@ def test_an_allow_list_bounds_what_is_drawn(mechanism, tmp_path):
     listed = tmp_path / "allowed.json"
     listed.write_text(json.dumps(word))
     few = mechanism.model_copy(update={"allow_list": str(listed), "epsilon": 0.1})
-    assert few.outputs == len({*word, *few._ends})
+    assert few.outputs == len({*word, *few.end_tokens})
     seen = []
     noted = Delegating(few.generator, lambda inner, *asked: inner.begin(*asked))
     noted.text = lambda outputs: seen.extend(outputs) or few.generator.text(outputs)

@@ -83,7 +83,7 @@ class MaskedScorer:
             self.single = np.array([piece[0] for piece in lexicon.outputs], np.int64)
         self.most = max(1, (frame.room // 2) // 2)
         """Largest number of masks of one row; the rest of a copy's half of the window is context."""
-        self._rows: dict[Shape, int] = {}
+        self.batch_rows: dict[Shape, int] = {}
         self.likeness = None if self.adjustment.likeness is None else _unit(model.embeddings)
 
     def open(self, scripts: Sequence[Script]) -> Session:
@@ -99,18 +99,18 @@ class MaskedScorer:
 
     def rows(self, shape: Shape) -> int:
         """Return the number of rows of a batch of a shape on this device."""
-        if shape not in self._rows:
+        if shape not in self.batch_rows:
             if self.model.device.type == "cpu":
                 least, most = _CPU_TOKENS
                 tokens, masks = min(most, max(least, _CPU_WORK // self.model.parameters)), _CPU_MASKS
             else:
                 tokens, masks = _CUDA_TOKENS, _CUDA_MASKS
-            self._rows[shape] = max(1, min(tokens // shape.length, masks // shape.masks))
-        return self._rows[shape]
+            self.batch_rows[shape] = max(1, min(tokens // shape.length, masks // shape.masks))
+        return self.batch_rows[shape]
 
     def halve(self, shape: Shape) -> None:
         """Halve the rows of batches of a shape from now on."""
-        self._rows[shape] = max(1, self.rows(shape) // 2)
+        self.batch_rows[shape] = max(1, self.rows(shape) // 2)
 
     @property
     def batches_at_once(self) -> int:
