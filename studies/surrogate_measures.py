@@ -282,7 +282,7 @@ def guessing(test: Rows, train: Rows) -> float:
 
 
 @dataclass
-class Kept:
+class FigureCache:
     """Keep figures in a file of JSON lines, so that a run that was stopped goes on where it was.
 
     Attributes:
