@@ -39,7 +39,8 @@ def facts(found: pl.DataFrame) -> str:
     )
     return (
         f"<p>The model has {details['megabytes of the model']:g} MB (bart-base 558). Steps of training: {steps}; "
-        f"the paper takes 3,000 for PR and 50,000 and more for each PR+. Beams: {details['beams']:g}; the paper's are 10.</p>"
+        f"the paper takes 3,000 for PR and 50,000 and more for each PR+. Beams: "
+        f"{details['beams']:g}; the paper's are 10.</p>"
     )
 
 
