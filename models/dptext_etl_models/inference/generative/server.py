@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ Draw = Callable[[Any, npt.NDArray[np.int64]], npt.NDArray[np.int64]]
 """Take scores, shape (n, outputs), and the n records that they belong to, and return the output that each one draws."""
 
 
+@runtime_checkable
 class ModelServer(Protocol):
     """A model that schedules its steps itself, such as vLLM: it asks for draws as scores become known.
 
@@ -57,11 +58,6 @@ class ModelServer(Protocol):
 
     def text(self, outputs: Sequence[int]) -> str:
         """Return the released text of a sequence of outputs, the end included if it was drawn."""
-
-
-def is_server(generator: object) -> TypeGuard[ModelServer]:
-    """Return whether the model schedules its steps itself."""
-    return hasattr(generator, "answer")
 
 
 def probe_server(server: ModelServer, prompt: Sequence[int], most: int) -> bool:

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from dptext_etl.scoring import TOKEN, Choices, Sampler, Slots
 from dptext_etl_models.inference.failures import out_of_memory, without_numbers
-from dptext_etl_models.inference.generative.server import ModelServer, Prompt, Request, is_server, probe_server
+from dptext_etl_models.inference.generative.server import ModelServer, Prompt, Request, probe_server
 
 log = logging.getLogger("dptext_etl.generation")
 
@@ -110,7 +110,7 @@ class Generation:
     def run(self, prompts: Sequence[Prompt], listener: Listener | None = None) -> None:
         """Draw all texts to their ends."""
         report = _Report(int((~self._ended).sum()), listener)
-        if is_server(self._generator):
+        if isinstance(self._generator, ModelServer):
             self._serve(self._generator, prompts, report)
         else:
             self._in_batches(self._generator, prompts, report)
@@ -247,7 +247,7 @@ def scores_of(batch: Batch, rows: int, outputs: int) -> Any:
 
 def probe_scores(generator: Generator | ModelServer, prompts: Sequence[Prompt], most: int) -> list[bool]:
     """Return whether two steps of answers to public prompts can be scored: in a batch, then alone."""
-    if is_server(generator):
+    if isinstance(generator, ModelServer):
         return [prompt is not None and probe_server(generator, prompt, most) for prompt in prompts]
     found = []
     for number, prompt in enumerate(prompts):
