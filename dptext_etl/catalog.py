@@ -8,8 +8,8 @@ from typing import Any
 from dptext_etl import extensions
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanism import Mechanism
+from dptext_etl.parameters import validated
 from dptext_etl.postprocessing import PostProcess
-from dptext_etl.validation import validated
 
 
 def available() -> tuple[str, ...]:

@@ -18,12 +18,13 @@ from types import ModuleType
 from typing import Literal, TypeVar, get_args
 
 from dptext_etl.errors import PolicyError, seam
-from dptext_etl.extras import DISTRIBUTION
 
 Group = Literal[
     "mechanisms", "postprocesses", "gates", "scores", "metrics", "attacks", "corpora", "keys", "commands", "vectors"
 ]
 Part = TypeVar("Part")
+
+DISTRIBUTION = "dptext-etl"
 
 _FOLDERS: dict[Group, str] = {
     "mechanisms": "dptext_etl.mechanisms",
@@ -139,8 +140,12 @@ def load(group: Group, name: str, base: type[Part]) -> type[Part]:
     return classes[0]
 
 
+def pip_install(extra: str) -> str:
+    """Return the command that installs the libraries of an extra of this distribution."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
 def _install(package: str) -> str:
-    """Return the instruction to install a package."""
     extra = package.removeprefix(f"{DISTRIBUTION}-")
     if extra not in _EXTRAS:
         return f"pip install {package}"

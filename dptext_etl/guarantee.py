@@ -12,6 +12,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from dptext_etl.errors import InputError
+
 UNIQUE_IDS = "UNIQUE_IDS"
 """Assumption of what is released without a ledger: no one checks that record ids are unique, and two rows of one id and
 text are one release (docs/spec/privacy.md#unique-ids)."""
@@ -269,3 +271,42 @@ class Spend:
 PURE = "eps_pure"  # the component of declared pure epsilon, as ledgers and tables store it
 ADDITIVE = (PURE, "eps_tight", "eps_approx", "delta", "rho", "mu2", "eps_metric")
 """The components of a spend that add up under composition."""
+
+
+# The delta of strict mode is bounded per record, and over the public bound on the number of records, which a release
+# then never exceeds (docs/spec/privacy.md#delta-policy).
+LARGEST_DELTA = 1e-6  # delta of one record in strict mode, at most
+LARGEST_SUM = Fraction(1, 100)  # delta summed over the public bound on records, at most
+
+
+def delta_problem(delta: float, n_rec: int | None) -> str | None:
+    """Return why strict mode refuses a delta, or None if it takes it."""
+    if not delta:
+        return None
+    if n_rec is None:
+        return (
+            "a delta needs a public bound on the number of records: write n_rec = 10_000 for at most 10,000 of them "
+            "(delta is then 1e-6), or a larger number; never take it from the private table"
+        )
+    if delta > LARGEST_DELTA or exact(delta) * n_rec > LARGEST_SUM:
+        return (
+            f"delta is at most {LARGEST_DELTA} and n_rec * delta at most {float(LARGEST_SUM)} in strict mode; "
+            f"for n_rec = {n_rec} give delta = {largest_delta(n_rec):g}, or a smaller one"
+        )
+    return None
+
+
+def largest_delta(n_rec: int) -> float:
+    """Return the largest delta that strict mode takes under a public bound on the number of records."""
+    bound = LARGEST_SUM / n_rec
+    found = float(bound)
+    while exact(found) > bound:
+        found = math.nextafter(found, 0.0)
+    return min(LARGEST_DELTA, found)
+
+
+def refuse_more_records(records: int, n_rec: int | None, where: str) -> None:
+    """Refuse more records than the delta of a release was stated for."""
+    if n_rec is not None and records > n_rec:
+        msg = f"{where} would hold {records} records over all partitions; its delta was stated for n_rec = {n_rec}"
+        raise InputError(msg, "state a public bound that holds, under a new release name; the noise grows with it")

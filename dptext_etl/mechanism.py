@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
@@ -12,14 +11,21 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_c
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
 
-from dptext_etl import _kernel, delta_policy, html_output
+from dptext_etl import _kernel, html_output
 from dptext_etl.accounting import Event, Unbounded, spend
 from dptext_etl.allocation import Allocation, Marked
-from dptext_etl.artifacts import Artifact, canon, written
+from dptext_etl.artifacts import Artifact
 from dptext_etl.device import Computing
-from dptext_etl.guarantee import Guarantee, Spend, exact
+from dptext_etl.guarantee import Guarantee, Spend, delta_problem, exact
 from dptext_etl.keys import RecordKeys
-from dptext_etl.validation import Epsilon, validated
+from dptext_etl.parameters import (
+    Epsilon,
+    changed_parameters,
+    configuration_hash,
+    parameters_alone,
+    validated,
+    written_parameters,
+)
 
 PAD = "<PAD>"
 """Padding word that fills a text up to a fixed or noisy length; it is drawn like any word and released as nothing."""
@@ -61,6 +67,8 @@ class Mechanism(BaseModel, ABC):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
+    __getstate__ = parameters_alone
+    __repr_args__ = changed_parameters
 
     version: ClassVar[int] = 1
     """Version of the output: it is raised whenever equal inputs and keys would give other bytes."""
@@ -109,12 +117,6 @@ class Mechanism(BaseModel, ABC):
         with validated(self.name, type(self).model_fields, of=f"parameters of {self.name}"):
             return type(self)(**{**given, **changed})
 
-    def __getstate__(self) -> dict[Any, Any]:
-        """Pickle the parameters alone; derived values are computed again."""
-        state = super().__getstate__()
-        fields = type(self).model_fields
-        return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}
-
     @model_validator(mode="before")
     @classmethod
     def _epsilon_of_the_record(cls, values: Any) -> Any:
@@ -154,17 +156,10 @@ class Mechanism(BaseModel, ABC):
     @model_validator(mode="after")
     def _delta_fits_the_records(self) -> Self:
         delta = getattr(self, "used_delta", 0.0) if self.mode == "strict" else 0.0
-        problem = delta_policy.problem(delta, stated_records(self))
+        problem = delta_problem(delta, stated_records(self))
         if problem:
             raise ValueError(problem)
         return self
-
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Show the parameters that differ from their defaults."""
-        fields = type(self).model_fields
-        for name, value in super().__repr_args__():
-            if name not in fields or value != fields[name].get_default(call_default_factory=True):
-                yield name, value
 
     def _repr_html_(self) -> str:
         """Show parameters and claim in a notebook."""
@@ -189,22 +184,17 @@ class Mechanism(BaseModel, ABC):
 
         Specification: docs/spec/stream.md#configuration.
         """
-        parameters = {
-            name: written(getattr(self, name))
-            for name, field in type(self).model_fields.items()
-            if name not in self.artifact_fields and (field.is_required() or getattr(self, name) != field.default)
-        }
         return {
             "mechanism": self.name,
             "mechanism_version": self.version,
             "segmentation": _kernel.UNICODE_VERSION,
-            **parameters,
+            **written_parameters(self, self.artifact_fields),
             **{name: artifact.sha256 for name, artifact in self.artifacts().items()},
         }
 
     def cfg(self) -> str:
         """Return the configuration hash, 64 hex digits."""
-        return hashlib.sha256(b"dptext/cfg/v1\0" + canon(self.configuration())).hexdigest()
+        return configuration_hash(self.configuration())
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the public inputs that the output depends on, by role; subclasses add theirs to these."""

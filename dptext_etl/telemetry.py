@@ -16,7 +16,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dptext_etl import extras
+from dptext_etl import extensions
 from dptext_etl.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _checked(asked: str) -> frozenset[str]:
     for name in sorted(names):
         if find_spec(_PACKAGES[name]) is None:
             msg = f"{VARIABLE} names {name}, and its package is not installed"
-            raise PolicyError(msg, extras.install("telemetry"))
+            raise PolicyError(msg, extensions.pip_install("telemetry"))
     return names
 
 

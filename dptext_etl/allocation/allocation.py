@@ -27,7 +27,7 @@ from dptext_etl.allocation.score import Tools
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError, seam
 from dptext_etl.guarantee import MICRO, exact
-from dptext_etl.validation import Epsilon
+from dptext_etl.parameters import Epsilon, parameters_alone
 
 FLOOR = 1e-6  # least score: a score of 0 would take the whole budget
 _UNIT = 2.0**40
@@ -90,11 +90,7 @@ class Allocation(Tools):
     eps_lo: Epsilon | None = None
     eps_hi: Epsilon | None = None
 
-    def __getstate__(self) -> dict[Any, Any]:
-        """Pickle the parameters alone; the tools are opened again."""
-        state = super().__getstate__()
-        fields = type(self).model_fields
-        return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}
+    __getstate__ = parameters_alone
 
     @field_validator("template", mode="before")
     @classmethod

@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, PolicyError, seam
-from dptext_etl.extras import install
+from dptext_etl.extensions import pip_install
 
 ENGLISH = "english"
 OWN = Path(__file__).parent.parent / "data" / "english-tags.json"
@@ -58,7 +58,7 @@ class NltkTagger:
         try:
             from nltk.tag.perceptron import PerceptronTagger
         except ImportError:
-            raise PolicyError("finding word classes needs nltk", install("allocation")) from None
+            raise PolicyError("finding word classes needs nltk", pip_install("allocation")) from None
         self._tagger: Any = PerceptronTagger(load=False)
         self._tagger.model.weights, self._tagger.tagdict = weights, tagdict
         self._tagger.classes = self._tagger.model.classes = set(classes)
@@ -182,7 +182,7 @@ def _own_data() -> Path:
     try:
         import nltk
     except ImportError:
-        raise PolicyError("finding word classes needs nltk", install("allocation")) from None
+        raise PolicyError("finding word classes needs nltk", pip_install("allocation")) from None
     for place in nltk.data.path:
         if (Path(place) / _NLTK).is_dir():
             return Path(place)

@@ -29,10 +29,10 @@ from dptext_etl.corpora.weights import Weights, near_texts, usual_hit, weights
 from dptext_etl.device import Computing, computing
 from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.probes import SHORT, refuse
+from dptext_etl.families.unlinked import Unlinked
 from dptext_etl.guarantee import MICRO, SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism, Released
-from dptext_etl.unlinked import Unlinked
 
 _MODEL = "sentence-transformers"
 UNLINKED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"

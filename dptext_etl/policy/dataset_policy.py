@@ -13,11 +13,13 @@ from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_val
 from dptext_etl import html_output
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.aggregate import Statistic
+from dptext_etl.families.unlinked import Unlinked, unlinked_of
 from dptext_etl.id_forms import Normalization
 from dptext_etl.mechanism import Fetched
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
 from dptext_etl.policy.consistency import require_consistent, require_fit, require_unlinkable
 from dptext_etl.policy.paths import anchored
+from dptext_etl.policy.synthetic import Synthetic, no_rows
 from dptext_etl.policy.terms import (
     PLAIN_CSV,
     Cap,
@@ -31,8 +33,6 @@ from dptext_etl.policy.terms import (
     holds_password,
     is_secret,
 )
-from dptext_etl.synthetic import Synthetic, no_rows
-from dptext_etl.unlinked import Unlinked, unlinked_of
 
 _SHOWN = ("dataset", "release", "source", "sink", "id", "subject", "unit", "keep", "on_cap", "publish")
 """Entries that a notebook shows."""

@@ -21,10 +21,10 @@ from dptext_etl.engines.spark.worker_policy import WorkerLedger, WorkerPolicy, o
 from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.id_forms import Normalization
 from dptext_etl.mechanism import Mechanism
+from dptext_etl.parameters import validated
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve, resolve_column
 from dptext_etl.runner.source.roles import check_id
 from dptext_etl.spark import worker
-from dptext_etl.validation import validated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,11 +13,11 @@ from dptext_etl.accounting import allocated_epsilon
 from dptext_etl.allocation import Allocation
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.division import release_divided
-from dptext_etl.families.in_kernel import in_kernel
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.santext import SanText
+from dptext_etl.polars.plan_expressions import in_kernel
 
 from .told import Forced, Told, scores_exist
 

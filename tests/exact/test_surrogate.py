@@ -21,10 +21,10 @@ from dptext_etl.corpora.encoder import nearest, products
 from dptext_etl.corpora.weights import MOST, near_texts, usual_hit, weights
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.choice import cut
-from dptext_etl.families.in_kernel import in_kernel
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import worst_spend
-from dptext_etl.validation import validated
+from dptext_etl.parameters import validated
+from dptext_etl.polars.plan_expressions import in_kernel
 
 from .choice_toys import FACTS, exact_weights, expected, mechanism, near_of, record_keys, toy
 from .stream_oracle import RECORD

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from dptext_etl import files, lease
+from dptext_etl import files, object_stores
 from dptext_etl.checks import CANARY
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
@@ -187,9 +187,9 @@ def test_a_run_that_stood_still_removes_nothing_of_the_one_that_took_over(place,
     def checkpoint(name):
         if name == "committed":
             store.objects[key] = json.dumps({"holder": "other", "until": time.time() + 99}).encode()
-            monkeypatch.setattr(lease.time, "time", lambda: later)
+            monkeypatch.setattr(object_stores.time, "time", lambda: later)
 
-    later = time.time() + 2 * lease.SECONDS
+    later = time.time() + 2 * object_stores.LEASE_SECONDS
     with pytest.raises(PolicyError, match="stood still"):
         stage(job.policy(), checkpoint=checkpoint)
     assert store.objects[key]

@@ -17,7 +17,7 @@ import numpy as np
 from dptext_etl.allocation.score import Score, Scores
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, PolicyError, seam
-from dptext_etl.extras import install
+from dptext_etl.extensions import pip_install
 
 
 class InformationContent(Score):
@@ -82,7 +82,7 @@ class WordNet:
             import nltk
             from nltk.corpus.reader import WordNetCorpusReader, WordNetICCorpusReader
         except ImportError:
-            raise PolicyError("information content from WordNet needs nltk", install("allocation")) from None
+            raise PolicyError("information content from WordNet needs nltk", pip_install("allocation")) from None
         places = None if folder is None else [str(folder.resolve())]
         nltk.data.path += [place for place in places or () if place not in nltk.data.path]  # it opens nothing elsewhere
         roots = {name: _root(nltk.data.find, name, places) for name in ("wordnet", "wordnet_ic")}

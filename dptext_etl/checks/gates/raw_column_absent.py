@@ -11,8 +11,8 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Candidate, Lineage, Stage, declared_lineage
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.checks.published import changed, published_types
+from dptext_etl.families.unlinked import COUNT
 from dptext_etl.policy import Policy
-from dptext_etl.unlinked import COUNT
 
 
 class RawColumnAbsent(Gate):

@@ -19,13 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.accounting import Approximate, ZeroConcentrated, require_delta, spend, zcdp_epsilon
-from dptext_etl.artifacts import canon
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.encoder import Int8s, Integers
-from dptext_etl.delta_policy import LARGEST_DELTA
 from dptext_etl.errors import PolicyError
-from dptext_etl.guarantee import Guarantee, Spend
+from dptext_etl.guarantee import LARGEST_DELTA, Guarantee, Spend
 from dptext_etl.mechanism import DEFAULT_N_MAX
+from dptext_etl.parameters import configuration_hash
 
 LENGTH = 128  # length of a direction, before its entries are rounded
 QUANTIZED = 127  # length of encoded vectors, before their entries are rounded
@@ -276,7 +275,7 @@ class Statistic:
 
     def cfg(self) -> str:
         """Return the configuration hash, which enters the release key."""
-        return hashlib.sha256(b"dptext/cfg/v1\0" + canon(self.configuration())).hexdigest()
+        return configuration_hash(self.configuration())
 
 
 def describe(
