@@ -22,7 +22,6 @@ def available() -> tuple[str, ...]:
 
 
 def postprocesses() -> tuple[str, ...]:
-    """Return the names of all post-processings, sorted."""
     return extensions.names("postprocesses")
 
 
@@ -36,7 +35,6 @@ def load(name: str) -> type[Mechanism]:
 
 
 def load_postprocess(name: str) -> type[PostProcess]:
-    """Return the class of the post-processing `name`."""
     return extensions.load("postprocesses", name, PostProcess)  # type: ignore[type-abstract]
 
 

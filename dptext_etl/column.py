@@ -218,7 +218,6 @@ def _cost(mechanism: Mechanism, draws: int) -> tuple[int, tuple[int, ...]]:
 def _by_record(
     costs: list[tuple[int, ...]], where: npt.NDArray[np.intp], components: Sequence[str] = ADDITIVE
 ) -> dict[str, npt.NDArray[np.int64]]:
-    """Assign some components of distinct costs to records."""
     amounts = np.array(costs, dtype=np.int64).reshape(-1, len(ADDITIVE))
     return {name: amounts[:, place].copy()[where] for place, name in enumerate(ADDITIVE) if name in components}
 

@@ -60,7 +60,6 @@ def own(group: Group) -> tuple[str, ...]:
 
 @cache
 def installed(group: Group) -> dict[str, EntryPoint]:
-    """Return the entry points of other packages by name, sorted."""
     found: dict[str, EntryPoint] = {}
     for point in sorted(set(entry_points(group=f"dptext_etl.{group}")), key=lambda one: one.name):
         if point.name in own(group) or point.name in found:
@@ -79,7 +78,6 @@ def known(group: Group, name: object) -> bool:
 
 
 def names(group: Group) -> tuple[str, ...]:
-    """Return the names of all parts of a group, sorted."""
     return tuple(sorted({*own(group), *installed(group)}))
 
 
@@ -100,7 +98,6 @@ def require(group: Group, name: str, package: str) -> None:
 
 
 def module(group: Group, name: str) -> ModuleType:
-    """Import the module of a part."""
     if name in own(group):
         return importlib.import_module(f"{_FOLDERS[group]}.{name}")
     if not known(group, name):

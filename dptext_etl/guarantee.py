@@ -219,7 +219,6 @@ class Spend:
 
     @classmethod
     def zero(cls) -> Spend:
-        """Return the spend of releasing nothing."""
         return cls(eps_pure=0, eps_tight=0, eps_approx=0, delta=0, rho=0, mu2=0, eps_metric=0, diameter=0)
 
     def __add__(self, other: Spend) -> Spend:

@@ -162,7 +162,6 @@ class Mechanism(BaseModel, ABC):
         return self
 
     def _repr_html_(self) -> str:
-        """Show parameters and claim in a notebook."""
         claim = self.guarantee
         entries = {
             **{str(name): value for name, value in self.__repr_args__() if name is not None},

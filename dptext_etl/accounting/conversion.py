@@ -85,7 +85,6 @@ def _least(at: Callable[[float], float], low: float, high: float) -> float:
 
 
 def require_delta(delta: float) -> None:
-    """Refuse a delta that states nothing."""
     if not 0 < delta < 1:
         raise PolicyError(f"delta is {delta}; allowed: above 0 and below 1", "1e-6 is usual")
 

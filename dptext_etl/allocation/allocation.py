@@ -141,7 +141,6 @@ class Allocation(Tools):
 
     @property
     def epsilon(self) -> float:
-        """Return the epsilon of a record."""
         return float(exact(self.total) + self.before)
 
     def parts(self) -> list[dict[str, Any]]:
@@ -261,7 +260,6 @@ class Allocation(Tools):
 
     @cached_property
     def scorers(self) -> tuple[score.Score, ...]:
-        """Return the scores, with their tools."""
         return tuple(score.load(name)(self) for name in self.scores)
 
     def artifacts(self) -> dict[str, Artifact]:

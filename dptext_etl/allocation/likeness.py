@@ -47,7 +47,6 @@ def relative(differences: Reals) -> Reals:
 
 
 def artifacts(source: str) -> dict[str, Artifact]:
-    """Return the files of an encoder, by role."""
     if source == WORDS:
         return {"encoder": _words()[1]}
     folder = _folder(source)

@@ -59,7 +59,6 @@ class Score(ABC):
 
     @property
     def name(self) -> str:
-        """Return the name of the score, which is that of its file."""
         return type(self).__module__.rpartition(".")[2]
 
     def of(self, tokens: Sequence[str]) -> Scores:
@@ -105,5 +104,4 @@ def available() -> tuple[str, ...]:
 
 
 def load(name: str) -> type[Score]:
-    """Return the class of a score."""
     return extensions.load("scores", name, Score)  # type: ignore[type-abstract]

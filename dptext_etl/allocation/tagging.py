@@ -119,11 +119,9 @@ class SpacyTagger:
             return self._pipeline(Doc(self._pipeline.vocab, words=[_plain(word) for word in words]))
 
     def classes(self, words: Sequence[str]) -> list[str]:
-        """Return the class of every word."""
         return [_SPACY.get(token.pos_, "O") for token in self._read(words)]
 
     def named(self, words: Sequence[str]) -> list[bool]:
-        """Return which words belong to an entity that the pipeline finds."""
         return [bool(token.ent_type_) for token in self._read(words)]
 
 
@@ -159,7 +157,6 @@ def artifacts(source: str) -> dict[str, Artifact]:
 
 @lru_cache(maxsize=4)
 def tagger(source: str) -> Tagger:
-    """Load a tagger, once per process."""
     found = files(source)
     if source.startswith("spacy:"):
         return SpacyTagger(source.removeprefix("spacy:"))

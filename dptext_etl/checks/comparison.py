@@ -112,7 +112,6 @@ class Buckets:
         self.close()
 
     def close(self) -> None:
-        """Forget all rows."""
         self._held, self._size, self._chunks, self.rows = [], 0, [], 0
         if self._file is not None:
             self._file.close()
@@ -151,7 +150,6 @@ class Counted(NamedTuple):
     shared: int = 0  # rows whose digest is that of another row, too
 
     def plus(self, other: Counted) -> Counted:
-        """Add the counts of rows that have other digests."""
         return Counted(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
@@ -183,7 +181,6 @@ class Repeats(Buckets):
         self._elsewhere = self._elsewhere.plus(counts)
 
     def counts(self) -> Counted:
-        """Return the counts of all rows."""
         total = self._elsewhere
         for rows in self.each():
             total = total.plus(counted(rows))
@@ -198,7 +195,6 @@ class CellCounts(NamedTuple):
     misshapen: int = 0  # cells that are null or as long as no text with the committed positions is
 
     def plus(self, other: CellCounts) -> CellCounts:
-        """Add the counts of other cells."""
         return CellCounts(*(one + more for one, more in zip(self, other, strict=True)))
 
 
@@ -227,7 +223,6 @@ def compared(lookup: Lookup, cells: Cells) -> CellCounts:
 
 
 def places_of(cells: Cells) -> npt.NDArray[np.int64]:
-    """Return the places of located cells, shape (cells,)."""
     return np.ascontiguousarray(cells[:, :PLACE_BYTES]).view("<i8")[:, 0].astype(np.int64)
 
 
@@ -261,7 +256,6 @@ class Cellwise:
             self.counts()
 
     def add_counted(self, counts: CellCounts) -> None:
-        """Take counts of cells that were compared elsewhere."""
         self._counts = self._counts.plus(counts)
 
     def counts(self) -> CellCounts:

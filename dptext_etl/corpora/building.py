@@ -57,7 +57,6 @@ class Options:
 
 
 def build(sources: Sequence[Source], out: Path, options: Options, progress: Progress = lambda _: None) -> Corpus:
-    """Build a corpus and write it with its cards."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists and is not an empty folder", "name a new folder with --out")
     how = options.cleaning
@@ -143,7 +142,6 @@ def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[flo
 
 
 def encoded(corpus: Corpus, texts: Sequence[str]) -> Int8s:
-    """Return the vectors of texts by the corpus's own encoder, shape (n, k)."""
     if corpus.encoder_kind == "sentence-transformers":
         return SentenceModel(str(corpus.description["encoder"]["name"])).encode(texts)
     return corpus.encoder.encode(texts)

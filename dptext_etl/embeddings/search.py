@@ -182,12 +182,10 @@ class FreeWords:
         return self._ids[np.flatnonzero(self._free)[:count]]
 
     def is_free(self, word: int) -> bool:
-        """Say whether a word is free."""
         at = int(np.searchsorted(self._ids, word))
         return at < len(self._ids) and int(self._ids[at]) == word and bool(self._free[at])
 
     def use(self, words: Integers) -> None:
-        """Mark free words as used."""
         at = np.searchsorted(self._ids, words)
         self._free[at] = False
         self._offsets[at] = np.inf

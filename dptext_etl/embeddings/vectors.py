@@ -95,7 +95,6 @@ class WordVectors:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Return the row of every word."""
         return {word: row for row, word in enumerate(self.words)}
 
     def take(self, words: Iterable[str]) -> Self:

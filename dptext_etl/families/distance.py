@@ -80,7 +80,6 @@ class DistanceMechanism(VectorMechanism):
 
     @cached_property
     def pair_weights(self) -> PairWeights:
-        """Return the integer weights of every word over the outputs."""
         words, chosen = self.words, self._output_ids
         outputs = words if len(chosen) == len(words) else words.take(words.words[at] for at in chosen)
         return PairWeights(words, outputs, self._unit_epsilon, self.diameter)

@@ -91,7 +91,6 @@ class ListMechanism(MappedMechanism):
 
     @cached_property
     def _orders(self) -> tuple[Order, ...]:
-        """Return the stored lists."""
         tensors = load_file(self.table.path)
         ends = tensors.get("list_offsets", np.arange(0, len(tensors["lists"]) + 1, self._places))
         return tuple(np.split(tensors["lists"], ends[1:-1].astype(np.int64)))

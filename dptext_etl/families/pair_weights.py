@@ -66,7 +66,6 @@ class PairWeights:
 
     @property
     def width(self) -> int:
-        """Return the number of random words of a slot."""
         return int(self._kernel_weights.width)
 
     def _block(self, rows: Ids) -> tuple[pa.Array, pa.Array]:

@@ -23,11 +23,9 @@ class Undrawn:
     """Sample without drawing: a probe releases nothing and takes no integer of any stream."""
 
     def choose(self, scores: Any, slots: Slots, **law: Any) -> Choices:  # noqa: ARG002
-        """Return the first output for every slot."""
         return np.zeros(len(slots), np.uint32)
 
     def choose_uniform(self, slots: Slots, m: int, **stream: Any) -> Choices:  # noqa: ARG002
-        """Return the first output for every slot."""
         return np.zeros(len(slots), np.uint32)
 
 

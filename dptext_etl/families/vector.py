@@ -37,7 +37,6 @@ class Draws(Slots):
     words: Indices  # id of each word in the vocabulary, `UNKNOWN` outside it, shape (n,)
 
     def take(self, some: npt.NDArray[Any] | slice) -> Self:
-        """Return some of the draws by a mask, by indices or by a slice."""
         return replace(super().take(some), words=self.words[some])
 
     def by_word(self) -> npt.NDArray[np.int64]:
@@ -162,7 +161,6 @@ def stored_fact(description: dict[str, Any], found: Callable[[], Any]) -> Artifa
 
 
 def read_fact(artifact: Artifact) -> Any:
-    """Read a fact of `stored_fact`."""
     return json.loads(artifact.path.read_bytes())["found"]
 
 

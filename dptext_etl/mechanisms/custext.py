@@ -107,7 +107,6 @@ class CusText(TableMechanism):
 
     @cached_property
     def _words(self) -> WordVectors:
-        """Return the vocabulary and its vectors."""
         return WordVectors.load(self.vectors, limit=self.limit)
 
     def parts(self) -> TableParts:
@@ -215,7 +214,6 @@ def partition(vectors: WordVectors, k: int, metric: Metric) -> Sets:
 
 
 def _cut(members: npt.NDArray[np.int64], k: int) -> Sets:
-    """Cut members into sets of k, the last one shorter."""
     return [members[start : start + k] for start in range(0, len(members), k)]
 
 

@@ -209,7 +209,6 @@ class Diffractor(ListMechanism):
         return self._draw_by_steps(words, lists, rates, slots, sampler, purpose)
 
     def _listed(self, slots: Slots, offset: int) -> Indices:
-        """Draw the list of each word uniformly."""
         if len(self._orders) > 1:
             return choose_uniform(slots, len(self._orders), purpose=LIST + offset)
         return np.zeros(len(slots), np.uint32)

@@ -28,7 +28,6 @@ def _refuse(problems: Iterable[tuple[bool, str]], where: str = "") -> None:
 
 
 def require_consistent(policy: Policy) -> None:
-    """Refuse entries that contradict each other."""
     synthetic, record, cap = policy.synthetic, policy.unit == "record", policy.cap
     one_table = policy.unlinked is not None or synthetic is not None
     names = policy.text_columns if synthetic is None else synthetic.columns

@@ -304,7 +304,6 @@ PolicyLike = Policy | ColumnPolicy | str | PathLike[str]
 
 
 def resolve(policy: PolicyLike) -> Policy:
-    """Return the policy of a dataset."""
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, str | PathLike):
@@ -316,7 +315,6 @@ def resolve(policy: PolicyLike) -> Policy:
 
 
 def resolve_column(policy: PolicyLike, column: str | None = None) -> ColumnPolicy:
-    """Return the policy of one text column."""
     return policy if isinstance(policy, ColumnPolicy) else resolve(policy).column_policy(column)
 
 

@@ -68,7 +68,6 @@ class OwnTable:
         return np.array([self.one(token) for token in tokens])
 
     def one(self, token: str) -> float:
-        """Return the number of a word."""
         if not any(map(str.isalnum, token)):
             return 0.0
         return self._contents.get(token.lower().replace("\u2019", "'"), 1.0)
@@ -129,14 +128,12 @@ class Printed:
         self._net = wordnet(folder)
 
     def of(self, tokens: Sequence[str]) -> Scores:
-        """Return counts, 1 for a word without one."""
         known = [self._net.of_synsets(token) for token in tokens]
         return np.array([statistics.fmean(count for count, _ in each) if each else _UNKNOWN for each in known])
 
 
 @lru_cache(maxsize=2)
 def wordnet(folder: Path | None) -> WordNet:
-    """Open WordNet, once per process."""
     return WordNet(folder)
 
 
@@ -157,7 +154,6 @@ def counts(source: str) -> Contents:
 
 
 def artifacts(source: str) -> dict[str, Artifact]:
-    """Return the files of a source, by role."""
     own = Artifact.open(OWN, provenance="counted for dptext_etl in public text", licence="CC BY-SA 4.0")
     if source == ENGLISH:
         return {"word_counts": own}

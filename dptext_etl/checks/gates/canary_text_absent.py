@@ -78,7 +78,6 @@ class CanaryTextAbsent(Gate):
         return Searcher(word for other, words in self._tokens.items() if other != column for word in words)
 
     def feed(self, batch: pl.DataFrame) -> None:
-        """Search a batch of rows."""
         self._rows += batch.height
         self._look(batch, self._spelled)
 
@@ -106,7 +105,6 @@ class CanaryTextAbsent(Gate):
         self._hits.update(self._everything.find(artefact))
 
     def verdict(self) -> Verdict:
-        """Pass if there were words to search for, and none was found."""
         total = sum(self._hits.values())
         counts = {"rows": self._rows, "words": sum(map(len, self._tokens.values())), "hits": total, **self._hits}
         if total:
@@ -142,7 +140,6 @@ _EXACT = frozenset({"base64"})
 
 
 def find(tokens: Iterable[str], anything: bytes | str | Path | pl.DataFrame) -> dict[str, int]:
-    """Count the hits of `tokens`, by form."""
     return Searcher(tokens).find(anything)
 
 
@@ -158,7 +155,6 @@ class Searcher:
         self._longest = max((len(pattern) for written in patterns.values() for pattern in written), default=1)
 
     def find(self, anything: bytes | str | Path | pl.DataFrame) -> dict[str, int]:
-        """Count hits by form (see `find`)."""
         hits = dict.fromkeys(FORMS, 0)
         with seam("searching for canaries"):
             for found in self._search(anything):

@@ -56,7 +56,6 @@ class OneTextPerRecord(Gate):
             self._rows.add(np.hstack([ids, *(_column(rows, name) for name in self._columns)]))
 
     def verdict(self) -> Verdict:
-        """Pass if no record id is repeated."""
         rows, records, distinct, _ = self._rows.counts()
         repeated, conflicting = rows - records, distinct - records
         counts = {"rows": rows, "repeated": repeated, "conflicting": conflicting}

@@ -64,7 +64,6 @@ class RawColumnAbsent(Gate):
         self._schemas.setdefault(tuple(schema.items()))
 
     def verdict(self) -> Verdict:
-        """Pass if every part has exactly the expected columns, and the lineage is that of the policy."""
         schemas = [dict(items) for items in self._schemas]
         missing = {name for schema in schemas for name in self._expected - set(schema)}
         unknown = {name for schema in schemas for name in set(schema) - self._expected}

@@ -114,7 +114,6 @@ class RowsLedgered(Gate):
                     self._different += rows.height
 
     def verdict(self) -> Verdict:
-        """Pass if every column is registered, and every cell is committed with these bytes."""
         problems = CellCounts(self._uncommitted, self._different)
         for cells in self._known.values():
             problems = problems.plus(cells.counts())
@@ -131,7 +130,6 @@ class RowsLedgered(Gate):
         return self.outcome(counts, message, passed=passed)
 
     def _hold(self, key: _Key, name: str, rows: pl.DataFrame) -> None:
-        """Hold what is looked up of rows that have an id."""
         if not rows.height:
             return
         canary = np.zeros(rows.height, np.bool_)

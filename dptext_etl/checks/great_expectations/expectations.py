@@ -183,7 +183,6 @@ class ExpectGateToPass(_TableExpectation):
 
 
 def _paths(public: Sequence[str] | str) -> str:
-    """Write names of columns as an expectation's argument."""
     return json.dumps([public] if isinstance(public, str) else sorted(public))
 
 

@@ -45,7 +45,6 @@ class Projection:
 
     @property
     def width(self) -> int:
-        """Return d, the number of coordinates."""
         return len(self.directions)
 
     @cached_property
@@ -75,7 +74,6 @@ class Projection:
 
 
 def _roots(squares: Integers) -> Integers:
-    """Return the whole square roots of numbers below 2^62, rounded down."""
     roots = np.sqrt(squares.astype(np.float64)).astype(np.int64)
     roots -= roots * roots > squares
     roots += (roots + 1) * (roots + 1) <= squares
@@ -88,7 +86,6 @@ def _products(vectors: Int8s, directions: npt.NDArray[np.int16]) -> Integers:
 
 
 def projection(vectors: Int8s, width: int) -> Projection:
-    """Return the projection of a corpus to `width` principal directions."""
     width = min(width, vectors.shape[1], MOST_WIDTH)
     directions = np.rint(_principal(vectors, width) * (LENGTH / _FINE)).astype(np.int16)
     lengths = np.einsum("ij,ij->i", vectors, vectors, dtype=np.int64)
@@ -246,7 +243,6 @@ class Statistic:
 
     @property
     def rho(self) -> Fraction:
-        """Return rho of zCDP of one record, exactly."""
         return rho_of(self.sensitivity, self.variance)
 
     @property

@@ -128,7 +128,6 @@ class NearestMean:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Return the labels, in the order of the slopes."""
         return self.statistic.labels or self.statistic.blocks
 
     @cached_property
