@@ -150,6 +150,21 @@ def exact(amount: float | Fraction) -> Fraction:
     return amount if isinstance(amount, Fraction) else _written(amount)
 
 
+def log10_odds(epsilon: Micro) -> float:
+    """Convert epsilon (in millionths) to powers of ten of the odds.
+
+    >>> round(log10_odds(30_000_000))
+    13
+    """
+    return epsilon / MICRO / math.log(10)
+
+
+def float_above(amount: Fraction | float) -> float:
+    """Return the least float that is not below an amount."""
+    found = float(amount)
+    return found if Fraction(found) >= amount else math.nextafter(found, math.inf)
+
+
 @lru_cache(maxsize=1024)
 def _written(amount: float) -> Fraction:
     return Fraction(repr(amount))
@@ -250,7 +265,7 @@ class Spend:
     @property
     def log10_odds(self) -> float:
         """Return by how many powers of ten a release can change the odds of two texts; above 13 this says little."""
-        return self.epsilon / math.log(10)
+        return log10_odds(self.eps_approx)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as plain data for JSON, amounts in millionths; infinite ones are the string "inf"."""

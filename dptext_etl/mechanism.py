@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
@@ -16,6 +16,7 @@ from dptext_etl.accounting import Event, Unbounded, spend
 from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.artifacts import Artifact
 from dptext_etl.device import Computing
+from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Guarantee, Spend, delta_problem, exact
 from dptext_etl.keys import RecordKeys
 from dptext_etl.parameters import (
@@ -200,6 +201,14 @@ class Mechanism(BaseModel, ABC):
         inputs = {} if self.allocation is None else self.allocation.artifacts()
         return {"allocation/" + role: item for role, item in inputs.items()}
 
+    def fetched(self, options: Mapping[str, str]) -> Self:  # noqa: ARG002
+        """Return this mechanism with the public inputs that are in an object store on this machine.
+
+        Args:
+            options: Options for object stores, as a policy's `storage_options` has them.
+        """
+        return self
+
     @property
     def computing(self) -> Computing | None:
         """Return device and number type of its model on this machine; None if it has no model.
@@ -302,14 +311,6 @@ class Mechanism(BaseModel, ABC):
         """Return a tiny instance that needs no download; contract tests and documentation run it."""
 
 
-@runtime_checkable
-class Fetched(Protocol):
-    """A mechanism some of whose public inputs may be in an object store."""
-
-    def fetched(self, options: Mapping[str, str]) -> Mechanism:
-        """Return this mechanism with those inputs on this machine, by a policy's `storage_options`."""
-
-
 def worst_spend(mechanism: Mechanism, positions: int | None = None) -> Spend:
     """Return the cost to reserve before a text is scored: of `positions` draws, or of any text if None.
 
@@ -325,3 +326,18 @@ def worst_spend(mechanism: Mechanism, positions: int | None = None) -> Spend:
 def stated_records(mechanism: Mechanism) -> int | None:
     """Return the public bound on the number of records that a delta was stated for; None without a delta."""
     return getattr(mechanism, "n_rec", None)
+
+
+# Only a failure on public texts may stop a release (docs/spec/privacy.md#probe): if a model fails on a text of the
+# release, no one learns which, and its tokens are drawn uniformly.
+PROBE_WORDS = ("good", "film", "about", "a", "doctor", "and", "the", "people", "of", "an", "old", "town")
+"""Words of the public texts."""
+PROBE_TEXT = " ".join(PROBE_WORDS)
+
+
+def refuse_model() -> NoReturn:
+    """Refuse to continue because the model fails."""
+    raise PolicyError(
+        "the model fails on public texts: its releases would be random at the same cost; nothing more is charged",
+        "check the model's files, its libraries and the memory; a new run continues where this one stopped",
+    )

@@ -17,7 +17,6 @@ from dptext_etl.accounting.accountant import computed as computed
 from dptext_etl.accounting.accountant import is_finite as is_finite
 from dptext_etl.accounting.accountant import joint as joint
 from dptext_etl.accounting.accountant import least as least
-from dptext_etl.accounting.accountant import log10_odds as log10_odds
 from dptext_etl.accounting.accountant import range_bounded as range_bounded
 from dptext_etl.accounting.accountant import spend as spend
 from dptext_etl.accounting.conversion import allocated_epsilon as allocated_epsilon
@@ -25,3 +24,4 @@ from dptext_etl.accounting.conversion import allocated_rho as allocated_rho
 from dptext_etl.accounting.conversion import bounded_range_epsilon as bounded_range_epsilon
 from dptext_etl.accounting.conversion import require_delta as require_delta
 from dptext_etl.accounting.conversion import zcdp_epsilon as zcdp_epsilon
+from dptext_etl.guarantee import log10_odds as log10_odds

@@ -25,7 +25,7 @@ from dptext_etl.accounting.conversion import (
     smallest_epsilon,
     zcdp_epsilon,
 )
-from dptext_etl.guarantee import FINE, MICRO, PURE, Guarantee, Micro, Spend, exact, fine, micro, millionths
+from dptext_etl.guarantee import FINE, MICRO, PURE, Guarantee, Micro, Spend, exact, fine, log10_odds, micro, millionths
 
 
 class MetricClaim(NamedTuple):
@@ -252,15 +252,6 @@ class Bound:
     def log10_odds(self) -> float:
         """The powers of ten by which the odds between two texts can move (docs/spec/privacy.md#odds)."""
         return log10_odds(self.epsilon)
-
-
-def log10_odds(epsilon: Micro) -> float:
-    """Convert epsilon (in millionths) to powers of ten of the odds.
-
-    >>> round(log10_odds(30_000_000))
-    13
-    """
-    return epsilon / MICRO / math.log(10)
 
 
 def compose(spends: Iterable[Spend]) -> Spend:

@@ -24,7 +24,7 @@ from dptext_etl.checks.canaries import CanaryPlan, CanaryRow
 from dptext_etl.checks.candidate import Candidate, Stage, canary_texts
 from dptext_etl.checks.gate import Gate
 from dptext_etl.families.by_word import WordByWord
-from dptext_etl.guarantee import Disclosure
+from dptext_etl.guarantee import Disclosure, float_above
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 
@@ -45,10 +45,7 @@ Trials = Counter[float]
 
 def round_up(probability: Fraction | float) -> float:
     """Return a float that is at least `probability`, at most 1."""
-    value = float(probability)
-    if Fraction(value) < probability:
-        value = math.nextafter(value, math.inf)
-    return min(value, 1.0)
+    return min(float_above(probability), 1.0)
 
 
 def upper_tail(probabilities: Sequence[float] | Floats, most: int | None = None) -> Floats:

@@ -34,7 +34,7 @@ from dptext_etl.parallel import prefetch, sharing_threads
 from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
-    from dptext_etl.checks.comparison import Cellwise, Repeats
+    from dptext_etl.checks.comparison import LedgerComparison, Repeats
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Gate(ABC):
         """Return what this gate compares among all rows, by a name of its own; each holds digests that were fed."""
         return {}
 
-    def lookups(self) -> Mapping[str, Cellwise]:
+    def lookups(self) -> Mapping[str, LedgerComparison]:
         """Return what this gate compares with the ledger, by a name of its own; each holds cells that were fed."""
         return {}
 

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dptext_etl.corpora.cleaning import Cleaning, Progress, Source, clean, normalized
 from dptext_etl.corpora.corpus import CARD, CONTENT, Corpus
 from dptext_etl.corpora.encoder import SHARE, SMOOTHING, Int8s, SentenceModel, WordEncoder, add_directions, learn
+from dptext_etl.corpora.public_texts import Cleaning, Progress, Source, clean, normalized
 from dptext_etl.corpora.weights import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
 from dptext_etl.embeddings import DEFAULT_VECTORS, WordVectors
 from dptext_etl.errors import InputError, PolicyError

@@ -245,7 +245,7 @@ def largest_squared_distance(vectors: WordVectors) -> int:
         guess *= -2
         guess += norms[rows, None]
         guess += norms[first:last]
-        best = _larger(grid[rows], grid[first:last], guess, best, slack)
+        best = larger_of_block(grid[rows], grid[first:last], guess, best, slack)
     return best
 
 
@@ -268,7 +268,7 @@ def _sweep(grid: npt.NDArray[np.integer]) -> int:
         best = int(squared[at])
 
 
-def _larger(
+def larger_of_block(
     rows: npt.NDArray[np.integer],
     columns: npt.NDArray[np.integer],
     guess: npt.NDArray[np.float32],

@@ -141,7 +141,7 @@ def _released(policy: PolicyLike, ids: str | None, frame: pl.DataFrame | pl.Lazy
         if ids is None:
             raise PolicyError("the policy of one column names no id column", 'give privatize(policy, id="…")')
         return [ExprNamespace(pl.col(policy.column)).privatize(policy, id=ids, spend=spend)]
-    from dptext_etl.polars.run import warn_of_other_ids  # needs a ledger, which an expression does not
+    from dptext_etl.polars.frame import warn_of_other_ids  # needs a ledger, which an expression does not
 
     whole = resolve(policy)
     columns, ids = whole.column_policies(), whole.id if ids is None else ids

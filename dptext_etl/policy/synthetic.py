@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from dptext_etl.corpora.corpus import fetched, is_remote
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.aggregate import Statistic, describe
 from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, GuaranteeClass, exact
+
+if TYPE_CHECKING:
+    from dptext_etl.families.aggregate import Statistic
 
 NEIGHBORS = "two tables that differ in the text, the label, or both of one record; ids and subjects are the same"
 CLAIM = Guarantee(
@@ -118,6 +120,8 @@ class Synthetic(BaseModel):
 def _described(  # noqa: PLR0917
     corpus: str, labels: tuple[str, ...], epsilon: float, delta: float, per_subject: int, width: int | None
 ) -> Statistic:
+    from dptext_etl.families.aggregate import describe  # policies of other releases start without it
+
     return describe(corpus, epsilon=epsilon, delta=delta, labels=labels, per_subject=per_subject, width=width)
 
 

@@ -20,9 +20,9 @@ from dptext_etl import catalog, column, keys
 from dptext_etl.accounting import zcdp_epsilon
 from dptext_etl.corpora import Corpus
 from dptext_etl.families.aggregate import Noisy, Statistic, describe, nearest_mean, noisy, partial_sum, table
-from dptext_etl.families.aggregate.statistic import rho_of, rounded_up, variance_of
+from dptext_etl.families.aggregate.statistic import rho_of, variance_of
 from dptext_etl.families.unlinked import Unlinked
-from dptext_etl.guarantee import exact, largest_delta, steps
+from dptext_etl.guarantee import exact, float_above, largest_delta, steps
 from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl_eval.baselines import CORPUS
@@ -166,7 +166,7 @@ def _statistic(rows: StandIn, epsilon: float, per_person: int) -> Noisy:
     labels = sorted({str(label) for label in rows.labels})
     reach = describe(corpus, epsilon=epsilon, delta=delta, labels=labels).sensitivity
     variance = variance_of(reach * per_person, epsilon * per_person, delta)  # k records of a person: k^2 rho
-    own = zcdp_epsilon(rounded_up(rho_of(reach, variance)), delta)
+    own = zcdp_epsilon(float_above(rho_of(reach, variance)), delta)
     statistic = describe(corpus, epsilon=own, delta=delta, labels=labels, per_subject=per_person)
     key = keys.throwaway(statistic.cfg())
     ids = pa.array([str(row) for row in range(len(rows.texts))])

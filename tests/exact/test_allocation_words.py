@@ -88,7 +88,7 @@ def test_its_claim_is_that_of_one_budget(name, monkeypatch):
     assert (made.reproducible, in_kernel(made)) == (False, None)
     with pytest.raises(PolicyError, match="whole texts"):
         made.transition(made.input_words()[0])
-    dearest = kind(epsilon=made._unit_epsilon, **options)
+    dearest = kind(epsilon=made.unit_epsilon, **options)
     for word in made.input_words():
         assert made.survival(word) == dearest.survival(word)
 

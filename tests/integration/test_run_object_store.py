@@ -219,13 +219,13 @@ def test_dagster_looks_at_a_store_a_second_time(make_job, store):
     job = make_job()
     upload(job, store)
     policy = job.policy(**remote(job, store))
-    assert not gates._published(policy, None)
+    assert not gates.is_published(policy, None)
     run(policy)
-    assert gates._published(policy, None)
-    assert all(verdict.passed for verdict in gates._verdicts(policy, None))
+    assert gates.is_published(policy, None)
+    assert all(verdict.passed for verdict in gates.judge_published(policy, None))
     first, second = sorted(name for name in store.objects if "/part-" in name)[:2]
     store.objects[first] = store.objects[second]
-    assert not gates._verdicts(policy, None)[0].passed
+    assert not gates.judge_published(policy, None)[0].passed
     assert gates.published_checks(policy, Settings(names(policy))) is not None
 
 

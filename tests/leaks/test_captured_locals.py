@@ -89,7 +89,7 @@ def test_the_recorder_finds_what_is_there():
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_stand_in_the_frames_of_a_run_while_it_works(policy, monkeypatch, way):
     """Without what holds them back, the recorder would have them."""
-    monkeypatch.setattr(errors, "_clear", lambda error: None)
+    monkeypatch.setattr(errors, "clear_frames", lambda error: None)
     monkeypatch.setattr(*WAYS[way], failing)
     assert SENTINEL in recorded(caught(run, policy))
 

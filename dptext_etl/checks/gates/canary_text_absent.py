@@ -57,7 +57,7 @@ class CanaryTextAbsent(Gate):
         self._tokens = {column: frozenset(words) for column, words in tokens.items()}
         self._spelled, self._spelled_again, self._in_clear = {}, {}, {}
         for item in policy.column_policies():
-            name, chance = item.column or "", _chance_of_foreign_words(item.mechanism)
+            name, chance = item.column or "", chance_of_foreign_words(item.mechanism)
             if Disclosure.OOV in item.mechanism.guarantee.disclosures and item.mechanism.mode != "strict":
                 self._in_clear[name] = self._all_but(name)
             searched = planted * len(self._tokens.get(name, ()))
@@ -120,7 +120,7 @@ class CanaryTextAbsent(Gate):
         return self.outcome(counts, message, passed=not total and counts["words"] > 0)
 
 
-def _chance_of_foreign_words(mechanism: Mechanism) -> float:
+def chance_of_foreign_words(mechanism: Mechanism) -> float:
     """Bound the probability that a release holds one given out-of-vocabulary word of 20 letters; 1 means no bound.
 
     It is 0 if outputs are words of a fixed set, or public texts. A mechanism that spells texts from pieces of words, or

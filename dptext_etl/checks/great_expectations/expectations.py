@@ -235,7 +235,7 @@ def downstream_suite(
 @bare
 def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike) -> VerdictRecord:
     """Validate a released table against its policy's suite."""
-    return _validated(frame, suite_for(policy))
+    return validate_suite(frame, suite_for(policy))
 
 
 @bare
@@ -243,10 +243,10 @@ def validate_downstream(
     frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike, public: Sequence[str] | str = ()
 ) -> VerdictRecord:
     """Validate a table that was made from a release: all of its text is released, or declared public."""
-    return _validated(frame, downstream_suite(policy, public))
+    return validate_suite(frame, downstream_suite(policy, public))
 
 
-def _validated(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.ExpectationSuite) -> VerdictRecord:
+def validate_suite(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.ExpectationSuite) -> VerdictRecord:
     with _validating() as context:
         if is_spark(frame):
             source: Any = context.data_sources.add_spark("dptext", persist=False)
