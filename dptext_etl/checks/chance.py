@@ -166,9 +166,8 @@ class InVocabularyGate(Gate):
     def __init__(self, policy: Policy, plans: Iterable[CanaryPlan], columns: Iterable[str]) -> None:
         super().__init__(policy)
         self._text_columns = tuple(columns)
-        self._planted: dict[
-            str, tuple[int, CanaryRow]
-        ] = {}  # shard and row, by canonical id, in the order of the plans
+        # shard and row by canonical id, in the order of the plans
+        self._planted: dict[str, tuple[int, CanaryRow]] = {}
         for plan in plans:
             ids = canonical_ids(plan.ids().to_arrow()).to_pylist()
             rows = zip(ids, plan.rows, strict=True)
@@ -177,7 +176,7 @@ class InVocabularyGate(Gate):
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        return (cls(candidate.policy, candidate.canaries),)  # type: ignore[call-arg]  (gates choose their columns)
+        return (cls(candidate.policy, candidate.canaries),)  # type: ignore[call-arg]  # gates choose the columns
 
     def feed(self, batch: pl.DataFrame) -> None:
         for canonical, texts in canary_texts(batch, self.policy.id, self._text_columns):

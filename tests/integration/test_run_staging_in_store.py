@@ -41,13 +41,13 @@ def machine(tmp_path, monkeypatch):
         made.append(tmp_path / f"machine-{len(made)}")
         made[-1].mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(made[-1]))
-        files._process_folder.cache_clear()
+        files.folder_of.cache_clear()
 
     another()
     yield another
     for folder in made:
         assert {oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} <= {"0o700"}
-    files._process_folder.cache_clear()
+    files.folder_of.cache_clear()
 
 
 @pytest.fixture

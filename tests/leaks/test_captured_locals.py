@@ -150,7 +150,7 @@ def test_a_frame_of_a_users_own(policy, monkeypatch):
 @pytest.mark.parametrize("name", ["validate", "validate_downstream"])
 def test_a_frame_that_great_expectations_cannot_judge(policy, monkeypatch, name):
     module = pytest.importorskip("dptext_etl.checks.great_expectations.expectations")
-    monkeypatch.setattr(module, "_judged", failing)
+    monkeypatch.setattr(module, "judged", failing)
     frame = pl.DataFrame({"id": ["r1"], "review": [SENTINEL]})
     assert SENTINEL not in recorded(caught(getattr(module, name), frame, policy))
 

@@ -256,7 +256,7 @@ def validate_suite(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.Exp
             ours = isinstance(frame, pl.DataFrame)
             table = shown(frame).to_pandas(use_pyarrow_extension_array=True) if ours else frame
         definition = source.add_dataframe_asset("released").add_batch_definition_whole_dataframe("whole")
-        return _judged(definition.get_batch({"dataframe": table}), suite)
+        return judged(definition.get_batch({"dataframe": table}), suite)
 
 
 @bare
@@ -277,7 +277,7 @@ def validate_table(
             place, add = _postgres(place), sources.add_postgres
         named: dict[str, Any] = {} if schema is None else {"schema_name": schema}
         asset = add("dptext", connection_string=place).add_table_asset("released", table_name=table, **named)
-        return _judged(asset.add_batch_definition_whole_table("whole").get_batch(), suite or suite_for(policy))
+        return judged(asset.add_batch_definition_whole_table("whole").get_batch(), suite or suite_for(policy))
 
 
 def _postgres(url: str) -> str:
@@ -298,7 +298,7 @@ def _validating() -> Iterator[Any]:
         yield context
 
 
-def _judged(batch: Any, suite: gx.ExpectationSuite) -> VerdictRecord:
+def judged(batch: Any, suite: gx.ExpectationSuite) -> VerdictRecord:
     outcomes = []
     for result in batch.validate(suite, result_format=ResultFormat.SUMMARY.value).results:
         config, success = result.expectation_config, bool(result.success)
