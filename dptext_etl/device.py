@@ -61,7 +61,7 @@ def device() -> Device:
         return "cpu"
     if asked not in ("auto", "cuda"):
         raise PolicyError(f"{SETTING} is auto, cpu or cuda", f"leave {SETTING} unset to use a GPU if there is one")
-    if _sees_gpu(asked):
+    if sees_gpu(asked):
         return "cuda"
     if asked == "cuda":
         raise PolicyError(
@@ -83,7 +83,7 @@ def dtype(where: str | None = None) -> Dtype:
             f"{DTYPE_SETTING} is auto, float32 or bfloat16", f"leave {DTYPE_SETTING} unset to let the hardware decide"
         )
     where = device() if where is None else where
-    return "bfloat16" if (_gpu_has_bf16() if where == "cuda" else _cpu_has_bf16()) else "float32"
+    return "bfloat16" if (gpu_has_bf16() if where == "cuda" else cpu_has_bf16()) else "float32"
 
 
 def model_server() -> Literal["vllm"] | None:
@@ -123,7 +123,7 @@ def _asked(setting: str) -> str:
 
 
 @cache
-def _sees_gpu(asked: str) -> bool:
+def sees_gpu(asked: str) -> bool:
     """Say whether torch sees a GPU; with "auto", torch is imported only if the machine has NVIDIA's driver."""
     driver = any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg"))
     if importlib.util.find_spec("torch") is None or (asked == "auto" and not driver):
@@ -134,14 +134,14 @@ def _sees_gpu(asked: str) -> bool:
 
 
 @cache
-def _gpu_has_bf16() -> bool:
+def gpu_has_bf16() -> bool:
     import torch
 
     return bool(torch.cuda.get_device_capability()[0] >= 8)
 
 
 @cache
-def _cpu_has_bf16(listing: str = "/proc/cpuinfo") -> bool:
+def cpu_has_bf16(listing: str = "/proc/cpuinfo") -> bool:
     try:
         return _BF16.search(Path(listing).read_text(encoding="utf-8", errors="replace")) is not None
     except OSError:

@@ -20,8 +20,7 @@ from urllib.parse import quote, unquote
 
 from dptext_etl import files, object_stores
 from dptext_etl.errors import InputError, seam
-from dptext_etl.lease import NAME as LEASE
-from dptext_etl.lease import Lease
+from dptext_etl.object_stores import LEASE, Lease
 
 _HINT = (
     "is the object store reachable, and may these credentials do it? Run the same policy again: it goes on from here"

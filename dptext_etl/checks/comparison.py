@@ -7,10 +7,10 @@ left of a process that is killed.
 Counts of rows with different digests add up. So parts of the rows can be counted anywhere, as long as all rows of one
 digest are counted together: bucket by bucket on a disk, or group by group on the executors of a cluster.
 
-A cell is a row of 56 bytes that the ledger knows: the keyed id of its record, the digest of its text, and the least and
-the largest number of positions that such a text may have. Cells of one range of ids are located together (`located`),
-which makes rows of 48 bytes: a place in the ledger instead of the id. Those of one batch of the ledger are compared
-together (`compared`). So the whole index is read once, however many rows there are.
+A released cell is compared with the ledger as a row of 56 bytes: the keyed id of its record, the digest of its text,
+and the least and the largest number of positions that such a text may have. Cells of one range of ids are located
+together (`located`), which makes rows of 48 bytes: a place in the ledger instead of the id. Those of one batch of the
+ledger are compared together (`compared`). So the whole index is read once, however many rows there are.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ RANGE_ROWS = 1 << 17
 RANGE_BITS = 10
 """The most leading bits by which the index is cut into ranges."""
 
-Cells = npt.NDArray[np.uint8]
+ByteRows = npt.NDArray[np.uint8]
 """Rows, shape (rows, bytes per row)."""
 Bounds = npt.NDArray[np.uint32]
 
 
-def short_digests(texts: pl.Series) -> Cells:
+def short_digests(texts: pl.Series) -> ByteRows:
     """Return the digest of every text, shape (rows, 16); a null has a digest of its own."""
     return np.ascontiguousarray(_digest_rows(pa.array(_kernel.digests(texts)))[:, :BYTES])
 
 
-def _digest_rows(digests: pa.Array) -> Cells:
+def _digest_rows(digests: pa.Array) -> ByteRows:
     size, start = DIGEST_BYTES * len(digests), DIGEST_BYTES * digests.offset
     return np.frombuffer(digests.buffers()[1], np.uint8, size, start).reshape(-1, DIGEST_BYTES)
 
 
-def as_rows(cells: Cells) -> npt.NDArray[np.void]:
+def as_values(rows: ByteRows) -> npt.NDArray[np.void]:
     """Return the rows of an array of bytes, each as one value that can be sorted and compared."""
-    return np.ascontiguousarray(cells).view(f"V{cells.shape[1]}").reshape(-1)
+    return np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").reshape(-1)
 
 
 class Buckets:
@@ -77,12 +77,12 @@ class Buckets:
         self.width = width
         self.rows = 0
         self._folder = folder
-        self._held: list[Cells] = []
+        self._held: list[ByteRows] = []
         self._size = 0
         self._file: BinaryIO | None = None
         self._chunks: list[npt.NDArray[np.int64]] = []
 
-    def add(self, rows: Cells) -> None:
+    def add(self, rows: ByteRows) -> None:
         if rows.shape[1] != self.width:
             raise InputError(f"rows to compare have {rows.shape[1]} bytes, {self.width} are expected")
         self._held.append(rows)
@@ -91,14 +91,14 @@ class Buckets:
         if self._size >= HELD_BYTES:
             self._spill()
 
-    def each(self) -> Iterator[Cells]:
+    def each(self) -> Iterator[ByteRows]:
         """Yield every bucket, in order; all rows at once where they fit into memory."""
         if self._file is None:
             yield self._in_memory()
         else:
             yield from self.aligned()
 
-    def aligned(self) -> Iterator[Cells]:
+    def aligned(self) -> Iterator[ByteRows]:
         """Yield every bucket, in order, also where all rows fit into memory: for buckets that are compared."""
         self._spill()
         for at in range(BUCKETS):
@@ -106,19 +106,18 @@ class Buckets:
                 rows = self._bucket(at)
             yield rows
 
-    def drain(self) -> Iterator[Cells]:
+    def drain(self) -> Iterator[ByteRows]:
         """Yield the rows, a bounded number at a time, then forget them."""
         yield from self.each()
         self.close()
 
     def close(self) -> None:
-        """Forget all rows."""
         self._held, self._size, self._chunks, self.rows = [], 0, [], 0
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    def _in_memory(self) -> Cells:
+    def _in_memory(self) -> ByteRows:
         return np.concatenate([np.zeros((0, self.width), np.uint8), *self._held])
 
     def _spill(self) -> None:
@@ -136,7 +135,7 @@ class Buckets:
         self._chunks.append(begin + np.searchsorted(rows[:, 0], np.arange(BUCKETS + 1)) * self.width)
         self._held, self._size = [], 0
 
-    def _bucket(self, at: int) -> Cells:
+    def _bucket(self, at: int) -> ByteRows:
         file = 0 if self._file is None else self._file.fileno()
         pieces = (os.pread(file, int(edges[at + 1] - edges[at]), int(edges[at])) for edges in self._chunks)
         return np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, self.width)
@@ -151,11 +150,10 @@ class Counted(NamedTuple):
     shared: int = 0  # rows whose digest is that of another row, too
 
     def plus(self, other: Counted) -> Counted:
-        """Add the counts of rows that have other digests."""
         return Counted(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-def counted(rows: Cells) -> Counted:
+def counted(rows: ByteRows) -> Counted:
     """Count rows; all rows of a digest must be among them."""
     if not len(rows):
         return Counted()
@@ -167,8 +165,8 @@ def counted(rows: Cells) -> Counted:
     near[1:] |= equal
     some = np.ascontiguousarray(rows[order[near]])
     alone = len(rows) - len(some)
-    _, times = np.unique(as_rows(some[:, :BYTES]), return_counts=True)
-    return Counted(len(rows), alone + len(times), alone + len(np.unique(as_rows(some))), int(times[times > 1].sum()))
+    _, times = np.unique(as_values(some[:, :BYTES]), return_counts=True)
+    return Counted(len(rows), alone + len(times), alone + len(np.unique(as_values(some))), int(times[times > 1].sum()))
 
 
 class Repeats(Buckets):
@@ -183,23 +181,21 @@ class Repeats(Buckets):
         self._elsewhere = self._elsewhere.plus(counts)
 
     def counts(self) -> Counted:
-        """Return the counts of all rows."""
         total = self._elsewhere
         for rows in self.each():
             total = total.plus(counted(rows))
         return total
 
 
-class CellCounts(NamedTuple):
+class Mismatches(NamedTuple):
     """Counts of cells."""
 
     uncommitted: int = 0  # cells whose record has no commit
     different: int = 0  # cells that hold other bytes than were committed
     misshapen: int = 0  # cells that are null or as long as no text with the committed positions is
 
-    def plus(self, other: CellCounts) -> CellCounts:
-        """Add the counts of other cells."""
-        return CellCounts(*(one + more for one, more in zip(self, other, strict=True)))
+    def plus(self, other: Mismatches) -> Mismatches:
+        return Mismatches(*(one + more for one, more in zip(self, other, strict=True)))
 
 
 def range_bits(entries: int) -> int:
@@ -211,39 +207,38 @@ def range_bits(entries: int) -> int:
     return min(RANGE_BITS, (max(0, entries - 1) // RANGE_ROWS).bit_length())
 
 
-def located(lookup: Lookup, cells: Cells) -> Cells:
+def located(lookup: Lookup, cells: ByteRows) -> ByteRows:
     """Find the places of cells in the ledger, in which the index is read once for all of them."""
     places = lookup.places(cells[:, :ID_BYTES])
     return np.hstack([places.astype("<i8")[:, None].view(np.uint8), cells[:, ID_BYTES:]])
 
 
-def compared(lookup: Lookup, cells: Cells) -> CellCounts:
+def compared(lookup: Lookup, cells: ByteRows) -> Mismatches:
     """Compare located cells with what was committed at their places."""
     committed, digests, positions = lookup.digests(places_of(cells))
     different = committed & (digests != cells[:, PLACE_BYTES:-BOUNDS_BYTES]).any(axis=1)
     least, most = np.ascontiguousarray(cells[:, -BOUNDS_BYTES:]).view("<u4").T
     misshapen = committed & ((positions < least) | (positions > most))
-    return CellCounts(int(np.sum(~committed)), int(np.sum(different)), int(np.sum(misshapen)))
+    return Mismatches(int(np.sum(~committed)), int(np.sum(different)), int(np.sum(misshapen)))
 
 
-def places_of(cells: Cells) -> npt.NDArray[np.int64]:
-    """Return the places of located cells, shape (cells,)."""
+def places_of(cells: ByteRows) -> npt.NDArray[np.int64]:
     return np.ascontiguousarray(cells[:, :PLACE_BYTES]).view("<i8")[:, 0].astype(np.int64)
 
 
-def batches_of(cells: Cells) -> npt.NDArray[np.int64]:
+def batches_of(cells: ByteRows) -> npt.NDArray[np.int64]:
     """Return the batches of the ledger that located cells stand in, shape (cells,); -1 for none."""
     return places_of(cells) >> 32
 
 
-class Cellwise:
+class LedgerComparison:
     """Takes the cells of one column, and counts those that the ledger does not vouch for."""
 
     def __init__(self, lookup: Lookup, scratch: Path | None = None, *, elsewhere: bool = False) -> None:
         self.lookup = lookup
         self._elsewhere = elsewhere
         self._cells = Buckets(ID_BYTES + DIGEST_BYTES + BOUNDS_BYTES, scratch)
-        self._counts = CellCounts()
+        self._counts = Mismatches()
 
     def add(self, ids: pa.Array, digests: pa.Array, canary: npt.NDArray[np.bool_], bounds: Bounds) -> None:
         allowed = np.ascontiguousarray(bounds, "<u4").view(np.uint8)
@@ -251,7 +246,7 @@ class Cellwise:
         if self._cells.rows >= HELD_ROWS:
             self.look_up()
 
-    def drain(self) -> Iterator[Cells]:
+    def drain(self) -> Iterator[ByteRows]:
         """Yield the cells that are held, a bounded number at a time, then forget them."""
         return self._cells.drain()
 
@@ -260,11 +255,10 @@ class Cellwise:
         if not self._elsewhere:
             self.counts()
 
-    def add_counted(self, counts: CellCounts) -> None:
-        """Take counts of cells that were compared elsewhere."""
+    def add_counted(self, counts: Mismatches) -> None:
         self._counts = self._counts.plus(counts)
 
-    def counts(self) -> CellCounts:
+    def counts(self) -> Mismatches:
         """Compare the cells that are held, and return the counts of all cells."""
         for cells in self.drain():
             if len(cells):

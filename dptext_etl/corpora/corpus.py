@@ -74,7 +74,6 @@ class Corpus:
         encoder: WordEncoder | None = None,
         vectors: Int8s | None = None,
     ) -> Self:
-        """Write a corpus and its card into a folder, and open it."""
         folder.mkdir(parents=True, exist_ok=True)
         write(folder / CONTENT, texts, description, encoder=encoder, vectors=vectors)
         corpus = cls.open(folder)
@@ -84,12 +83,10 @@ class Corpus:
 
     @property
     def sha256(self) -> str:
-        """Return the hash of the file, 64 hex digits."""
         return self.artifact.sha256
 
     @property
     def path(self) -> Path:
-        """Return the path of the file on this machine."""
         return self.artifact.path
 
     @property
@@ -99,7 +96,6 @@ class Corpus:
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """Return the m texts in their order."""
         return _lines(self._tensor("texts"))
 
     @cached_property
@@ -111,7 +107,6 @@ class Corpus:
 
     @cached_property
     def encoder(self) -> WordEncoder:
-        """Return the encoder of texts."""
         words = _lines(self._tensor("words"))
         if not words:
             raise ArtifactError("the corpus has no vectors of words: a model encoded it", "load that model")

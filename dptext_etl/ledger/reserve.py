@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.column import INFINITE
-from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import BudgetError, DPTextError, LedgerError
-from dptext_etl.guarantee import PURE
+from dptext_etl.guarantee import PURE, refuse_more_records
 from dptext_etl.ledger.batch import BatchIds, ColumnCharge, Preparation, seal_rows
 from dptext_etl.ledger.caps import Pinned, admit
 from dptext_etl.ledger.database import Database

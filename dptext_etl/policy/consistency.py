@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from dptext_etl.accounting import is_finite
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.families.unlinked import COUNT, Unlinked
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy.column_policy import ColumnPolicy
-from dptext_etl.synthetic import Synthetic
-from dptext_etl.unlinked import COUNT, Unlinked
+from dptext_etl.policy.synthetic import Synthetic
 
 if TYPE_CHECKING:
     from dptext_etl.policy.dataset_policy import Policy
@@ -28,7 +28,6 @@ def _refuse(problems: Iterable[tuple[bool, str]], where: str = "") -> None:
 
 
 def require_consistent(policy: Policy) -> None:
-    """Refuse entries that contradict each other."""
     synthetic, record, cap = policy.synthetic, policy.unit == "record", policy.cap
     one_table = policy.unlinked is not None or synthetic is not None
     names = policy.text_columns if synthetic is None else synthetic.columns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import parse_qsl, urlsplit
 
@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from dptext_etl import keys
-from dptext_etl.validation import validated
+from dptext_etl.parameters import changed_parameters, validated
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 KeyReference = Annotated[str, BeforeValidator(keys.reference)]
@@ -65,13 +65,7 @@ class Checked(BaseModel):
 
     what: ClassVar[str] = "policy"
     """Noun for this part of a policy in messages."""
-
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Show the entries that differ from their defaults."""
-        fields = type(self).model_fields
-        for name, value in super().__repr_args__():
-            if name not in fields or value != fields[name].get_default(call_default_factory=True):
-                yield name, value
+    __repr_args__ = changed_parameters
 
     @classmethod
     def checking(cls) -> validated:

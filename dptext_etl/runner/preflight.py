@@ -21,9 +21,8 @@ import polars as pl
 from dptext_etl import files
 from dptext_etl.arrays import to_numpy
 from dptext_etl.column import INFINITE
-from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import InputError
-from dptext_etl.guarantee import Disclosure
+from dptext_etl.guarantee import Disclosure, refuse_more_records
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope
 from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.id_key import resolve_id_key

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from dptext_etl.cli.app import app
 from dptext_etl.corpora import Corpus, building
 from dptext_etl.corpora.building import Options, build
-from dptext_etl.corpora.cleaning import Source
+from dptext_etl.corpora.public_texts import Source
 from dptext_etl.errors import InputError, PolicyError
 from tests.corpora.sentences import labelled, texts
 

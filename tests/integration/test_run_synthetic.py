@@ -10,10 +10,10 @@ from dptext_etl.checks.published import check_published
 from dptext_etl.errors import BudgetError, GateError, InputError, LedgerError
 from dptext_etl.families.aggregate import counted, nearest_mean, noisy, partial_sum, read_statistic, table
 from dptext_etl.guarantee import fine, micro
+from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.synthetic import publishing
-from dptext_etl.synthetic import CLAIM
 
 from .synthetic_runs import CAP, COLUMN, SYNTHETIC, WITHOUT, labeled, published, ref_of, used, verified
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl.checks.comparison import ANY, CellCounts, Cellwise, batches_of, compared, located
+from dptext_etl.checks.comparison import ANY, LedgerComparison, Mismatches, batches_of, compared, located
 from dptext_etl.ledger.storage import sorted_runs
 from dptext_etl.ledger.storage.hashed_ids import matrix
 
@@ -65,13 +65,13 @@ def test_counts_of_ranges_and_batches_add_up_to_those_of_all_cells(kit):
     lookup = kit.ledger.lookup(kit.ref())
     cells = cells_of(kit, ids, outputs)
     whole = compared(lookup, located(lookup, cells))
-    assert whole == CellCounts(uncommitted=len(ids) - 10, different=1)
+    assert whole == Mismatches(uncommitted=len(ids) - 10, different=1)
     placed = np.concatenate([located(lookup, cells[cells[:, 0] >> 6 == at]) for at in range(4)])
-    total = CellCounts()
+    total = Mismatches()
     for batch in np.unique(batches_of(placed)):
         total = total.plus(compared(lookup, placed[batches_of(placed) == batch]))
     assert total == whole
-    held = Cellwise(lookup)
+    held = LedgerComparison(lookup)
     for part in (slice(0, 9), slice(9, None)):
         held.add(
             pa.array(ids[part]),
@@ -80,7 +80,7 @@ def test_counts_of_ranges_and_batches_add_up_to_those_of_all_cells(kit):
             anything(len(ids[part])),
         )
     assert held.counts() == held.counts() == whole
-    elsewhere = Cellwise(lookup, elsewhere=True)
+    elsewhere = LedgerComparison(lookup, elsewhere=True)
     elsewhere.add(
         pa.array(ids),
         binaries([digest(*pair) for pair in zip(ids, outputs, strict=True)]),
@@ -89,7 +89,7 @@ def test_counts_of_ranges_and_batches_add_up_to_those_of_all_cells(kit):
     )
     (drained,) = elsewhere.drain()
     assert (drained == cells).all()
-    assert elsewhere.counts() == CellCounts(), "anyone who took the cells counts them"
+    assert elsewhere.counts() == Mismatches(), "anyone who took the cells counts them"
 
 
 def test_positions_outside_the_bounds_of_a_cell_are_counted(kit):
@@ -106,9 +106,9 @@ def test_positions_outside_the_bounds_of_a_cell_are_counted(kit):
         ((held + 1, ANY), 2),
         ((0, max(0, held - 1)), 2 * (held > 0)),
     ):
-        cells = Cellwise(kit.ledger.lookup(kit.ref()))
+        cells = LedgerComparison(kit.ledger.lookup(kit.ref()))
         cells.add(ids, digests, np.zeros(2, np.bool_), np.full((2, 2), bounds, np.uint32))
-        assert cells.counts() == CellCounts(misshapen=count)
+        assert cells.counts() == Mismatches(misshapen=count)
 
 
 def keyed(kit, ids):

@@ -52,7 +52,6 @@ class PublishedFiles(Gate):
         return (cls(candidate.policy, candidate.manifest, candidate.ledger, candidate.refs),)
 
     def verdict(self) -> Verdict:
-        """Count files and settings that differ."""
         parts, manifest, policy = self._manifest.parts, self._manifest.facts, self.policy
         refs, digest = self._refs.values(), self._manifest.digest
         recorded = bool(refs) and all(digest in self._ledger.published(ref).values() for ref in refs)

@@ -43,14 +43,12 @@ class RepeatsWithinChance(Gate):
         return bool(choice_columns(policy))
 
     def feed(self, batch: pl.DataFrame) -> None:
-        """Count the texts that were drawn in a batch."""
         for name, corpus in self._corpora.items():
             if name in batch.columns:
                 self._draws[name] += batch.height * self._mechanisms[name].most_positions
                 self._drawn.update({(name, number): count for number, count in corpus.find(batch[name])[0].items()})
 
     def verdict(self) -> Verdict:
-        """Pass if no text of a corpus was drawn too often."""
         counts: dict[str, int | float] = {"draws": self._draws.total(), "most": 0, "suspicious": 0}
         without_power = []
         for name, mechanism in self._mechanisms.items():

@@ -44,7 +44,6 @@ class TextsInCorpus(Gate):
         return bool(choice_columns(policy))
 
     def feed(self, batch: pl.DataFrame) -> None:
-        """Count the texts of a batch that are outside."""
         self._rows += batch.height
         if self.policy.synthetic is not None:
             self._texts += batch.height
@@ -58,7 +57,6 @@ class TextsInCorpus(Gate):
                 self._outside += corpus.find(batch[name])[1]
 
     def verdict(self) -> Verdict:
-        """Pass if no text is outside."""
         columns = len(self._corpora) or 1
         counts = {"rows": self._rows, "texts": self._texts, "outside": self._outside, "columns": columns}
         message = f"all {self._texts} texts are made of public texts"

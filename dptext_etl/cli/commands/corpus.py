@@ -63,7 +63,7 @@ def build(
     A corpus is published text by definition: never build one from texts that you privatize.
     """
     from dptext_etl.corpora import building
-    from dptext_etl.corpora.cleaning import Cleaning, Source
+    from dptext_etl.corpora.public_texts import Cleaning, Source
 
     fewest, _, most = words.partition(":")
     if not fewest.isdecimal() or not most.isdecimal():
@@ -121,7 +121,7 @@ def calibrate(
     The corpus's hash changes.
     """
     from dptext_etl.corpora import Corpus, building
-    from dptext_etl.corpora.cleaning import Source
+    from dptext_etl.corpora.public_texts import Source
 
     terminal.note("this command assumes that the texts are public: never calibrate on texts that you privatize")
     before = Corpus.open(corpus)

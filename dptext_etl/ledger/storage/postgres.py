@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl import extras, telemetry
+from dptext_etl import extensions, telemetry
 from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError, UnavailableLedgerError
 from dptext_etl.ledger.storage import postgres_sql as pg
 from dptext_etl.ledger.storage.journal import CHAINS
@@ -53,7 +53,7 @@ class PostgresStore(Store):
             import psycopg
             from psycopg.conninfo import make_conninfo
         except ImportError:
-            raise LedgerError("a PostgreSQL ledger needs psycopg", extras.install("postgres")) from None
+            raise LedgerError("a PostgreSQL ledger needs psycopg", extensions.pip_install("postgres")) from None
         options, until = pg.options(self._timeout), time.monotonic() + self._timeout
         for attempt in count():
             try:

@@ -20,6 +20,7 @@ from dptext_etl import files
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.sink import MANIFEST
 from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.families.unlinked import COUNT
 from dptext_etl.runner.claims import claims
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.own_ids import HiddenIds
@@ -27,7 +28,6 @@ from dptext_etl.runner.shard.records import ColumnHardware, merge_hardware
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.staged import StagedRun
-from dptext_etl.unlinked import COUNT
 
 FORMAT = "dptext-release/1"
 

@@ -17,12 +17,13 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel, keys
-from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import DPTextError, seam
 from dptext_etl.families.aggregate import Noisy, Partial, Statistic, noisy, table
 from dptext_etl.families.aggregate.summing import packed, unpacked
+from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope
 from dptext_etl.policy import Policy
+from dptext_etl.policy.synthetic import CLAIM, Synthetic, no_rows
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.versions import require_sink
@@ -30,7 +31,6 @@ from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt, usable_secret
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import with_persons
 from dptext_etl.runner.source.selection import at_most
-from dptext_etl.synthetic import CLAIM, Synthetic, no_rows
 
 TABLE, RECORD = "synthetic.parquet", "synthetic.json"
 

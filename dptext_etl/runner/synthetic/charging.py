@@ -26,6 +26,7 @@ from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, CommitOutcome, Ledger, Outcome, ReleaseRef, Scope
 from dptext_etl.ledger.types import LEFT_OUT
 from dptext_etl.policy import Policy
+from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.progress import Checkpoint, Meter
 from dptext_etl.runner.publish.publication import require_enough
@@ -35,7 +36,6 @@ from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import forms_of
 from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 from dptext_etl.storage import Storage
-from dptext_etl.synthetic import CLAIM
 
 _DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
 

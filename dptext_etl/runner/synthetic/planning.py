@@ -10,6 +10,7 @@ from dptext_etl.guarantee import MICRO
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import Policy
+from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.claims import policy_notes
 from dptext_etl.runner.forecast import Forecast
@@ -24,7 +25,6 @@ from dptext_etl.runner.source.roles import forms_of, open_table
 from dptext_etl.runner.source.table import batches
 from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 from dptext_etl.runner.synthetic.publishing import claim_of
-from dptext_etl.synthetic import CLAIM
 
 _ROWS_AT_ONCE = 1 << 18
 

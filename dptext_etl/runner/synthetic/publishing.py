@@ -12,6 +12,7 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.families.aggregate.summing import published_facts
 from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import left_out
 from dptext_etl.runner.amounts import equal_spends
 from dptext_etl.runner.anchoring import require_same_ledger
@@ -25,7 +26,6 @@ from dptext_etl.runner.publish.versions import alone_at
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary, dropped_note, remaining, summary_of
 from dptext_etl.runner.synthetic.attempt import RECORD, Drawn, StagedTable, SyntheticAttempt
-from dptext_etl.synthetic import CLAIM
 
 log = logging.getLogger("dptext_etl.runner")
 

@@ -33,10 +33,9 @@ from dptext_etl.accounting import Event
 from dptext_etl.allocation import Epsilons, Marked, draw_in_passes
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, PolicyError
-from dptext_etl.families.probes import SHORT, WORDS, refuse
 from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import Released
+from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, Released, refuse_model
 from dptext_etl.scoring import Sampler
 from dptext_etl_models.families.score.marking import marked_along
 from dptext_etl_models.families.score.score import ScoreMechanism
@@ -205,9 +204,9 @@ class GenerativeMechanism(ScoreMechanism):
 
     def probe_with(self, generator: Generator | ModelServer) -> None:
         """Probe another scorer: for tests; everything else calls `probe`."""
-        texts = [SHORT, " ".join(WORDS * (LONGEST // len(WORDS)))]
+        texts = [PROBE_TEXT, " ".join(PROBE_WORDS * (LONGEST // len(PROBE_WORDS)))]
         if not all(probe_scores(generator, generator.prompts(texts), self.most_positions)):
-            refuse()
+            refuse_model()
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
