@@ -167,6 +167,18 @@ class LedgerSpec(Checked):
         return url
 
 
+class TableSpec(Checked):
+    """Publish a table of Delta Lake: one commit of the table is the publication, and `sink` is the folder of the table.
+
+    Attributes:
+        format: "delta".
+    """
+
+    what: ClassVar[str] = "[table]"
+
+    format: Literal["delta"]
+
+
 class Retention(Checked):
     """What `dptext clean` leaves of what neither readers nor runs need; without a setting, it leaves everything.
 
