@@ -29,7 +29,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dptext_etl import object_stores
 from dptext_etl.checks.candidate import BATCH_ROWS, Candidate, Stage, as_released, batches
 from dptext_etl.checks.gate import Gate, Verdict, judges, search
 from dptext_etl.checks.sink import HINT, MANIFEST, LocalSink, PublishedManifest, fetched
@@ -91,7 +90,7 @@ def check_published(
 
 def _listed(place: str, policy: Policy, spec: TableSpec) -> frozenset[str]:
     """Return the files that readers of a table with a log see now."""
-    state = open_table(spec, place.rstrip("/"), object_stores.resolved(policy.storage_options)).state()
+    state = open_table(spec, Storage.open(place.rstrip("/"), policy.storage_options)).state()
     return frozenset() if state is None else state.files
 
 

@@ -91,7 +91,7 @@ class Layout:
     @property
     def table_format(self) -> TableFormat | None:
         """The published table, if it has a log of its own."""
-        return None if self.table is None else open_table(self.table, self.sink, self.storage_options)
+        return None if self.table is None else open_table(self.table, self.published)
 
     @property
     def published(self) -> Storage:

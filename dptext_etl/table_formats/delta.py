@@ -10,12 +10,13 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from dptext_etl import object_stores
 from dptext_etl.errors import InputError, seam
+from dptext_etl.storage import Storage
 from dptext_etl.table_formats.table_format import DataFile, OtherWriterError, TableState, unfit
 
 _HINT = "is the table whole, and may you read and write it? Run the same policy again: it goes on from here"
@@ -37,9 +38,10 @@ class Delta:
 
     name = "delta"
 
-    def __init__(self, root: str, storage: dict[str, Any]) -> None:
-        self.root = root if "://" in root else str(Path(root).absolute())
-        self._storage = {name: str(value) for name, value in storage.items()} or None
+    def __init__(self, files: Storage) -> None:
+        self._files = files.absolute()
+        options = object_stores.resolved(dict(files.options))
+        self._options = {name: str(value) for name, value in options.items()} or None
 
     def require_type(self, column: str, dtype: pl.DataType) -> None:
         if not _NAME.fullmatch(column):
@@ -58,7 +60,7 @@ class Delta:
             features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
             state = TableState(str(table.version()), frozenset(files), table.transaction_version(_APP))
         if features - _FEATURES:
-            msg = f"the table {self.root} has features that a run does not write: {', '.join(sorted(features))}"
+            msg = f"the table {self._files.url} has features that a run does not write: {', '.join(sorted(features))}"
             raise InputError(msg, "name a folder of its own as the sink")
         return state
 
@@ -83,7 +85,7 @@ class Delta:
             if before is None:
                 try:
                     create_table_with_add_actions(
-                        self.root, columns, actions, storage_options=self._storage, commit_properties=properties
+                        self._files.url, columns, actions, storage_options=self._options, commit_properties=properties
                     )
                 except DeltaError:
                     if self.state() is None:
@@ -112,10 +114,17 @@ class Delta:
         raise OtherWriterError("another writer has committed to the table meanwhile", "run the same policy again")
 
     def version_of(self, digest: str) -> str | None:
+        """Look for the digest in the log, newest version first (the library's `history` holds Python's lock)."""
         with seam("reading the log of the table", InputError, _HINT):
             table = self._open()
-            commits = [] if table is None else table.history()
-            return next((str(entry["version"]) for entry in commits if entry.get(_DIGEST) == digest), None)
+            for version in range(-1 if table is None else table.version(), -1, -1):
+                content = self._files.read(f"_delta_log/{version:020}.json")
+                if content is None:  # the log has been cleaned up
+                    break
+                entries = map(json.loads, content.splitlines())
+                if any(entry.get("commitInfo", {}).get(_DIGEST) == digest for entry in entries):
+                    return str(version)
+            return None
 
     def retire(self, folders: Sequence[str] | None) -> None:
         """Delete all files that the current version does not list; the log itself holds no cells."""
@@ -131,7 +140,7 @@ class Delta:
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            return DeltaTable(self.root, storage_options=self._storage)
+            return DeltaTable(self._files.url, storage_options=self._options)
         except TableNotFoundError:
             return None
 

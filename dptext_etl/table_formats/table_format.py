@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
@@ -11,6 +11,7 @@ import polars as pl
 
 from dptext_etl import extras
 from dptext_etl.errors import BusyError, InputError
+from dptext_etl.storage import Storage
 
 NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
 LIBRARIES = {"delta": "deltalake", "iceberg": "pyiceberg"}
@@ -39,7 +40,6 @@ class TableFormat(Protocol):
     """The current version of one table, and the means to replace it in one commit."""
 
     name: str  # "delta"
-    root: str  # path or URL of the folder that holds the table's files
 
     def require_type(self, column: str, dtype: pl.DataType) -> None:
         """Refuse a column that the format cannot hold."""
@@ -63,12 +63,12 @@ class TableFormat(Protocol):
         """Forget older versions, and delete their files: those that hold files of these folders, or all (None)."""
 
 
-def open_table(spec: Any, root: str, storage: Mapping[str, Any]) -> TableFormat:
-    """Open a table by its entry in the policy, its folder, and the options of its store (resolved)."""
+def open_table(spec: Any, files: Storage) -> TableFormat:
+    """Open a table by its entry in the policy and the storage of its files."""
     require_library(spec.format, f"publishing a table of {NAMES[spec.format]}")
     from dptext_etl.table_formats.delta import Delta
 
-    return Delta(root, dict(storage))
+    return Delta(files)
 
 
 def require_library(name: str, what: str) -> None:
