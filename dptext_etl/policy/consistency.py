@@ -72,7 +72,12 @@ def require_consistent(policy: Policy) -> None:
 def _require_table(policy: Policy) -> None:
     """Refuse a sink that names files of another format."""
     suffix = PurePosixPath(policy.sink.rstrip("/")).suffix.lower()
-    problems = [(suffix in _FILES, f"sink is the folder of the table, got a name that ends with {suffix}")]
+    name = None if policy.table is None else policy.table.name
+    other = name is not None and (PARTITION in name) != (PARTITION in policy.sink)
+    problems = [
+        (suffix in _FILES, f"sink is the folder of the table, got a name that ends with {suffix}"),
+        (other, f"{PARTITION} must be in both name and sink, or in neither"),
+    ]
     _refuse(problems, "[table]: ")
 
 

@@ -48,7 +48,7 @@ class Policy(Checked):
         source: File, glob or object-store URL of the raw table (Parquet, CSV, NDJSON); may hold "{partition}".
         csv: How the source's CSV files are written, if not in UTF-8 with commas.
         sink: Folder or object-store URL of the published table; holds "{partition}" if `source` does.
-        table: Publish a table of Delta Lake in the sink, instead of plain files.
+        table: Publish a table of Delta Lake or Iceberg in the sink, instead of plain files.
         id: Column of record ids, unique and without nulls.
         subject: Column of the person behind a record; caps are per subject.
         normalize: How subjects that are strings are spelled before they are hashed, so that spellings of one person

@@ -49,8 +49,10 @@ class Layout:
         staging = _root(policy, sink).child(release).child(part)
         memory = _root(policy, _local(policy.sink.replace(PARTITION, "_")))
         options = policy.storage_options
-        logged = policy.table is not None
-        return cls(source, sink, staging, memory, partition, options, resolved, policy.csv, policy.table, logged)
+        table = policy.table
+        if table is not None and table.name is not None:
+            table = table.model_copy(update={"name": table.name.replace(PARTITION, partition or "")})
+        return cls(source, sink, staging, memory, partition, options, resolved, policy.csv, table, table is not None)
 
     @classmethod
     def of_source(cls, source: str, csv: CsvSpec) -> Layout:

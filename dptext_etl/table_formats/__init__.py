@@ -1,4 +1,4 @@
-"""Publish files as a version of a Delta Lake table: each format is one module with the same methods."""
+"""Publish files as a version of a table of Delta Lake or Iceberg: each format is one module with the same methods."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -43,12 +43,13 @@ class Delta:
         options = object_stores.resolved(dict(files.options))
         self._options = {name: str(value) for name, value in options.items()} or None
 
-    def require_type(self, column: str, dtype: pl.DataType) -> None:
-        if not _NAME.fullmatch(column):
-            msg = f"the name of column {column!r} has a space or one of ,;{{}}()= in it, and Delta Lake forbids these"
-            raise InputError(msg, "rename the column in the source; nothing was spent", {"column": column})
-        if not _fits(dtype):
-            raise unfit(self.name, column, dtype)
+    def require_columns(self, columns: Mapping[str, pl.DataType]) -> None:
+        for column, dtype in columns.items():
+            if not _NAME.fullmatch(column):
+                msg = f"the name of column {column!r} has a space or one of ,;{{}}()= in it: Delta Lake forbids these"
+                raise InputError(msg, "rename the column in the source; nothing was spent", {"column": column})
+            if not _fits(dtype):
+                raise unfit(self.name, column, dtype)
 
     def state(self) -> TableState | None:
         with seam("reading the log of the table", InputError, _HINT):

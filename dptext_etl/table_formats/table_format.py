@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
@@ -39,10 +39,10 @@ class OtherWriterError(BusyError):
 class TableFormat(Protocol):
     """The current version of one table, and the means to replace it in one commit."""
 
-    name: str  # "delta"
+    name: str  # "delta" or "iceberg"
 
-    def require_type(self, column: str, dtype: pl.DataType) -> None:
-        """Refuse a column that the format cannot hold."""
+    def require_columns(self, columns: Mapping[str, pl.DataType]) -> None:
+        """Refuse columns that the format, or the table as it is, cannot hold."""
 
     def state(self) -> TableState | None:
         """Return the current version, or None if there is no table."""
@@ -66,9 +66,13 @@ class TableFormat(Protocol):
 def open_table(spec: Any, files: Storage) -> TableFormat:
     """Open a table by its entry in the policy and the storage of its files."""
     require_library(spec.format, f"publishing a table of {NAMES[spec.format]}")
-    from dptext_etl.table_formats.delta import Delta
+    if spec.format == "delta":
+        from dptext_etl.table_formats.delta import Delta
 
-    return Delta(files)
+        return Delta(files)
+    from dptext_etl.table_formats.iceberg import Iceberg
+
+    return Iceberg(files, spec.name, spec.catalog)
 
 
 def require_library(name: str, what: str) -> None:

@@ -56,6 +56,19 @@ def job(make_job, options):
     return made
 
 
+def iceberg(folder, options):
+    """The entry of an Iceberg table in the same store; its catalog is a file."""
+    catalog = {
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/catalog.db",
+        "s3.endpoint": options["aws_endpoint_url"],
+        "s3.access-key-id": "test",
+        "s3.secret-access-key": "env:DPTEXT_TEST_SECRET",
+        "s3.region": "us-east-1",
+    }
+    return {"format": "iceberg", "name": "public.reviews", "catalog": catalog}
+
+
 def rows(options):
     return pl.read_delta(SINK, storage_options=plain(options))
 
@@ -97,3 +110,22 @@ def test_another_writer_in_a_store(job, options):
     with pytest.raises(InputError, match="another writer has changed the rows"):
         run(job.policy(release="2026-12"))
     assert "shown otherwise" in failing(job.policy())["published_files"]
+
+
+def test_an_iceberg_table_in_a_store(job, options, reviews, save):
+    pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed (extra: dev)")
+    from pyiceberg.catalog import load_catalog
+
+    job.values["table"] = entry = iceberg(job.folder, options)
+    properties = entry["catalog"] | {"s3.secret-access-key": "not-to-be-printed"}
+    assert job.stop("shown")
+    assert job.run().version == 1
+    table = load_catalog("default", **properties).load_table("public.reviews")
+    assert len(table.snapshots()) == 1
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == reviews()["id"].to_list()
+    assert not failing(job.policy())
+    save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    assert forget(job.policy(), subjects=["u007"]).removed == 6
+    table = table.refresh()
+    assert (len(table.snapshots()), table.scan().to_arrow().num_rows) == (1, 234)
+    assert not failing(job.policy())

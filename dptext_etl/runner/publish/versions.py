@@ -26,7 +26,7 @@ _OURS = re.compile(r"manifest\.json|\.manifest\.json\.draft|v\d+|\.v\d+\.incompl
 _NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12})?")
 _IN_TABLE = re.compile(r"_dptext|v\d+|\.v\d+\.incomplete(\.elsewhere)?|\.dptext-\d+")
 """What a table holds before its first commit."""
-_LOGS = ("_delta_log",)
+_LOGS = ("_delta_log", "metadata")
 _SHOWN = re.compile(r"part-\d+\.(parquet|csv|ndjson)")
 """What a copy that followed the link of a sink holds."""
 _AGAIN = "is there room and access? Run the same policy again: it goes on from here"
@@ -124,7 +124,7 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
         raise InputError(msg, "name a folder of its own as the sink")
     if sink.table and not layout.logged:
         msg = f"the sink {sink.path} holds a table with a log, and the policy has no entry table"
-        raise InputError(msg, 'write: table = { format = "delta" }; or name a folder of its own as the sink')
+        raise InputError(msg, "describe it in an entry table of the policy, or name a folder of its own as the sink")
     with seam(f"looking at the sink {sink.path}", InputError, _AGAIN):
         if not sink.copied:
             foreign = int(sink.path.exists() and not sink.path.is_dir())
