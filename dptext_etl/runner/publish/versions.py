@@ -26,7 +26,8 @@ _NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12})?")
 _SHOWN = re.compile(r"part-\d+\.(parquet|csv|ndjson)")
 """What a copy that followed the link of a sink holds."""
 _AGAIN = "is there room and access? Run the same policy again: it goes on from here"
-_BUSY = ("another run is publishing to this sink", "wait for it, or stop it; then run again")
+PUBLISHING = "is publishing to this sink"
+_BUSY = (f"another run {PUBLISHING}", "wait for it, or stop it; then run again")
 
 
 def require_sink(layout: Layout, *, making: bool = True) -> None:
@@ -45,7 +46,7 @@ def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
     """Let one release at a time publish to a sink, and move an older layout."""
     require_sink(layout)
     published = layout.published
-    with published.lock("is publishing to this sink"):
+    with published.lock(PUBLISHING):
         if layout.published != published:  # another run has moved it meanwhile
             raise BusyError(*_BUSY)
         if not layout.remote_sink:
