@@ -274,7 +274,7 @@ class _RightsStore(PostgresStore):
             lacking = self.rows(pg.LACKING, (self.schema, *(part for pair in pg.run_rights() for part in pair)))
             what = pg.missing_rights(lacking)
         elif self.rows("select 1 from pg_namespace where nspname=?", (self.schema,)):
-            made = self.rows("select has_schema_privilege(?::text, 'create, usage')", (self.schema,))
+            made = self.rows("select has_schema_privilege(?::text, 'create')", (self.schema,))
             what = None if made[0][0] else pg.missing_grant("create table")
         else:
             made = self.rows("select has_database_privilege(current_database(), 'create')")

@@ -261,8 +261,9 @@ def missing_rights(lacking: Sequence[tuple[Any, ...]]) -> tuple[str, str] | None
     if not lacking:
         return None
     table = lacking[0][0]
-    rights = [right for name, right in lacking if name == table]
-    return f"it lacks {' and '.join(rights)} on the table {table}", _PRINT_GRANTS.format(role="writer")
+    *others, last = [right for name, right in lacking if name == table]
+    rights = f"{', '.join(others)} and {last}" if others else last
+    return f"it lacks {rights} on the table {table}", _PRINT_GRANTS.format(role="writer")
 
 
 def missing_grant(statement: str) -> tuple[str, str]:
