@@ -26,7 +26,8 @@ from dptext_etl.parallel import sharing_threads
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import refunds
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.preflight import Expected, Preview, preview_rows
+from dptext_etl.runner.preflight import require_models
+from dptext_etl.runner.preview import Expected, Preview, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import refuse_other_rows
 from dptext_etl.runner.shard.canaries import by_shard, canary_sets
@@ -93,7 +94,9 @@ class LocalEngine(Engine[pl.LazyFrame]):
     def look(
         self, work: Work[pl.LazyFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame
     ) -> Expected:
-        return preview_rows(Preview(work.attempt.policy, columns, ledger, work.staging.changed), rows, meter)
+        found = preview_rows(Preview(work.attempt.policy, columns, ledger, work.staging.changed), rows, meter)
+        require_models(work.attempt.columns, found)
+        return found
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         """Take the shards through the phase, in parallel where mechanisms allow it."""
