@@ -36,7 +36,19 @@ from dptext_etl.accounting.events import (
     Unbounded,
     ZeroConcentrated,
 )
-from dptext_etl.guarantee import FINE, MICRO, PURE, Guarantee, Micro, Spend, exact, fine, micro, millionths
+from dptext_etl.guarantee import (
+    FINE,
+    MICRO,
+    PURE,
+    Guarantee,
+    Micro,
+    Spend,
+    exact,
+    fine,
+    micro,
+    millionths,
+    powers_of_ten,
+)
 
 MEASURES: dict[str, tuple[str, ...]] = {"pure": (PURE,), "zcdp": ("rho",), "approx": ("eps_approx", "delta")}
 """The measures that a cap may count, each with the components of a spend that it adds up."""
@@ -191,12 +203,12 @@ class Bound:
 
 
 def log10_odds(epsilon: Micro) -> float:
-    """Convert epsilon (in millionths) to powers of ten of the odds.
+    """Convert epsilon (in millionths) to powers of ten of the odds, rounded up.
 
     >>> round(log10_odds(30_000_000))
     13
     """
-    return epsilon / MICRO / math.log(10)
+    return powers_of_ten(epsilon / MICRO)
 
 
 def compose(spends: Iterable[Spend]) -> Spend:
