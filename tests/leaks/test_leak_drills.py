@@ -327,6 +327,10 @@ def test_drills_that_are_elsewhere_are_there(outcomes):
     outcomes.update({planted: (found, None) for planted, found in ELSEWHERE.items()})
 
 
+NAMED = ("TABLES", "CLAIMS", "IDENTITY", "ERASURE")
+"""Tables of drills that have tests of their own."""
+
+
 def page(outcomes):
     """Write the page from what was found."""
     lines = {"BUGS": [], "LEAKS": [], "MODELS": [], "WAYS": [], "SAID": []}
@@ -342,8 +346,8 @@ def page(outcomes):
     head = "| planted | seen, or how it comes about | stopped by |\n| --- | --- | --- |\n"
     tables = {kind: head + "\n".join(rows) for kind, rows in lines.items()}
     floors = table(json.loads(FOUND.read_text(encoding="utf-8")))
-    tables |= {name: elsewhere.rows(getattr(elsewhere, name)) for name in ("CLAIMS", "IDENTITY", "ERASURE")}
-    more = sum(len(getattr(elsewhere, name)) for name in ("CLAIMS", "IDENTITY", "ERASURE"))
+    tables |= {name: elsewhere.rows(getattr(elsewhere, name)) for name in NAMED}
+    more = sum(len(getattr(elsewhere, name)) for name in NAMED)
     return INTRODUCTION.format(count=len(outcomes) + more, floors=floors, **tables)
 
 
@@ -396,6 +400,12 @@ Plans that somebody might write, and that once passed: what `dptext_etl.polars.g
 Planted as a library's own words about a text; whatever was said, written or kept was searched.
 
 {SAID}
+
+## Releases of a whole table
+
+Unlinked releases and synthetic tables have a central guarantee, and no row of theirs belongs to a record.
+
+{TABLES}
 
 ## Published structure and signed claims
 
