@@ -10,14 +10,16 @@ digest are counted together: bucket by bucket on a disk, or group by group on th
 A cell is a row of 56 bytes that the ledger knows: the keyed id of its record, the digest of its text, and the least and
 the largest number of positions that such a text may have. Cells of one range of ids are located together (`located`),
 which makes rows of 48 bytes: a place in the ledger instead of the id. Those of one batch of the ledger are compared
-together (`compared`). So the whole index is read once, however many rows there are.
+together (`compared`). So the whole index is read once, however many rows there are: here, cells that do not fit into
+memory lie on the disk by their ids first, and then by their places.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -43,8 +45,6 @@ PLACE_BYTES = 8
 BOUNDS_BYTES = 8
 ANY = 2**32 - 1
 """The largest number of positions: no bound."""
-HELD_ROWS = 1 << 19
-"""Cells that are held before they are looked up here: each look-up goes through the whole index of the ledger."""
 RANGE_ROWS = 1 << 17
 """Entries of the index in a range, about."""
 RANGE_BITS = 10
@@ -105,6 +105,10 @@ class Buckets:
             with seam("reading digests from disk", InputError):
                 rows = self._bucket(at)
             yield rows
+
+    @property
+    def spilled(self) -> bool:
+        return self._file is not None
 
     def drain(self) -> Iterator[Cells]:
         """Yield the rows, a bounded number at a time, then forget them."""
@@ -202,6 +206,17 @@ class CellCounts(NamedTuple):
         return CellCounts(*(one + more for one, more in zip(self, other, strict=True)))
 
 
+def by_batch(lookup: Lookup, cells: Iterable[Cells], scratch: Path | None) -> Iterator[Cells]:
+    """Yield located cells again so that those of a batch of the ledger come together; most batches come once."""
+    batches = lookup.batches()
+    with closing(Buckets(1 + PLACE_BYTES + DIGEST_BYTES + BOUNDS_BYTES, scratch)) as placed:
+        for some in cells:
+            rank = np.searchsorted(batches, batches_of(some)) * BUCKETS // max(1, len(batches))
+            placed.add(np.hstack([np.minimum(rank, BUCKETS - 1).astype(np.uint8)[:, None], some]))
+        for some in placed.each():
+            yield some[:, 1:]
+
+
 def range_bits(entries: int) -> int:
     """Return by how many leading bits an index is cut into ranges.
 
@@ -242,14 +257,13 @@ class Cellwise:
     def __init__(self, lookup: Lookup, scratch: Path | None = None, *, elsewhere: bool = False) -> None:
         self.lookup = lookup
         self._elsewhere = elsewhere
+        self._scratch = scratch
         self._cells = Buckets(ID_BYTES + DIGEST_BYTES + BOUNDS_BYTES, scratch)
         self._counts = CellCounts()
 
     def add(self, ids: pa.Array, digests: pa.Array, canary: npt.NDArray[np.bool_], bounds: Bounds) -> None:
         allowed = np.ascontiguousarray(bounds, "<u4").view(np.uint8)
         self._cells.add(np.hstack([self.lookup.hashed(ids, canary), _digest_rows(digests), allowed]))
-        if self._cells.rows >= HELD_ROWS:
-            self.look_up()
 
     def drain(self) -> Iterator[Cells]:
         """Yield the cells that are held, a bounded number at a time, then forget them."""
@@ -266,7 +280,8 @@ class Cellwise:
 
     def counts(self) -> CellCounts:
         """Compare the cells that are held, and return the counts of all cells."""
-        for cells in self.drain():
-            if len(cells):
-                self.add_counted(compared(self.lookup, located(self.lookup, cells)))
+        spilled = self._cells.spilled
+        placed = (located(self.lookup, cells) for cells in self.drain() if len(cells))
+        for cells in by_batch(self.lookup, placed, self._scratch) if spilled else placed:
+            self.add_counted(compared(self.lookup, cells))
         return self._counts

@@ -19,9 +19,10 @@ from dptext_etl.guarantee import MICRO, steps
 from dptext_etl.ledger.releases import refuse_frozen
 from dptext_etl.ledger.storage.hashed_ids import Fold, HashedIds, Index, Part, Values, fold, hashed_ids
 from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.part_cache import PartCache
 from dptext_etl.ledger.storage.records import Records
 from dptext_etl.ledger.storage.segments import UNITS, Segments, read_limits, write_limits
-from dptext_etl.ledger.storage.sorted_runs import LookupMemo, PartCache, SortedRuns
+from dptext_etl.ledger.storage.sorted_runs import LookupMemo, SortedRuns
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import NEW, CapChange, Event, Mask, Scope, State, Unit
 from dptext_etl.policy import Cap

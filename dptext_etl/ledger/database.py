@@ -12,7 +12,7 @@ from dptext_etl.ledger.releases import Releases
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.records import Records
 from dptext_etl.ledger.storage.segments import Segments
-from dptext_etl.ledger.storage.sorted_runs import PartCache
+from dptext_etl.ledger.storage.part_cache import PartCache
 from dptext_etl.ledger.storage.store import MissingLedgerError, Store
 
 

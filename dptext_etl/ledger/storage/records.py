@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, Fold, HashedIds, Index, Part, hashed_ids
 from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.part_cache import LastParts, PartCache
 from dptext_etl.ledger.storage.segments import Segments
-from dptext_etl.ledger.storage.sorted_runs import LookupMemo, PartCache, SortedRuns
+from dptext_etl.ledger.storage.sorted_runs import LookupMemo, SortedRuns
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import I64, U8, Mask, ReleaseRef, State
 
@@ -90,9 +91,15 @@ class Records:
         self._cache = cache
         self._recent: deque[tuple[ReleaseRef, LookupMemo]] = deque(maxlen=RECENT)
 
-    def index(self, release: int, nonce: int) -> SortedRuns:
+    def index(self, release: int, nonce: int, cache: PartCache | None = None) -> SortedRuns:
         """Return the record index of a release: record id to identity of the text and place."""
-        return SortedRuns(self._store, self._cache, f"records/{release}/{nonce}", 3, Fold.LATEST)
+        cache = self._cache if cache is None else cache
+        return SortedRuns(self._store, cache, f"records/{release}/{nonce}", 3, Fold.LATEST)
+
+    def batches(self, ref: ReleaseRef) -> I64:
+        """Return the batches of a release, in ascending order."""
+        rows = self._store.rows("select seq from batch where release=? and nonce=? order by seq", (ref.id, ref.nonce))
+        return np.array([seq for (seq,) in rows], np.int64)
 
     def lock_name(self, ref: ReleaseRef) -> str:
         """Name what a writer locks that adds records to a release."""
@@ -215,14 +222,16 @@ class Lookup:
     """Look up what a release vouches for in two steps, which several processes can share out among themselves.
 
     The first step finds where records stand: it reads the index, in which ids lie in order, so that a process that
-    looks up all ids of a range reads that range once. The second step reads states and digests, which lie batch by
-    batch. No process needs more than the ids of its range, or the places of its batches.
+    looks up all ids of a range reads that range once, and one that takes the ranges in order reads the index once. The
+    second step reads states and digests, which lie batch by batch. No process needs more than the ids of its range, or
+    the places of its batches.
     """
 
     def __init__(self, db: Database, ref: ReleaseRef, chain: str | None = None) -> None:
         self._db = db
         self.ref = ref
         self.chain = chain
+        self._parts = LastParts()
 
     def entries(self) -> int:
         """Return how many entries the index of the release has, those that were given back included."""
@@ -233,12 +242,18 @@ class Lookup:
         """Hash record ids as the index has them, shape (records, 16); their first bits say where in it they stand."""
         return self._db.id_key.records(ids, canary).ids.as_bytes()
 
+    def batches(self) -> I64:
+        """Return the batches in which records of the release stand, in ascending order."""
+        with self._db.store.snapshot():
+            return self._db.records.batches(self.ref)
+
     def places(self, hashes: Bytes) -> I64:
         """Find where records were reserved, shape (records,); `NOWHERE` for those that the release has never seen."""
         records = hashed_ids(hashes)
         order = records.order()
         with self._db.store.snapshot():
-            found, values = self._db.records.index(self.ref.id, self.ref.nonce).find(records.take(order))
+            index = self._db.records.index(self.ref.id, self.ref.nonce, self._parts)
+            found, values = index.find(records.take(order))
         places = np.empty(records.size, np.int64)
         places[order] = np.where(found, values[2], NOWHERE)
         return places
