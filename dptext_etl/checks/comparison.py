@@ -1,8 +1,7 @@
 """Compare rows of a fixed number of bytes in bounded memory: with each other, and with what the ledger vouches for.
 
-The rows begin with a digest, so they spread evenly over 256 buckets by their first byte, and equal rows meet in one
-bucket. What does not fit into memory goes to one file without a name, in chunks sorted by the first byte: nothing is
-left of a process that is killed.
+The rows begin with a digest, so they spread evenly over buckets by their first byte, and equal rows meet in one
+bucket (`buckets`).
 
 Counts of rows with different digests add up. So parts of the rows can be counted anywhere, as long as all rows of one
 digest are counted together: bucket by bucket on a disk, or group by group on the executors of a cluster.
@@ -16,12 +15,10 @@ memory lie on the disk by their ids first, and then by their places.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,16 +26,12 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.errors import InputError, seam
+from dptext_etl.buckets import BUCKETS, Buckets, Cells
 
 if TYPE_CHECKING:
     from dptext_etl.ledger.storage.records import Lookup
 
 BYTES = 16
-BUCKETS = 256
-HELD_BYTES = 1 << 25
-"""Bytes of rows that are held in memory before they go to the file."""
-
 ID_BYTES = 16
 DIGEST_BYTES = 32
 PLACE_BYTES = 8
@@ -50,8 +43,6 @@ RANGE_ROWS = 1 << 17
 RANGE_BITS = 10
 """The most leading bits by which the index is cut into ranges."""
 
-Cells = npt.NDArray[np.uint8]
-"""Rows, shape (rows, bytes per row)."""
 Bounds = npt.NDArray[np.uint32]
 
 
@@ -68,82 +59,6 @@ def _digest_rows(digests: pa.Array) -> Cells:
 def as_rows(cells: Cells) -> npt.NDArray[np.void]:
     """Return the rows of an array of bytes, each as one value that can be sorted and compared."""
     return np.ascontiguousarray(cells).view(f"V{cells.shape[1]}").reshape(-1)
-
-
-class Buckets:
-    """Takes rows, and gives them back bucket by bucket."""
-
-    def __init__(self, width: int, folder: Path | None = None) -> None:
-        self.width = width
-        self.rows = 0
-        self._folder = folder
-        self._held: list[Cells] = []
-        self._size = 0
-        self._file: BinaryIO | None = None
-        self._chunks: list[npt.NDArray[np.int64]] = []
-
-    def add(self, rows: Cells) -> None:
-        if rows.shape[1] != self.width:
-            raise InputError(f"rows to compare have {rows.shape[1]} bytes, {self.width} are expected")
-        self._held.append(rows)
-        self._size += rows.size
-        self.rows += len(rows)
-        if self._size >= HELD_BYTES:
-            self._spill()
-
-    def each(self) -> Iterator[Cells]:
-        """Yield every bucket, in order; all rows at once where they fit into memory."""
-        if self._file is None:
-            yield self._in_memory()
-        else:
-            yield from self.aligned()
-
-    def aligned(self) -> Iterator[Cells]:
-        """Yield every bucket, in order, also where all rows fit into memory: for buckets that are compared."""
-        self._spill()
-        for at in range(BUCKETS):
-            with seam("reading digests from disk", InputError):
-                rows = self._bucket(at)
-            yield rows
-
-    @property
-    def spilled(self) -> bool:
-        return self._file is not None
-
-    def drain(self) -> Iterator[Cells]:
-        """Yield the rows, a bounded number at a time, then forget them."""
-        yield from self.each()
-        self.close()
-
-    def close(self) -> None:
-        """Forget all rows."""
-        self._held, self._size, self._chunks, self.rows = [], 0, [], 0
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _in_memory(self) -> Cells:
-        return np.concatenate([np.zeros((0, self.width), np.uint8), *self._held])
-
-    def _spill(self) -> None:
-        """Append the rows that are held to the file, sorted by their first byte."""
-        rows = self._in_memory()
-        order = np.argsort(rows[:, 0], kind="stable")
-        rows = np.take(rows.view(f"V{self.width}"), order).view(np.uint8).reshape(-1, self.width)
-        with seam("keeping digests on disk", InputError, "is there room? Run the same policy again"):
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  (outlives the call)
-            begin = os.fstat(self._file.fileno()).st_size
-            view = rows.reshape(-1).data
-            while view:
-                view = view[os.write(self._file.fileno(), view) :]
-        self._chunks.append(begin + np.searchsorted(rows[:, 0], np.arange(BUCKETS + 1)) * self.width)
-        self._held, self._size = [], 0
-
-    def _bucket(self, at: int) -> Cells:
-        file = 0 if self._file is None else self._file.fileno()
-        pieces = (os.pread(file, int(edges[at + 1] - edges[at]), int(edges[at])) for edges in self._chunks)
-        return np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, self.width)
 
 
 class Counted(NamedTuple):

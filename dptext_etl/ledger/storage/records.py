@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, Fold, HashedIds, Index, Part, hashed_ids
+from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, Fold, HashedIds, Index, Part, Values, hashed_ids
 from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.memo import LookupMemo
 from dptext_etl.ledger.storage.part_cache import LastParts, PartCache
 from dptext_etl.ledger.storage.segments import Segments
-from dptext_etl.ledger.storage.sorted_runs import LookupMemo, SortedRuns
+from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import I64, U8, Mask, ReleaseRef, State
 
@@ -130,17 +131,20 @@ class Records:
     def recollect(self, ref: ReleaseRef, records: HashedIds, order: Index) -> LookupMemo:
         """Return what was looked up of these records when they were reserved; it is remembered no longer."""
         wanted = records.take(order)
-        recent = next((item for item in self._recent if item[0] == ref and item[1].is_of(wanted)), None)
-        if recent is None:
-            return LookupMemo()
-        self._recent.remove(recent)
-        return recent[1]
+        for recent in self._recent:
+            memo = recent[1].of(wanted) if recent[0] == ref else None
+            if memo is not None:
+                self._recent.remove(recent)
+                return memo
+        return LookupMemo()
 
-    def reserve(self, ref: ReleaseRef, batch: int, records: HashedIds, order: Index, idem_keys: HashedIds) -> None:
+    def reserve(self, ref: ReleaseRef, batch: int, records: HashedIds, order: Index, idem_keys: HashedIds) -> Values:
+        """Add records to the index, and return what it holds of them, in ascending order of id."""
         place = (np.int64(batch) << np.int64(32)) | order.astype(np.int64)
         identity = idem_keys.take(order)
         values = np.stack([identity.hi.view(np.int64), identity.lo.view(np.int64), place])
         self.index(ref.id, ref.nonce).insert(Part(records.take(order), values))
+        return values
 
     def count(self, ref: ReleaseRef) -> int:
         """Count the records that a release holds, without canaries and without what was given back."""

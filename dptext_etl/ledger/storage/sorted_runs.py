@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -35,7 +34,8 @@ from dptext_etl.ledger.storage.hashed_ids import (
     prefix_range,
     split,
 )
-from dptext_etl.ledger.storage.part_cache import PartCache
+from dptext_etl.ledger.storage.memo import LookupMemo
+from dptext_etl.ledger.storage.part_cache import MissingPartError, PartCache, Written
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import I64, Mask
 
@@ -43,10 +43,6 @@ FANOUT = 8
 PART_KEYS = 1 << 17
 Loaded = tuple[int, U64, U64, Values]
 """The number of a part, and what it holds: both halves of its ids, and values."""
-
-
-class MissingPartError(LedgerError):
-    """A part of a run is not there: it was merged since the runs were listed, or the index is damaged."""
 
 
 class SortedRun(NamedTuple):
@@ -63,37 +59,6 @@ class SortedRun(NamedTuple):
         while FANOUT ** (exponent + 1) <= self.size:
             exponent += 1
         return exponent
-
-
-class LookupMemo:
-    """What lookups of the same ids returned before; used for other ids, it forgets all of it.
-
-    Runs never change, so it stays true of those that still exist.
-    """
-
-    def __init__(self) -> None:
-        self._asked: tuple[SortedRuns, HashedIds] | None = None
-        self._sieve: Sieve | None = None
-        self.hits: dict[int, list[tuple[Index, Values]]] = {}  # where runs, by id, hold some of the ids, and values
-        self.folded: frozenset[int] = frozenset()  # the runs that the answer was folded from
-        self.answer: tuple[Mask, Values] | None = None  # which ids have an entry, and folded values, read-only
-
-    def ask(self, runs: SortedRuns, wanted: HashedIds) -> Sieve:
-        """Keep which ids are looked up in which map, and return what finds them in a run."""
-        if self._sieve is None or not self.is_of(wanted):
-            self.hits, self.folded, self.answer = {}, frozenset(), None
-            self._sieve = Sieve(wanted.hi)
-        self._asked = (runs, wanted)
-        return self._sieve
-
-    def is_of(self, wanted: HashedIds) -> bool:
-        return self._asked is not None and all(map(np.array_equal, wanted, self._asked[1]))
-
-    def catch_up(self) -> None:
-        """Look the ids up in runs that are new since; one that vanishes meanwhile is left for later."""
-        if self._asked is not None:
-            with suppress(MissingPartError):
-                self._asked[0].search(self._asked[1], self)
 
 
 class SortedRuns:
@@ -135,6 +100,7 @@ class SortedRuns:
     def attach(self, run: SortedRun) -> None:
         """Take a run into the map. Next to other writers nothing is merged here: they would wait for it."""
         self._store.execute("insert into run values(?,?,?,?)", (run.id, self.space, run.bits, run.size))
+        self._cache.written.append(Written(self.space, run.id, ()))
         if not self._store.chain:
             while mergeable := self.mergeable():
                 self.replace(mergeable[0], self.merged(mergeable[0]))
@@ -158,6 +124,7 @@ class SortedRuns:
 
     def replace(self, runs: list[SortedRun], by: SortedRun) -> None:
         self._store.execute("insert into run values(?,?,?,?)", (by.id, self.space, by.bits, by.size))
+        self._cache.written.append(Written(self.space, by.id, tuple(run.id for run in runs)))
         for run in runs:
             self._store.execute("delete from run where id=?", (run.id,))
             self.discard(run)
@@ -193,7 +160,7 @@ class SortedRuns:
         memo = LookupMemo() if memo is None else memo
         live = frozenset(run.id for run in self.search(wanted, memo))
         if memo.answer is None or not memo.folded <= live:
-            found, values = np.zeros(wanted.size, np.bool_), np.zeros((self._values, wanted.size), np.int64)
+            found, values = memo.start(wanted.size, self._values)
             new = live
         elif not (new := live - memo.folded):
             return memo.answer
@@ -213,8 +180,9 @@ class SortedRuns:
         return memo.answer
 
     def search(self, wanted: HashedIds, memo: LookupMemo) -> list[SortedRun]:
-        """Look up sorted ids in the runs that a memo does not know, and return all runs."""
+        """Look up sorted ids in the runs that a memo does not know, and return all runs, but for foreseen ones."""
         sieve, runs = memo.ask(self, wanted), self.runs()
+        runs = memo.not_foreseen(runs)
         for run in runs:
             if run.id not in memo.hits:
                 memo.hits[run.id] = list(self._hits(run, wanted, sieve))
