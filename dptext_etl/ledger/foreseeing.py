@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,19 +50,20 @@ class LedgerForeseeing(LedgerAdmin):
         """
         self._end_walk()
         walk, key = Walk(self._db, scope, refs, folder), self._db.id_key
-        try:
-            if walk.is_worth(rows, at_once):
-                for ids, subjects, canary in batches:
-                    records = key.records(ids, canary)
-                    by_record = scope.unit == "record"
-                    hashes = None if by_record else hash_subjects(key, records, subjects, canary, own=own)
-                    walk.add(records.ids, records.unit_ids if hashes is None else hashed_ids(hashes), canary)
-                if walk.go():
-                    self._walk, walk = walk, None
-        finally:
-            if walk is not None:
-                walk.close()
-        return self._walk is not None
+        with ExitStack() as failing:
+            failing.callback(walk.close)
+            if not walk.is_worth(rows, at_once):
+                return False
+            for ids, subjects, canary in batches:
+                records, units = key.records(ids, canary), None
+                if scope.unit == "subject":
+                    units = hashed_ids(hash_subjects(key, records, subjects, canary, own=own))
+                walk.add(records.ids, records.unit_ids if units is None else units, canary)
+            if not walk.go():
+                return False
+            failing.pop_all()
+        self._walk = walk
+        return True
 
     def close(self) -> None:
         """Close the connection."""

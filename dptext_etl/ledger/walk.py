@@ -108,7 +108,7 @@ class Numbers:
     def append(self, table: npt.NDArray[np.uint64] | I64) -> None:
         """Append rows, shape (rows, width)."""
         with seam("keeping hashes on disk", InputError, "is there room? Run the same policy again"):
-            view = memoryview(np.ascontiguousarray(table)).cast("B")
+            view = np.ascontiguousarray(table).view(np.uint8).reshape(-1).data
             while view:
                 view = view[os.write(self._file.fileno(), view) :]
         self.rows += len(table)

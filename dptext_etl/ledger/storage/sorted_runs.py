@@ -39,7 +39,8 @@ from dptext_etl.ledger.storage.part_cache import MissingPartError, PartCache, Wr
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import I64, Mask
 
-FANOUT = 8
+FANOUT = 16
+"""More runs take longer to look through, fewer are rewritten more often; 16 runs of a batch each are merged at once."""
 PART_KEYS = 1 << 17
 Loaded = tuple[int, U64, U64, Values]
 """The number of a part, and what it holds: both halves of its ids, and values."""
@@ -195,10 +196,12 @@ class SortedRuns:
             if begin == end:
                 continue
             keys = self._keys(run, at)
-            here = sieve.matches(keys, begin, end)
+            first = int(np.searchsorted(keys, wanted.hi[begin]))
+            last = int(np.searchsorted(keys, wanted.hi[end - 1], side="right"))
+            here = sieve.matches(keys[first:last], begin, end)
             if here is None:
                 continue
-            places, rows = here
+            places, rows = here[0], here[1] + first
             low, stored = self._rest(run, at, len(keys))
             rows, same = exact_matches(keys, low, rows, wanted.take(slice(begin, end)).take(places))
             yield begin + places[same], stored[:, rows[same]]
