@@ -209,6 +209,8 @@ class Ledger(LedgerForeseeing):
             walk.settle(ahead)
         if db.store.concurrent:
             merge_after_write(db, scope, [item.ref for item in columns])
+            if walk is not None:
+                walk.note()
         return ReserveResult(outcome)
 
     @bare

@@ -233,7 +233,7 @@ class Walk:
 
     def _catch_up(self) -> None:
         """Note what this process wrote since its last batch; go through the indexes again where that is worth it."""
-        self._note(own=False)
+        self.note()
         unknown = total = 0
         for runs in self._maps(LastParts()):
             live, known = runs.runs(), self._found.known[runs.space]
@@ -246,7 +246,7 @@ class Walk:
 
     def settle(self, ahead: Ahead | None) -> None:
         """Note what a batch wrote, now that its transaction has ended."""
-        self._note(own=ahead is not None)
+        self.note(own=ahead is not None)
         if ahead is None:
             return
         for memo, places, values in ahead.written:
@@ -257,7 +257,8 @@ class Walk:
             starts = np.flatnonzero(np.diff(numbers, prepend=-1))
             self._found.used[numbers[starts]] += np.add.reduceat(taken, starts, axis=1).T
 
-    def _note(self, *, own: bool) -> None:
+    def note(self, *, own: bool = False) -> None:
+        """Note the runs that this process wrote; new ones count only if `settle` knows their contents (`own`)."""
         written = self._db.cache.written
         for one in written:
             if one.space in self._found.known:
