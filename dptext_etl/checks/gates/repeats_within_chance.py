@@ -11,8 +11,8 @@ from dptext_etl.checks.candidate import Stage, choice_columns
 from dptext_etl.checks.chance import FALSE_ALARM, least_suspicious, powerless, round_up
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.checks.gates.texts_in_corpus import CorpusTexts
+from dptext_etl.families.unlinked import COUNT
 from dptext_etl.policy import Policy
-from dptext_etl.unlinked import COUNT
 
 
 class RepeatsWithinChance(Gate):
