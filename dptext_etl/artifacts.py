@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import shutil
 import tempfile
@@ -50,24 +49,6 @@ def canon(value: Any) -> bytes:
     b'{"a":null,"b":[1,"x"]}'
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
-
-
-def written(value: Any) -> Any:
-    """Write a parameter in the form of a configuration; a float becomes its repr, which can be parsed back."""
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError("parameters are finite")
-        return repr(value)
-    if isinstance(value, (frozenset, set)):
-        return sorted(written(item) for item in value)
-    if isinstance(value, (list, tuple)):
-        return [written(item) for item in value]
-    if isinstance(value, BaseModel):
-        fields = type(value).model_fields
-        named: frozenset[str] = getattr(value, "artifact_fields", frozenset())
-        given = {name: getattr(value, name) for name in fields if name not in named}
-        return {name: written(item) for name, item in given.items() if item != fields[name].default}
-    return value
 
 
 @contextmanager

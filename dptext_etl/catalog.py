@@ -8,8 +8,8 @@ from typing import Any
 from dptext_etl import extensions
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanism import Mechanism
+from dptext_etl.parameters import validated
 from dptext_etl.postprocessing import PostProcess
-from dptext_etl.validation import validated
 
 
 def available() -> tuple[str, ...]:
@@ -22,7 +22,6 @@ def available() -> tuple[str, ...]:
 
 
 def postprocesses() -> tuple[str, ...]:
-    """Return the names of all post-processings, sorted."""
     return extensions.names("postprocesses")
 
 
@@ -36,7 +35,6 @@ def load(name: str) -> type[Mechanism]:
 
 
 def load_postprocess(name: str) -> type[PostProcess]:
-    """Return the class of the post-processing `name`."""
     return extensions.load("postprocesses", name, PostProcess)  # type: ignore[type-abstract]
 
 

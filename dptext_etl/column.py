@@ -13,12 +13,12 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, seam
+from dptext_etl.families.unlinked import unlinked_of
 from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, exact, steps
 from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve_column
 from dptext_etl.postprocessing import Rewritten
-from dptext_etl.unlinked import unlinked_of
 
 INFINITE = np.iinfo(np.int64).max
 """Number that stands for an infinite amount among amounts in int64: millionths, and steps of 10^-15 of delta."""
@@ -218,7 +218,6 @@ def _cost(mechanism: Mechanism, draws: int) -> tuple[int, tuple[int, ...]]:
 def _by_record(
     costs: list[tuple[int, ...]], where: npt.NDArray[np.intp], components: Sequence[str] = ADDITIVE
 ) -> dict[str, npt.NDArray[np.int64]]:
-    """Assign some components of distinct costs to records."""
     amounts = np.array(costs, dtype=np.int64).reshape(-1, len(ADDITIVE))
     return {name: amounts[:, place].copy()[where] for place, name in enumerate(ADDITIVE) if name in components}
 

@@ -1,9 +1,9 @@
 """Choose the device and number type for models and large matrix products: settings of the machine, never of a release.
 
-`DPTEXT_DEVICE=auto|cpu|cuda` and `DPTEXT_DTYPE=auto|float32|bfloat16` enter no configuration. Exact products give the
-same answer on every device. The scores of a model differ in their last digits, but the guarantee holds for any scores
-(docs/spec/privacy.md#arbitrary-scores), the draws come from the same stream, and the first commit of a run is the
-release.
+`DPTEXT_DEVICE=auto|cpu|cuda`, `DPTEXT_DTYPE=auto|float32|bfloat16`, and `DPTEXT_SERVER=vllm` enter no configuration.
+Exact products give the same answer on every device. The scores of a model differ in their last digits, but the
+guarantee holds for any scores (docs/spec/privacy.md#arbitrary-scores), the draws come from the same stream, and the
+first commit of a run is the release.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ Dtype = Literal["float32", "bfloat16"]
 SETTING = "DPTEXT_DEVICE"
 DTYPE_SETTING = "DPTEXT_DTYPE"
 THREADS_SETTING = "DPTEXT_THREADS"
+SERVER_SETTING = "DPTEXT_SERVER"
 
 _BF16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
 """CPU flags in `/proc/cpuinfo` of hardware that multiplies bfloat16 (x86: AVX-512 or AMX; ARM: bf16)."""
@@ -60,7 +61,7 @@ def device() -> Device:
         return "cpu"
     if asked not in ("auto", "cuda"):
         raise PolicyError(f"{SETTING} is auto, cpu or cuda", f"leave {SETTING} unset to use a GPU if there is one")
-    if _sees_gpu(asked):
+    if sees_gpu(asked):
         return "cuda"
     if asked == "cuda":
         raise PolicyError(
@@ -82,7 +83,22 @@ def dtype(where: str | None = None) -> Dtype:
             f"{DTYPE_SETTING} is auto, float32 or bfloat16", f"leave {DTYPE_SETTING} unset to let the hardware decide"
         )
     where = device() if where is None else where
-    return "bfloat16" if (_gpu_has_bf16() if where == "cuda" else _cpu_has_bf16()) else "float32"
+    return "bfloat16" if (gpu_has_bf16() if where == "cuda" else cpu_has_bf16()) else "float32"
+
+
+def model_server() -> Literal["vllm"] | None:
+    """Return which model server continues texts in this process; None for our own batches."""
+    asked = os.environ.get(SERVER_SETTING, "").strip()
+    if asked == "vllm":
+        return "vllm"
+    if "://" in asked:
+        raise PolicyError(
+            f"{SERVER_SETTING} is an address: a draw needs the scores of all tokens, and an HTTP API gives a few",
+            f"install vLLM on the machine that runs the policy, and set {SERVER_SETTING}=vllm",
+        )
+    if asked:
+        raise PolicyError(f"{SERVER_SETTING} is vllm, or unset", f"leave {SERVER_SETTING} unset to use our own batches")
+    return None
 
 
 def limit_threads() -> None:
@@ -107,7 +123,7 @@ def _asked(setting: str) -> str:
 
 
 @cache
-def _sees_gpu(asked: str) -> bool:
+def sees_gpu(asked: str) -> bool:
     """Say whether torch sees a GPU; with "auto", torch is imported only if the machine has NVIDIA's driver."""
     driver = any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg"))
     if importlib.util.find_spec("torch") is None or (asked == "auto" and not driver):
@@ -118,14 +134,14 @@ def _sees_gpu(asked: str) -> bool:
 
 
 @cache
-def _gpu_has_bf16() -> bool:
+def gpu_has_bf16() -> bool:
     import torch
 
     return bool(torch.cuda.get_device_capability()[0] >= 8)
 
 
 @cache
-def _cpu_has_bf16(listing: str = "/proc/cpuinfo") -> bool:
+def cpu_has_bf16(listing: str = "/proc/cpuinfo") -> bool:
     try:
         return _BF16.search(Path(listing).read_text(encoding="utf-8", errors="replace")) is not None
     except OSError:

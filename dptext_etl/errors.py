@@ -217,7 +217,7 @@ def bare(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except BaseException as error:
             del args, kwargs
-            _clear(error)
+            clear_frames(error)
             raise
 
     @wraps(function)
@@ -226,13 +226,13 @@ def bare(function: Callable[P, R]) -> Callable[P, R]:
             yield from cast("Iterator[Any]", function(*args, **kwargs))
         except BaseException as error:
             del args, kwargs
-            _clear(error)
+            clear_frames(error)
             raise
 
     return cast("Callable[P, R]", flow) if isgeneratorfunction(function) else call
 
 
-def _clear(error: BaseException) -> None:
+def clear_frames(error: BaseException) -> None:
     """Clear the frames of an error, and of all errors that led to it."""
     cleared: set[int] = set()
     waiting: list[BaseException | None] = [error]

@@ -18,12 +18,13 @@ from types import ModuleType
 from typing import Literal, TypeVar, get_args
 
 from dptext_etl.errors import PolicyError, seam
-from dptext_etl.extras import DISTRIBUTION
 
 Group = Literal[
     "mechanisms", "postprocesses", "gates", "scores", "metrics", "attacks", "corpora", "keys", "commands", "vectors"
 ]
 Part = TypeVar("Part")
+
+DISTRIBUTION = "dptext-etl"
 
 _FOLDERS: dict[Group, str] = {
     "mechanisms": "dptext_etl.mechanisms",
@@ -59,7 +60,6 @@ def own(group: Group) -> tuple[str, ...]:
 
 @cache
 def installed(group: Group) -> dict[str, EntryPoint]:
-    """Return the entry points of other packages by name, sorted."""
     found: dict[str, EntryPoint] = {}
     for point in sorted(set(entry_points(group=f"dptext_etl.{group}")), key=lambda one: one.name):
         if point.name in own(group) or point.name in found:
@@ -78,7 +78,6 @@ def known(group: Group, name: object) -> bool:
 
 
 def names(group: Group) -> tuple[str, ...]:
-    """Return the names of all parts of a group, sorted."""
     return tuple(sorted({*own(group), *installed(group)}))
 
 
@@ -99,7 +98,6 @@ def require(group: Group, name: str, package: str) -> None:
 
 
 def module(group: Group, name: str) -> ModuleType:
-    """Import the module of a part."""
     if name in own(group):
         return importlib.import_module(f"{_FOLDERS[group]}.{name}")
     if not known(group, name):
@@ -139,8 +137,12 @@ def load(group: Group, name: str, base: type[Part]) -> type[Part]:
     return classes[0]
 
 
+def pip_install(extra: str) -> str:
+    """Return the command that installs the libraries of an extra of this distribution."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
 def _install(package: str) -> str:
-    """Return the instruction to install a package."""
     extra = package.removeprefix(f"{DISTRIBUTION}-")
     if extra not in _EXTRAS:
         return f"pip install {package}"

@@ -154,11 +154,11 @@ def lock(folder: Path, what: str) -> Iterator[None]:
 
 def process_folder() -> Path:
     """Return a temporary folder of this process, which only its owner can read; it goes when the process ends."""
-    return _process_folder(os.getpid())
+    return folder_of(os.getpid())
 
 
 @cache
-def _process_folder(process: int) -> Path:
+def folder_of(process: int) -> Path:
     folder, _ = _locked_folder()
 
     def remove() -> None:

@@ -12,6 +12,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from dptext_etl.errors import InputError
+
 UNIQUE_IDS = "UNIQUE_IDS"
 """Assumption of what is released without a ledger: no one checks that record ids are unique, and two rows of one id and
 text are one release (docs/spec/privacy.md#unique-ids)."""
@@ -148,9 +150,34 @@ def exact(amount: float | Fraction) -> Fraction:
     return amount if isinstance(amount, Fraction) else _written(amount)
 
 
+def log10_odds(epsilon: Micro) -> float:
+    """Convert epsilon (in millionths) to powers of ten of the odds, rounded up.
+
+    >>> round(log10_odds(30_000_000))
+    13
+    """
+    return powers_of_ten(epsilon / MICRO)
+
+
+def float_above(amount: Fraction | float) -> float:
+    """Return the least float that is not below an amount."""
+    found = float(amount)
+    return found if Fraction(found) >= amount else math.nextafter(found, math.inf)
+
+
 @lru_cache(maxsize=1024)
 def _written(amount: float) -> Fraction:
     return Fraction(repr(amount))
+
+
+def powers_of_ten(epsilon: float) -> float:
+    """Convert epsilon to powers of ten of the odds, rounded up to three decimals: what is printed as a bound is one.
+
+    >>> powers_of_ten(4.0)
+    1.738
+    """
+    exactly = epsilon / math.log(10)
+    return math.ceil(exactly * 1000) / 1000 if math.isfinite(exactly) else exactly
 
 
 @dataclass(frozen=True)
@@ -217,7 +244,6 @@ class Spend:
 
     @classmethod
     def zero(cls) -> Spend:
-        """Return the spend of releasing nothing."""
         return cls(eps_pure=0, eps_tight=0, eps_approx=0, delta=0, rho=0, mu2=0, eps_metric=0, diameter=0)
 
     def __add__(self, other: Spend) -> Spend:
@@ -249,7 +275,7 @@ class Spend:
     @property
     def log10_odds(self) -> float:
         """Return by how many powers of ten a release can change the odds of two texts; above 13 this says little."""
-        return self.epsilon / math.log(10)
+        return powers_of_ten(self.epsilon)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as plain data for JSON, amounts in millionths; infinite ones are the string "inf"."""
@@ -269,3 +295,42 @@ class Spend:
 PURE = "eps_pure"  # the component of declared pure epsilon, as ledgers and tables store it
 ADDITIVE = (PURE, "eps_tight", "eps_approx", "delta", "rho", "mu2", "eps_metric")
 """The components of a spend that add up under composition."""
+
+
+# The delta of strict mode is bounded per record, and over the public bound on the number of records, which a release
+# then never exceeds (docs/spec/privacy.md#delta-policy).
+LARGEST_DELTA = 1e-6  # delta of one record in strict mode, at most
+LARGEST_SUM = Fraction(1, 100)  # delta summed over the public bound on records, at most
+
+
+def delta_problem(delta: float, n_rec: int | None) -> str | None:
+    """Return why strict mode refuses a delta, or None if it takes it."""
+    if not delta:
+        return None
+    if n_rec is None:
+        return (
+            "a delta needs a public bound on the number of records: write n_rec = 10_000 for at most 10,000 of them "
+            "(delta is then 1e-6), or a larger number; never take it from the private table"
+        )
+    if delta > LARGEST_DELTA or exact(delta) * n_rec > LARGEST_SUM:
+        return (
+            f"delta is at most {LARGEST_DELTA} and n_rec * delta at most {float(LARGEST_SUM)} in strict mode; "
+            f"for n_rec = {n_rec} give delta = {largest_delta(n_rec):g}, or a smaller one"
+        )
+    return None
+
+
+def largest_delta(n_rec: int) -> float:
+    """Return the largest delta that strict mode takes under a public bound on the number of records."""
+    bound = LARGEST_SUM / n_rec
+    found = float(bound)
+    while exact(found) > bound:
+        found = math.nextafter(found, 0.0)
+    return min(LARGEST_DELTA, found)
+
+
+def refuse_more_records(records: int, n_rec: int | None, where: str) -> None:
+    """Refuse more records than the delta of a release was stated for."""
+    if n_rec is not None and records > n_rec:
+        msg = f"{where} would hold {records} records over all partitions; its delta was stated for n_rec = {n_rec}"
+        raise InputError(msg, "state a public bound that holds, under a new release name; the noise grows with it")

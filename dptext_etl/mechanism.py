@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError, model_validator
 
-from dptext_etl import _kernel, delta_policy, html_output
+from dptext_etl import _kernel, html_output
 from dptext_etl.accounting import Event, Unbounded, spend
 from dptext_etl.allocation import Allocation, Marked
-from dptext_etl.artifacts import Artifact, canon, written
+from dptext_etl.artifacts import Artifact
 from dptext_etl.device import Computing
-from dptext_etl.guarantee import Guarantee, Spend, exact
+from dptext_etl.errors import PolicyError
+from dptext_etl.guarantee import Guarantee, Spend, delta_problem, exact
 from dptext_etl.keys import RecordKeys
-from dptext_etl.validation import Epsilon, validated
+from dptext_etl.parameters import (
+    Epsilon,
+    changed_parameters,
+    configuration_hash,
+    parameters_alone,
+    validated,
+    written_parameters,
+)
 
 PAD = "<PAD>"
 """Padding word that fills a text up to a fixed or noisy length; it is drawn like any word and released as nothing."""
@@ -61,6 +68,8 @@ class Mechanism(BaseModel, ABC):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
+    __getstate__ = parameters_alone
+    __repr_args__ = changed_parameters
 
     version: ClassVar[int] = 1
     """Version of the output: it is raised whenever equal inputs and keys would give other bytes."""
@@ -109,12 +118,6 @@ class Mechanism(BaseModel, ABC):
         with validated(self.name, type(self).model_fields, of=f"parameters of {self.name}"):
             return type(self)(**{**given, **changed})
 
-    def __getstate__(self) -> dict[Any, Any]:
-        """Pickle the parameters alone; derived values are computed again."""
-        state = super().__getstate__()
-        fields = type(self).model_fields
-        return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}
-
     @model_validator(mode="before")
     @classmethod
     def _epsilon_of_the_record(cls, values: Any) -> Any:
@@ -154,20 +157,12 @@ class Mechanism(BaseModel, ABC):
     @model_validator(mode="after")
     def _delta_fits_the_records(self) -> Self:
         delta = getattr(self, "used_delta", 0.0) if self.mode == "strict" else 0.0
-        problem = delta_policy.problem(delta, stated_records(self))
+        problem = delta_problem(delta, stated_records(self))
         if problem:
             raise ValueError(problem)
         return self
 
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Show the parameters that differ from their defaults."""
-        fields = type(self).model_fields
-        for name, value in super().__repr_args__():
-            if name not in fields or value != fields[name].get_default(call_default_factory=True):
-                yield name, value
-
     def _repr_html_(self) -> str:
-        """Show parameters and claim in a notebook."""
         claim = self.guarantee
         entries = {
             **{str(name): value for name, value in self.__repr_args__() if name is not None},
@@ -189,27 +184,30 @@ class Mechanism(BaseModel, ABC):
 
         Specification: docs/spec/stream.md#configuration.
         """
-        parameters = {
-            name: written(getattr(self, name))
-            for name, field in type(self).model_fields.items()
-            if name not in self.artifact_fields and (field.is_required() or getattr(self, name) != field.default)
-        }
         return {
             "mechanism": self.name,
             "mechanism_version": self.version,
             "segmentation": _kernel.UNICODE_VERSION,
-            **parameters,
+            **written_parameters(self, self.artifact_fields),
             **{name: artifact.sha256 for name, artifact in self.artifacts().items()},
         }
 
     def cfg(self) -> str:
         """Return the configuration hash, 64 hex digits."""
-        return hashlib.sha256(b"dptext/cfg/v1\0" + canon(self.configuration())).hexdigest()
+        return configuration_hash(self.configuration())
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the public inputs that the output depends on, by role; subclasses add theirs to these."""
         inputs = {} if self.allocation is None else self.allocation.artifacts()
         return {"allocation/" + role: item for role, item in inputs.items()}
+
+    def fetched(self, options: Mapping[str, str]) -> Self:  # noqa: ARG002
+        """Return this mechanism with the public inputs that are in an object store on this machine.
+
+        Args:
+            options: Options for object stores, as a policy's `storage_options` has them.
+        """
+        return self
 
     @property
     def computing(self) -> Computing | None:
@@ -313,14 +311,6 @@ class Mechanism(BaseModel, ABC):
         """Return a tiny instance that needs no download; contract tests and documentation run it."""
 
 
-@runtime_checkable
-class Fetched(Protocol):
-    """A mechanism some of whose public inputs may be in an object store."""
-
-    def fetched(self, options: Mapping[str, str]) -> Mechanism:
-        """Return this mechanism with those inputs on this machine, by a policy's `storage_options`."""
-
-
 def worst_spend(mechanism: Mechanism, positions: int | None = None) -> Spend:
     """Return the cost to reserve before a text is scored: of `positions` draws, or of any text if None.
 
@@ -336,3 +326,18 @@ def worst_spend(mechanism: Mechanism, positions: int | None = None) -> Spend:
 def stated_records(mechanism: Mechanism) -> int | None:
     """Return the public bound on the number of records that a delta was stated for; None without a delta."""
     return getattr(mechanism, "n_rec", None)
+
+
+# Only a failure on public texts may stop a release (docs/spec/privacy.md#probe): if a model fails on a text of the
+# release, no one learns which, and its tokens are drawn uniformly.
+PROBE_WORDS = ("good", "film", "about", "a", "doctor", "and", "the", "people", "of", "an", "old", "town")
+"""Words of the public texts."""
+PROBE_TEXT = " ".join(PROBE_WORDS)
+
+
+def refuse_model() -> NoReturn:
+    """Refuse to continue because the model fails."""
+    raise PolicyError(
+        "the model fails on public texts: its releases would be random at the same cost; nothing more is charged",
+        "check the model's files, its libraries and the memory; a new run continues where this one stopped",
+    )

@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from dptext_etl.artifacts import Artifact, canon, written
+from dptext_etl.artifacts import Artifact, canon
 from dptext_etl.device import Computing
+from dptext_etl.parameters import configuration_hash, parameters_alone, written_parameters
 
 Provenance = Literal["public", "disjoint-records"]
 """What a post-processing may have learned from: public texts alone, or also records that are none of the release's."""
@@ -41,6 +42,7 @@ class PostProcess(BaseModel, ABC):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
+    __getstate__ = parameters_alone
 
     version: ClassVar[int] = 1
     """Version of the output: it is raised whenever equal inputs and keys would give other bytes."""
@@ -55,12 +57,6 @@ class PostProcess(BaseModel, ABC):
     unhashed: ClassVar[frozenset[str]] = frozenset()
     """Fields that no output depends on; they enter no configuration."""
 
-    def __getstate__(self) -> dict[Any, Any]:
-        """Pickle the parameters alone; derived values are computed again."""
-        state = super().__getstate__()
-        fields = type(self).model_fields
-        return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}
-
     @property
     def name(self) -> str:
         """Return the name, which is the name of its file."""
@@ -68,22 +64,16 @@ class PostProcess(BaseModel, ABC):
 
     def configuration(self) -> dict[str, Any]:
         """Return everything that determines the output next to key, record and released text; its hash is `cfg`."""
-        parameters = {
-            name: written(getattr(self, name))
-            for name, field in type(self).model_fields.items()
-            if name not in self.artifact_fields | self.unhashed
-            and (field.is_required() or getattr(self, name) != field.default)
-        }
         return {
             "postprocess": self.name,
             "postprocess_version": self.version,
-            **parameters,
+            **written_parameters(self, self.artifact_fields | self.unhashed),
             **{name: artifact.sha256 for name, artifact in self.artifacts().items()},
         }
 
     def cfg(self) -> str:
         """Return the configuration hash, 64 hex digits (docs/spec/stream.md#configuration-hash)."""
-        return hashlib.sha256(b"dptext/cfg/v1\0" + canon(self.configuration())).hexdigest()
+        return configuration_hash(self.configuration())
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the public inputs that the output depends on, by role."""

@@ -97,6 +97,16 @@ class WordSampler(Sampler, Protocol):
         """Move places on a list of that length by discrete Laplace numbers, and stop at its ends."""
 
 
+class Undrawn:
+    """Sample without drawing: a probe releases nothing and takes no integer of any stream."""
+
+    def choose(self, scores: Any, slots: Slots, **law: Any) -> Choices:  # noqa: ARG002
+        return np.zeros(len(slots), np.uint32)
+
+    def choose_uniform(self, slots: Slots, m: int, **stream: Any) -> Choices:  # noqa: ARG002
+        return np.zeros(len(slots), np.uint32)
+
+
 def slot_width(m: int) -> int:
     """Return how many random words a slot has if the largest output set has `m` members."""
     return 2 if m > _ONE_LEVEL else 1
@@ -195,12 +205,12 @@ def _choose_on_device(scores: torch.Tensor, slots: Slots, bounds: _Bounds, purpo
     with torch.no_grad():
         parts = []
         for some in (slice(at, at + rows) for at in range(0, len(slots), rows)):
-            padded = _weigh_on_device(scores[some], (each[some], low, high))
-            parts.append(_draw_on_device(padded, slots.take(some), purpose))
+            padded = weigh_on_device(scores[some], (each[some], low, high))
+            parts.append(draw_on_device(padded, slots.take(some), purpose))
     return np.concatenate([np.zeros(0, np.uint32), *parts])
 
 
-def _weigh_on_device(scores: torch.Tensor, bounds: _Bounds) -> torch.Tensor:
+def weigh_on_device(scores: torch.Tensor, bounds: _Bounds) -> torch.Tensor:
     """Return integer weights, int64, padded with ids of weight 0 to whole blocks of 256."""
     import torch
 
@@ -219,7 +229,7 @@ def _weigh_on_device(scores: torch.Tensor, bounds: _Bounds) -> torch.Tensor:
     return padded
 
 
-def _draw_on_device(padded: torch.Tensor, slots: Slots, purpose: int) -> Choices:
+def draw_on_device(padded: torch.Tensor, slots: Slots, purpose: int) -> Choices:
     """Draw one id per row from int64 weights, by integers below their totals."""
     import torch
 

@@ -20,8 +20,7 @@ from urllib.parse import quote, unquote
 
 from dptext_etl import files, object_stores
 from dptext_etl.errors import InputError, seam
-from dptext_etl.lease import NAME as LEASE
-from dptext_etl.lease import Lease
+from dptext_etl.object_stores import LEASE, Lease
 
 _HINT = (
     "is the object store reachable, and may these credentials do it? Run the same policy again: it goes on from here"
@@ -193,6 +192,15 @@ class Storage:
         """Return the tag that identifies the state of an object, or None if there is none."""
         found = self._ask("reading an object", lambda obstore, client: obstore.head(client, self._key(name)))
         return None if found is None else str(found["e_tag"] or f"{found['last_modified']} {found['size']}")
+
+    def size(self, name: str) -> int:
+        """Return the number of bytes of a file, which must be there."""
+        if not self.remote:
+            return (self.folder / name).stat().st_size
+        found = self._ask("reading an object", lambda obstore, client: obstore.head(client, self._key(name)))
+        if found is None:
+            raise InputError(f"the object {name} is missing", _HINT)
+        return int(found["size"])
 
     def tail(self, name: str, most: int) -> bytes | None:
         """Return the last bytes of an object, or None if there is none."""

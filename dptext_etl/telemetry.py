@@ -16,7 +16,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dptext_etl import extras
+from dptext_etl import extensions
 from dptext_etl.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -61,19 +61,14 @@ _TAKES: Final = {"counter": "add", "gauge": "set", "histogram": "record"}
 
 def wanted() -> frozenset[str]:
     """Return what the environment asks to report to; refuse other names, and packages that are not installed."""
-    return _checked(os.environ.get(VARIABLE, ""))
-
-
-@lru_cache(maxsize=8)
-def _checked(asked: str) -> frozenset[str]:
-    names = frozenset(name.strip() for name in asked.split(",") if name.strip())
+    names = frozenset(name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip())
     if names - _PACKAGES.keys():
         msg = f"{VARIABLE} names something that runs cannot be reported to"
         raise PolicyError(msg, f"allowed: {', '.join(_PACKAGES)}, or several with a comma between them")
     for name in sorted(names):
         if find_spec(_PACKAGES[name]) is None:
             msg = f"{VARIABLE} names {name}, and its package is not installed"
-            raise PolicyError(msg, extras.install("telemetry"))
+            raise PolicyError(msg, extensions.pip_install("telemetry"))
     return names
 
 

@@ -25,7 +25,7 @@ FIVE = ("ic", "pos", "ner", "wi", "sd")
 TOTAL = 100.0
 LONGEST = 32
 """Words of a text that are read: the rest of a film snippet is left out, because models are slow."""
-UNIFORM, SCORED, TURNED = "evenly", "five scores", "five scores, turned round"
+UNIFORM, SCORED, TURNED = "evenly", "five scores", "five scores, reversed"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Remembered(Allocation):
 
 
 class Turned(Remembered):
-    """The same division with all scores turned round: to see whether their direction matters."""
+    """The same division with all scores reversed, to see whether their direction matters."""
 
     def rated(self, tokens: Sequence[str]) -> list[float]:
         """Return 1 less each score."""

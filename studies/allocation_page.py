@@ -1,12 +1,12 @@
-"""The words of `docs/allocation.md`; `allocation_utility.py` puts the figures into them."""
+"""The text of `docs/allocation.md`; `allocation_utility.py` fills in the figures."""
 
 PAGE = """<!-- written by `make -C studies allocation-utility` (studies/allocation_utility.py): do not edit -->
-# One budget, divided among words
+# Dividing one budget among words
 
-A text gets one budget E, and some of its words get more of it than others: `allocation` of a mechanism. Scores say which
-words need protection; these get less epsilon, so more noise. [Paper 001](#what-the-paper-gets-wrong) proposes it, and
-[Theorem A](spec/privacy.md#theorem-a) says when it is sound: a release costs E, whatever the scores say. What each word
-got is never released: it tells of the text.
+The field `allocation` of a mechanism gives a text one budget E and divides it among the words. Scores say which words need protection.
+These words get less epsilon, so more noise. [Paper 001](#what-the-paper-gets-wrong) proposes the method, and
+[Theorem A](spec/privacy.md#theorem-a) says when it is sound: a release costs E, whatever the scores are. The epsilons of the words are
+never released, because they depend on the text.
 
 ```sh
 dptext explain custext --allocation ic,pos,ner,wi,sd --total 60
@@ -19,22 +19,22 @@ mechanism = { name = "custext", allocation = { scores = ["ic", "pos", "ner"], to
 
 ## The scores
 
-Each gives every word of a text a number from 0 to 1. None is exempt: no mark, number or address.
+Each score gives every word of a text a number from 0 to 1. No word is exempt: punctuation, numbers, and addresses get a score, too.
 
-| score | 1 means | tool that comes with the library | instead |
+| score | 1 means | default tool | other tools |
 | --- | --- | --- | --- |
-| `ic` | rare in public text: −log p over that of the rarest | counts of 20,000 words | `information = "wordnet:FOLDER"`: WordNet and its counts, in NLTK's data |
+| `ic` | rare in public text: −log p, divided by that of the rarest word | counts of 20,000 words | `information = "wordnet:FOLDER"`: WordNet and its counts, in NLTK's data |
 | `pos` | a class of words with a large weight: verbs 15, nouns 14, pronouns 7, adjectives and adverbs 5, numbers 2, others 0.1 | a small tagger, run by NLTK | `tagger = "nltk:FOLDER"`, or `"spacy:NAME"` |
 | `ner` | part of a name (here: proper nouns, and words with a digit or an @) | the same tagger | `tagger = "spacy:NAME"`: the entities of any pipeline |
 | `wi` | unlike the rest of the text: 1 − cosine | the encoder of `everyday-30k` | `encoder = "sentence-transformers:FOLDER"` |
-| `sd` | the text without the word is another one: 1 − cosine | the same encoder | the same |
+| `sd` | the text changes much without the word: 1 − cosine | the same encoder | the same |
 
-The scores of a word are averaged to s, at least 10⁻⁶. Its part of E is in proportion to 1/s, from `eps_lo` (a tenth of
-an even share) to `eps_hi` (four even shares), in whole millionths, rounded down; the parts add up to E at most. Nothing
-is downloaded. A tool is named in the configuration by the hash of its files. A further score is one more file in
+The scores of a word are averaged to s, at least 10⁻⁶. The share of the word is proportional to 1/s. It is at least `eps_lo` (by default a
+tenth of an even share) and at most `eps_hi` (by default four even shares), in whole millionths, rounded down. The shares add up to at most
+E. Nothing is downloaded. The configuration identifies a tool by the hash of its files. To add a score, add a file to
 `dptext_etl/allocation/scores/`.
 
-## The figure of the paper
+## The example of the paper
 
 "The quick brown fox jumps over the lazy dog", E = 9:
 
@@ -42,41 +42,41 @@ is downloaded. A tool is named in the configuration by the hash of its files. A 
 
 ## What the paper gets wrong
 
-* **The rule.** "Solve Ax = b" is one equation with n unknowns, and Σ A·x = b is not Σ x = b. The rule above is what its
-  code does.
-* **Information content** is taken from files of *counts* (its own example: "IC('dog') = 235"). So frequent words look
-  most telling, and unknown names least: the wrong way round. All but nouns and verbs count as harmless. Here it is
-  −log p, of all words; a word that no count knows tells most.
-* **Named entities** never count: the code asks `if 1 in ner_scores` of a list of pairs, and looks up spaCy's tokens by
-  the places of NLTK's. An ablation "without NER" measured noise.
-* **Algorithm 3** (`sd`) prints the cosine, the text asks for 1 − cosine. **Algorithm 2** (`wi`) agrees with its text,
-  and its code takes |cosine of word and whole text|, the other way round. `printed = true` takes the printed formulas.
-* **Exempt words.** Whatever is not letters and digits alone ("n't", "$5.00", an e-mail address, a phone number,
-  "fair-trade") gets no epsilon and is released as it is. So are stopwords. Here every word is drawn.
-* **A score of zero** becomes a weight of 4·10³⁰⁵: the word takes the whole budget. Here s ≥ 10⁻⁶ and `eps_hi`.
-* **The budget** is epsilon times the *average length of the private data set*, which is a private statistic. Here E is
-  a literal in the policy. (Its row for BBC uses 399.94 and prints 399.34.)
-* **The mechanisms.** It divides budgets of 1-Diffractor's geometric mechanism and of DP-BART per sentence. For both
-  there is [no finite guarantee](spec/privacy.md#allocation-by-mechanism) if the text itself divides them: that is refused
-  here. A template, a chosen one and a first release [may divide them](spec/privacy.md#allocation-noise).
-* **The gains.** Its baseline F1 is accuracy for the models and positive-class F1 for the majority, so that on Yelp a
-  *loss* of use raises its relative gain. Two cells are misprints: Yelp, ε = 1, naive, static is 0.705 (printed 0.19);
-  Trustpilot, ε = 1, naive, static is 0.725 (printed 1.34). With baselines of one kind, "ours" is better in 3 of 12
-  cells on Yelp, not in 11 ([how](spec/privacy.md#known-relative-gain)).
+* **The rule.** "Solve Ax = b" is one equation with n unknowns, and Σ A·x = b is not Σ x = b. The rule above is what the code of the paper
+  does.
+* **Information content** is taken from files of *counts* (the paper's example: "IC('dog') = 235"). So frequent words appear to be the most
+  informative, and unknown names the least. This is the wrong way round. All words except nouns and verbs count as harmless. Here the score
+  is −log p, for all words, and a word without a count gets the highest score.
+* **Named entities** never count: the code asks `if 1 in ner_scores` of a list of pairs, and looks up spaCy's tokens by the positions of
+  NLTK's tokens. The ablation "without NER" measured noise.
+* **Algorithm 3** (`sd`) prints the cosine, but the text asks for 1 − cosine. **Algorithm 2** (`wi`) agrees with the text, but the code
+  takes |cosine of the word and the whole text|, which is the opposite. `printed = true` uses the printed formulas.
+* **Exempt words.** A token with other characters than letters and digits ("n't", "$5.00", an e-mail address, a phone number, "fair-trade")
+  gets no epsilon and is released unchanged. So are stopwords. Here every word is drawn.
+* **A score of zero** becomes a weight of 4·10³⁰⁵, so the word takes the whole budget. Here s ≥ 10⁻⁶, and `eps_hi` limits the share.
+* **The budget** is epsilon times the *average length of the private data set*, which is a private statistic. Here E is a constant in the
+  policy. (The row for BBC uses 399.94 and prints 399.34.)
+* **The mechanisms.** The paper divides budgets of 1-Diffractor's geometric mechanism and, per sentence, of DP-BART. If the text itself
+  divides these budgets, there is [no finite guarantee](spec/privacy.md#allocation-by-mechanism), and dptext_etl refuses it. A fixed
+  template, a chosen template, and a first release [may divide them](spec/privacy.md#allocation-noise).
+* **The gains.** The baseline F1 is accuracy for the models and positive-class F1 for the majority, so on Yelp a *loss* of utility raises
+  the relative gain. Two cells are misprints: Yelp, ε = 1, naive, static is 0.705 (printed 0.19); Trustpilot, ε = 1, naive, static is 0.725
+  (printed 1.34). With baselines of one kind, "ours" is better in 3 of 12 cells on Yelp, not in 11
+  ([how](spec/privacy.md#known-relative-gain)).
 
 ## What dividing brings
 
-Measured by `make -C studies allocation-utility` on public data. [[when]] The even division and the scores get the same E per text;
-E is a literal: an epsilon per word times a public mean length. Texts have five words or more; of longer ones the first
-[[longest]] words are taken. Three keys each: means ± half the range.
+Measured by `make -C studies allocation-utility` on public data. [[when]] The even division and the scores get the same E per text.
+E is a constant: an epsilon per word times a public mean length. Texts have at least five words, and longer texts are cut after the first
+[[longest]] words. Each figure is the mean over three keys ± half the range.
 
-* *words kept*: the share of words that stay as they were;
-* *label learned*: macro-F1 on raw texts, in five folds, of the learner of `dptext evaluate`, which learns from released texts;
-* *label read*: macro-F1 on released texts of the same learner, which learned from other raw texts;
-* *author*, *site*: macro-F1 of an [adaptive attacker](evidence.md), who learns from releases with their secrets;
-* *text found*: the share of releases whose own raw text comes first among all raw texts.
+* *words kept*: the share of words that stay unchanged
+* *label learned*: macro-F1 on raw texts, in five folds, of the learner of `dptext evaluate`, which learns from released texts
+* *label read*: macro-F1 on released texts of the same learner, which learned from other raw texts
+* *author*, *site*: macro-F1 of an [adaptive attacker](evidence.md), who learns from releases with their secrets
+* *text found*: the share of releases whose own raw text ranks first among all raw texts
 
-"Better" and "worse" count cells in which no figure of one division lies among those of the other.
+"Better" and "worse" count the cells in which the figures of one division do not overlap with those of the other.
 
 ### CusText
 
@@ -88,21 +88,20 @@ CusText, one budget per data set.
 
 [[alone]]
 
-`pos` and `sd` alone move most of E to a few words, articles and prepositions, which need far less to stay as they are;
-`eps_hi` even leaves a part of E unspent. So they hide much by spending little on all other words, not by knowing which
-words tell who wrote them.
+`pos` and `sd` alone give most of E to a few words, such as articles and prepositions, which need far less to stay unchanged. `eps_hi` even
+leaves a part of E unspent. So these scores protect by spending little on all other words, not by knowing which words reveal the author.
 
 ### DP-MLM
 
-`english-small`, all words at once (`decoding = "parallel"`): a small model, and few texts.
+`english-small`, all words at once (`decoding = "parallel"`): a small model and few texts.
 
 [[dpmlm]]
 
-## What follows
+## Conclusion
 
 [[conclusion]]
 
-Beside these figures: rho of a divided budget is at most ε_max·E/8, with `eps_hi` at four even shares four times that of
-the even division ([what is lost](spec/privacy.md#allocation-zcdp)); so many releases of one person compose worse. And
-scores cost time: about 1.5 ms of a CPU per short text.
+Two more costs: rho of a divided budget is at most ε_max·E/8. With `eps_hi` at four even shares, this is four times the rho of the even
+division ([what is lost](spec/privacy.md#allocation-zcdp)), so many releases of one person compose worse. Scores also take time, about
+1.5 ms of a CPU per short text.
 """

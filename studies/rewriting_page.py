@@ -1,40 +1,41 @@
-"""The words of `docs/rewriting-again.md` that no measurement changes; its section without a model was measured once."""
+"""The text of `docs/rewriting-again.md` that no measurement changes; its section without a model was measured once."""
 
 from __future__ import annotations
 
 INTRO = """# Rewriting again
 
-Paper 002 asks whether it helps to write released texts anew with a model that was tuned on public texts which the
-same mechanism privatised. It costs no budget ([rule](spec/privacy.md#rewrite-again)). Here {rows} rows of each of
-three public sets, their first {longest} words, {draws} releases under keys of their own; written by `make
-rewriting-again`.
+Paper 002 asks whether it helps to rewrite released texts with a model that was tuned on public texts that the same
+mechanism privatized. Rewriting costs no budget ([rule](spec/privacy.md#rewrite-again)). This page measures it on
+{rows} rows of each of three public sets, cut after the first {longest} words, with {draws} releases under separate
+keys. `make rewriting-again` writes it.
 
 * *ships* is `english-denoiser`, which never saw the mechanism. *tuned* is the same model after `dptext train rewriter
   --texts 3000 --words 20 --rate 5e-4 --longest 64` on utterances and Wikipedia, half of each, which the mechanism
-  privatised; *tuned on 30,000* is one of ten times as many texts. `--tuned custext=FOLDER --tuned
-  dp-mlm:30,000=FOLDER` takes them. All take the best token each time.
-* *Perplexity* is that of a trigram model of public text, counts that no mechanism and no rewriter uses: another
-  family than the networks that rewrite, over texts of the same corpora. Lower is more fluent, but a model that writes
-  frequent words whatever it reads is fluent as well.
-* *BLEU* and *cosine* compare with the raw text. *Static* and *adaptive* are attackers' accuracies at the attribute
-  (four authors, age groups, gender; equally many of each): the static one learns from raw texts, the adaptive one
-  from texts of the same kind that it attacks. In one column of {rows} rows an accuracy has a standard error of about
-  3 points.
+  privatized. *tuned on 30,000* used ten times as many texts. To measure your own, pass `--tuned custext=FOLDER
+  --tuned dp-mlm:30,000=FOLDER`. All models take the most likely token each time.
+* *Perplexity* is that of a trigram model of public text, which no mechanism and no rewriter uses. It is another kind
+  of model than the networks that rewrite, but it was counted in texts of the same corpora. Lower is more fluent. A
+  model that writes frequent words for any input is fluent, too.
+* *BLEU* and *cosine* compare with the raw text. *Static* and *adaptive* are the accuracies of attackers who guess an
+  attribute (four authors, age groups, or gender, each value equally often). The static attacker learns from raw
+  texts, the adaptive one from texts of the kind that it attacks. In one column of {rows} rows, an accuracy has a
+  standard error of about 3 points.
 
 """
 WITHOUT_A_MODEL = """
 ## Without a model
 
-A rewriter needs no network: counts of public words can choose among function words. This was tried, and does not ship.
-Of the words of a release it replaced only articles and determiners, prepositions, conjunctions, auxiliaries and
-pronouns (not *not*, *no*, *nor*, *never*, *without*, *against*), each by another one of its class, by the path that
-`english-3gram` finds most likely (40 paths are kept). It moved, added and dropped no word. *Any* takes function words
-of any class; *careful* changes a word only where that makes the text e⁴ times as likely.
+A rewriter needs no network. Counts of public words can choose among function words. We measured this, and it does not
+ship. It replaced only articles and determiners, prepositions, conjunctions, auxiliaries, and pronouns (but not *not*,
+*no*, *nor*, *never*, *without*, *against*) by other words of the same class, along the path that `english-3gram`
+finds most likely among 40. It moved, added, and dropped no word. *Any* takes function words of any class. *Careful*
+changes a word only if that makes the text e⁴ times as likely.
 
-500 rows of SST-2 and of Snips, three keys, the same release before and after. *Perplexity* is the ratio under trigram
-counts of another corpus, film reviews (IMDb), which no mechanism and no rewriter used; `english-3gram` was counted in
-Wikipedia and dialogues. *Accuracy* is that of the set's labels by the classifier of `dptext evaluate`, learnt from
-released texts and tested on released, then on raw ones, in points; in brackets the standard error over keys.
+The figures are for 500 rows of SST-2 and of Snips, with three keys, for the same release before and after.
+*Perplexity* is the ratio under trigram counts of another corpus, film reviews (IMDb), which no mechanism and no
+rewriter used. (`english-3gram` was counted in Wikipedia and dialogues.) *Accuracy*, in points, is that of the set's
+labels by the classifier of `dptext evaluate`, which learned from released texts. It is tested on released texts, then
+on raw texts. Brackets hold the standard error over keys.
 
 | set | mechanism | rewriter | words changed | perplexity | accuracy | on raw texts | BLEU | cosine |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -51,19 +52,20 @@ released texts and tested on released, then on raw ones, in points; in brackets 
 | Snips | DP-MLM, ε = 50 | any | 33 % | 0.46 | -4.2 (0.5) | -2.3 (0.5) | -26.2 | -0.172 |
 | Snips | DP-MLM, ε = 50 | careful | 4 % | 0.89 | -0.7 (0.4) | 0.0 (0.2) | -3.7 | -0.017 |
 
-Every one reads better to the counts, and every one lowers something that users need: which preposition or pronoun a
-request has says what it asks for (Snips loses up to 10 points), and DP-MLM mostly had the right function words before.
+All variants look better to the trigram counts, and all lower something that users need. The prepositions and pronouns
+of a request say what it asks for, so Snips loses up to 10 points. DP-MLM mostly had the right function words before.
 """
 OPEN = """
-## What this leaves open
+## What remains open
 
-The rewriters have 1.6 million weights and were trained for minutes; paper 002 tunes Flan-T5-large (780 million) on
-100,000 texts. A large model knows what a sentence should say, and may repair meaning where these put frequent words in
-order. The question is answered for small models alone: with yours, run `dptext evaluate` before and after on a public
-set like your data.
+The rewriters have 1.6 million weights and were trained for minutes. Paper 002 tunes Flan-T5-large (780 million
+weights) on 100,000 texts. A large model knows what a sentence is likely to mean and may repair meaning, where these
+small models only put frequent words in order. So this page answers the question for small models alone. To test your
+model, run `dptext evaluate` before and after rewriting, on a public set that is similar to your data.
 """
-CONCLUSION = """A release that is more fluent and less near to its text has gained form, not meaning: a perplexity
-below that of the raw texts is one of frequent words in order. For DP-MLM, tuning lessens the damage, and ten times as
-many texts lessen it further; not to rewrite at all is nearer still. So no tuned rewriter ships. With six releases, a
-change exceeds two standard errors by chance in one line of ten.
+CONCLUSION = """\
+A release that became more fluent but less similar to its text gained form, not meaning. A perplexity below that of
+the raw texts means frequent words in order. For DP-MLM, tuning reduces the damage, and ten times as many texts reduce
+it further, but texts that are not rewritten are still more similar. So no tuned rewriter ships. With six releases,
+one line in ten exceeds two standard errors by chance.
 """

@@ -25,18 +25,82 @@ from dptext_etl.accounting.conversion import (
     smallest_epsilon,
     zcdp_epsilon,
 )
-from dptext_etl.accounting.events import (
-    Approximate,
-    Composed,
-    DividedDraws,
-    Event,
-    GaussianNoise,
-    MetricClaim,
-    PureDraws,
-    Unbounded,
-    ZeroConcentrated,
-)
-from dptext_etl.guarantee import FINE, MICRO, PURE, Guarantee, Micro, Spend, exact, fine, micro, millionths
+from dptext_etl.guarantee import FINE, MICRO, PURE, Guarantee, Micro, Spend, exact, fine, log10_odds, micro, millionths
+
+
+class MetricClaim(NamedTuple):
+    """A guarantee that grows with the distance of two words (class METRIC, docs/spec/privacy.md#classes)."""
+
+    epsilon: float | Fraction  # per unit of distance
+    metric: str  # name of the distance
+    diameter: float | Fraction  # largest distance of two words
+
+
+@dataclass(frozen=True)
+class PureDraws:
+    """Adaptive draws at one pure epsilon."""
+
+    epsilon: float | Fraction  # of one draw, 0 or more
+    count: int
+    tight: Fraction | None = None  # exact pure parameter of the sampler's integers for one draw; None if unknown
+    range_bounded: bool = True  # True for a range-bounded exponential mechanism, False if a draw is only pure
+    metric: MetricClaim | None = None
+
+
+@dataclass(frozen=True)
+class DividedDraws:
+    """Draws that divide one budget, after a first release that may divide it.
+
+    The text itself may divide the budget of range-bounded draws. What is public, or released, divides noise.
+    """
+
+    total: float  # epsilon of all draws together, above 0
+    count: int
+    largest: Fraction  # largest epsilon of one draw
+    outputs: int | None  # size of the largest output set of range-bounded draws; None for noise
+    first: float = 0.0  # epsilon of the first release; 0 without one
+    each: Fraction = Fraction(0)  # epsilon of each of its `count` draws
+    tightness: Fraction = Fraction(1)  # ratio of the loss that the noise realizes to its epsilon, at most 1
+    metric: MetricClaim | None = None
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """Gaussian noise."""
+
+    mu2: Fraction  # (sensitivity / sigma) squared
+
+
+@dataclass(frozen=True)
+class ZeroConcentrated:
+    """Any release that is rho-zCDP."""
+
+    rho: Fraction
+
+
+@dataclass(frozen=True)
+class Approximate:
+    """An event with the (epsilon, delta) pair that its mechanism declares."""
+
+    event: Event
+    epsilon: float | Fraction
+    delta: float | Fraction
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Several events of one record, each of which may depend on the outputs of those before."""
+
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unbounded:
+    """An event without a finite claim (docs/spec/privacy.md#infinite-components)."""
+
+
+Event = PureDraws | DividedDraws | GaussianNoise | ZeroConcentrated | Approximate | Composed | Unbounded
+"""What a release does to a record, as plain data; the accountant says what it costs."""
 
 MEASURES: dict[str, tuple[str, ...]] = {"pure": (PURE,), "zcdp": ("rho",), "approx": ("eps_approx", "delta")}
 """The measures that a cap may count, each with the components of a spend that it adds up."""
@@ -188,15 +252,6 @@ class Bound:
     def log10_odds(self) -> float:
         """The powers of ten by which the odds between two texts can move (docs/spec/privacy.md#odds)."""
         return log10_odds(self.epsilon)
-
-
-def log10_odds(epsilon: Micro) -> float:
-    """Convert epsilon (in millionths) to powers of ten of the odds.
-
-    >>> round(log10_odds(30_000_000))
-    13
-    """
-    return epsilon / MICRO / math.log(10)
 
 
 def compose(spends: Iterable[Spend]) -> Spend:

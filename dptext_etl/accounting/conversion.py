@@ -6,14 +6,17 @@ import math
 from collections.abc import Callable, Iterable
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl import extras
-from dptext_etl.accounting.events import PureDraws
+from dptext_etl import extensions
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import exact
+
+if TYPE_CHECKING:
+    from dptext_etl.accounting.accountant import PureDraws
 
 _ROUNDING = 1e-9  # relative; above the rounding of everything here
 _BIN = 1e-3  # of the privacy loss
@@ -52,7 +55,7 @@ def bounded_range_epsilon(draws: Iterable[PureDraws], delta: float) -> float:
         from dp_accounting.pld import pld_pmf, privacy_loss_distribution
     except ImportError:
         message = "privacy loss distributions need the library dp-accounting"
-        raise PolicyError(message, extras.install("accounting")) from None
+        raise PolicyError(message, extensions.pip_install("accounting")) from None
     pure = sum(epsilon * count for epsilon, count in wanted)
     width = max(_BIN, 2 * pure / _BINS)
     composed = None
@@ -82,7 +85,6 @@ def _least(at: Callable[[float], float], low: float, high: float) -> float:
 
 
 def require_delta(delta: float) -> None:
-    """Refuse a delta that states nothing."""
     if not 0 < delta < 1:
         raise PolicyError(f"delta is {delta}; allowed: above 0 and below 1", "1e-6 is usual")
 

@@ -74,10 +74,10 @@ def divergence(eps: float, rows: int, law: Law) -> float:
     uniform, gain, e = law.uniform, law.gain, math.exp(eps)
     pair = lone = back = 0.0
     width = law.widest
-    hiding, cut = _binned(min(rows, _MOST_ROWS) - 1, uniform)
+    hiding, cut = binned(min(rows, _MOST_ROWS) - 1, uniform)
     for count, mass in hiding:
         size = count + 1
-        near, chance = _binomial(size, law.near / law.texts)
+        near, chance = binomial(size, law.near / law.texts)
         lone += mass * float(chance @ np.maximum(0.0, uniform + gain * near / size - e))
         back += mass * float(chance @ np.maximum(0.0, 1 - e * (uniform + gain * near / size)))
         found, width = _widest(eps, size, law, width, _RAISES if mass > 1e-7 else (0,))
@@ -131,10 +131,10 @@ def _reached(depth: Callable[[int], float], goal: float, high: int) -> int:
 
 def _widest(eps: float, size: int, law: Law, guess: int, raises: tuple[int, ...]) -> tuple[float, int]:
     """Bound the expected excess among `size` texts over all widths, and say where it is largest."""
-    first, values = _gains(eps, size, _range(size, law.chance(law.widest))[1], law.uniform, law.gain)
+    first, values = gains(eps, size, _range(size, law.chance(law.widest))[1], law.uniform, law.gain)
     found, width = 0.0, guess
     for times in raises if len(values) else ():
-        values = _raised(values, first, size, times)
+        values = raised(values, first, size, times)
         size += times
         found, width = _top(values, first, size, law, width)
         if found <= _CLOSE * _mean(values, first, size, law.chance(width)):
@@ -169,7 +169,7 @@ def _top(values: Floats, first: int, size: int, law: Law, guess: int) -> tuple[f
     return max(_mean(smooth, first, size, law.chance(one)) for one in {width, min(width + 1, law.widest)}), width
 
 
-def _raised(values: Floats, first: int, degree: int, times: int) -> Floats:
+def raised(values: Floats, first: int, degree: int, times: int) -> Floats:
     """Return values, from `first` on, that have the same binomial means with so many trials more than `degree`."""
     k = np.arange(first, first + len(values) + times, dtype=np.float64)
     for trials in range(degree + 1, degree + times + 1):
@@ -184,7 +184,7 @@ def _raised(values: Floats, first: int, degree: int, times: int) -> Floats:
 
 def _mean(values: Floats, first: int, trials: int, chance: float) -> float:
     """Return the mean of values of a binomial count, which are those from `first` on; the others are 0."""
-    counts, chances = _binomial(trials, chance)
+    counts, chances = binomial(trials, chance)
     low, high = max(int(counts[0]), first), min(int(counts[-1]) + 1, first + len(values))
     if low >= high:
         return 0.0
@@ -207,7 +207,7 @@ def _last(holds: Callable[[int], bool], most: int, guess: int) -> int:
     return low
 
 
-def _gains(eps: float, size: int, most: int, uniform: float, gain: float) -> tuple[int, Floats]:
+def gains(eps: float, size: int, most: int, uniform: float, gain: float) -> tuple[int, Floats]:
     """Bound the expected excess if k of `size` texts, up to `most`, fall into the two differences.
 
     The bounds belong to the k from the first on that is returned; those of all others are 0. With a of k texts in the
@@ -224,7 +224,7 @@ def _gains(eps: float, size: int, most: int, uniform: float, gain: float) -> tup
     if not len(k):
         return 1, k
     at = int(np.argmin((2 * least - k) ** 2 / k))
-    counts, chance = _binomial(int(k[at]), 0.5)
+    counts, chance = binomial(int(k[at]), 0.5)
     here = int(least[at]) - int(counts[0])
     exact, above = float(chance[here]), float(chance[here:].sum())
     grows = np.diff(least) > 0
@@ -262,12 +262,12 @@ def _mattering(e: float, free: float, most: int) -> tuple[int, int]:
     return max(1, math.floor((4 * free / root) ** 2)), min(most, math.ceil(min(highest, most)))
 
 
-def _binned(trials: int, chance: float) -> tuple[list[tuple[int, float]], float]:
+def binned(trials: int, chance: float) -> tuple[list[tuple[int, float]], float]:
     """Return bins of a binomial count, each by its smallest member, and the probability of all counts below them.
 
     Fewer hide less, so a bin may count as its smallest member; counts above all bins go to the last one.
     """
-    counts, masses = _binomial(trials, chance)
+    counts, masses = binomial(trials, chance)
     mean = trials * chance - int(counts[0])
     deviation = math.sqrt(trials * chance * (1 - chance))
     step = max(1, int(max(trials * chance / _FINE, deviation / 2 - 2)))
@@ -277,7 +277,7 @@ def _binned(trials: int, chance: float) -> tuple[list[tuple[int, float]], float]
     return found, 2 * math.exp(-_LOG_TAIL)
 
 
-def _binomial(trials: int, chance: float) -> tuple[npt.NDArray[np.int64], Floats]:
+def binomial(trials: int, chance: float) -> tuple[npt.NDArray[np.int64], Floats]:
     """Return the counts that matter and their probabilities."""
     low, high = _range(trials, chance)
     shape = _shape(trials, chance, low, high)

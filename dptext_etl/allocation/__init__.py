@@ -1,20 +1,14 @@
 """Divide a budget among the draws of a text by public scores of its words (paper 001), under Theorem A."""
 
-from dptext_etl.allocation.allocation import Allocation, Place, in_millionths, spread
-from dptext_etl.allocation.dividing import PASS, Epsilons, Marked, along, divided, draw_in_passes, fit
-from dptext_etl.allocation.score import Score
-
-__all__ = [
-    "PASS",
-    "Allocation",
-    "Epsilons",
-    "Marked",
-    "Place",
-    "Score",
-    "along",
-    "divided",
-    "draw_in_passes",
-    "fit",
-    "in_millionths",
-    "spread",
-]
+from dptext_etl.allocation.allocation import PASS as PASS
+from dptext_etl.allocation.allocation import Allocation as Allocation
+from dptext_etl.allocation.allocation import Epsilons as Epsilons
+from dptext_etl.allocation.allocation import Marked as Marked
+from dptext_etl.allocation.allocation import Place as Place
+from dptext_etl.allocation.allocation import along as along
+from dptext_etl.allocation.allocation import divided as divided
+from dptext_etl.allocation.allocation import draw_in_passes as draw_in_passes
+from dptext_etl.allocation.allocation import fit as fit
+from dptext_etl.allocation.allocation import in_millionths as in_millionths
+from dptext_etl.allocation.score import Score as Score
+from dptext_etl.allocation.score import spread as spread

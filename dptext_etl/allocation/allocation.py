@@ -1,4 +1,4 @@
-"""Describe how the budget of a record is divided among its draws.
+"""Describe how the budget of a record is divided among its draws, and divide it.
 
 Four ways are sound, and a policy takes one of them (docs/spec/privacy.md#allocation-allowed):
 
@@ -12,49 +12,26 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
 from dptext_etl import sampling
 from dptext_etl.accounting import Composed, DividedDraws, Event, MetricClaim, PureDraws, computed
 from dptext_etl.allocation import score
-from dptext_etl.allocation.score import Tools
+from dptext_etl.allocation.score import FLOOR, Tools, spread
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError, seam
 from dptext_etl.guarantee import MICRO, exact
-from dptext_etl.validation import Epsilon
-
-FLOOR = 1e-6  # least score: a score of 0 would take the whole budget
-_UNIT = 2.0**40
-
-
-def spread(scores: Sequence[float], total: int, lowest: int, highest: int) -> list[int]:
-    """Divide a budget: each part is inversely proportional to its score, within bounds, rounded down.
-
-    Amounts are in millionths. A score that is no number counts as 1. The sum of the parts is at most `total`.
-
-    >>> spread([0.1, 0.2, 0.4], 7_000_000, 1, 7_000_000)
-    [4000000, 2000000, 1000000]
-    """
-    if not 0 <= lowest <= highest or len(scores) * lowest > total:
-        raise ValueError("the least parts fit into the budget, and the largest part is not below the least")
-    inverse = [int(_UNIT / _from_floor(score)) for score in scores]
-    whole = sum(inverse)
-    parts = [min(highest, max(lowest, total * each // whole)) for each in inverse]
-    if sum(parts) <= total:
-        return parts
-    free, excess = total - len(parts) * lowest, sum(parts) - len(parts) * lowest
-    return [lowest + (part - lowest) * free // excess for part in parts]
-
-
-def _from_floor(score: float) -> float:
-    return 1.0 if math.isnan(score) else min(1.0, max(FLOOR, score))
-
+from dptext_etl.parameters import Epsilon, parameters_alone
+from dptext_etl.scoring import TOKEN, Sampler, Slots
 
 log = logging.getLogger("dptext_etl.allocation")
 
@@ -90,11 +67,7 @@ class Allocation(Tools):
     eps_lo: Epsilon | None = None
     eps_hi: Epsilon | None = None
 
-    def __getstate__(self) -> dict[Any, Any]:
-        """Pickle the parameters alone; the tools are opened again."""
-        state = super().__getstate__()
-        fields = type(self).model_fields
-        return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}
+    __getstate__ = parameters_alone
 
     @field_validator("template", mode="before")
     @classmethod
@@ -145,7 +118,6 @@ class Allocation(Tools):
 
     @property
     def epsilon(self) -> float:
-        """Return the epsilon of a record."""
         return float(exact(self.total) + self.before)
 
     def parts(self) -> list[dict[str, Any]]:
@@ -265,7 +237,6 @@ class Allocation(Tools):
 
     @cached_property
     def scorers(self) -> tuple[score.Score, ...]:
-        """Return the scores, with their tools."""
         return tuple(score.load(name)(self) for name in self.scores)
 
     def artifacts(self) -> dict[str, Artifact]:
@@ -292,3 +263,85 @@ def _down(amount: float, factor: Fraction) -> float:
 def _mean(numbers: Sequence[Any]) -> float:
     usable = [1.0 if math.isnan(number) else min(1.0, max(0.0, number)) for number in numbers]
     return math.fsum(usable) / len(usable)
+
+
+TEMPLATE = 7  # purpose number of the choice of a template, at position 0
+PASS = 256  # what a pass adds to purpose numbers
+
+Epsilons = npt.NDArray[np.float64]
+Found = TypeVar("Found")
+
+
+class Marked(NamedTuple):
+    """A text and its draws, for a division."""
+
+    tokens: Sequence[str]  # the words of the text, in order
+    places: Sequence[Place]  # index of each draw's word, or the indices of its words; None for a draw that has none
+    most: int  # largest number of draws of a text with these disclosures, at least as many as there are
+
+
+def along(words: int, steps: int) -> list[int | None]:
+    """Return the word that lies as far along a text as each step along an answer; none if there are no words.
+
+    >>> along(3, 6)
+    [0, 0, 1, 1, 2, 2]
+    """
+    return [step * words // steps if words else None for step in range(steps)]
+
+
+def draw_in_passes(
+    allocation: Allocation,
+    texts: Sequence[Marked],
+    keys: pa.Array,
+    sampler: Sampler,
+    *,
+    once: Callable[[list[Epsilons], int], Found],
+    words: Callable[[Found], Sequence[Marked]],
+) -> list[Found]:
+    """Draw texts in one pass, or in two if the first release divides the budget of the second."""
+    if allocation.first is None:
+        return [once(divided(allocation, texts, keys, sampler), TOKEN)]
+    even = [
+        _numbers([allocation.even(text.most)] * len(text.places)) if text.places else _numbers([]) for text in texts
+    ]
+    before = once(even, TOKEN)
+    return [
+        before,
+        once([_numbers(allocation.over(*text[:2], draws=text.most)) for text in words(before)], TOKEN + PASS),
+    ]
+
+
+def divided(allocation: Allocation, texts: Sequence[Marked], keys: pa.Array, sampler: Sampler) -> list[Epsilons]:
+    """Return the epsilons of each text's draws, shape (draws,) each, as the allocation says."""
+    if allocation.template is not None:
+        shares = allocation.template
+        return [_numbers(allocation.by_position(shares, len(text.places), draws=text.most)) for text in texts]
+    wanted = [allocation.over(text.tokens, text.places, draws=text.most) for text in texts]
+    if not allocation.templates:
+        return [_numbers(parts) for parts in wanted]
+    offered = [
+        [allocation.by_position(shares, len(text.places), draws=text.most) for shares in allocation.templates]
+        for text in texts
+    ]
+    taking = [number for number, text in enumerate(texts) if text.places]
+    found: list[Sequence[int]] = list(wanted)
+    if taking:
+        fits = np.array([fit(wanted[number], offered[number]) for number in taking])
+        slots = Slots(keys, np.array(taking, np.uint32), np.zeros(len(taking), np.uint64))
+        price = allocation.choosing or 0.0
+        chosen = sampler.choose(fits, slots, epsilon=price, low=0.0, high=1.0, purpose=TEMPLATE)
+        for number, template in zip(taking, chosen.tolist(), strict=True):
+            found[number] = offered[number][template]
+    return [_numbers(parts) for parts in found]
+
+
+def fit(wanted: Sequence[int], offered: Sequence[Sequence[int]]) -> list[float]:
+    """Return how close each offered division is to the wanted one, from 0 to 1: one less half the l1 distance."""
+    shares = np.array([wanted, *offered], np.float64)
+    shares /= shares.sum(axis=1, keepdims=True)
+    away: list[float] = (np.abs(shares[1:] - shares[0]).sum(axis=1) / 2).tolist()
+    return [1.0 - distance for distance in away]
+
+
+def _numbers(parts: Sequence[int]) -> Epsilons:
+    return np.array(parts, np.float64) / MICRO

@@ -47,23 +47,22 @@ def relative(differences: Reals) -> Reals:
 
 
 def artifacts(source: str) -> dict[str, Artifact]:
-    """Return the files of an encoder, by role."""
     if source == WORDS:
-        return {"encoder": _words()[1]}
+        return {"encoder": words_encoder()[1]}
     folder = _folder(source)
     found = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in {".json", ".safetensors"})
     return {f"encoder_{number}": Artifact.open(path) for number, path in enumerate(found)}
 
 
 @lru_cache(maxsize=1)
-def _words() -> tuple[WordEncoder, Artifact]:
+def words_encoder() -> tuple[WordEncoder, Artifact]:
     corpus = Corpus.open(CORPUS)
     stated = {"provenance": corpus.description["provenance"], "licence": corpus.description["licence"]}
     return corpus.encoder, Artifact.open(corpus.path, **stated)
 
 
 @lru_cache(maxsize=2)
-def _model(folder: Path) -> SentenceModel:
+def sentence_model(folder: Path) -> SentenceModel:
     return SentenceModel(str(folder), _AT_ONCE)
 
 
@@ -80,10 +79,10 @@ def _folder(source: str) -> Path:
 def _vectors(tokens: Sequence[str], source: str) -> tuple[Reals, Reals, Reals]:
     """Return the vectors of n words, of n texts without one word each, and of the whole text."""
     if source == WORDS:
-        each = _words()[0].sums(tokens).astype(np.float64)
+        each = words_encoder()[0].sums(tokens).astype(np.float64)
         whole = each.sum(axis=0)
         return each, whole - each, whole
-    model: Any = _model(_folder(source))
+    model: Any = sentence_model(_folder(source))
     rests = [" ".join([*tokens[:place], *tokens[place + 1 :]]) for place in range(len(tokens))]
     found = model.encode([*tokens, *rests, " ".join(tokens)]).astype(np.float64)
     return found[: len(tokens)], found[len(tokens) : -1], found[-1]

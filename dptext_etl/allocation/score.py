@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
@@ -59,7 +60,6 @@ class Score(ABC):
 
     @property
     def name(self) -> str:
-        """Return the name of the score, which is that of its file."""
         return type(self).__module__.rpartition(".")[2]
 
     def of(self, tokens: Sequence[str]) -> Scores:
@@ -105,5 +105,31 @@ def available() -> tuple[str, ...]:
 
 
 def load(name: str) -> type[Score]:
-    """Return the class of a score."""
     return extensions.load("scores", name, Score)  # type: ignore[type-abstract]
+
+
+FLOOR = 1e-6  # least score: a score of 0 would take the whole budget
+_UNIT = 2.0**40
+
+
+def spread(scores: Sequence[float], total: int, lowest: int, highest: int) -> list[int]:
+    """Divide a budget: each part is inversely proportional to its score, within bounds, rounded down.
+
+    Amounts are in millionths. A score that is no number counts as 1. The sum of the parts is at most `total`.
+
+    >>> spread([0.1, 0.2, 0.4], 7_000_000, 1, 7_000_000)
+    [4000000, 2000000, 1000000]
+    """
+    if not 0 <= lowest <= highest or len(scores) * lowest > total:
+        raise ValueError("the least parts fit into the budget, and the largest part is not below the least")
+    inverse = [int(_UNIT / _from_floor(score)) for score in scores]
+    whole = sum(inverse)
+    parts = [min(highest, max(lowest, total * each // whole)) for each in inverse]
+    if sum(parts) <= total:
+        return parts
+    free, excess = total - len(parts) * lowest, sum(parts) - len(parts) * lowest
+    return [lowest + (part - lowest) * free // excess for part in parts]
+
+
+def _from_floor(score: float) -> float:
+    return 1.0 if math.isnan(score) else min(1.0, max(FLOOR, score))

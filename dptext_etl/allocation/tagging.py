@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, PolicyError, seam
-from dptext_etl.extras import install
+from dptext_etl.extensions import pip_install
 
 ENGLISH = "english"
 OWN = Path(__file__).parent.parent / "data" / "english-tags.json"
@@ -58,7 +58,7 @@ class NltkTagger:
         try:
             from nltk.tag.perceptron import PerceptronTagger
         except ImportError:
-            raise PolicyError("finding word classes needs nltk", install("allocation")) from None
+            raise PolicyError("finding word classes needs nltk", pip_install("allocation")) from None
         self._tagger: Any = PerceptronTagger(load=False)
         self._tagger.model.weights, self._tagger.tagdict = weights, tagdict
         self._tagger.classes = self._tagger.model.classes = set(classes)
@@ -119,11 +119,9 @@ class SpacyTagger:
             return self._pipeline(Doc(self._pipeline.vocab, words=[_plain(word) for word in words]))
 
     def classes(self, words: Sequence[str]) -> list[str]:
-        """Return the class of every word."""
         return [_SPACY.get(token.pos_, "O") for token in self._read(words)]
 
     def named(self, words: Sequence[str]) -> list[bool]:
-        """Return which words belong to an entity that the pipeline finds."""
         return [bool(token.ent_type_) for token in self._read(words)]
 
 
@@ -159,7 +157,6 @@ def artifacts(source: str) -> dict[str, Artifact]:
 
 @lru_cache(maxsize=4)
 def tagger(source: str) -> Tagger:
-    """Load a tagger, once per process."""
     found = files(source)
     if source.startswith("spacy:"):
         return SpacyTagger(source.removeprefix("spacy:"))
@@ -182,7 +179,7 @@ def _own_data() -> Path:
     try:
         import nltk
     except ImportError:
-        raise PolicyError("finding word classes needs nltk", install("allocation")) from None
+        raise PolicyError("finding word classes needs nltk", pip_install("allocation")) from None
     for place in nltk.data.path:
         if (Path(place) / _NLTK).is_dir():
             return Path(place)

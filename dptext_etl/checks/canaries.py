@@ -77,7 +77,6 @@ class CanaryPlan:
     id_dtype: pl.DataType
 
     def ids(self, kind: Kind | None = None) -> pl.Series:
-        """Return the ids of all rows, or of those of one kind."""
         return pl.Series([row.id for row in self.rows if kind in {None, row.kind}], dtype=self.id_dtype)
 
 
@@ -147,7 +146,6 @@ class _Planner:
         self._whole = {item.name for item in policy.columns if isinstance(item.mechanism, ChoiceMechanism)}
 
     def draw(self, *what: Any) -> bytes:
-        """Derive 32 bytes from a label and what the bytes are for."""
         return self._secret.derive("canary", canon([what[0], self._policy.dataset, self._policy.release, *what[1:]]))
 
     def seeds(self, partition: str | None, shard: int, batch: int) -> list[bytes]:
@@ -237,13 +235,11 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def pseudo_words(secret: Secret, dataset: str, release: str, column: str) -> tuple[str, ...]:
-    """Return the pseudo-words of a column's canaries."""
     seeds = (secret.derive("canary", canon(["token", dataset, release, column, place])) for place in range(TOKENS))
     return tuple(map(_word, seeds))
 
 
 def policy_tokens(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
-    """Return the pseudo-words of every text column of a policy."""
     return {item.name: pseudo_words(secret, policy.dataset, policy.release, item.name) for item in policy.columns}
 
 

@@ -84,7 +84,6 @@ class Candidate:
         refs: Mapping[str, ReleaseRef] | None = None,
         manifest: PublishedManifest | None = None,
     ) -> Candidate:
-        """Describe a published table."""
         texts = () if manifest is None else (manifest.content,)
         return cls(policy, (), (), ledger, refs or {}, texts, stage=Stage.PUBLISHED, manifest=manifest)
 
@@ -180,7 +179,6 @@ def other_rows(batch: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_id(batch: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return the rows of a batch that have an id."""
     ids = batch[name]
     return batch.filter(ids.is_not_null()) if ids.null_count() else batch
 

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
+from dptext_etl.checks.canaries import CanaryPlan, CanaryRow
+from dptext_etl.checks.candidate import Candidate, Stage, canary_texts
+from dptext_etl.checks.gate import Gate
 from dptext_etl.families.by_word import WordByWord
-from dptext_etl.guarantee import Disclosure
+from dptext_etl.guarantee import Disclosure, float_above
+from dptext_etl.keys import canonical_ids
+from dptext_etl.policy import Policy
 
 FALSE_ALARM = 1e-9
 """Bound of the probability that a correct run fails a gate, over all its columns."""
@@ -38,10 +45,7 @@ Trials = Counter[float]
 
 def round_up(probability: Fraction | float) -> float:
     """Return a float that is at least `probability`, at most 1."""
-    value = float(probability)
-    if Fraction(value) < probability:
-        value = math.nextafter(value, math.inf)
-    return min(value, 1.0)
+    return min(float_above(probability), 1.0)
 
 
 def upper_tail(probabilities: Sequence[float] | Floats, most: int | None = None) -> Floats:
@@ -151,3 +155,42 @@ def _divergence(share: float, chance: float) -> float:
         return math.inf if share < 1 else 0.0
     parts = [(share, chance), (1.0 - share, 1.0 - chance)]
     return sum(p * math.log(p / q) for p, q in parts if p > 0)
+
+
+class InVocabularyGate(Gate):
+    """Takes the releases of in-vocabulary canary rows, each of them once, to compare them with chance."""
+
+    stages: ClassVar[frozenset[Stage]] = frozenset({Stage.STAGED})
+    seen: ClassVar[tuple[str, ...]] = ("_released",)
+
+    def __init__(self, policy: Policy, plans: Iterable[CanaryPlan], columns: Iterable[str]) -> None:
+        super().__init__(policy)
+        self._text_columns = tuple(columns)
+        # shard and row by canonical id, in the order of the plans
+        self._planted: dict[str, tuple[int, CanaryRow]] = {}
+        for plan in plans:
+            ids = canonical_ids(plan.ids().to_arrow()).to_pylist()
+            rows = zip(ids, plan.rows, strict=True)
+            self._planted |= {canonical: (plan.shard, row) for canonical, row in rows if row.kind == "in_vocabulary"}
+        self._released: dict[str, dict[str, Any]] = {}  # by canonical id
+
+    @classmethod
+    def over(cls, candidate: Candidate) -> Sequence[Self]:
+        return (cls(candidate.policy, candidate.canaries),)  # type: ignore[call-arg]  # gates choose the columns
+
+    def feed(self, batch: pl.DataFrame) -> None:
+        for canonical, texts in canary_texts(batch, self.policy.id, self._text_columns):
+            if canonical in self._planted:
+                self._released.setdefault(canonical, texts)
+
+
+def known_words(mechanism: WordByWord) -> Collection[str] | None:
+    """Return the words that are not dropped before words are counted; None where none is."""
+    return frozenset(mechanism.input_words()) if mechanism.input_policy()["oov"] == "drop" else None
+
+
+def drawn_and_released(
+    mechanism: WordByWord, known: Collection[str] | None, words: Sequence[str], text: Any
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    drawn = tuple(word for word in words[: mechanism.n_max] if known is None or word in known)
+    return drawn, tuple(text.split(" ")) if isinstance(text, str) and text else ()

@@ -1,8 +1,7 @@
 """Compare rows of a fixed number of bytes in bounded memory: with each other, and with what the ledger vouches for.
 
-The rows begin with a digest, so they spread evenly over 256 buckets by their first byte, and equal rows meet in one
-bucket. What does not fit into memory goes to one file without a name, in chunks sorted by the first byte: nothing is
-left of a process that is killed.
+The rows begin with a digest, so they spread evenly over buckets by their first byte, and equal rows meet in one
+bucket (`buckets`).
 
 Counts of rows with different digests add up. So parts of the rows can be counted anywhere, as long as all rows of one
 digest are counted together: bucket by bucket on a disk, or group by group on the executors of a cluster.
@@ -10,16 +9,16 @@ digest are counted together: bucket by bucket on a disk, or group by group on th
 A cell is a row of 56 bytes that the ledger knows: the keyed id of its record, the digest of its text, and the least and
 the largest number of positions that such a text may have. Cells of one range of ids are located together (`located`),
 which makes rows of 48 bytes: a place in the ledger instead of the id. Those of one batch of the ledger are compared
-together (`compared`). So the whole index is read once, however many rows there are.
+together (`compared`). So the whole index is read once, however many rows there are: here, cells that do not fit into
+memory lie on the disk by their ids first, and then by their places.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,119 +26,39 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.errors import InputError, seam
+from dptext_etl.buckets import BUCKETS, Buckets, ByteRows
 
 if TYPE_CHECKING:
     from dptext_etl.ledger.storage.records import Lookup
 
 BYTES = 16
-BUCKETS = 256
-HELD_BYTES = 1 << 25
-"""Bytes of rows that are held in memory before they go to the file."""
-
 ID_BYTES = 16
 DIGEST_BYTES = 32
 PLACE_BYTES = 8
 BOUNDS_BYTES = 8
 ANY = 2**32 - 1
 """The largest number of positions: no bound."""
-HELD_ROWS = 1 << 19
-"""Cells that are held before they are looked up here: each look-up goes through the whole index of the ledger."""
 RANGE_ROWS = 1 << 17
 """Entries of the index in a range, about."""
 RANGE_BITS = 10
 """The most leading bits by which the index is cut into ranges."""
 
-Cells = npt.NDArray[np.uint8]
-"""Rows, shape (rows, bytes per row)."""
 Bounds = npt.NDArray[np.uint32]
 
 
-def short_digests(texts: pl.Series) -> Cells:
+def short_digests(texts: pl.Series) -> ByteRows:
     """Return the digest of every text, shape (rows, 16); a null has a digest of its own."""
     return np.ascontiguousarray(_digest_rows(pa.array(_kernel.digests(texts)))[:, :BYTES])
 
 
-def _digest_rows(digests: pa.Array) -> Cells:
+def _digest_rows(digests: pa.Array) -> ByteRows:
     size, start = DIGEST_BYTES * len(digests), DIGEST_BYTES * digests.offset
     return np.frombuffer(digests.buffers()[1], np.uint8, size, start).reshape(-1, DIGEST_BYTES)
 
 
-def as_rows(cells: Cells) -> npt.NDArray[np.void]:
+def as_values(rows: ByteRows) -> npt.NDArray[np.void]:
     """Return the rows of an array of bytes, each as one value that can be sorted and compared."""
-    return np.ascontiguousarray(cells).view(f"V{cells.shape[1]}").reshape(-1)
-
-
-class Buckets:
-    """Takes rows, and gives them back bucket by bucket."""
-
-    def __init__(self, width: int, folder: Path | None = None) -> None:
-        self.width = width
-        self.rows = 0
-        self._folder = folder
-        self._held: list[Cells] = []
-        self._size = 0
-        self._file: BinaryIO | None = None
-        self._chunks: list[npt.NDArray[np.int64]] = []
-
-    def add(self, rows: Cells) -> None:
-        if rows.shape[1] != self.width:
-            raise InputError(f"rows to compare have {rows.shape[1]} bytes, {self.width} are expected")
-        self._held.append(rows)
-        self._size += rows.size
-        self.rows += len(rows)
-        if self._size >= HELD_BYTES:
-            self._spill()
-
-    def each(self) -> Iterator[Cells]:
-        """Yield every bucket, in order; all rows at once where they fit into memory."""
-        if self._file is None:
-            yield self._in_memory()
-        else:
-            yield from self.aligned()
-
-    def aligned(self) -> Iterator[Cells]:
-        """Yield every bucket, in order, also where all rows fit into memory: for buckets that are compared."""
-        self._spill()
-        for at in range(BUCKETS):
-            with seam("reading digests from disk", InputError):
-                rows = self._bucket(at)
-            yield rows
-
-    def drain(self) -> Iterator[Cells]:
-        """Yield the rows, a bounded number at a time, then forget them."""
-        yield from self.each()
-        self.close()
-
-    def close(self) -> None:
-        """Forget all rows."""
-        self._held, self._size, self._chunks, self.rows = [], 0, [], 0
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _in_memory(self) -> Cells:
-        return np.concatenate([np.zeros((0, self.width), np.uint8), *self._held])
-
-    def _spill(self) -> None:
-        """Append the rows that are held to the file, sorted by their first byte."""
-        rows = self._in_memory()
-        order = np.argsort(rows[:, 0], kind="stable")
-        rows = np.take(rows.view(f"V{self.width}"), order).view(np.uint8).reshape(-1, self.width)
-        with seam("keeping digests on disk", InputError, "is there room? Run the same policy again"):
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  (outlives the call)
-            begin = os.fstat(self._file.fileno()).st_size
-            view = rows.reshape(-1).data
-            while view:
-                view = view[os.write(self._file.fileno(), view) :]
-        self._chunks.append(begin + np.searchsorted(rows[:, 0], np.arange(BUCKETS + 1)) * self.width)
-        self._held, self._size = [], 0
-
-    def _bucket(self, at: int) -> Cells:
-        file = 0 if self._file is None else self._file.fileno()
-        pieces = (os.pread(file, int(edges[at + 1] - edges[at]), int(edges[at])) for edges in self._chunks)
-        return np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, self.width)
+    return np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").reshape(-1)
 
 
 class Counted(NamedTuple):
@@ -151,11 +70,10 @@ class Counted(NamedTuple):
     shared: int = 0  # rows whose digest is that of another row, too
 
     def plus(self, other: Counted) -> Counted:
-        """Add the counts of rows that have other digests."""
         return Counted(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-def counted(rows: Cells) -> Counted:
+def counted(rows: ByteRows) -> Counted:
     """Count rows; all rows of a digest must be among them."""
     if not len(rows):
         return Counted()
@@ -167,8 +85,8 @@ def counted(rows: Cells) -> Counted:
     near[1:] |= equal
     some = np.ascontiguousarray(rows[order[near]])
     alone = len(rows) - len(some)
-    _, times = np.unique(as_rows(some[:, :BYTES]), return_counts=True)
-    return Counted(len(rows), alone + len(times), alone + len(np.unique(as_rows(some))), int(times[times > 1].sum()))
+    _, times = np.unique(as_values(some[:, :BYTES]), return_counts=True)
+    return Counted(len(rows), alone + len(times), alone + len(np.unique(as_values(some))), int(times[times > 1].sum()))
 
 
 class Repeats(Buckets):
@@ -183,23 +101,32 @@ class Repeats(Buckets):
         self._elsewhere = self._elsewhere.plus(counts)
 
     def counts(self) -> Counted:
-        """Return the counts of all rows."""
         total = self._elsewhere
         for rows in self.each():
             total = total.plus(counted(rows))
         return total
 
 
-class CellCounts(NamedTuple):
+class Mismatches(NamedTuple):
     """Counts of cells."""
 
     uncommitted: int = 0  # cells whose record has no commit
     different: int = 0  # cells that hold other bytes than were committed
     misshapen: int = 0  # cells that are null or as long as no text with the committed positions is
 
-    def plus(self, other: CellCounts) -> CellCounts:
-        """Add the counts of other cells."""
-        return CellCounts(*(one + more for one, more in zip(self, other, strict=True)))
+    def plus(self, other: Mismatches) -> Mismatches:
+        return Mismatches(*(one + more for one, more in zip(self, other, strict=True)))
+
+
+def by_batch(lookup: Lookup, cells: Iterable[ByteRows], scratch: Path | None) -> Iterator[ByteRows]:
+    """Yield located cells again so that those of a batch of the ledger come together; most batches come once."""
+    batches = lookup.batches()
+    with closing(Buckets(1 + PLACE_BYTES + DIGEST_BYTES + BOUNDS_BYTES, scratch)) as placed:
+        for some in cells:
+            rank = np.searchsorted(batches, batches_of(some)) * BUCKETS // max(1, len(batches))
+            placed.add(np.hstack([np.minimum(rank, BUCKETS - 1).astype(np.uint8)[:, None], some]))
+        for some in placed.each():
+            yield some[:, 1:]
 
 
 def range_bits(entries: int) -> int:
@@ -211,47 +138,45 @@ def range_bits(entries: int) -> int:
     return min(RANGE_BITS, (max(0, entries - 1) // RANGE_ROWS).bit_length())
 
 
-def located(lookup: Lookup, cells: Cells) -> Cells:
+def located(lookup: Lookup, cells: ByteRows) -> ByteRows:
     """Find the places of cells in the ledger, in which the index is read once for all of them."""
     places = lookup.places(cells[:, :ID_BYTES])
     return np.hstack([places.astype("<i8")[:, None].view(np.uint8), cells[:, ID_BYTES:]])
 
 
-def compared(lookup: Lookup, cells: Cells) -> CellCounts:
+def compared(lookup: Lookup, cells: ByteRows) -> Mismatches:
     """Compare located cells with what was committed at their places."""
     committed, digests, positions = lookup.digests(places_of(cells))
     different = committed & (digests != cells[:, PLACE_BYTES:-BOUNDS_BYTES]).any(axis=1)
     least, most = np.ascontiguousarray(cells[:, -BOUNDS_BYTES:]).view("<u4").T
     misshapen = committed & ((positions < least) | (positions > most))
-    return CellCounts(int(np.sum(~committed)), int(np.sum(different)), int(np.sum(misshapen)))
+    return Mismatches(int(np.sum(~committed)), int(np.sum(different)), int(np.sum(misshapen)))
 
 
-def places_of(cells: Cells) -> npt.NDArray[np.int64]:
-    """Return the places of located cells, shape (cells,)."""
+def places_of(cells: ByteRows) -> npt.NDArray[np.int64]:
     return np.ascontiguousarray(cells[:, :PLACE_BYTES]).view("<i8")[:, 0].astype(np.int64)
 
 
-def batches_of(cells: Cells) -> npt.NDArray[np.int64]:
+def batches_of(cells: ByteRows) -> npt.NDArray[np.int64]:
     """Return the batches of the ledger that located cells stand in, shape (cells,); -1 for none."""
     return places_of(cells) >> 32
 
 
-class Cellwise:
+class LedgerComparison:
     """Takes the cells of one column, and counts those that the ledger does not vouch for."""
 
     def __init__(self, lookup: Lookup, scratch: Path | None = None, *, elsewhere: bool = False) -> None:
         self.lookup = lookup
         self._elsewhere = elsewhere
+        self._scratch = scratch
         self._cells = Buckets(ID_BYTES + DIGEST_BYTES + BOUNDS_BYTES, scratch)
-        self._counts = CellCounts()
+        self._counts = Mismatches()
 
     def add(self, ids: pa.Array, digests: pa.Array, canary: npt.NDArray[np.bool_], bounds: Bounds) -> None:
         allowed = np.ascontiguousarray(bounds, "<u4").view(np.uint8)
         self._cells.add(np.hstack([self.lookup.hashed(ids, canary), _digest_rows(digests), allowed]))
-        if self._cells.rows >= HELD_ROWS:
-            self.look_up()
 
-    def drain(self) -> Iterator[Cells]:
+    def drain(self) -> Iterator[ByteRows]:
         """Yield the cells that are held, a bounded number at a time, then forget them."""
         return self._cells.drain()
 
@@ -260,13 +185,13 @@ class Cellwise:
         if not self._elsewhere:
             self.counts()
 
-    def add_counted(self, counts: CellCounts) -> None:
-        """Take counts of cells that were compared elsewhere."""
+    def add_counted(self, counts: Mismatches) -> None:
         self._counts = self._counts.plus(counts)
 
-    def counts(self) -> CellCounts:
+    def counts(self) -> Mismatches:
         """Compare the cells that are held, and return the counts of all cells."""
-        for cells in self.drain():
-            if len(cells):
-                self.add_counted(compared(self.lookup, located(self.lookup, cells)))
+        spilled = self._cells.spilled
+        placed = (located(self.lookup, cells) for cells in self.drain() if len(cells))
+        for cells in by_batch(self.lookup, placed, self._scratch) if spilled else placed:
+            self.add_counted(compared(self.lookup, cells))
         return self._counts

@@ -34,7 +34,7 @@ from dptext_etl.parallel import prefetch, sharing_threads
 from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
-    from dptext_etl.checks.comparison import Cellwise, Repeats
+    from dptext_etl.checks.comparison import LedgerComparison, Repeats
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,15 @@ class Verdict:
         return f"Verdict({self.name!r}, {'passed' if self.passed else 'FAILED'}: {self.message})"
 
     def _repr_html_(self) -> str:
-        """Show the outcome in a notebook."""
         about = {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
         return html_output.facts(f"{self.name}: {'passed' if self.passed else 'FAILED'}", about)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the verdict as JSON can hold it."""
         counts = {key: value if math.isfinite(value) else str(value) for key, value in self.counts.items()}
         return {**vars(self), "counts": counts}
 
     @classmethod
     def from_dict(cls, verdict: Mapping[str, Any]) -> Verdict:
-        """Read what `as_dict` wrote."""
         counts = {key: float(value) if isinstance(value, str) else value for key, value in verdict["counts"].items()}
         return cls(**{**verdict, "counts": counts})
 
@@ -180,7 +177,7 @@ class Gate(ABC):
         """Return what this gate compares among all rows, by a name of its own; each holds digests that were fed."""
         return {}
 
-    def lookups(self) -> Mapping[str, Cellwise]:
+    def lookups(self) -> Mapping[str, LedgerComparison]:
         """Return what this gate compares with the ledger, by a name of its own; each holds cells that were fed."""
         return {}
 
@@ -217,7 +214,6 @@ def _added(mine: Any, other: Any) -> Any:
 
 
 def load(name: str) -> type[Gate]:
-    """Return the class of a gate."""
     try:
         gate = extensions.load("gates", name, Gate)  # type: ignore[type-abstract]
     except PolicyError as exc:
@@ -336,7 +332,6 @@ def feed_rewritten(gates: Iterable[Gate], part: Path) -> None:
 
 
 def search(gates: Iterable[Gate], candidate: Candidate) -> None:
-    """Give every other file of a release to every gate."""
     for gate in gates:
         for artefact in candidate.texts:
             gate.search(artefact)

@@ -289,7 +289,6 @@ class CopyGate(Gate):
 
 
 def total_copies(shards: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, CopyCount]:
-    """Add up what shards counted (`CopyCount.as_dict`), by text column."""
     total: dict[str, CopyCount] = {}
     for shard in shards:
         for column, counts in shard.items():

@@ -160,7 +160,7 @@ def unlinked_costs(mechanisms: Iterable[Mechanism], rows: int) -> list[dict[str,
         PolicyError: A mechanism cannot be released unlinked.
     """
     from dptext_etl.families.choice import ChoiceMechanism
-    from dptext_etl.unlinked import Unlinked
+    from dptext_etl.families.unlinked import Unlinked
 
     costs = []
     for mechanism in mechanisms:

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dptext_etl.corpora.cleaning import Cleaning, Progress, Source, clean, normalized
 from dptext_etl.corpora.corpus import CARD, CONTENT, Corpus
 from dptext_etl.corpora.encoder import SHARE, SMOOTHING, Int8s, SentenceModel, WordEncoder, add_directions, learn
+from dptext_etl.corpora.public_texts import Cleaning, Progress, Source, clean, normalized
 from dptext_etl.corpora.weights import EPSILONS, MOST_TEXTS, Hit, calibrate, near_texts
 from dptext_etl.embeddings import DEFAULT_VECTORS, WordVectors
 from dptext_etl.errors import InputError, PolicyError
@@ -57,7 +57,6 @@ class Options:
 
 
 def build(sources: Sequence[Source], out: Path, options: Options, progress: Progress = lambda _: None) -> Corpus:
-    """Build a corpus and write it with its cards."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists and is not an empty folder", "name a new folder with --out")
     how = options.cleaning
@@ -96,7 +95,8 @@ def build(sources: Sequence[Source], out: Path, options: Options, progress: Prog
         "build": {"sources": [source.path.name for source in sources], **counts},
     }
     words = encoder if isinstance(encoder, WordEncoder) else None
-    corpus = Corpus.save(out, texts, description, encoder=words, vectors=vectors)
+    files = dict(source.mark for source in (*sources, *options.task))
+    corpus = Corpus.save(out, texts, description, encoder=words, vectors=vectors, files=files)
     _write_card(corpus, out)
     return corpus
 
@@ -143,7 +143,6 @@ def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[flo
 
 
 def encoded(corpus: Corpus, texts: Sequence[str]) -> Int8s:
-    """Return the vectors of texts by the corpus's own encoder, shape (n, k)."""
     if corpus.encoder_kind == "sentence-transformers":
         return SentenceModel(str(corpus.description["encoder"]["name"])).encode(texts)
     return corpus.encoder.encode(texts)
@@ -168,7 +167,8 @@ def write_recalibrated(
     description["hits_from"] = f"public texts {labels} labels: {names}"
     words = corpus.encoder if corpus.encoder_kind != "sentence-transformers" else None
     draft = place.with_name(f".{place.name}.new")
-    Corpus.save(draft, corpus.texts, description, encoder=words, vectors=corpus.vectors)
+    files = {**corpus.files, **dict(source.mark for source in public)}
+    Corpus.save(draft, corpus.texts, description, encoder=words, vectors=corpus.vectors, files=files)
     place.mkdir(parents=True, exist_ok=True)
     for name in (CONTENT, CARD):
         (draft / name).replace(place / name)

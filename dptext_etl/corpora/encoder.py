@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.errors import ArtifactError, InputError, PolicyError, seam
-from dptext_etl.extras import install
+from dptext_etl.extensions import pip_install
 
 if TYPE_CHECKING:
     from dptext_etl.embeddings import WordVectors
@@ -115,7 +115,7 @@ class SentenceModel:
             from sentence_transformers import SentenceTransformer
         except ImportError:
             problem = "the encoder sentence-transformers needs a library that is not here"
-            raise PolicyError(problem, install("semantic")) from None
+            raise PolicyError(problem, pip_install("semantic")) from None
         with seam("loading a model of sentence-transformers", ArtifactError, "name its folder, or its name on the hub"):
             self._model: Any = SentenceTransformer(name)
         self._batch = batch

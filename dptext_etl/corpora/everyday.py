@@ -274,7 +274,6 @@ def generate(size: int = SIZE) -> tuple[Sentence, ...]:
 
 
 def sources() -> tuple[Source, dict[str, Source]]:
-    """Read the lists for all domains, and the domains by name."""
     read = {}
     for path in sorted(SOURCE.glob("*.txt")):
         try:

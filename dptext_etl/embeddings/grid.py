@@ -76,7 +76,6 @@ def write_grid(path: Path, words: tuple[str, ...], vectors: Grid, facts: dict[st
 
 
 def read_grid(path: Path) -> tuple[tuple[str, ...], Grid, dict[str, Any]]:
-    """Read a file of `write_grid`."""
     with seam(f"reading the word vectors {path.name}", ArtifactError, _HINT):
         with safe_open(path, "np") as file:
             metadata = file.metadata() or {}

@@ -163,7 +163,6 @@ class NeighbourLists:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Read lists from a file."""
         artifact = Artifact.open(path)
         words, lists, facts = _read(artifact.path, artifact.sha256)
         provenance = str(facts.get("provenance", artifact.provenance))

@@ -182,12 +182,10 @@ class FreeWords:
         return self._ids[np.flatnonzero(self._free)[:count]]
 
     def is_free(self, word: int) -> bool:
-        """Say whether a word is free."""
         at = int(np.searchsorted(self._ids, word))
         return at < len(self._ids) and int(self._ids[at]) == word and bool(self._free[at])
 
     def use(self, words: Integers) -> None:
-        """Mark free words as used."""
         at = np.searchsorted(self._ids, words)
         self._free[at] = False
         self._offsets[at] = np.inf
@@ -247,7 +245,7 @@ def largest_squared_distance(vectors: WordVectors) -> int:
         guess *= -2
         guess += norms[rows, None]
         guess += norms[first:last]
-        best = _larger(grid[rows], grid[first:last], guess, best, slack)
+        best = larger_of_block(grid[rows], grid[first:last], guess, best, slack)
     return best
 
 
@@ -270,7 +268,7 @@ def _sweep(grid: npt.NDArray[np.integer]) -> int:
         best = int(squared[at])
 
 
-def _larger(
+def larger_of_block(
     rows: npt.NDArray[np.integer],
     columns: npt.NDArray[np.integer],
     guess: npt.NDArray[np.float32],

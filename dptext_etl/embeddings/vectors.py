@@ -95,7 +95,6 @@ class WordVectors:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Return the row of every word."""
         return {word: row for row, word in enumerate(self.words)}
 
     def take(self, words: Iterable[str]) -> Self:
@@ -105,7 +104,7 @@ class WordVectors:
         vectors = self.vectors[rows]
         vectors.flags.writeable = False
         taken = replace(self, words=chosen, vectors=vectors)
-        for name in {"norms", "_floats"} & self.__dict__.keys():  # take over the cached properties
+        for name in {"norms", "floats"} & self.__dict__.keys():  # take over the cached properties
             taken.__dict__[name] = self.__dict__[name][rows]
         return taken
 
@@ -125,7 +124,7 @@ class WordVectors:
         return norms
 
     @cached_property
-    def _floats(self) -> Floats:
+    def floats(self) -> Floats:
         return self.vectors.astype(self._width)
 
     @property
@@ -134,7 +133,7 @@ class WordVectors:
         return np.float32 if 4 * int(self.norms.max(initial=0)) < 2**24 else np.float64
 
     def _dots(self, rows: Rows, columns: Rows) -> Floats:
-        product: Floats = self._floats[rows] @ self._floats[columns].T
+        product: Floats = self.floats[rows] @ self.floats[columns].T
         return product
 
     def _squared(self, rows: Rows, columns: Rows) -> Floats:
@@ -146,7 +145,7 @@ class WordVectors:
 
     def products(self, rows: Rows, others: WordVectors) -> Floats:
         """Return exact dot products of some words with all words of `others`, shape (rows, others), contiguous rows."""
-        product: Floats = self._floats[rows] @ others._floats.T
+        product: Floats = self.floats[rows] @ others.floats.T
         return product
 
     def dots(self, rows: Rows, columns: Rows) -> Integers:

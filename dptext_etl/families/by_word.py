@@ -13,7 +13,7 @@ from pydantic import model_validator
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.mechanism import Mechanism
-from dptext_etl.validation import Epsilon
+from dptext_etl.parameters import Epsilon
 
 LONGEST_PADDED = 100_000
 """Largest public length: every text takes as many draws, and as much time and memory, as one of that length."""

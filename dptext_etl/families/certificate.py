@@ -46,7 +46,6 @@ class Certificate:
 
 
 def of_distributions(mechanism: WordMechanism) -> Certificate | None:
-    """Compare the output distributions of all words, each as fractions."""
     words, outputs = mechanism.input_words(), mechanism.output_words()
     if outputs is None or len(words) * len(outputs) > CELLS or mechanism.word_disclosures:
         return None
@@ -78,7 +77,6 @@ def _log_ratio(most: Fraction, least: Fraction) -> float:
 
 
 def read_table(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """Read a complete stored table: its arrays and its metadata."""
     with seam("reading the table"), safe_open(str(path), framework="numpy") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata())  # noqa: SIM118
 
@@ -278,7 +276,6 @@ def of_distances(law: PairWeights, words: tuple[str, str]) -> Certificate:
 
 
 def _take(logs: npt.NDArray[np.float64], first: int, best: npt.NDArray[np.float64], row: npt.NDArray[np.int64]) -> None:
-    """Keep the largest of every column, and its row."""
     found = logs.argmax(axis=0)
     values = logs[found, np.arange(logs.shape[1])]
     better = values > best

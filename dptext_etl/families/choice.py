@@ -28,11 +28,10 @@ from dptext_etl.corpora.encoder import MOST_WORDS, SentenceModel, nearest, produ
 from dptext_etl.corpora.weights import Weights, near_texts, usual_hit, weights
 from dptext_etl.device import Computing, computing
 from dptext_etl.families.certificate import Certificate
-from dptext_etl.families.probes import SHORT, refuse
+from dptext_etl.families.unlinked import Unlinked
 from dptext_etl.guarantee import MICRO, SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism, Released
-from dptext_etl.unlinked import Unlinked
+from dptext_etl.mechanism import DEFAULT_N_MAX, PROBE_TEXT, Mechanism, Released, refuse_model
 
 _MODEL = "sentence-transformers"
 UNLINKED_NEIGHBORS = "two tables that differ in one record's text, where readers get the multiset of released texts"
@@ -196,11 +195,11 @@ class ChoiceMechanism(Mechanism):
         if not self.has_model:
             return
         try:
-            works = bool(self.sentence_model.encode([SHORT])[0].any())
+            works = bool(self.sentence_model.encode([PROBE_TEXT])[0].any())
         except Exception:  # noqa: BLE001
             works = False
         if not works:
-            refuse()
+            refuse_model()
 
     @property
     def guarantee(self) -> Guarantee:

@@ -50,7 +50,7 @@ class DistanceMechanism(VectorMechanism):
         return True
 
     @property
-    def _shows_words(self) -> bool:
+    def shows_words(self) -> bool:
         """Return True if some words can be released in clear."""
         return False
 
@@ -80,10 +80,9 @@ class DistanceMechanism(VectorMechanism):
 
     @cached_property
     def pair_weights(self) -> PairWeights:
-        """Return the integer weights of every word over the outputs."""
         words, chosen = self.words, self._output_ids
         outputs = words if len(chosen) == len(words) else words.take(words.words[at] for at in chosen)
-        return PairWeights(words, outputs, self._unit_epsilon, self.diameter)
+        return PairWeights(words, outputs, self.unit_epsilon, self.diameter)
 
     def choose(self, draws: Draws) -> Indices:
         """Draw an output for every word; unknown ones uniformly."""
@@ -106,17 +105,17 @@ class DistanceMechanism(VectorMechanism):
     @property
     def epsilon_per_word(self) -> float:
         """Return epsilon times the diameter; infinite if words are shown."""
-        return math.inf if self._shows_words else self.pair_weights.exponent
+        return math.inf if self.shows_words else self.pair_weights.exponent
 
     @property
     def epsilon_tight(self) -> float | None:
         """Return the largest loss of integer weights at that epsilon, for any distances."""
-        return None if self._shows_words else self.pair_weights.epsilon_implemented
+        return None if self.shows_words else self.pair_weights.epsilon_implemented
 
     @property
     def epsilon_table(self) -> float | None:
         """Return the exact pure parameter of one draw, from the integers of all pairs of words, unknown ones too."""
-        if self._shows_words:
+        if self.shows_words:
             return None
         return float(self._fact("worst ratio", lambda: repr(self.pair_weights.worst_log_ratio())))
 
@@ -141,7 +140,7 @@ class DistanceMechanism(VectorMechanism):
             "format": "dptext-santext-fact/1",
             "fact": fact,
             "version": self.version,
-            "epsilon": repr(self._unit_epsilon),
+            "epsilon": repr(self.unit_epsilon),
             "vectors": self.words.artifact.sha256,
             "padded": self.hides_length,
             "outputs": self._output_ids.tolist() if not self._draws_from_all else "all",
@@ -161,7 +160,7 @@ class DistanceMechanism(VectorMechanism):
 
     def output_words(self) -> frozenset[str] | None:
         """Return the words that can be drawn, or the whole vocabulary if words are shown; None in faithful mode."""
-        if self.mode == "faithful" or self._shows_words:
+        if self.mode == "faithful" or self.shows_words:
             return super().output_words()
         return frozenset(self.pair_weights.outputs.words) - {PAD}
 
@@ -193,10 +192,10 @@ class DistanceMechanism(VectorMechanism):
 
     def collision(self, word: str) -> float:
         number = self._number_of(word)
-        if number == UNKNOWN or self._shows_words or self.allocation is not None:
+        if number == UNKNOWN or self.shows_words or self.allocation is not None:
             return super().collision(word)
         weights = self.pair_weights.weights(np.array([number]))[0].astype(np.float64)
         return min(1.0, float(np.dot(weights, weights) / weights.sum() ** 2) * (1 + 1e-9))
 
     def largest_probability(self) -> float:
-        return 1.0 if self._shows_words else largest_range_bounded(self.pair_weights.exponent, len(self._output_ids))
+        return 1.0 if self.shows_words else largest_range_bounded(self.pair_weights.exponent, len(self._output_ids))

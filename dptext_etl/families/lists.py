@@ -16,8 +16,8 @@ from safetensors.numpy import load_file
 
 from dptext_etl import _kernel
 from dptext_etl.artifacts import save_tensors
-from dptext_etl.embeddings import NeighbourLists
 from dptext_etl.embeddings.grid import stored_words, written
+from dptext_etl.embeddings.neighbour_lists import NeighbourLists
 from dptext_etl.families.certificate import Certificate, of_lists
 from dptext_etl.families.table import MappedMechanism
 from dptext_etl.mechanism import PAD
@@ -85,23 +85,22 @@ class ListMechanism(MappedMechanism):
         )
 
     @property
-    def _places(self) -> int:
+    def places(self) -> int:
         """Return the number of words of the longest list, `PAD` included."""
         return int(self._facts["places"])
 
     @cached_property
-    def _orders(self) -> tuple[Order, ...]:
-        """Return the stored lists."""
+    def orders(self) -> tuple[Order, ...]:
         tensors = load_file(self.table.path)
-        ends = tensors.get("list_offsets", np.arange(0, len(tensors["lists"]) + 1, self._places))
+        ends = tensors.get("list_offsets", np.arange(0, len(tensors["lists"]) + 1, self.places))
         return tuple(np.split(tensors["lists"], ends[1:-1].astype(np.int64)))
 
     @cached_property
     def _places_of_words(self) -> tuple[npt.NDArray[np.int64], ...]:
         """Return the place of each word on each list, of lists that hold the same words."""
-        found = tuple(np.empty(self._places, np.int64) for _ in self._orders)
-        for place, order in zip(found, self._orders, strict=True):
-            place[order] = np.arange(self._places)
+        found = tuple(np.empty(self.places, np.int64) for _ in self.orders)
+        for place, order in zip(found, self.orders, strict=True):
+            place[order] = np.arange(self.places)
         return found
 
     def _draw_by_steps(  # noqa: PLR0917
@@ -115,10 +114,10 @@ class ListMechanism(MappedMechanism):
     ) -> Order:
         """Move words along their lists by discrete Laplace steps, each of its own rate; shape (n,)."""
         chosen = np.empty_like(words)
-        for number, (order, place) in enumerate(zip(self._orders, self._places_of_words, strict=True)):
+        for number, (order, place) in enumerate(zip(self.orders, self._places_of_words, strict=True)):
             at = np.flatnonzero(lists == number)
             mine = [rates[draw] for draw in at.tolist()]
-            chosen[at] = order[sampler.move(place[words[at]], self._places, mine, slots.take(at), purpose=purpose)]
+            chosen[at] = order[sampler.move(place[words[at]], self.places, mine, slots.take(at), purpose=purpose)]
         return chosen
 
     @cached_property
@@ -128,14 +127,14 @@ class ListMechanism(MappedMechanism):
 
     @cached_property
     def _stored_distribution(self) -> PlaceDistribution:
-        return self._place_distribution(self._places)
+        return self._place_distribution(self.places)
 
     def _at(self, word: str) -> list[tuple[int, int]]:
         """Return the list and place of a word for each list that holds it; empty for words without a place."""
         known = self._ids.get(word if word == PAD else written(word) or "")
         if known is None:
             return []
-        found = [(number, np.flatnonzero(order == known)) for number, order in enumerate(self._orders)]
+        found = [(number, np.flatnonzero(order == known)) for number, order in enumerate(self.orders)]
         return [(number, int(at[0])) for number, at in found if len(at)]
 
     def certificate(self) -> Certificate:
@@ -152,7 +151,7 @@ class ListMechanism(MappedMechanism):
         outputs = self._mapped.output_words()
         chances = [Fraction(0)] * len(outputs)
         for number, place in at:
-            order = self._orders[number]
+            order = self.orders[number]
             for output, chance in zip(
                 order.tolist(), self._stored_distribution.chances(place, len(order)), strict=True
             ):
@@ -163,18 +162,18 @@ class ListMechanism(MappedMechanism):
         at = self._at(word)
         if not at or self.allocation is not None:
             return super().survival(word)
-        return sum(
-            (self._stored_distribution.stays(place, len(self._orders[n])) for n, place in at), Fraction(0)
-        ) / len(at)
+        return sum((self._stored_distribution.stays(place, len(self.orders[n])) for n, place in at), Fraction(0)) / len(
+            at
+        )
 
     def collision(self, word: str) -> float:
         """Return an upper bound of the probability that two draws agree; for a mixture, the mean over the lists."""
         at = self._at(word)
         if not at or self.allocation is not None:
             return super().collision(word)
-        return sum(self._stored_distribution.agrees(place, len(self._orders[number])) for number, place in at) / len(at)
+        return sum(self._stored_distribution.agrees(place, len(self.orders[number])) for number, place in at) / len(at)
 
     def largest_probability(self) -> float:
         if self.mode == "faithful":
             return 1.0
-        return max(float(self._stored_distribution.stays(0, len(order))) for order in self._orders) * (1 + 1e-12)
+        return max(float(self._stored_distribution.stays(0, len(order))) for order in self.orders) * (1 + 1e-12)

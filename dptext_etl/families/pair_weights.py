@@ -66,16 +66,15 @@ class PairWeights:
 
     @property
     def width(self) -> int:
-        """Return the number of random words of a slot."""
         return int(self._kernel_weights.width)
 
-    def _block(self, rows: Ids) -> tuple[pa.Array, pa.Array]:
+    def block(self, rows: Ids) -> tuple[pa.Array, pa.Array]:
         products = self.inputs.products(rows, self.outputs)
         return to_arrow(products.reshape(-1)), to_arrow(self.inputs.norms[rows].astype(np.float64))
 
     def weights(self, rows: Ids) -> npt.NDArray[np.uint64]:
         """Return the integer weights of some inputs, shape (rows, outputs)."""
-        weights = pa.array(self._kernel_weights.weights(*self._block(rows))).to_numpy()
+        weights = pa.array(self._kernel_weights.weights(*self.block(rows))).to_numpy()
         shaped: npt.NDArray[np.uint64] = weights.reshape(len(rows), len(self.outputs))
         return shaped
 
@@ -101,7 +100,7 @@ class PairWeights:
             some = order[bounds[0] : bounds[-1]]
             row = np.repeat(np.arange(len(rows), dtype=np.uint32), np.diff(bounds))
             asked = -(-every // at_once)
-            drawn = law.draw(*self._block(rows), to_arrow(row), *arrays, threads=asked, some=to_arrow(some))
+            drawn = law.draw(*self.block(rows), to_arrow(row), *arrays, threads=asked, some=to_arrow(some))
             chosen[some] = to_numpy(pa.array(drawn))
 
         if at_once == 1:  # a product over several threads leaves them spinning, in the way of what comes next
@@ -117,7 +116,7 @@ class PairWeights:
         """Return the exact pure parameter of one draw: the largest log ratio of any output between any two words."""
         uniform = 1.0 / len(self.outputs)
         most, least = np.full(len(self.outputs), uniform), np.full(len(self.outputs), uniform)
-        for rows in self._blocks("the exact worst ratio"):
+        for rows in self.blocks("the exact worst ratio"):
             chances = self.weights(rows).astype(np.float64)
             chances /= chances.sum(axis=1, keepdims=True)
             np.maximum(most, chances.max(axis=0), out=most)
@@ -152,7 +151,7 @@ class PairWeights:
         spread = 2 * _weight_rounding(self.exponent / 2, len(self.outputs))
         totals = np.full(len(self.inputs), np.nan)
         left = -math.inf if math.isfinite(spread) else math.inf
-        for rows in self._blocks("the certificate of the metric claim"):
+        for rows in self.blocks("the certificate of the metric claim"):
             totals[rows] = np.log(self.weights(rows).sum(axis=1).astype(np.float64))
             seen = slice(0, int(rows[-1]) + 1)
             squared = norms[rows, None] + norms[seen] - 2.0 * self.inputs.products(rows, self.inputs)[:, seen]
@@ -162,7 +161,7 @@ class PairWeights:
                 break
         return left
 
-    def _blocks(self, purpose: str) -> Iterator[Ids]:
+    def blocks(self, purpose: str) -> Iterator[Ids]:
         """Cut the inputs into blocks, and log the progress of long work."""
         size, step = len(self.inputs), max(1, CELLS // len(self.outputs))
         logged = size * len(self.outputs) >= _LOGGED

@@ -75,7 +75,6 @@ def rates_of(epsilons: Sequence[Epsilons], distance: Fraction) -> list[Fraction]
 
 
 def _ratio(rate: Fraction) -> Decimal:
-    """Return exp(-rate) in the precision of the context."""
     return (-Decimal(rate.numerator) / Decimal(rate.denominator)).exp()
 
 

@@ -37,7 +37,6 @@ class Draws(Slots):
     words: Indices  # id of each word in the vocabulary, `UNKNOWN` outside it, shape (n,)
 
     def take(self, some: npt.NDArray[Any] | slice) -> Self:
-        """Return some of the draws by a mask, by indices or by a slice."""
         return replace(super().take(some), words=self.words[some])
 
     def by_word(self) -> npt.NDArray[np.int64]:
@@ -73,7 +72,7 @@ class VectorMechanism(WordMechanism):
     def words(self) -> WordVectors:
         """Return the vocabulary and its vectors; if the length is hidden, `PAD` is the last word, at the origin."""
         loaded = WordVectors.load(self.vectors, limit=self.limit)
-        return _shared(self.vectors, self.limit, loaded.artifact.sha256, padded=self.hides_length)
+        return shared_vocabulary(self.vectors, self.limit, loaded.artifact.sha256, padded=self.hides_length)
 
     @cached_property
     def _vocabulary(self) -> _kernel.Vocabulary:
@@ -119,7 +118,7 @@ class VectorMechanism(WordMechanism):
         for first, last in parts(offsets, AT_ONCE):
             if offsets[first] == offsets[last]:
                 continue
-            chosen[offsets[first] : offsets[last]] = self.choose(_draws(words, offsets, record_keys, first, last))
+            chosen[offsets[first] : offsets[last]] = self.choose(number_draws(words, offsets, record_keys, first, last))
         out = pa.array(self._vocabulary.assemble(texts, pa.array(offsets), pa.array(chosen), policy))
         return Released(out.field("text"), out.field("positions"))
 
@@ -162,7 +161,6 @@ def stored_fact(description: dict[str, Any], found: Callable[[], Any]) -> Artifa
 
 
 def read_fact(artifact: Artifact) -> Any:
-    """Read a fact of `stored_fact`."""
     return json.loads(artifact.path.read_bytes())["found"]
 
 
@@ -170,7 +168,7 @@ def _write(path: Path, found: Any) -> None:
     path.write_bytes(canon({"found": found}))
 
 
-def _draws(words: Indices, offsets: npt.NDArray[np.uint64], keys: pa.Array, first: int, last: int) -> Draws:
+def number_draws(words: Indices, offsets: npt.NDArray[np.uint64], keys: pa.Array, first: int, last: int) -> Draws:
     """Number the draws of some rows: running sums of what changes where a row begins, as there are far fewer rows."""
     starts = (offsets[first : last + 1] - offsets[first]).astype(np.int64)
     counts = np.diff(starts)
@@ -187,7 +185,7 @@ def _draws(words: Indices, offsets: npt.NDArray[np.uint64], keys: pa.Array, firs
 
 
 @lru_cache(maxsize=4)
-def _shared(source: str, limit: int | None, sha256: str, *, padded: bool) -> WordVectors:  # noqa: ARG001
+def shared_vocabulary(source: str, limit: int | None, sha256: str, *, padded: bool) -> WordVectors:  # noqa: ARG001
     """Return a vocabulary by its hash; all mechanisms of a process share it and everything computed from it."""
     vectors = WordVectors.load(source, limit=limit)
     return vectors.with_origin(PAD) if padded else vectors

@@ -55,16 +55,16 @@ class WordMechanism(WordByWord):
         raise NotImplementedError
 
     @property
-    def _loss_range(self) -> Exact:
+    def loss_range(self) -> Exact:
         """Return the loss of a draw between the two farthest words, per unit of its epsilon: the range of scores."""
         return 1
 
     @property
-    def _unit_epsilon(self) -> float:
+    def unit_epsilon(self) -> float:
         """Return the epsilon of the dearest draw as tables take it: per unit of the scores or of the distances."""
         if self.allocation is None:
             return self.epsilon
-        return float(exact(self.allocation.largest) / exact(self._loss_range))
+        return float(exact(self.allocation.largest) / exact(self.loss_range))
 
     @cached_property
     def _dearest(self) -> Self:
@@ -91,7 +91,7 @@ class WordMechanism(WordByWord):
     @property
     def epsilon_per_word(self) -> Exact:
         """Return the pure parameter of one draw between any two words with equal disclosures."""
-        return exact(self._unit_epsilon)
+        return exact(self.unit_epsilon)
 
     @property
     def epsilon_table(self) -> float | None:
@@ -184,7 +184,7 @@ def dearest(mechanism: Kind) -> Kind:
     """Return the mechanism that gives every draw the largest epsilon, undivided."""
     if mechanism.allocation is None:
         return mechanism
-    return mechanism.model_copy(update={"allocation": None, "epsilon": mechanism._unit_epsilon})  # noqa: SLF001
+    return mechanism.model_copy(update={"allocation": None, "epsilon": mechanism.unit_epsilon})
 
 
 def sample_many(mechanism: WordMechanism, word: str, n: int, *, secret: _kernel.Secret | None = None) -> list[str]:

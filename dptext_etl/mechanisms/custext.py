@@ -96,7 +96,7 @@ class CusText(TableMechanism):
         return {
             "mechanism": "custext",
             "version": self.version,
-            "epsilon": repr(self._unit_epsilon),
+            "epsilon": repr(self.unit_epsilon),
             "k": self.k,
             "norm": self.norm,
             "metric": self.metric,
@@ -107,7 +107,6 @@ class CusText(TableMechanism):
 
     @cached_property
     def _words(self) -> WordVectors:
-        """Return the vocabulary and its vectors."""
         return WordVectors.load(self.vectors, limit=self.limit)
 
     def parts(self) -> TableParts:
@@ -120,7 +119,7 @@ class CusText(TableMechanism):
         vectors = self._words
         if self.k > len(vectors.words):
             raise PolicyError(f"k is {self.k}, but the vocabulary has {len(vectors.words)} words", "lower k")
-        sets = self._sets(vectors)
+        sets = self.stored_sets(vectors)
         if len(sets) > 1 and len(sets[-1]) < self.k:
             if self.mode == "strict":
                 remainder = sets.pop()
@@ -129,7 +128,7 @@ class CusText(TableMechanism):
                 vectors, sets = _without_last(vectors, sets)
         return vectors, sets
 
-    def _sets(self, vectors: WordVectors) -> Sets:
+    def stored_sets(self, vectors: WordVectors) -> Sets:
         """Return the partition, which is stored once per vocabulary, k and metric, for all epsilons."""
         description = {"format": _SETS, "vectors": vectors.artifact.sha256, "k": self.k, "metric": self.metric}
 
@@ -150,7 +149,7 @@ class CusText(TableMechanism):
             step = max(1, _CELLS // len(sets[places[0]]) ** 2)
             for chunk in (places[start : start + step] for start in range(0, len(places), step)):
                 scores = self._scores(vectors, np.stack([sets[at] for at in chunk]))
-                for at, rows in zip(chunk, integer_weights(scores, self._unit_epsilon), strict=True):
+                for at, rows in zip(chunk, integer_weights(scores, self.unit_epsilon), strict=True):
                     weights[at] = rows
         return weights
 
@@ -215,7 +214,6 @@ def partition(vectors: WordVectors, k: int, metric: Metric) -> Sets:
 
 
 def _cut(members: npt.NDArray[np.int64], k: int) -> Sets:
-    """Cut members into sets of k, the last one shorter."""
     return [members[start : start + k] for start in range(0, len(members), k)]
 
 

@@ -33,7 +33,8 @@ from pydantic import Field, field_validator, model_validator
 from dptext_etl import _kernel
 from dptext_etl.accounting import Event, MetricClaim, Unbounded
 from dptext_etl.allocation import Allocation, Epsilons
-from dptext_etl.embeddings import DEFAULT_VECTORS, Metric, NeighbourLists, stopwords
+from dptext_etl.embeddings import DEFAULT_VECTORS, Metric, stopwords
+from dptext_etl.embeddings.neighbour_lists import NeighbourLists
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.division import Division, Indices, Scored, ScoredDraw
 from dptext_etl.families.lists import ListMechanism, PlaceDistribution
@@ -140,7 +141,7 @@ class Diffractor(ListMechanism):
 
     @property
     def _rate(self) -> Fraction:
-        return Fraction(repr(self._unit_epsilon))
+        return Fraction(repr(self.unit_epsilon))
 
     @property
     def _even(self) -> bool:
@@ -149,7 +150,7 @@ class Diffractor(ListMechanism):
     @property
     def epsilon_per_word(self) -> Fraction:
         """Return the cost between any two words: epsilon * gamma ("tem"), epsilon * (N - 1) ("geometric")."""
-        return self._rate * (self.gamma if self.variant == "tem" else self._places - 1)
+        return self._rate * (self.gamma if self.variant == "tem" else self.places - 1)
 
     @property
     def metric_claim(self) -> MetricClaim | None:
@@ -161,7 +162,7 @@ class Diffractor(ListMechanism):
         """
         if not self._even or self.length == "noisy" or self.allocation is not None:
             return None
-        reach = self._places - 1
+        reach = self.places - 1
         if self.variant == "geometric":
             return MetricClaim(self._rate, "listidx-max", Fraction(reach))
         if float(self._facts["epsilon_metric"]) * _SLACK > self.epsilon:
@@ -173,54 +174,53 @@ class Diffractor(ListMechanism):
         return super().event(positions) if self._even or not positions else Unbounded()
 
     @cached_property
-    def _loss_range(self) -> Fraction:
+    def loss_range(self) -> Fraction:
         """Return the largest distance of two places: gamma, or N - 1 for "geometric"."""
         if self.variant == "tem":
             return Fraction(self.gamma)
         return Fraction(len(self.neighbour_lists().words) - (0 if self.hides_length else 1))
 
     @property
-    def _unit_epsilon(self) -> float:
+    def unit_epsilon(self) -> float:
         """Return `epsilon` of the dearest draw per place; for "geometric" it is a rate that is not rounded down."""
         if self.variant == "tem" or self.allocation is None:
-            return super()._unit_epsilon
+            return super().unit_epsilon
         decimals = 10 ** (12 if self.allocation.largest <= _FINE else 6)
-        return float(Fraction(math.ceil(exact(self.allocation.largest) / self._loss_range * decimals), decimals))
+        return float(Fraction(math.ceil(exact(self.allocation.largest) / self.loss_range * decimals), decimals))
 
     def _metric_of(self, allocation: Allocation) -> MetricClaim | None:
         """Return the claim per place of a draw of epsilon 1; none where the words of the text choose a template."""
         if self.variant == "tem" or not self._even or allocation.source == "chosen":
             return None
-        return MetricClaim(1 / self._loss_range, "listidx-max", self._loss_range)
+        return MetricClaim(1 / self.loss_range, "listidx-max", self.loss_range)
 
     @cached_property
     def division(self) -> Division:
         """Return how words with given epsilons are drawn: from weights, or by steps of rates of their own."""
         names = tuple(self._mapped.input_words())
-        weights = ScoredDraw(self._scored, -float(self.gamma), 0.0, np.arange(self._places), self._places)
-        draw = weights if self.variant == "tem" else self._moved
-        return Division(_kernel.Vocabulary(names), names, draw, self._places)
+        weights = ScoredDraw(self._scored, -float(self.gamma), 0.0, np.arange(self.places), self.places)
+        draw = weights if self.variant == "tem" else self.moved
+        return Division(_kernel.Vocabulary(names), names, draw, self.places)
 
-    def _moved(
+    def moved(
         self, words: Indices, slots: Slots, sampler: WordSampler, epsilons: Sequence[Epsilons], purpose: int
     ) -> Indices:
         """Move every word along its list by a step of its own rate."""
-        lists, rates = self._listed(slots, purpose - TOKEN), rates_of(epsilons, self._loss_range)
+        lists, rates = self._listed(slots, purpose - TOKEN), rates_of(epsilons, self.loss_range)
         return self._draw_by_steps(words, lists, rates, slots, sampler, purpose)
 
     def _listed(self, slots: Slots, offset: int) -> Indices:
-        """Draw the list of each word uniformly."""
-        if len(self._orders) > 1:
-            return choose_uniform(slots, len(self._orders), purpose=LIST + offset)
+        if len(self.orders) > 1:
+            return choose_uniform(slots, len(self.orders), purpose=LIST + offset)
         return np.zeros(len(slots), np.uint32)
 
     def _scored(self, words: Indices, slots: Slots, offset: int) -> Iterator[Scored]:
         """Score the places of a list by minus their distance, at most gamma; the list of each draw is uniform."""
-        lists, step = self._listed(slots, offset), max(1, SCORED // self._places)
-        for number, (order, place) in enumerate(zip(self._orders, self._places_of_words, strict=True)):
+        lists, step = self._listed(slots, offset), max(1, SCORED // self.places)
+        for number, (order, place) in enumerate(zip(self.orders, self._places_of_words, strict=True)):
             mine = np.flatnonzero(lists == number)
             for at in (mine[first : first + step] for first in range(0, len(mine), step)):
-                gaps = np.abs(np.arange(self._places) - place[words[at]][:, None])
+                gaps = np.abs(np.arange(self.places) - place[words[at]][:, None])
                 yield Scored(at, -np.minimum(gaps, self.gamma).astype(np.float64), order)
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
@@ -228,7 +228,7 @@ class Diffractor(ListMechanism):
             return {"∞": math.inf}
         if self.allocation is not None:
             return super().cost_factors(positions)
-        apart = {"gamma": self.gamma} if self.variant == "tem" else {"(N-1)": self._places - 1}
+        apart = {"gamma": self.gamma} if self.variant == "tem" else {"(N-1)": self.places - 1}
         return super().cost_factors(positions) | apart
 
     def neighbour_lists(self) -> NeighbourLists:
@@ -247,7 +247,7 @@ class Diffractor(ListMechanism):
             "mechanism": self.name,
             "version": self.version,
             "variant": self.variant,
-            "epsilon": repr(self._unit_epsilon),
+            "epsilon": repr(self.unit_epsilon),
             "gamma": self.gamma if self.variant == "tem" else None,
             "lists": self.neighbour_lists().content,
             "pad": self.hides_length,
@@ -257,7 +257,7 @@ class Diffractor(ListMechanism):
     def _place_distribution(self, places: int) -> PlaceDistribution:
         if self.variant == "geometric":
             return GeometricDistribution(self._rate)
-        weights = TemDistribution.of(self._unit_epsilon, self.gamma, places)
+        weights = TemDistribution.of(self.unit_epsilon, self.gamma, places)
         if weights.loss(places)[0] > float(self._rate * self.gamma) * _SLACK:
             raise PolicyError("the weights have a loss above epsilon * gamma per word", "take another epsilon or gamma")
         return weights

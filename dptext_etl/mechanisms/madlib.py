@@ -112,14 +112,14 @@ class Madlib(VectorMechanism):
 
     @property
     def epsilon_per_word(self) -> Fraction:
-        return Fraction(repr(self._unit_epsilon)) * self._loss_range
+        return Fraction(repr(self.unit_epsilon)) * self.loss_range
 
     @property
-    def _loss_range(self) -> Fraction:
+    def loss_range(self) -> Fraction:
         return Fraction(self.diameter) * _WIDER
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        farthest = {"D": self._loss_range} if self.allocation is None else {}
+        farthest = {"D": self.loss_range} if self.allocation is None else {}
         return {**super().cost_factors(positions), **farthest}
 
     @property
@@ -133,7 +133,7 @@ class Madlib(VectorMechanism):
         """Return the claim per unit of distance of a draw of epsilon 1; none where the words choose a template."""
         if allocation.source == "chosen":
             return None
-        return MetricClaim(1 / self._loss_range, "euclidean", self.diameter)
+        return MetricClaim(1 / self.loss_range, "euclidean", self.diameter)
 
     @classmethod
     def aligned(cls, epsilon: float, **parameters: Any) -> Self:
@@ -149,7 +149,7 @@ class Madlib(VectorMechanism):
     @property
     def _rate(self) -> float:
         """Return epsilon per step of the vectors' grid; the largest one, if a budget is divided."""
-        return self._unit_epsilon * self.words.scale
+        return self.unit_epsilon * self.words.scale
 
     @cached_property
     def search(self) -> NearestWords:
@@ -165,7 +165,7 @@ class Madlib(VectorMechanism):
             return self._rate
         most = self._most_draws
         parts = [self.allocation.bounds(most)[0], *filter(None, [self.allocation.even(most)])]
-        return float(self._rates(np.array([min(parts) / MICRO]))[0])
+        return float(self.noise_rates(np.array([min(parts) / MICRO]))[0])
 
     def _reaches(self, rates: Any) -> Any:
         """Return upper bounds of the lengths of noisy vectors, in steps of the vectors' grid, by their rates."""
@@ -187,9 +187,9 @@ class Madlib(VectorMechanism):
         def search_some(start: int) -> None:
             some = draws.take(slice(start, start + rows))
             noise = to_numpy(pa.array(_kernel.radial_noise(*some.arrays(), purpose, dimensions, kernel_threads)))
-            moved = noise.reshape(-1, dimensions) / rates[start : start + rows, None]
-            moved += words[some.words]
-            chosen[start : start + rows] = search.nearest(search.rounded(moved), where)
+            points = noise.reshape(-1, dimensions) / rates[start : start + rows, None]
+            points += words[some.words]
+            chosen[start : start + rows] = search.nearest(search.rounded(points), where)
 
         for_each_product(search_some, range(0, len(chosen), rows), workers)
         return chosen
@@ -197,9 +197,9 @@ class Madlib(VectorMechanism):
     @cached_property
     def division(self) -> Division:
         """Return how words with given epsilons are drawn: by noise of their own rates."""
-        return Division(self._vocabulary, self.words.words, self._moved, len(self.words))
+        return Division(self._vocabulary, self.words.words, self.moved, len(self.words))
 
-    def _moved(
+    def moved(
         self,
         words: Indices,
         slots: Slots,
@@ -208,7 +208,7 @@ class Madlib(VectorMechanism):
         purpose: int,
     ) -> Indices:
         """Add noise of its own rate to every word's vector, and take the nearest word."""
-        rates, least = self._rates(np.concatenate([np.zeros(0), *epsilons])), self.search.bits
+        rates, least = self.noise_rates(np.concatenate([np.zeros(0), *epsilons])), self.search.bits
         reaches = self._reaches(rates)
         bits = np.maximum(least, (reaches[:, None] <= longest_reaches(self.words)).sum(axis=1) - 1)
         draws, chosen = Draws(slots.keys, slots.records, slots.positions, words), np.empty_like(words)
@@ -218,7 +218,7 @@ class Madlib(VectorMechanism):
             chosen[at] = self._nearest(draws.take(at), rates[at], search, purpose - TOKEN + VECTOR)
         return chosen
 
-    def _rates(self, epsilons: Floats) -> Floats:
+    def noise_rates(self, epsilons: Floats) -> Floats:
         """Return rates per step of the vectors' grid whose loss over the diameter is not above epsilons."""
         return epsilons / float(self.diameter * _WIDER) * (1 - 2.0**-50) * self.words.scale
 

@@ -94,13 +94,13 @@ class SanText(DistanceMechanism):
         return self
 
     @property
-    def _shows_words(self) -> bool:
+    def shows_words(self) -> bool:
         return self.variant == "plus" and self.p < 1
 
     @property
     def word_disclosures(self) -> frozenset[Disclosure]:
         """Return the disclosures of words: which words are sensitive, if the others can be kept."""
-        return frozenset({Disclosure.SENS_CLASS} if self._shows_words else ())
+        return frozenset({Disclosure.SENS_CLASS} if self.shows_words else ())
 
     def artifacts(self) -> dict[str, Artifact]:
         listed = {} if self.sensitive is None else {"sensitive": stopwords(self.sensitive).artifact}
@@ -128,11 +128,11 @@ class SanText(DistanceMechanism):
 
     def _shown(self, number: int) -> Fraction:
         """Return the probability that a word is shown in clear: 1 - p for "plus" if it is not sensitive."""
-        return 1 - exact(self.p) if self._shows_words and not self._sensitive_mask[number] else Fraction(0)
+        return 1 - exact(self.p) if self.shows_words and not self._sensitive_mask[number] else Fraction(0)
 
     def _known(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
         """Draw an output for words of the vocabulary; for "plus" some words stay."""
-        if self._shows_words:
+        if self.shows_words:
             known = draws.take(order)
             chosen[order] = known.words
             order = order[self._drawn_again(known)]
@@ -146,12 +146,12 @@ class SanText(DistanceMechanism):
 
     def _refuses(self, allocation: Allocation) -> str | None:
         """Return why the budget cannot be divided: words are shown, or as for other words."""
-        if self._shows_words:
+        if self.shows_words:
             return 'words that are not sensitive may be shown, which no budget bounds: take p = 1, or variant "plain"'
         return super()._refuses(allocation)
 
     @property
-    def _loss_range(self) -> float:
+    def loss_range(self) -> float:
         return self.diameter
 
     @cached_property
@@ -170,7 +170,7 @@ class SanText(DistanceMechanism):
     @property
     def guarantee(self) -> Guarantee:
         stated = super().guarantee
-        if not self._shows_words:
+        if not self.shows_words:
             return stated
         neighbours = (
             "two texts of one record that agree on everything disclosed and differ in sensitive words alone; a word "
@@ -180,15 +180,15 @@ class SanText(DistanceMechanism):
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors of n draws between the two farthest words; infinite if words are shown."""
-        return {"∞": math.inf} if self._shows_words else super().cost_factors(positions)
+        return {"∞": math.inf} if self.shows_words else super().cost_factors(positions)
 
     def event(self, positions: int) -> Event:
         """Return n draws; they are unbounded if words are shown (docs/spec/privacy.md#santext-plus)."""
-        return Unbounded() if self._shows_words and positions else super().event(positions)
+        return Unbounded() if self.shows_words and positions else super().event(positions)
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Return the bits that kept words disclose about a uniform vocabulary word; nothing if every word is drawn."""
-        if not self._shows_words:
+        if not self.shows_words:
             return {}
         n, sensitive = len(self.words), len(self._output_ids)
         chances = np.array([1 / n, self.p / n])

@@ -55,9 +55,9 @@ def __getattr__(name: str) -> Any:
         if missing.name is None or missing.name.partition(".")[0] not in _NEEDS:
             raise
     from dptext_etl.errors import PolicyError
-    from dptext_etl.extras import install
+    from dptext_etl.extensions import pip_install
 
-    raise PolicyError(f"{name} needs Dagster, which is not installed", install("dagster"))
+    raise PolicyError(f"{name} needs Dagster, which is not installed", pip_install("dagster"))
 
 
 def __dir__() -> list[str]:

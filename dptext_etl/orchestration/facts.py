@@ -19,12 +19,12 @@ from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.orchestration.steps import as_json
 from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import Manifest, RunSummary, StagedRun
 from dptext_etl.runner.publish.gating import copies_of
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.synthetic.attempt import StagedTable
-from dptext_etl.synthetic import CLAIM
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

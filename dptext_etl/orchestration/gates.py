@@ -115,8 +115,8 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
     def recheck(context: dg.AssetCheckExecutionContext) -> Iterator[Event]:
         with as_failure("checking the published table"):
             here = deployed(policy, context, name)
-            partitions = to_judge(context, settings.partitions, lambda partition: _published(here, partition))
-            verdicts = {partition: _verdicts(here, partition) for partition in partitions}
+            partitions = to_judge(context, settings.partitions, lambda partition: is_published(here, partition))
+            verdicts = {partition: judge_published(here, partition) for partition in partitions}
             if not partitions:
                 raise InputError(*_NOTHING_PUBLISHED)
         yield from _events(context, _gate_results(name.published, known, partitions, verdicts))
@@ -126,12 +126,12 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
     return recheck
 
 
-def _published(policy: Policy, partition: str | None) -> bool:
+def is_published(policy: Policy, partition: str | None) -> bool:
     return Manifest.read(Layout.of(policy, partition)) is not None
 
 
-def _verdicts(policy: Policy, partition: str | None) -> tuple[Verdict, ...]:
-    if not _published(policy, partition):
+def judge_published(policy: Policy, partition: str | None) -> tuple[Verdict, ...]:
+    if not is_published(policy, partition):
         raise InputError(*_NOTHING_PUBLISHED)
     layout = Layout.of(policy, partition)
     return published.check_published(layout.sink, policy, own_ids=finder(layout.staging))

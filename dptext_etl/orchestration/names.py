@@ -47,7 +47,6 @@ class Names(NamedTuple):
 
     @property
     def resources(self) -> set[str]:
-        """Return the names of the resources that every step of a dataset needs."""
         return {self.ledger, self.key}
 
     def tag(self, stage: str) -> dict[str, str]:
@@ -135,7 +134,6 @@ _SOME_TIME = datetime(2001, 12, 31, 23, 59, tzinfo=UTC)
 
 
 def partitions_definition(policy: Policy, given: Partitions | None = None) -> dg.PartitionsDefinition | None:
-    """Return the partitions of a policy, or None if its source has no "{partition}"."""
     if PARTITION not in policy.source:
         if given is not None:
             raise PolicyError(

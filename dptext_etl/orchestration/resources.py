@@ -95,7 +95,6 @@ def _named(value: Any) -> Any:
 
 
 def deployed(policy: Policy, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, name: Names) -> Policy:
-    """Return the policy with the ledger and key of this deployment."""
     ledger: LedgerResource = getattr(context.resources, name.ledger)
     key: KeyResource = getattr(context.resources, name.key)
     spec = LedgerSpec(**{field: getattr(ledger, field) for field in LedgerSpec.model_fields})

@@ -158,12 +158,10 @@ def load_verdicts(staged: Staged) -> tuple[Verdict, ...]:
 
 
 def remove_files(staged: Staged) -> None:
-    """Remove the stored run and verdicts after the publication."""
     _storage(staged).delete(_RUN, _VERDICTS)
 
 
 def _hash(policy: Policy) -> str:
-    """Return a hash of a policy and of the content of its references."""
     if policy.synthetic is not None:
         configurations = [policy.statistic.cfg()]
     else:

@@ -13,10 +13,10 @@ from dptext_etl.polars.namespace import SPEND, DataFrameNamespace, ExprNamespace
 from dptext_etl.polars.plan_guard import guard
 
 if TYPE_CHECKING:
-    from dptext_etl.polars.run import released as released
-    from dptext_etl.polars.run import run_frame as run_frame
+    from dptext_etl.polars.frame import released as released
+    from dptext_etl.polars.frame import run_frame as run_frame
 
-_WHERE = {"released": "run", "run_frame": "run"}
+_WHERE = {"released": "frame", "run_frame": "frame"}
 """What is imported at its first use: an expression needs nothing of a run."""
 
 __all__ = [

@@ -7,6 +7,7 @@ both cases an expression holds configuration, hashes and a key reference, never 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, overload
@@ -16,9 +17,8 @@ from polars.plugins import register_plugin_function
 
 from dptext_etl import _kernel, column
 from dptext_etl.errors import InputError, PolicyError, bare
-from dptext_etl.families.in_kernel import InKernel, charges, in_kernel
-from dptext_etl.guarantee import FINE
-from dptext_etl.polars.plan_expressions import RELEASED, RELEASES, marks, table_marks
+from dptext_etl.guarantee import FINE, exact, micro
+from dptext_etl.polars.plan_expressions import RELEASED, RELEASES, InKernel, in_kernel, marks, table_marks
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve, resolve_column
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _released(policy: PolicyLike, ids: str | None, frame: pl.DataFrame | pl.Lazy
         if ids is None:
             raise PolicyError("the policy of one column names no id column", 'give privatize(policy, id="…")')
         return [ExprNamespace(pl.col(policy.column)).privatize(policy, id=ids, spend=spend)]
-    from dptext_etl.polars.run import warn_of_other_ids  # needs a ledger, which an expression does not
+    from dptext_etl.polars.frame import warn_of_other_ids  # needs a ledger, which an expression does not
 
     whole = resolve(policy)
     columns, ids = whole.column_policies(), whole.id if ids is None else ids
@@ -180,7 +180,7 @@ def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:
 def _plugin(
     texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, mechanism: InKernel, name: str, *, spend: bool
 ) -> pl.Expr:
-    per_draw, per_text = charges(mechanism) if spend else (0, 0)
+    per_draw, per_text = _charges(mechanism) if spend else (0, 0)
     return register_plugin_function(
         plugin_path=_kernel.__file__,
         function_name=RELEASES,
@@ -195,6 +195,19 @@ def _plugin(
         },
         is_elementwise=True,
     )
+
+
+_MANY = 1_000_003
+
+
+def _charges(mechanism: InKernel) -> tuple[int, int]:
+    """Return the declared epsilon of one draw, and of a text next to its draws, in millionths."""
+    price = getattr(mechanism, "epsilon_length", None)
+    text = 0 if price is None else int(micro(exact(price)))
+    unit, many = mechanism.spend(1).eps_approx - text, 1 if mechanism.most_positions == 1 else _MANY
+    if not math.isfinite(unit) or mechanism.spend(many).eps_approx != unit * many + text:
+        raise PolicyError("epsilon is finer than a millionth", "give epsilon with at most 6 decimals")
+    return int(unit), text
 
 
 def _batches(texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, *, spend: bool) -> pl.Expr:

@@ -15,12 +15,22 @@ from typing import Any
 
 from dptext_etl import _kernel
 from dptext_etl.errors import GateError
-from dptext_etl.families.in_kernel import InKernel, in_kernel
+from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.families.table import MappedMechanism
+from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import ColumnPolicy
 from dptext_etl.policy.plan_rules import Content, Releases, raw_names
 
 RELEASES, RELEASED = "dptext_table", "dptext_released"
 """Plugin functions of the kernel whose output is released: the draw itself, and the mark of other draws."""
+
+
+InKernel = MappedMechanism | ChoiceMechanism
+
+
+def in_kernel(mechanism: Mechanism) -> InKernel | None:
+    """Return the mechanism if the kernel runs it by itself, from one stored file: no model and no tool takes part."""
+    return mechanism if isinstance(mechanism, InKernel) and mechanism.reproducible else None
 
 
 def marks(policy: ColumnPolicy, column: str) -> dict[str, Any]:

@@ -6,18 +6,18 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
 from dptext_etl import html_output
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.aggregate import Statistic
+from dptext_etl.families.unlinked import Unlinked, unlinked_of
 from dptext_etl.id_forms import Normalization
-from dptext_etl.mechanism import Fetched
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
 from dptext_etl.policy.consistency import require_consistent, require_fit, require_unlinkable
 from dptext_etl.policy.paths import anchored
+from dptext_etl.policy.synthetic import Synthetic, no_rows
 from dptext_etl.policy.terms import (
     PLAIN_CSV,
     Cap,
@@ -28,11 +28,13 @@ from dptext_etl.policy.terms import (
     LedgerSpec,
     Name,
     Retention,
+    TableSpec,
     holds_password,
     is_secret,
 )
-from dptext_etl.synthetic import Synthetic, no_rows
-from dptext_etl.unlinked import Unlinked, unlinked_of
+
+if TYPE_CHECKING:
+    from dptext_etl.families.aggregate import Statistic
 
 _SHOWN = ("dataset", "release", "source", "sink", "id", "subject", "unit", "keep", "on_cap", "publish")
 """Entries that a notebook shows."""
@@ -47,6 +49,7 @@ class Policy(Checked):
         source: File, glob or object-store URL of the raw table (Parquet, CSV, NDJSON); may hold "{partition}".
         csv: How the source's CSV files are written, if not in UTF-8 with commas.
         sink: Folder or object-store URL of the published table; holds "{partition}" if `source` does.
+        table: Publish a table of Delta Lake or Iceberg in the sink, instead of plain files.
         id: Column of record ids, unique and without nulls.
         subject: Column of the person behind a record; caps are per subject.
         normalize: How subjects that are strings are spelled before they are hashed, so that spellings of one person
@@ -93,6 +96,7 @@ class Policy(Checked):
     source: str
     csv: CsvSpec = Field(default_factory=CsvSpec, exclude_if=lambda csv: csv == PLAIN_CSV)
     sink: str
+    table: TableSpec | None = Field(default=None, exclude_if=lambda spec: spec is None)
     id: Name
     subject: Name | None = None
     normalize: tuple[Normalization, ...] = Field(default=(), exclude_if=lambda steps: not steps)
@@ -183,9 +187,7 @@ class Policy(Checked):
         return self
 
     def _column_policy(self, item: ColumnSpec) -> ColumnPolicy:
-        mechanism = item.mechanism
-        if isinstance(mechanism, Fetched):
-            mechanism = mechanism.fetched(self.storage_options)
+        mechanism = item.mechanism.fetched(self.storage_options)
         if self.unlinked is not None:
             require_unlinkable(self, mechanism, self.unlinked)
             mechanism = mechanism.model_copy(update={"unlinked": self.unlinked})
@@ -304,7 +306,6 @@ PolicyLike = Policy | ColumnPolicy | str | PathLike[str]
 
 
 def resolve(policy: PolicyLike) -> Policy:
-    """Return the policy of a dataset."""
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, str | PathLike):
@@ -316,7 +317,6 @@ def resolve(policy: PolicyLike) -> Policy:
 
 
 def resolve_column(policy: PolicyLike, column: str | None = None) -> ColumnPolicy:
-    """Return the policy of one text column."""
     return policy if isinstance(policy, ColumnPolicy) else resolve(policy).column_policy(column)
 
 

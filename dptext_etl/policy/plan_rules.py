@@ -45,7 +45,6 @@ def _common(left: frozenset[Rows], right: frozenset[Rows]) -> frozenset[Rows]:
 
 
 def next_number() -> int:
-    """Return a new number for concatenated rows."""
     return next(_number)
 
 
@@ -75,12 +74,10 @@ class Content:
     def column(
         cls, name: str, raw: Iterable[str], rows: frozenset[Rows], fields: Sequence[tuple[str, Content]] = ()
     ) -> Content:
-        """Return a column of a source, or a field of one, by its path."""
         return cls(frozenset(raw), _digest("column", name), name, rows, tuple(fields))
 
     @classmethod
     def constant(cls, value: str) -> Content:
-        """Return a constant of the plan."""
         return cls(form=_digest("constant", value), rows=None)
 
     @classmethod
@@ -101,7 +98,6 @@ class Content:
         return mixed if form is None else cls(mixed.raw, form, None, rows, tuple(fields))
 
     def field(self, name: str) -> Content:
-        """Return the content of a field of a struct."""
         known = dict(self.fields).get(name)
         return Content.of_row(f"field {name}", [self]) if known is None else known
 
@@ -219,7 +215,6 @@ _TAKE = "make the release from the policy itself: privatize(policy, id=…), reg
 
 
 def _columns_and_id(policy: PolicyLike | None, ids: str | None) -> tuple[dict[str, ColumnPolicy], str | None]:
-    """Return a policy's text columns by name, and its id column."""
     if policy is None:
         return {}, None
     if isinstance(policy, ColumnPolicy):

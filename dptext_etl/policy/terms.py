@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import parse_qsl, urlsplit
 
@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from dptext_etl import keys
-from dptext_etl.validation import validated
+from dptext_etl.parameters import changed_parameters, validated
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 KeyReference = Annotated[str, BeforeValidator(keys.reference)]
@@ -65,13 +65,7 @@ class Checked(BaseModel):
 
     what: ClassVar[str] = "policy"
     """Noun for this part of a policy in messages."""
-
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Show the entries that differ from their defaults."""
-        fields = type(self).model_fields
-        for name, value in super().__repr_args__():
-            if name not in fields or value != fields[name].get_default(call_default_factory=True):
-                yield name, value
+    __repr_args__ = changed_parameters
 
     @classmethod
     def checking(cls) -> validated:
@@ -165,6 +159,42 @@ class LedgerSpec(Checked):
             msg = 'the URL holds a password; put it into a variable: url = "env:DPTEXT_LEDGER_SECRET_URL"'
             raise ValueError(msg)
         return url
+
+
+class TableSpec(Checked):
+    """Publish a table of Delta Lake or Iceberg in `sink`: one commit of the table is the publication.
+
+    Attributes:
+        format: "delta" or "iceberg".
+        name: Name of an Iceberg table in its catalog, such as "reviews.public"; holds "{partition}" if `sink` does.
+        catalog: Name of the catalog of Iceberg (`name`, "default" if absent) and its properties as pyiceberg has them:
+            `type`, `uri`, options of the store such as `s3.endpoint`; values may be "env:NAME".
+    """
+
+    what: ClassVar[str] = "[table]"
+
+    format: Literal["delta", "iceberg"]
+    name: str | None = None
+    catalog: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("catalog")
+    @classmethod
+    def _no_secret(cls, catalog: dict[str, str]) -> dict[str, str]:
+        for name, value in catalog.items():
+            if not value.startswith("env:") and (is_secret(name) or holds_password(value)):
+                msg = f'{name} is a secret; put it into a variable and name that: "env:NAME_OF_A_SECRET"'
+                raise ValueError(msg)
+        return catalog
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.format == "delta" and (self.name is not None or self.catalog):
+            msg = "name and catalog are entries of Iceberg: a table of Delta Lake is found by its folder, the sink"
+            raise ValueError(msg)
+        if self.format == "iceberg" and ("." not in (self.name or "") or not self.catalog):
+            msg = 'Iceberg needs name = "namespace.table" and catalog = { type = "…", uri = "…" }'
+            raise ValueError(msg)
+        return self
 
 
 class Retention(Checked):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl import extras
+from dptext_etl import extensions
 from dptext_etl.accounting import MEASURES, PureDraws, joint, least, range_bounded, spend
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.checks.reports import gate_delta
@@ -29,7 +29,7 @@ Hashes = npt.NDArray[np.uint64]
 
 DELTA = 1e-6
 """The delta of the statement about one person, unless the caller gives another."""
-INSTALL = f"`{extras.install('accounting')}` may give a smaller epsilon for all records of a person together"
+INSTALL = f"`{extensions.pip_install('accounting')}` may give a smaller epsilon for all records of a person together"
 _INFINITE = INFINITE // 8
 """The amount that counts as infinite in sums: far above any cap, and small enough that sums cannot overflow."""
 

@@ -21,10 +21,10 @@ from dptext_etl.engines.spark.worker_policy import WorkerLedger, WorkerPolicy, o
 from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.id_forms import Normalization
 from dptext_etl.mechanism import Mechanism
+from dptext_etl.parameters import validated
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve, resolve_column
 from dptext_etl.runner.source.roles import check_id
 from dptext_etl.spark import worker
-from dptext_etl.validation import validated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,7 +122,7 @@ def released_by(
         policy,
         ship(spark, policy.mechanism.artifacts(), artifacts),
         spend=spend,
-        ledger=None if spec is None else _account(spark, policy, spec, cap=cap, **terms),
+        ledger=None if spec is None else ledger_of_workers(spark, policy, spec, cap=cap, **terms),
     )
     if form not in FORMS:
         raise PolicyError('the form of a Spark function is "arrow" or "pandas"')
@@ -142,7 +142,7 @@ def require_name(name: str) -> None:
         raise PolicyError("a name in SQL has letters, digits and _ alone", 'such as "private_review"')
 
 
-def _account(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -> WorkerLedger:
+def ledger_of_workers(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -> WorkerLedger:
     if not policy.mechanism.reproducible:
         raise LedgerError(
             f"{policy.mechanism.name} is a model: a second run may give other bytes, and a SQL function keeps no copy "

@@ -106,7 +106,6 @@ class _Walk:
         self._common: dict[int, list[Content]] = {}
 
     def step(self, node: Any, outer: Columns) -> Found:
-        """Return the contents of a step's output columns."""
         kind = kind_of(node)
         below = [self.step(child, outer) for child in items(node.children())]
         columns = {number: content for found in below for number, content in found.items()}

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl import catalog, column, delta_policy, keys
+from dptext_etl import catalog, column, keys
 from dptext_etl.accounting import zcdp_epsilon
 from dptext_etl.corpora import Corpus
 from dptext_etl.families.aggregate import Noisy, Statistic, describe, nearest_mean, noisy, partial_sum, table
-from dptext_etl.families.aggregate.statistic import rho_of, rounded_up, variance_of
-from dptext_etl.guarantee import exact, steps
+from dptext_etl.families.aggregate.statistic import rho_of, variance_of
+from dptext_etl.families.unlinked import Unlinked
+from dptext_etl.guarantee import exact, float_above, largest_delta, steps
 from dptext_etl.mechanisms.surrogate import Surrogate
-from dptext_etl.synthetic import CLAIM
-from dptext_etl.unlinked import Unlinked
+from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl_eval.baselines import CORPUS
 from dptext_etl_eval.pairs import Values
 from dptext_etl_eval.stand_in import StandIn
@@ -85,7 +85,7 @@ def _drawn(given: Mapping[str, Any], texts: Sequence[str]) -> tuple[list[str], A
 
 def _unlinked(rows: StandIn, epsilon: float, per_person: int) -> Released:
     """Publish one unlinked release per label: draws of `surrogate` without ids or order."""
-    delta = delta_policy.largest(len(rows.texts)) * math.exp(-(per_person - 1) * epsilon) * (1 - 1e-9)
+    delta = largest_delta(len(rows.texts)) * math.exp(-(per_person - 1) * epsilon) * (1 - 1e-9)
     texts, labels, charges, deltas = [], [], [], []
     for label, count in zip(*np.unique(rows.labels, return_counts=True), strict=True):
         if count < 2:
@@ -148,11 +148,11 @@ def _nearest_mean(rows: StandIn, epsilon: float, per_person: int) -> Released:
 
 
 def _statistic(rows: StandIn, epsilon: float, per_person: int) -> Noisy:
-    corpus, delta = Corpus.open(CORPUS), delta_policy.largest(len(rows.texts))
+    corpus, delta = Corpus.open(CORPUS), largest_delta(len(rows.texts))
     labels = sorted({str(label) for label in rows.labels})
     reach = describe(corpus, epsilon=epsilon, delta=delta, labels=labels).sensitivity
     variance = variance_of(reach * per_person, epsilon * per_person, delta)  # k records of a person: k^2 rho
-    own = zcdp_epsilon(rounded_up(rho_of(reach, variance)), delta)
+    own = zcdp_epsilon(float_above(rho_of(reach, variance)), delta)
     statistic = describe(corpus, epsilon=own, delta=delta, labels=labels, per_subject=per_person)
     key = keys.throwaway(statistic.cfg())
     ids = pa.array([str(row) for row in range(len(rows.texts))])

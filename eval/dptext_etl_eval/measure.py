@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from dptext_etl import extensions
 from dptext_etl.errors import InputError
-from dptext_etl.extras import install
+from dptext_etl.extensions import pip_install
 from dptext_etl_eval.pairs import MODELS, ROW_LINKS, WORD_MECHANISM, Pairs
 
 Kind = Literal["kept", "learnt"]
@@ -131,4 +131,4 @@ def library(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise InputError(f"a measure needs {name.partition('.')[0]}", install("eval")) from None
+        raise InputError(f"a measure needs {name.partition('.')[0]}", pip_install("eval")) from None

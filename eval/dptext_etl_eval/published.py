@@ -10,12 +10,12 @@ import polars as pl
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import Policy
+from dptext_etl.policy.synthetic import no_rows
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest, published_manifest
 from dptext_etl.runner.source.table import Files
-from dptext_etl.synthetic import no_rows
 from dptext_etl_eval.evidence import Evidence, Listener, evaluate
 from dptext_etl_eval.pairs import Pairs, join
 from dptext_etl_eval.report import refuse_published

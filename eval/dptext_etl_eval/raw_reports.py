@@ -25,7 +25,7 @@ from dptext_etl import _kernel
 from dptext_etl._kernel import Secret
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.corpora.cleaning import normalized
+from dptext_etl.corpora.public_texts import normalized
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.policy import Policy

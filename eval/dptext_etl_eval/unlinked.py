@@ -18,12 +18,12 @@ from dptext_etl.corpora.corpus import Corpus
 from dptext_etl.corpora.frequencies import estimate_frequencies
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.families.unlinked import COUNT
 from dptext_etl.policy import Policy
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.table import Files
-from dptext_etl.unlinked import COUNT
 from dptext_etl_eval.baselines import NO_WORDS, label_names
 from dptext_etl_eval.evidence import Evidence, Listener, without_rows
 from dptext_etl_eval.measure import Metric, Score

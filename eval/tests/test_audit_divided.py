@@ -43,11 +43,11 @@ def test_true_claims_stand(mechanism):
 
 def test_a_part_that_is_too_large_is_refuted(monkeypatch):
     """Every draw takes the largest part; alone, no draw does wrong."""
-    made, real = Diffractor(variant="geometric", allocation=GIVEN, limit=3), Diffractor._moved
+    made, real = Diffractor(variant="geometric", allocation=GIVEN, limit=3), Diffractor.moved
 
     def greedy(self, words, slots, sampler, epsilons, purpose):
         return real(self, words, slots, sampler, [0 * parts + parts.max(initial=0) for parts in epsilons], purpose)
 
-    monkeypatch.setattr(Diffractor, "_moved", greedy)
+    monkeypatch.setattr(Diffractor, "moved", greedy)
     found = audit_mechanism(made, draws=2_000, secrets=SECRETS)
     assert {trial.counts.trial for trial in found.trials if trial.refuted} == {POSITIONS}

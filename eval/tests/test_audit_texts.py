@@ -5,7 +5,8 @@ import pyarrow.compute as pc
 import pytest
 
 from dptext_etl import _kernel
-from dptext_etl.allocation import Allocation, dividing
+from dptext_etl.allocation import Allocation
+from dptext_etl.allocation import allocation as dividing
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Released
 from dptext_etl.mechanisms.custext import CusText

@@ -26,7 +26,7 @@ from pydantic import Field, PositiveInt, field_validator
 from dptext_etl import device, scoring
 from dptext_etl.artifacts import Artifact, canon
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.probes import SHORT, WORDS, refuse
+from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, refuse_model
 from dptext_etl.postprocessing import PURPOSE, PostProcess, Provenance, Rewritten
 from dptext_etl.scoring import Choices, Slots
 from dptext_etl_models.inference import language_model
@@ -212,9 +212,9 @@ class RewriteAgain(PostProcess):
 
     def probe(self) -> None:
         """Score two tokens for a short public text, and for one that fills the longest prompt."""
-        texts = [SHORT, " ".join(WORDS * (self.prompt_limit // len(WORDS) + 1))]
+        texts = [PROBE_TEXT, " ".join(PROBE_WORDS * (self.prompt_limit // len(PROBE_WORDS) + 1))]
         if not all(probe_scores(self.generator, self.generator.prompts(texts), self.l_max)):
-            refuse()
+            refuse_model()
 
 
 class Best:

@@ -11,7 +11,7 @@ import polars as pl
 import surrogate_measures as measures
 from surrogate_measures import EVERYDAY, DataSet, FigureCache
 
-from dptext_etl import delta_policy
+from dptext_etl.guarantee import largest_delta
 from dptext_etl_eval.baselines import NAMES, PUBLIC
 from dptext_etl_eval.forms import FORMS
 from dptext_etl_eval.stand_in import StandIn
@@ -73,7 +73,7 @@ def _row(kept: FigureCache, data: DataSet, form: str, epsilon: float, key: int) 
         "reading": "per person, central",
         "epsilon": epsilon,
         "epsilon_per_text": epsilon,
-        "delta": delta_policy.largest(len(texts)),
+        "delta": largest_delta(len(texts)),
         "guarantee": claim,
         "key": key,
         "n": len(texts),

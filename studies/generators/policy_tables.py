@@ -12,8 +12,8 @@ def policy_entries() -> str:
     """Return the reference of the policy file: types from its JSON schema, meanings from the docstrings."""
     from dptext_etl import policy
     from dptext_etl.cli import mechanism_facts
-    from dptext_etl.synthetic import Labels, MaxEnt, Synthetic
-    from dptext_etl.unlinked import Unlinked
+    from dptext_etl.families.unlinked import Unlinked
+    from dptext_etl.policy.synthetic import Labels, MaxEnt, Synthetic
 
     schema = policy.Policy.model_json_schema(by_alias=True)
     parts = []

@@ -18,10 +18,7 @@ LEFT_OUT = (
     "dptext_etl/corpora/everyday",
     "dptext_etl/data/",  # cards of artifacts, whose bytes have hashes
     "dptext_etl_models/english-",
-    "docs/rewriting-again.md",  # written with the figures of a study
-    "docs/allocation.md",
     "docs/drills.md",
-    "docs/leak-drills.md",
 )
 """Text that is data, or that a study wrote together with its figures."""
 

@@ -65,8 +65,8 @@ def test_pruning_ends_the_search(monkeypatch):
     grid[:10] *= 300
     made = []
     monkeypatch.setattr(search, "_CELLS", 3_000 * 20)
-    larger = search._larger
-    monkeypatch.setattr(search, "_larger", lambda *given: made.append(given[2].size) or larger(*given))
+    larger = search.larger_of_block
+    monkeypatch.setattr(search, "larger_of_block", lambda *given: made.append(given[2].size) or larger(*given))
     assert largest_squared_distance(vectors(grid)) == int(
         vectors(grid).squared_distances(slice(0, 10), slice(None)).max()
     )

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dptext_etl.artifacts import Artifact, save_tensors
-from dptext_etl.embeddings import NeighbourLists, WordVectors
-from dptext_etl.embeddings.neighbour_lists import FORMAT, nearest_walk
+from dptext_etl.embeddings import WordVectors
+from dptext_etl.embeddings.neighbour_lists import FORMAT, NeighbourLists, nearest_walk
 from dptext_etl.errors import ArtifactError
 
 

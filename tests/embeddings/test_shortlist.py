@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_etl.embeddings import FreeWords, WordVectors
+from dptext_etl.embeddings import WordVectors
+from dptext_etl.embeddings.search import FreeWords
 
 from ..examples import examples
 

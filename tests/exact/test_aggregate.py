@@ -1,8 +1,6 @@
-"""The statistic of a synthetic table: its sensitivity by search, exact partial sums, independent noise, edge cases."""
+"""The sums of a synthetic table: the projection, the sensitivity by search, and exact partial sums."""
 
-import hashlib
 import math
-from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -11,18 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl import _kernel
-from dptext_etl.accounting import zcdp_epsilon
-from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.errors import InputError
 from dptext_etl.families.aggregate import Partial, counted, describe, noisy, partial_sum
-from dptext_etl.families.aggregate.statistic import _roots, projection, rho_of, rounded_up, variance_of
+from dptext_etl.families.aggregate.statistic import projection, whole_roots
 from dptext_etl.families.aggregate.summing import add
-from dptext_etl.guarantee import Guarantee, GuaranteeClass
 
 from ..examples import examples
+from .column_sums import LABELS, SECRET, key, strings, summed, toy_statistic
 from .stream_oracle import oracle_canon, oracle_fingerprint, oracle_hmac
 
-SECRET = bytes(range(1, 33))
-LABELS = ("billing", "delivery")
 TEXTS = [
     "the room was cold",
     "Play the new album",
@@ -37,22 +32,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def statistic():
-    return describe("example", epsilon=1.0, delta=1e-6, labels=LABELS)
-
-
-def key(statistic, release="2025-01"):
-    return _kernel.ReleaseKey(_kernel.Secret.from_bytes(SECRET), "demo", "text", release, statistic.cfg())
-
-
-def strings(values):
-    return pa.array(values, pa.large_string())
-
-
-def summed(statistic, rows):
-    """Sums over (id, text, label) rows."""
-    ids, texts, labels = zip(*rows, strict=True) if rows else ((), (), ())
-    columns = strings(ids), strings(texts), strings(labels)
-    return partial_sum(statistic, key(statistic), *columns[:2], columns[2] if statistic.labels else None)
+    return toy_statistic()
 
 
 def norm2(sums):
@@ -101,7 +81,7 @@ def test_a_product_of_permuted_rows_gives_the_same_directions():
 )
 @examples(500)
 def test_roots_are_whole_and_rounded_down(square):
-    assert _roots(np.array([square])).tolist() == [math.isqrt(square)]
+    assert whole_roots(np.array([square])).tolist() == [math.isqrt(square)]
 
 
 def extremes(statistic, random):
@@ -316,136 +296,3 @@ def test_no_records_at_all_are_summed_and_released(statistic):
     found = summed(statistic, [])
     assert not found.sums.any()
     assert noisy(statistic, key(statistic), found).sums.any()
-
-
-# --- noise --------------------------------------------------------------------------------------------------------
-
-
-def noise(statistic, rows, release="2025-01"):
-    columns = [strings(column) for column in zip(*rows, strict=True)]
-    made = key(statistic, release)
-    found = partial_sum(statistic, made, *columns)
-    return (noisy(statistic, made, found).sums - found.sums).ravel()
-
-
-ROW = [("r1", "the room was cold", "billing"), ("r2", "play the new album", "delivery"), ("r3", None, None)]
-CHANGED = {
-    "id": [("r1 ", *ROW[0][1:]), *ROW[1:]],
-    "case of a text, with equal sums": [("r1", "The room was cold", "billing"), *ROW[1:]],
-    "label, with equal sums": [*ROW[:2], ("r3", None, "billing")],
-    "null that is empty": [*ROW[:2], ("r3", "", None)],
-    "swapped labels": [("r1", ROW[0][1], "delivery"), ("r2", ROW[1][1], "billing"), ROW[2]],
-    "one row fewer": ROW[:2],
-    "one row more": [*ROW, ("r4", None, None)],
-}
-
-
-def test_equal_tables_get_equal_noise(statistic):
-    assert np.array_equal(noise(statistic, ROW), noise(statistic, ROW[::-1]))
-
-
-@pytest.mark.parametrize("what", CHANGED)
-def test_a_changed_byte_gives_independent_noise(statistic, what):
-    first, other = noise(statistic, ROW), noise(statistic, CHANGED[what])
-    assert (first == other).mean() < 0.05
-    assert abs(np.corrcoef(first, other)[0, 1]) < 5 / math.sqrt(first.size)
-
-
-def test_other_releases_configurations_and_sums_get_independent_noise(statistic):
-    first = noise(statistic, ROW)
-    louder = describe("example", epsilon=1.0, delta=1e-7, labels=LABELS)
-    for other in (noise(statistic, ROW, "2025-02"), noise(louder, ROW)):
-        assert abs(np.corrcoef(first, other)[0, 1]) < 5 / math.sqrt(first.size)
-    found = summed(statistic, ROW)
-    moved = found.sums.copy()
-    moved[0, 0] += 1  # as if another machine had summed differently
-    parts = noisy(statistic, key(statistic), Partial(moved, found.digest)).sums - moved
-    assert abs(np.corrcoef(first, parts.ravel())[0, 1]) < 5 / math.sqrt(first.size)
-
-
-def test_noise_has_its_variance(statistic):
-    sums = np.stack([noise(statistic, [(f"r{i}", "a", "billing")]) for i in range(200)]).astype(float)
-    scaled = sums.ravel() / math.sqrt(statistic.variance)
-    assert abs((scaled**2).mean() - 1) < 6 * math.sqrt(2 / scaled.size)
-    assert abs(scaled.mean()) < 6 / math.sqrt(scaled.size)
-
-
-def test_topics_hold_the_true_count_as_often_as_they_say(statistic):
-    rows = [(f"r{i}", "a", "billing") for i in range(30)]
-    hits = [
-        topic.low <= true <= topic.high
-        for release in range(150)
-        for topic, true in zip(
-            noisy(statistic, key(statistic, str(release)), summed_under(statistic, rows, str(release))).topics(0.9),
-            (30, 0, 0),
-            strict=True,
-        )
-        if true
-    ]
-    assert 0.8 < np.mean(hits) < 0.98
-
-
-def summed_under(statistic, rows, release):
-    columns = [strings(column) for column in zip(*rows, strict=True)]
-    return partial_sum(statistic, key(statistic, release), *columns)
-
-
-# --- cost ---------------------------------------------------------------------------------------------------------
-
-CLAIM = Guarantee(GuaranteeClass.NONE, frozenset(), "tables that differ in one record", "table")
-
-
-@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0, 20.0])
-@pytest.mark.parametrize("delta", [1e-6, 1e-9])
-def test_the_variance_is_the_least_that_holds(epsilon, delta):
-    variance = variance_of(20_000, epsilon, delta)
-    assert zcdp_epsilon(rounded_up(rho_of(20_000, variance)), delta) <= epsilon
-    assert zcdp_epsilon(float(rho_of(20_000, variance - 1)) * (1 - 1e-12), delta) * (1 + 1e-8) > epsilon
-
-
-@pytest.mark.parametrize("k", [1, 2, 3])
-def test_the_charges_of_a_persons_records_add_up_to_the_persons_loss(k):
-    statistic = describe("example", epsilon=1.0, delta=1e-6, per_subject=k)
-    spend = statistic.charge(CLAIM)
-    person = k * k * statistic.rho
-    assert Fraction(int(spend.rho), 10**6) * k >= person
-    assert k * spend.eps_approx / 1e6 >= zcdp_epsilon(float(person), 1e-6)
-    assert spend.rho <= float(k * statistic.rho) * 1e6 + 1
-    assert {spend.eps_pure, spend.eps_tight, spend.mu2, spend.eps_metric} == {math.inf}
-    if k == 1:
-        assert spend.eps_approx <= 10**6
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"epsilon": 0.0},
-        {"epsilon": 1e-5},
-        {"epsilon": math.inf},
-        {"delta": 0.0},
-        {"delta": 1e-5},
-        {"labels": ("a", "a")},
-        {"labels": ("a", "")},
-        {"per_subject": 0},
-        {"width": 0},
-        {"n_max": 0},
-    ],
-)
-def test_parameters_out_of_range_are_refused(wrong):
-    with pytest.raises(PolicyError):
-        describe("example", **{"epsilon": 1.0, "delta": 1e-6, **wrong})
-
-
-def test_the_configuration_names_everything_that_sums_and_noise_depend_on(statistic):
-    names = {"epsilon": 2.0, "delta": 1e-7, "labels": ("billing",), "per_subject": 2, "width": 5, "n_max": 9}
-    base = {"epsilon": 1.0, "delta": 1e-6, "labels": LABELS}
-    hashes = [describe("example", **{**base, name: value}).cfg() for name, value in names.items()]
-    assert len({statistic.cfg(), *hashes}) == len(names) + 1
-    written = hashlib.sha256(b"dptext/cfg/v1\0" + oracle_canon(statistic.configuration())).hexdigest()
-    assert statistic.cfg() == written
-
-
-def test_neither_sums_nor_keys_are_printed(statistic):
-    found = summed(statistic, ROW)
-    assert "sums" not in repr(found)
-    assert "digest" not in repr(found)

@@ -14,7 +14,7 @@ from scipy import stats
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.aggregate import Noisy, describe, nearest_mean, noisy, partial_sum, table
-from dptext_etl.families.aggregate.table import _drawn, _flattened, _floored, _shares
+from dptext_etl.families.aggregate.max_entropy import drawn_rows, flattened, floored, shares_of_rows
 
 from ..examples import examples
 
@@ -112,21 +112,20 @@ def test_a_number_of_rows_out_of_range_is_refused(statistic, rows):
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=9), st.integers(1, 10_000))
 @examples(200)
 def test_shares_add_up_and_no_label_is_left_out(counts, rows):
-    floored = _floored(np.array(counts))
-    shares = _shares(floored, rows)
+    shares = shares_of_rows(floored(np.array(counts)), rows)
     assert sum(shares) == rows
     assert min(shares) >= int(rows * 0.2 / (1.2 * len(counts))) - 1
 
 
 def test_draws_follow_their_weights():
     logs, n = np.log([1.0, 2.0, 5.0, 8.0]), 40_000
-    found = np.bincount(_drawn(bytes(range(32)), logs, 0, n), minlength=4)
+    found = np.bincount(drawn_rows(bytes(range(32)), logs, 0, n), minlength=4)
     assert stats.chisquare(found, n * np.array([1, 2, 5, 8]) / 16).pvalue > 1e-6
 
 
 def test_rows_are_positions_of_one_stream():
-    logs, whole = np.zeros(1000), _drawn(bytes(32), np.zeros(1000), 0, 100)
-    assert whole[40:60].tolist() == _drawn(bytes(32), logs, 40, 20).tolist()
+    logs, whole = np.zeros(1000), drawn_rows(bytes(32), np.zeros(1000), 0, 100)
+    assert whole[40:60].tolist() == drawn_rows(bytes(32), logs, 40, 20).tolist()
     bound = Fraction(1000 * 2**40)
     assert whole[7] == _kernel.below(bytes(32), 10, 7, int(bound), 1) // 2**40
 
@@ -140,7 +139,7 @@ def entropy(logs):
 @given(st.integers(1, 3000), st.floats(0, 1e4), st.integers(0, 2**32))
 def test_a_label_s_rows_are_spread_over_enough_texts(count, steepness, seed):
     logs = steepness * np.random.default_rng(seed).normal(size=count)
-    least, flat = np.log(min(500, max(1, count / 4))), _flattened(logs)
+    least, flat = np.log(min(500, max(1, count / 4))), flattened(logs)
     if entropy(logs) >= least:
         assert np.array_equal(flat, logs)
     else:

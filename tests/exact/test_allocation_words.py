@@ -13,11 +13,11 @@ from dptext_etl.accounting import allocated_epsilon
 from dptext_etl.allocation import Allocation
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.division import release_divided
-from dptext_etl.families.in_kernel import in_kernel
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.santext import SanText
+from dptext_etl.polars.plan_expressions import in_kernel
 
 from .told import Forced, Told, scores_exist
 
@@ -88,7 +88,7 @@ def test_its_claim_is_that_of_one_budget(name, monkeypatch):
     assert (made.reproducible, in_kernel(made)) == (False, None)
     with pytest.raises(PolicyError, match="whole texts"):
         made.transition(made.input_words()[0])
-    dearest = kind(epsilon=made._unit_epsilon, **options)
+    dearest = kind(epsilon=made.unit_epsilon, **options)
     for word in made.input_words():
         assert made.survival(word) == dearest.survival(word)
 

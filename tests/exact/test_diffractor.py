@@ -140,7 +140,8 @@ def test_transition_is_the_published_law(lists, variant, number):
         assert float(mechanism.survival(spelling(word))) == pytest.approx(law[word], rel=1e-11)
         assert law.max() <= mechanism.largest_probability()
         if variant == "tem":
-            _, weights = mechanism._mapped.row(spelling(word), json.dumps(mechanism.input_policy()))
+            table = _kernel.Table.open(str(mechanism.table.path), mechanism.table.sha256)
+            _, weights = table.row(spelling(word), json.dumps(mechanism.input_policy()))
             assert [Fraction(weight, sum(weights)) for weight in weights] == probabilities
     if variant == "tem":
         assert set(mechanism.transition("zzxqv")[1]) == {Fraction(1, 9)}

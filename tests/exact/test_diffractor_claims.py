@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.certificate import read_table
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms.diffractor import Diffractor
@@ -58,7 +59,7 @@ def test_alignment_gives_a_draw_its_epsilon_and_no_more(lists, variant, length):
 def test_hidden_lengths_pad_with_a_word_at_the_end_of_every_list(lists, variant):
     path, _ = lists(9, 3)
     fixed = Diffractor(epsilon=0.5, variant=variant, lists=path, length="fixed", n_max=6)
-    assert fixed._places == 10
+    assert fixed.places == 10
     assert fixed.guarantee.guarantee_class is GuaranteeClass.PURE_LDP
     assert Disclosure.LENGTH not in fixed.guarantee.disclosures
     outputs, chances = fixed.transition(PAD)
@@ -77,8 +78,8 @@ def test_hidden_lengths_pad_with_a_word_at_the_end_of_every_list(lists, variant)
 def test_the_certificate_of_the_embedded_vocabulary():
     """Every pair of its words and every output, from the stored integers."""
     mechanism = Diffractor(epsilon=1.0)
-    stored = json.loads(mechanism._mapped.metadata()["law"])["tem"]
-    places, gamma = mechanism._places, len(stored["weights"])
+    stored = json.loads(read_table(mechanism.table.path)[1]["law"])["tem"]
+    places, gamma = mechanism.places, len(stored["weights"])
     assert (places, gamma) == (20_000, 5)
     by_distance = np.array([*stored["weights"], stored["outside"]], dtype=np.uint64)
     at = np.arange(places, dtype=np.int16)
@@ -102,7 +103,7 @@ def test_the_certificate_of_the_embedded_vocabulary():
         ratio = np.abs(log_totals[gap:] - log_totals[:-gap]).max() + near_ratio(logs, gap, gamma)
         assert ratio <= 1.0 * gap
     assert mechanism.metric_claim.diameter == 5
-    assert sorted(np.concatenate(mechanism._orders).tolist()) == list(range(places))
+    assert sorted(np.concatenate(mechanism.orders).tolist()) == list(range(places))
 
 
 def near_ratio(logs, gap, gamma):
@@ -151,10 +152,10 @@ def test_what_has_no_theorem_is_refused(options, said):
 def test_one_embedding_may_be_named_without_a_list(small_vectors):
     one = Diffractor(epsilon=1.0, vectors=small_vectors)
     assert one == Diffractor(epsilon=1.0, vectors=(small_vectors,))
-    assert one._places == 103
+    assert one.places == 103
     more = Diffractor(epsilon=1.0, vectors=small_vectors, walks=3)
     assert more.cfg() != one.cfg()
-    assert more._mapped.lists == 3
+    assert len(more.orders) == 3
     assert more.epsilon_table <= one.epsilon_table + 1e-12
 
 

@@ -299,9 +299,7 @@ def test_the_search_for_a_certificate_ends_where_it_fails(monkeypatch):
     monkeypatch.setattr(pair_weights, "CELLS", 400)
     mechanism = SanText(epsilon=40.0, limit=400)
     blocks = []
-    cut = pair_weights.PairWeights._blocks
-    monkeypatch.setattr(
-        pair_weights.PairWeights, "_blocks", lambda *given: (blocks.append(b) or b for b in cut(*given))
-    )
+    cut = pair_weights.PairWeights.blocks
+    monkeypatch.setattr(pair_weights.PairWeights, "blocks", lambda *given: (blocks.append(b) or b for b in cut(*given)))
     assert mechanism.pair_weights.certificate() > 0
     assert len(blocks) < 400

@@ -69,7 +69,7 @@ def alone(mechanism, key, text):
     for position, word in enumerate(words_of(text)):
         if word not in words.index:
             released.append(outputs[_kernel.below(key, 1, position, len(outputs), width)])
-        elif mechanism._shows_words and word not in outputs and not coin(key, position, mechanism.p):
+        elif mechanism.shows_words and word not in outputs and not coin(key, position, mechanism.p):
             released.append(word)
         else:
             squared = words.squared_distances([words.index[word]], columns)[0].astype(float)
@@ -143,14 +143,14 @@ def test_blocks_of_words_are_drawn_side_by_side(small_vectors, monkeypatch):
     monkeypatch.setattr(pair_weights, "CELLS", 1)
     monkeypatch.setenv("DPTEXT_THREADS", "1")
     expected = mechanism.release_with_keys(texts(), record_keys()).text
-    block, meeting, begun = pair_weights.PairWeights._block, threading.Barrier(2), iter(range(2))
+    block, meeting, begun = pair_weights.PairWeights.block, threading.Barrier(2), iter(range(2))
 
     def met(self, rows):
         if next(begun, None) is not None:
             meeting.wait(timeout=60)
         return block(self, rows)
 
-    monkeypatch.setattr(pair_weights.PairWeights, "_block", met)
+    monkeypatch.setattr(pair_weights.PairWeights, "block", met)
     monkeypatch.setenv("DPTEXT_THREADS", "2")
     assert mechanism.release_with_keys(texts(), record_keys()).text.equals(expected)
     assert not meeting.broken
@@ -168,15 +168,15 @@ def test_draws_are_sorted_by_word_unknown_ones_last(largest):
 def test_the_width_of_the_product_changes_nothing(small_vectors):
     """float32 and float64 products of the same grid are the same integers, so the same weights and draws."""
     mechanism = SanText(epsilon=4.0, limit=300)
-    assert mechanism.words._floats.dtype == np.float32
+    assert mechanism.words.floats.dtype == np.float32
     narrow = mechanism.release_with_keys(texts(), record_keys())
     fresh = SanText(epsilon=4.0, limit=300)
-    vector._shared.cache_clear()
-    fresh.words.__dict__["_floats"] = fresh.words._floats.astype(np.float64)
+    vector.shared_vocabulary.cache_clear()
+    fresh.words.__dict__["floats"] = fresh.words.floats.astype(np.float64)
     try:
         assert fresh.release_with_keys(texts(), record_keys()).text.equals(narrow.text)
     finally:
-        vector._shared.cache_clear()
+        vector.shared_vocabulary.cache_clear()
 
 
 def test_frozen_release():
@@ -291,7 +291,7 @@ def test_draws_are_numbered_by_record_and_position(counts, data):
     first = data.draw(st.integers(0, len(counts)))
     last = data.draw(st.integers(first, len(counts)))
     offsets = np.cumsum([0, *counts]).astype(np.uint64)
-    found = vector._draws(np.arange(offsets[-1], dtype=np.uint32), offsets, None, first, last)
+    found = vector.number_draws(np.arange(offsets[-1], dtype=np.uint32), offsets, None, first, last)
     expected = [(record, place) for record in range(first, last) for place in range(counts[record])]
     assert list(zip(found.records.tolist(), found.positions.tolist(), strict=True)) == expected
     assert found.words.tolist() == list(range(offsets[first], offsets[last]))

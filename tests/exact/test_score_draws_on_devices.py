@@ -31,7 +31,7 @@ from tests.exact.score_oracle import (
 def test_golden_vectors_of_both_widths_on_a_device(row, first, expected):
     torch = pytest.importorskip("torch")
     slots = slots_of([0] * len(expected), range(first, first + len(expected)))
-    drawn = scoring._draw_on_device(device_weights(torch, [row] * len(expected)), slots, TOKEN)
+    drawn = scoring.draw_on_device(device_weights(torch, [row] * len(expected)), slots, TOKEN)
     assert drawn.tolist() == expected
 
 
@@ -43,7 +43,7 @@ def test_a_device_draws_what_the_kernel_draws(m, epsilon, monkeypatch):
     n = 24
     scores, slots = odd_scores(n, m).round(), some_slots(n)
     tensor = torch.from_numpy(scores)
-    made = scoring._weigh_on_device(tensor, (epsilon, *ROBERTA.values())).numpy()
+    made = scoring.weigh_on_device(tensor, (epsilon, *ROBERTA.values())).numpy()
     exact = integer_weights(scores, epsilon, **ROBERTA).astype(np.int64)
     assert np.abs(made[:, :m] - exact).max() <= 1
     assert (made[:, m:] == 0).all()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dptext_etl.accounting.shuffling import Law, _binned, _binomial, _gains, _raised, central_epsilon, divergence
+from dptext_etl.accounting.shuffling import Law, binned, binomial, central_epsilon, divergence, gains, raised
 from dptext_etl.corpora.weights import weights
 
 EPSILONS = (0.05, 0.2, 0.5, 0.9)
@@ -97,7 +97,7 @@ def test_known_answers(epsilon: int, near: int, rows: int, known: float) -> None
 @pytest.mark.parametrize(("eps", "uniform", "gain"), [(0.1, 0.3, 40.0), (0.4, 0.05, 3.0), (2.0, 0.7, 90.0)])
 def test_the_closed_form_is_the_sum_rounded_up(eps: float, uniform: float, gain: float) -> None:
     size, e, share, more = 500, Fraction(math.exp(eps)), Fraction(uniform), Fraction(gain)
-    first, values = _gains(eps, size, 200, uniform, gain)
+    first, values = gains(eps, size, 200, uniform, gain)
     for k in (0, 1, 2, 7, 40, 41, 120, 199, 200):
         found = float(values[k - first]) if 0 <= k - first < len(values) else 0.0
         excess = [share * (1 - e) + more * ((1 + e) * a - e * k) / size for a in range(k + 1)]
@@ -160,17 +160,17 @@ def test_the_search_is_no_lower_than_every_width_and_costs_little(case: int) -> 
 
 @pytest.mark.parametrize(("trials", "chance"), [(0, 0.3), (1, 0.3), (30, 0.99), (1000, 0.001), (100_000, 0.7)])
 def test_bins_hold_all_counts(trials: int, chance: float) -> None:
-    bins, cut = _binned(trials, chance)
+    bins, cut = binned(trials, chance)
     assert sum(mass for _, mass in bins) == pytest.approx(1, abs=1e-12)
-    assert bins[0][0] == _binomial(trials, chance)[0][0]
+    assert bins[0][0] == binomial(trials, chance)[0][0]
     assert 0 < cut < 1e-17
 
 
 def test_more_trials_leave_the_means_as_they_are() -> None:
     values = np.array([0.3, 0.1, 0.7, 0.2])
-    raised = _raised(values, 2, 9, 5)
+    more = raised(values, 2, 9, 5)
     for chance in (0.1, 0.45, 0.8):
-        before, after = _masses(9, chance)[2:6] @ values, _masses(14, chance)[2:11] @ raised
+        before, after = _masses(9, chance)[2:6] @ values, _masses(14, chance)[2:11] @ more
         assert after == pytest.approx(before, rel=1e-12)
 
 
@@ -183,7 +183,7 @@ def test_more_rows_hide_more() -> None:
 
 @pytest.mark.parametrize(("trials", "chance"), [(1, 0.3), (40, 0.5), (300, 0.01), (2000, 0.9), (5, 1.0)])
 def test_binomial_probabilities_are_exact_to_eleven_digits(trials: int, chance: float) -> None:
-    counts, found = _binomial(trials, chance)
+    counts, found = binomial(trials, chance)
     p = Fraction(chance)
     for count, mass in list(zip(counts.tolist(), found.tolist(), strict=True))[:: max(1, len(counts) // 40)]:
         exact = float(math.comb(trials, count) * p**count * (1 - p) ** (trials - count))

@@ -21,10 +21,10 @@ from dptext_etl.corpora.encoder import nearest, products
 from dptext_etl.corpora.weights import MOST, near_texts, usual_hit, weights
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.choice import cut
-from dptext_etl.families.in_kernel import in_kernel
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import worst_spend
-from dptext_etl.validation import validated
+from dptext_etl.parameters import validated
+from dptext_etl.polars.plan_expressions import in_kernel
 
 from .choice_toys import FACTS, exact_weights, expected, mechanism, near_of, record_keys, toy
 from .stream_oracle import RECORD
@@ -186,16 +186,18 @@ def test_strange_texts_cost_the_same_and_are_released(tmp_path):
     assert drawn.guarantee.guarantee_class is GuaranteeClass.PURE_LDP
 
 
+def kernel_corpus(drawn):
+    return _kernel.Corpus.open(str(drawn.table.path), drawn.table.sha256)
+
+
 def test_threads_and_blocks_change_nothing(tmp_path):
     corpus = toy(tmp_path, 45)
     drawn = mechanism(corpus, 2.0, hit=0.7, parts=2)
     texts = [(None if i % 11 == 0 else corpus.texts[i % 45] + f" {corpus.texts[i * 7 % 45]}") for i in range(1300)]
     texts = [texts[1]] * 300 + texts  # so many draws from one text's scores put them all in order
     column, keys = pa.array(texts, pa.large_string()), record_keys(1600)
-    policy = json.dumps(drawn.input_policy())
-    one, three = (
-        pa.array(drawn._kernel_corpus.release_with_keys(keys, column, policy, None, threads)) for threads in (1, 3)
-    )
+    policy, own = json.dumps(drawn.input_policy()), kernel_corpus(drawn)
+    one, three = (pa.array(own.release_with_keys(keys, column, policy, None, threads)) for threads in (1, 3))
     assert one == three
     alone = [released(drawn, [text], keys.slice(i, 1))[0] for i, text in enumerate(texts[:340])]
     assert one.field("text").to_pylist()[:340] == alone
@@ -206,12 +208,12 @@ def test_vectors_of_a_model_are_drawn_near_and_checked(tmp_path):
     drawn, texts = mechanism(corpus, 2.0, hit=0.7), [*corpus.texts[:5], ""]
     keys, column = record_keys(6), pa.array([*corpus.texts[:5], ""], pa.large_string())
     given = corpus.encoder.encode(texts)
-    policy = json.dumps(drawn.input_policy())
-    told = pa.array(drawn._kernel_corpus.release_with_keys(keys, column, policy, pa.array(given.ravel())))
+    policy, own = json.dumps(drawn.input_policy()), kernel_corpus(drawn)
+    told = pa.array(own.release_with_keys(keys, column, policy, pa.array(given.ravel())))
     assert told.field("text").to_pylist() == released(drawn, texts, keys)
     for wrong in (given[:5], np.where(given == given.max(), -128, given)):
         with pytest.raises(InputError, match="-127 to 127"):
-            drawn._kernel_corpus.release_with_keys(keys, column, policy, pa.array(wrong.ravel().astype(np.int8)))
+            own.release_with_keys(keys, column, policy, pa.array(wrong.ravel().astype(np.int8)))
 
 
 def test_other_parameters_are_refused(tmp_path):
@@ -273,7 +275,7 @@ def test_golden_mixtures(tmp_path):
         assert (drawn.near, drawn.weights) == (d, expected_weights)
         policy = json.dumps({**drawn.input_policy(), "draws": max(told) + 1})
         one = pa.array([RECORD], pa.binary(32))
-        out = drawn._kernel_corpus.release_with_keys(one, pa.array(["x"]), policy, pa.array([1], pa.int8()))
+        out = kernel_corpus(drawn).release_with_keys(one, pa.array(["x"]), policy, pa.array([1], pa.int8()))
         shown = pa.array(out).field("text")[0].as_py().split(" ")
         assert {place: shown[place][1:] for place in told} == {place: drawn[1:] for place, drawn in told.items()}
 

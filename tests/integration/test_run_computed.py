@@ -43,8 +43,8 @@ def in_both(*places):
 def test_a_plan_says_what_auto_chose(fickle, monkeypatch):
     monkeypatch.delenv(devices.SETTING)
     monkeypatch.delenv(devices.DTYPE_SETTING)
-    monkeypatch.setattr(devices, "_sees_gpu", lambda _: False)
-    monkeypatch.setattr(devices, "_cpu_has_bf16", lambda: True)
+    monkeypatch.setattr(devices, "sees_gpu", lambda _: False)
+    monkeypatch.setattr(devices, "cpu_has_bf16", lambda: True)
     columns = {column["name"]: column for column in plan(fickle.policy()).columns}
     assert columns["note"]["computing"] == {**THERE, "auto": ["device", "dtype"]}
     assert "computing" not in columns["secret"]

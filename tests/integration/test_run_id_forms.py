@@ -11,7 +11,7 @@ from dptext_etl import ColumnPolicy, privatize
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Scope
 from dptext_etl.polars import run_frame
-from dptext_etl.polars.run import OtherIdsWarning
+from dptext_etl.polars.frame import OtherIdsWarning
 from dptext_etl.runner import plan, scan_published
 from dptext_etl.runner.publish.forgetting import forget
 

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import polars as pl
 import pytest
 
-from dptext_etl import lease, run
+from dptext_etl import object_stores, run
 from dptext_etl.checks.published import check_published
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, PolicyError
@@ -133,8 +133,8 @@ def test_two_releases_in_one_sink_lose_nothing(make_job, store, monkeypatch, rev
     one, two = (job.policy(**remote(job, store, release=name)) for name in ("one", "two"))
     staged = stage(one)
     verdicts = check(staged)
-    monkeypatch.setattr(lease, "SECONDS", -1.0)
-    monkeypatch.setattr(lease, "Thread", Mock())  # nothing renews the lease in the background
+    monkeypatch.setattr(object_stores, "LEASE_SECONDS", -1.0)
+    monkeypatch.setattr(object_stores, "Thread", Mock())  # nothing renews the lease in the background
     done = []
 
     def checkpoint(name):
@@ -219,19 +219,17 @@ def test_dagster_looks_at_a_store_a_second_time(make_job, store):
     job = make_job()
     upload(job, store)
     policy = job.policy(**remote(job, store))
-    assert not gates._published(policy, None)
+    assert not gates.is_published(policy, None)
     run(policy)
-    assert gates._published(policy, None)
-    assert all(verdict.passed for verdict in gates._verdicts(policy, None))
+    assert gates.is_published(policy, None)
+    assert all(verdict.passed for verdict in gates.judge_published(policy, None))
     first, second = sorted(name for name in store.objects if "/part-" in name)[:2]
     store.objects[first] = store.objects[second]
-    assert not gates._verdicts(policy, None)[0].passed
+    assert not gates.judge_published(policy, None)[0].passed
     assert gates.published_checks(policy, Settings(names(policy))) is not None
 
 
 def test_without_the_extra_a_store_is_refused_before_anything_is_charged(make_job, store, monkeypatch):
-    from dptext_etl import object_stores
-
     job = make_job()
     upload(job, store)
     monkeypatch.setattr(object_stores, "find_spec", lambda name: None)

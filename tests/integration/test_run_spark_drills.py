@@ -152,8 +152,8 @@ def test_a_leak_on_the_executors_is_stopped_by_the_gates(spark, job, kind, senti
         from dptext_etl.families.table import MappedMechanism
         from dptext_etl.mechanism import Released
 
-        if name == "reserved" and not hasattr(MappedMechanism, "_kept"):
-            real = MappedMechanism._kept = MappedMechanism.release
+        if name == "reserved" and not hasattr(MappedMechanism, "right_release"):
+            real = MappedMechanism.right_release = MappedMechanism.release
 
             def leaking(self, texts, keys):
                 released = real(self, texts, keys)
@@ -165,9 +165,9 @@ def test_a_leak_on_the_executors_is_stopped_by_the_gates(spark, job, kind, senti
                 return Released(raw, released.positions)
 
             MappedMechanism.release = leaking
-        elif name == "staged" and hasattr(MappedMechanism, "_kept"):
-            MappedMechanism.release = MappedMechanism._kept
-            del MappedMechanism._kept
+        elif name == "staged" and hasattr(MappedMechanism, "right_release"):
+            MappedMechanism.release = MappedMechanism.right_release
+            del MappedMechanism.right_release
 
     staged = stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
     verdicts = check(staged)

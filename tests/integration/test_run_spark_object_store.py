@@ -37,9 +37,9 @@ def place(store, tmp_path, monkeypatch):
 
     (tmp_path / "driver").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "driver"))
-    files._process_folder.cache_clear()
+    files.folder_of.cache_clear()
     yield placed
-    files._process_folder.cache_clear()
+    files.folder_of.cache_clear()
 
 
 def used(job):

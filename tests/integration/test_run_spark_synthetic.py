@@ -11,8 +11,8 @@ from dptext_etl.engines import run
 from dptext_etl.engines.spark.engine import SparkEngine
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError
 from dptext_etl.families.aggregate import read_statistic
+from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.spark import run_frame
-from dptext_etl.synthetic import CLAIM
 
 from .spark_runs import frame_of
 from .synthetic_runs import CAP, SYNTHETIC, labeled, ref_of, used, verified

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from dptext_etl import files, lease
+from dptext_etl import files, object_stores
 from dptext_etl.checks import CANARY
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
@@ -41,13 +41,13 @@ def machine(tmp_path, monkeypatch):
         made.append(tmp_path / f"machine-{len(made)}")
         made[-1].mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(made[-1]))
-        files._process_folder.cache_clear()
+        files.folder_of.cache_clear()
 
     another()
     yield another
     for folder in made:
         assert {oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} <= {"0o700"}
-    files._process_folder.cache_clear()
+    files.folder_of.cache_clear()
 
 
 @pytest.fixture
@@ -187,9 +187,9 @@ def test_a_run_that_stood_still_removes_nothing_of_the_one_that_took_over(place,
     def checkpoint(name):
         if name == "committed":
             store.objects[key] = json.dumps({"holder": "other", "until": time.time() + 99}).encode()
-            monkeypatch.setattr(lease.time, "time", lambda: later)
+            monkeypatch.setattr(object_stores.time, "time", lambda: later)
 
-    later = time.time() + 2 * lease.SECONDS
+    later = time.time() + 2 * object_stores.LEASE_SECONDS
     with pytest.raises(PolicyError, match="stood still"):
         stage(job.policy(), checkpoint=checkpoint)
     assert store.objects[key]

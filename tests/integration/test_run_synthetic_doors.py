@@ -13,9 +13,9 @@ from dptext_etl.cli.app import app
 from dptext_etl.errors import DPTextError, InputError, PolicyError
 from dptext_etl.families.aggregate import read_statistic
 from dptext_etl.polars import run_frame
+from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import plan
 from dptext_etl.runner.statement import facts, markdown
-from dptext_etl.synthetic import CLAIM
 
 from .synthetic_runs import CAP, COLUMN, SYNTHETIC, labeled
 

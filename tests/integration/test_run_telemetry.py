@@ -234,20 +234,16 @@ assert not [name for name in sys.modules if name.partition(".")[0] in ("opentele
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(telemetry, "find_spec", lambda name: None)
-    telemetry._checked.cache_clear()
     monkeypatch.setenv(telemetry.VARIABLE, "openlineage")
     with pytest.raises(PolicyError, match=r"names openlineage, and its package is not installed"):
         telemetry.wanted()
-    telemetry._checked.cache_clear()
 
 
 def test_a_worker_that_lacks_the_package_reports_nothing_and_goes_on(monkeypatch):
     monkeypatch.setattr(telemetry, "find_spec", lambda name: None)
-    telemetry._checked.cache_clear()
     monkeypatch.setenv(telemetry.VARIABLE, "opentelemetry")
     with telemetry.waiting("lock"):
         pass
-    telemetry._checked.cache_clear()
 
 
 def test_dagster_reports_its_steps_and_the_rows_once(job, reported):

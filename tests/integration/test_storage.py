@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from dptext_etl import lease
+from dptext_etl import object_stores
 from dptext_etl.errors import BusyError, InputError
 from dptext_etl.storage import Storage
 
@@ -83,8 +83,8 @@ def test_one_process_at_a_time_holds_the_lock(storage):
 
 def test_a_holder_that_lost_its_lease_stops(store, monkeypatch):
     one, two = (Storage.open("s3://bucket/sink", store.options) for _ in range(2))
-    monkeypatch.setattr(lease, "SECONDS", -1.0)
-    monkeypatch.setattr(lease, "Thread", Mock())  # nothing renews the lease in the background
+    monkeypatch.setattr(object_stores, "LEASE_SECONDS", -1.0)
+    monkeypatch.setattr(object_stores, "Thread", Mock())  # nothing renews the lease in the background
     lost = pytest.raises(BusyError, match="stood still")
     with lost, one.lock("is publishing"), two.lock("is publishing"):
         one.renew_lock()

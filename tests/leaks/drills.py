@@ -54,7 +54,7 @@ def _law(mechanism, word):
     return outputs, running
 
 
-def _generator(seed: str) -> np.random.Generator:
+def seeded(seed: str) -> np.random.Generator:
     """Return a generator that follows from a text: what a drill sees is the same every time it runs."""
     return np.random.default_rng(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "little"))
 
@@ -99,7 +99,7 @@ def memoised_words(shard: Shard) -> list[str | None]:
     """Every word is drawn once: its generator follows from the word, so that all shards draw the same."""
 
     def once(word):
-        return shard.draw(_generator(word), word)
+        return shard.draw(seeded(word), word)
 
     return [None if text is None else " ".join(map(once, text.split())) for text in shard.raw]
 
@@ -107,7 +107,7 @@ def memoised_words(shard: Shard) -> list[str | None]:
 def memoised_inside_a_record(shard: Shard) -> list[str | None]:
     found = []
     for text, out in zip(shard.raw, shard.released, strict=True):
-        random, memo = _generator(f"{text} {out}"), {}
+        random, memo = seeded(f"{text} {out}"), {}
         words = [] if text is None else text.split()
         found.append(" ".join(memo.setdefault(word, shard.draw(random, word)) for word in words))
     return found
@@ -119,12 +119,12 @@ def duplicates_dropped_before(shard: Shard) -> list[str | None]:
 
 def key_without_the_record(shard: Shard) -> list[str | None]:
     """The generator of a row follows from its text alone."""
-    return [shard.draw(_generator(text or ""), text) for text in shard.raw]
+    return [shard.draw(seeded(text or ""), text) for text in shard.raw]
 
 
 def noise_of_no_size(shard: Shard) -> list[str | None]:
     """Epsilon is read in another unit: 19 of 20 known words stay."""
-    random = _generator(str(shard.released))
+    random = seeded(str(shard.released))
     keep = lambda raw: raw in shard.known() and random.random() < 0.95
     return joined(shard.words(), lambda _, raw, out: raw.lower() if keep(raw.lower()) else out)
 
@@ -165,7 +165,7 @@ def shifted_by_one_row(shard: Shard) -> list[str | None]:
 def one_draw_for_two_rows(shard: Shard) -> list[str | None]:
     """Two neighbors share a generator: each text is drawn by its own law, with the same random numbers."""
     seeds = [out for out in shard.released[::2] for _ in range(2)]
-    return [shard.draw(_generator(str(seed)), text) for seed, text in zip(seeds, shard.raw, strict=False)]
+    return [shard.draw(seeded(str(seed)), text) for seed, text in zip(seeds, shard.raw, strict=False)]
 
 
 def one_row_alone(shard: Shard) -> list[str | None]:

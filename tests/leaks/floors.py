@@ -21,7 +21,7 @@ from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.runner import check
 from dptext_etl.runner.shard import canaries, computing
 
-from .drills import Shard, _generator, joined
+from .drills import Shard, joined, seeded
 
 FOUND = Path(__file__).with_name("floors.json")
 MECHANISMS = {
@@ -38,7 +38,7 @@ FACTORS = (1.5, 2.0, 2.5, 3.0)
 def rows_raw(share):
     """A share of the rows is released as it was, the same ones however often they are computed."""
     return lambda shard: [
-        raw if _generator(f"{raw} {out}").random() < share else out
+        raw if seeded(f"{raw} {out}").random() < share else out
         for raw, out in zip(shard.raw, shard.released, strict=True)
     ]
 
@@ -49,7 +49,7 @@ def words_raw(share):
     def bug(shard):
         found = []
         for out, pair in zip(shard.released, shard.words(), strict=True):
-            random, known = _generator(str(out)), shard.known()
+            random, known = seeded(str(out)), shard.known()
             keep = lambda _, raw, word: raw.lower() if raw.lower() in known and random.random() < share else word  # noqa: B023
             found.append(joined([pair], keep)[0])
         return found

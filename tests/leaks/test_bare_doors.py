@@ -67,5 +67,5 @@ def walked():
 def test_every_door_that_meets_rows_is_bare():
     found = walked()
     assert len(found) > 30
-    assert {"dptext_etl.polars.run.run_frame", "dptext_etl.column.privatize"} <= set(found)
+    assert {"dptext_etl.polars.frame.run_frame", "dptext_etl.column.privatize"} <= set(found)
     assert sorted(name for name, door in found.items() if door.__code__ not in BARE) == []

@@ -89,7 +89,7 @@ def test_the_recorder_finds_what_is_there():
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_stand_in_the_frames_of_a_run_while_it_works(policy, monkeypatch, way):
     """Without what holds them back, the recorder would have them."""
-    monkeypatch.setattr(errors, "_clear", lambda error: None)
+    monkeypatch.setattr(errors, "clear_frames", lambda error: None)
     monkeypatch.setattr(*WAYS[way], failing)
     assert SENTINEL in recorded(caught(run, policy))
 
@@ -150,7 +150,7 @@ def test_a_frame_of_a_users_own(policy, monkeypatch):
 @pytest.mark.parametrize("name", ["validate", "validate_downstream"])
 def test_a_frame_that_great_expectations_cannot_judge(policy, monkeypatch, name):
     module = pytest.importorskip("dptext_etl.checks.great_expectations.expectations")
-    monkeypatch.setattr(module, "_judged", failing)
+    monkeypatch.setattr(module, "judged", failing)
     frame = pl.DataFrame({"id": ["r1"], "review": [SENTINEL]})
     assert SENTINEL not in recorded(caught(getattr(module, name), frame, policy))
 

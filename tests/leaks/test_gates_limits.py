@@ -109,7 +109,7 @@ def test_known_words_that_pass_through_a_faithful_run_are_found(staged):
 
 @pytest.mark.parametrize(("mark", "hits"), [(True, 0), (False, 1), (None, 1)])
 def test_where_chance_may_spell_a_word_marked_rows_alone_are_not_searched(small_vectors, monkeypatch, mark, hits):
-    monkeypatch.setattr(canary_text_absent, "_chance_of_foreign_words", lambda _: 1.0)
+    monkeypatch.setattr(canary_text_absent, "chance_of_foreign_words", lambda _: 1.0)
     mechanism = {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": small_vectors}
     places = {"source": "raw.parquet", "sink": "published", "key": "file:noise.key", "ledger": {"url": "ledger.db"}}
     column = [{"name": "text", "mechanism": mechanism, "allow": ["cluster"]}]

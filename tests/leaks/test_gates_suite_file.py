@@ -81,11 +81,11 @@ def test_the_file_is_read_where_the_checkpoint_runs(project, bench, tmp_path_fac
     wider = bench.published.to_pandas().assign(city="Graz")
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     monkeypatch.chdir(elsewhere)
-    (missing,) = dptx._validated(wider, suite).outcomes
+    (missing,) = dptx.validate_suite(wider, suite).outcomes
     assert missing.errored
     monkeypatch.setenv("DPTEXT_POLICIES", str(project))
-    assert dptx._validated(wider, suite).success
-    assert not dptx._validated(wider.assign(city="Graz", town="Wien"), suite).success
+    assert dptx.validate_suite(wider, suite).success
+    assert not dptx.validate_suite(wider.assign(city="Graz", town="Wien"), suite).success
 
 
 def test_a_policy_that_is_none_is_refused(tmp_path):

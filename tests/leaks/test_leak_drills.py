@@ -25,12 +25,10 @@ from dptext_etl.runner import check, publish
 from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.shard import computing
 
-from . import elsewhere
 from .drills import BUGS, LEAKS, MODELS, Shard, cut_to_what_the_text_says, shifted_by_one_row
-from .floors import FOUND, table
+from .drills_page import ELSEWHERE, PAGE, SAID, page
 from .ways import WAYS, in_bytes, ipc, parquet, released
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "leak-drills.md"
 SENTINEL = "zqdrillsentinel"
 
 
@@ -268,44 +266,6 @@ def test_rows_of_a_model_are_not_shifted(modelled, monkeypatch, change, passes):
     assert gate.counts == {"rows": 24, "suspicious_columns": 1 - passes}
 
 
-SAID = ("an error message", "Dagster's events", "a failing expectation", "a Rust panic")
-
-ELSEWHERE = {
-    "raw text in Spark's logs": (
-        "an exception in a task",
-        "`errors.seam` on the workers; `tests/spark/test_drills.py` searches the logs of failing queries",
-    ),
-    "raw text in names of columns": (
-        "a pivot, or a file without a header line",
-        "columns that no policy declares are named by place; `tests/leaks/test_column_names.py`",
-    ),
-    "raw text in local variables of a failure": (
-        "error trackers print the frames",
-        "`errors.bare` at every public function that meets rows; `tests/leaks/test_bare_doors.py`",
-    ),
-}
-AROUND = {
-    "one text released for every id in Spark": (
-        "`first_value(text) OVER (…)` as the text",
-        "`guard`: a release takes a column of its own row; `tests/spark/test_guard.py`",
-    ),
-    "another budget or mode released in Spark": (
-        "a second function in the session",
-        "`guard(policy=…)` compares what the function carries; `tests/spark/test_guard.py`",
-    ),
-    "raw text next to the cells of a table": (
-        "an index, `attrs`, unused categories, metadata, an extension type: Parquet keeps them",
-        "`ExpectOnlyReleasedText`, gate `raw_column_absent`; `tests/leaks/test_gates_beside.py`",
-    ),
-    "a Dagster asset that reads what the raw asset is made from": (
-        "the dump two steps above, or a twin of one `multi_asset`",
-        "`check_lineage`: raw is closed upward and over siblings; `tests/orchestration/test_lineage.py`",
-    ),
-}
-ELSEWHERE |= AROUND
-"""Drills that need an application of their own, and the test that is them."""
-
-
 def test_drills_that_are_elsewhere_are_there(outcomes):
     tests = PAGE.parents[1] / "tests"
     assert (
@@ -325,92 +285,6 @@ def test_drills_that_are_elsewhere_are_there(outcomes):
     doors = (tests / "leaks" / "test_bare_doors.py").read_text()
     assert "def test_every_door_that_meets_rows_is_bare" in doors
     outcomes.update({planted: (found, None) for planted, found in ELSEWHERE.items()})
-
-
-def page(outcomes):
-    """Write the page from what was found."""
-    lines = {"BUGS": [], "LEAKS": [], "MODELS": [], "WAYS": [], "SAID": []}
-    for planted, (drill, stopped) in outcomes.items():
-        if stopped is None:
-            seen, stopper = drill
-            kind = "MODELS" if planted in MODELS else "WAYS" if planted in AROUND else "SAID"
-            lines[kind].append(f"| {planted} | {seen} | {stopper} |")
-            continue
-        shown = ", ".join(f"`{name}`" for name in sorted(stopped)) or f"**not stopped.** {drill.why}"
-        kind = next(name for name, kinds in {"BUGS": BUGS, "LEAKS": LEAKS, "WAYS": WAYS}.items() if drill in kinds)
-        lines[kind].append(f"| {planted} | {drill.seen} | {shown} |")
-    head = "| planted | seen, or how it comes about | stopped by |\n| --- | --- | --- |\n"
-    tables = {kind: head + "\n".join(rows) for kind, rows in lines.items()}
-    floors = table(json.loads(FOUND.read_text(encoding="utf-8")))
-    tables |= {name: elsewhere.rows(getattr(elsewhere, name)) for name in ("CLAIMS", "IDENTITY", "ERASURE")}
-    more = sum(len(getattr(elsewhere, name)) for name in ("CLAIMS", "IDENTITY", "ERASURE"))
-    return INTRODUCTION.format(count=len(outcomes) + more, floors=floors, **tables)
-
-
-INTRODUCTION = """<!-- written by `make -C studies leak-drills` from what stopped each drill -->
-# Leak drills
-
-{count} bugs and leaks, most of them found in public code of other projects, planted one by one: what stopped each is
-what the drill saw, not what it was meant to be stopped by. A gate that fires stops the publication and revokes the
-release name.
-
-## Bugs of a mechanism
-
-Planted where a run takes the mechanism's releases: the rows are charged, staged and committed as if they were right, so
-the ledger's digests prove nothing.
-
-{BUGS}
-
-## Floors
-
-How rare or small a bug may be before the gates miss it: how many runs a gate stopped, of so many under different keys,
-with one set of canary rows / with ten. A set is eight rows. A run plants one set per 500 rows, up to ten, and at
-least one per shard. CusText has ε = 2 and `surrogate` ε = 4, over 2,000 rows; DP-MLM has ε = 20 per word over 200 rows
-and a tiny model. The same rows stay raw in every computation, so `canary_rows_reproducible` does not see them.
-In DP-MLM a word may come back with almost any probability, so single raw words and a larger ε are not seen there.
-`python -m tests.leaks.floors` measures the table. Comparing more would mean to look at real rows, and that is not free.
-
-{floors}
-
-## Leaks on the way to publication
-
-Planted in the staged table, after its rows were committed.
-
-{LEAKS}
-
-## Models that fail
-
-Planted where a model is asked for scores. What fails on a text of the release is uniform and charged, and decides
-nothing. Public texts are scored before each shard is charged and after it is computed; these alone stop a run.
-
-{MODELS}
-
-## Ways around a guard
-
-Plans that somebody might write, and that once passed: what `dptext_etl.polars.guard(plan, policy=…)` says of each.
-
-{WAYS}
-
-## Raw text in what is said
-
-Planted as a library's own words about a text; whatever was said, written or kept was searched.
-
-{SAID}
-
-## Published structure and signed claims
-
-Two tables that differ in texts alone are published, or a page is read as its reader would.
-
-{CLAIMS}
-
-## Identity and the memory of a ledger
-
-{IDENTITY}
-
-## Erasure
-
-{ERASURE}
-"""
 
 
 def test_the_page_says_what_was_found(outcomes):

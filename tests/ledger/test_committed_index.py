@@ -1,11 +1,16 @@
 """Look-ups in steps: places by range of the index, then digests by batch, say what one look-up of all says."""
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl.checks.comparison import ANY, CellCounts, Cellwise, batches_of, compared, located
+from dptext_etl import buckets
+from dptext_etl.checks.comparison import ANY, LedgerComparison, Mismatches, batches_of, compared, located
 from dptext_etl.ledger.storage import sorted_runs
 from dptext_etl.ledger.storage.hashed_ids import matrix
+from dptext_etl.ledger.storage.part_cache import LastParts
+from dptext_etl.ledger.storage.segments import Segments
 
 from .conftest import binaries, digest
 from .test_post import post
@@ -65,13 +70,13 @@ def test_counts_of_ranges_and_batches_add_up_to_those_of_all_cells(kit):
     lookup = kit.ledger.lookup(kit.ref())
     cells = cells_of(kit, ids, outputs)
     whole = compared(lookup, located(lookup, cells))
-    assert whole == CellCounts(uncommitted=len(ids) - 10, different=1)
+    assert whole == Mismatches(uncommitted=len(ids) - 10, different=1)
     placed = np.concatenate([located(lookup, cells[cells[:, 0] >> 6 == at]) for at in range(4)])
-    total = CellCounts()
+    total = Mismatches()
     for batch in np.unique(batches_of(placed)):
         total = total.plus(compared(lookup, placed[batches_of(placed) == batch]))
     assert total == whole
-    held = Cellwise(lookup)
+    held = LedgerComparison(lookup)
     for part in (slice(0, 9), slice(9, None)):
         held.add(
             pa.array(ids[part]),
@@ -80,7 +85,7 @@ def test_counts_of_ranges_and_batches_add_up_to_those_of_all_cells(kit):
             anything(len(ids[part])),
         )
     assert held.counts() == held.counts() == whole
-    elsewhere = Cellwise(lookup, elsewhere=True)
+    elsewhere = LedgerComparison(lookup, elsewhere=True)
     elsewhere.add(
         pa.array(ids),
         binaries([digest(*pair) for pair in zip(ids, outputs, strict=True)]),
@@ -89,7 +94,7 @@ def test_counts_of_ranges_and_batches_add_up_to_those_of_all_cells(kit):
     )
     (drained,) = elsewhere.drain()
     assert (drained == cells).all()
-    assert elsewhere.counts() == CellCounts(), "anyone who took the cells counts them"
+    assert elsewhere.counts() == Mismatches(), "anyone who took the cells counts them"
 
 
 def test_positions_outside_the_bounds_of_a_cell_are_counted(kit):
@@ -106,9 +111,9 @@ def test_positions_outside_the_bounds_of_a_cell_are_counted(kit):
         ((held + 1, ANY), 2),
         ((0, max(0, held - 1)), 2 * (held > 0)),
     ):
-        cells = Cellwise(kit.ledger.lookup(kit.ref()))
+        cells = LedgerComparison(kit.ledger.lookup(kit.ref()))
         cells.add(ids, digests, np.zeros(2, np.bool_), np.full((2, 2), bounds, np.uint32))
-        assert cells.counts() == CellCounts(misshapen=count)
+        assert cells.counts() == Mismatches(misshapen=count)
 
 
 def keyed(kit, ids):
@@ -131,3 +136,34 @@ def test_every_part_of_the_index_is_read_by_one_range_alone(kit, monkeypatch):
     for at in range(8):
         located(lookup, cells[cells[:, 0] >> 5 == at])
         assert read == list(range(at + 1))
+
+
+def test_cells_on_the_disk_are_compared_with_one_walk_over_index_and_batches(kit, monkeypatch, tmp_path):
+    monkeypatch.setattr(sorted_runs, "PART_KEYS", 16)
+    ids = [f"r{at}" for at in range(256)]
+    for at in range(0, 256, 32):
+        kit.reserve(ids[at : at + 32])
+        kit.commit(ids[at : at + 31])
+    lookup, read, events = kit.ledger.lookup(kit.ref()), Counter(), Counter()
+    put, segment = LastParts.put, Segments.read
+
+    def noted(self, run, part, piece, data):
+        read[run, part, piece] += 1
+        put(self, run, part, piece, data)
+
+    def opened(self, seq, names, *args, **options):
+        events[seq, names[-1]] += 1
+        return segment(self, seq, names, *args, **options)
+
+    monkeypatch.setattr(LastParts, "put", noted)
+    monkeypatch.setattr(Segments, "read", opened)
+    monkeypatch.setattr(buckets, "HELD_BYTES", 1 << 10)
+    cells = LedgerComparison(lookup, tmp_path)
+    order = np.random.default_rng(7).permutation(256)
+    for some in np.array_split(order, 9):
+        digests = binaries([digest(ids[at], "out" if at else "another") for at in some])
+        cells.add(pa.array([ids[at] for at in some]), digests, np.zeros(len(some), np.bool_), anything(len(some)))
+    assert cells.counts() == Mismatches(uncommitted=8, different=1)
+    assert max(read.values()) == 1
+    assert max(events.values()) == 1
+    assert len(events) == 2 * 8, "digests and positions of each batch"

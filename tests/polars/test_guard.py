@@ -148,7 +148,7 @@ def test_the_storage_of_an_extension_is_read():
 
 
 def test_a_step_of_an_unknown_form_is_refused(lf, monkeypatch):
-    monkeypatch.setattr("dptext_etl.polars.plan_guard._Walk._select", lambda *_: {}[FRAME["review"][0]])
+    monkeypatch.setattr("dptext_etl.polars.plan_expressions.Expressions.content", lambda *_: {}[FRAME["review"][0]])
     with pytest.raises(GateError, match="a form that the guard does not know") as caught:
         dptext_etl.polars.guard(lf.select("id"), raw=RAW)
     assert "good film" not in str(caught.value)

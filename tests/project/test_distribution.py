@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dptext_etl import _kernel, extras
+from dptext_etl import _kernel, extensions
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -105,7 +105,7 @@ def test_nobody_is_sent_to_an_index_for_a_name_that_is_not_ours():
 
 @pytest.mark.parametrize("extra", ["spark", "models", "eval", "postgres", "accounting"])
 def test_a_hint_names_the_extra(extra):
-    assert extras.install(extra) == f"pip install 'dptext-etl[{extra}]'"
+    assert extensions.pip_install(extra) == f"pip install 'dptext-etl[{extra}]'"
     assert extra in PROJECT["optional-dependencies"]
 
 

@@ -64,9 +64,9 @@ QUERY = "SELECT private_review(review, id, user) FROM films ORDER BY n"
 def register_only(policy, ledger, session=LOCAL, **terms):
     """What `register` would carry, without a session."""
     from dptext_etl.engines.spark.worker_policy import ship
-    from dptext_etl.spark.functions import _account
+    from dptext_etl.spark.functions import ledger_of_workers
 
     asked = {"cap": None, "on_cap": "quarantine", "unit": "subject", **terms}
     spec = LedgerSpec(url=ledger) if isinstance(ledger, str) else ledger
-    account = _account(session, policy, spec, **asked)
+    account = ledger_of_workers(session, policy, spec, **asked)
     return WorkerPolicy.of(policy, ship(session, policy.mechanism.artifacts()), ledger=account)

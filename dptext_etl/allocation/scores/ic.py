@@ -17,7 +17,7 @@ import numpy as np
 from dptext_etl.allocation.score import Score, Scores
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, PolicyError, seam
-from dptext_etl.extras import install
+from dptext_etl.extensions import pip_install
 
 
 class InformationContent(Score):
@@ -68,7 +68,6 @@ class OwnTable:
         return np.array([self.one(token) for token in tokens])
 
     def one(self, token: str) -> float:
-        """Return the number of a word."""
         if not any(map(str.isalnum, token)):
             return 0.0
         return self._contents.get(token.lower().replace("\u2019", "'"), 1.0)
@@ -82,7 +81,7 @@ class WordNet:
             import nltk
             from nltk.corpus.reader import WordNetCorpusReader, WordNetICCorpusReader
         except ImportError:
-            raise PolicyError("information content from WordNet needs nltk", install("allocation")) from None
+            raise PolicyError("information content from WordNet needs nltk", pip_install("allocation")) from None
         places = None if folder is None else [str(folder.resolve())]
         nltk.data.path += [place for place in places or () if place not in nltk.data.path]  # it opens nothing elsewhere
         roots = {name: _root(nltk.data.find, name, places) for name in ("wordnet", "wordnet_ic")}
@@ -129,14 +128,12 @@ class Printed:
         self._net = wordnet(folder)
 
     def of(self, tokens: Sequence[str]) -> Scores:
-        """Return counts, 1 for a word without one."""
         known = [self._net.of_synsets(token) for token in tokens]
         return np.array([statistics.fmean(count for count, _ in each) if each else _UNKNOWN for each in known])
 
 
 @lru_cache(maxsize=2)
 def wordnet(folder: Path | None) -> WordNet:
-    """Open WordNet, once per process."""
     return WordNet(folder)
 
 
@@ -157,7 +154,6 @@ def counts(source: str) -> Contents:
 
 
 def artifacts(source: str) -> dict[str, Artifact]:
-    """Return the files of a source, by role."""
     own = Artifact.open(OWN, provenance="counted for dptext_etl in public text", licence="CC BY-SA 4.0")
     if source == ENGLISH:
         return {"word_counts": own}

@@ -38,7 +38,6 @@ class CanaryRowsComplete(Gate):
         return (cls(candidate.policy, candidate.canaries),)
 
     def feed(self, batch: pl.DataFrame) -> None:
-        """Look for planted rows in a batch, and for cells that should be empty in them."""
         marked = canary_rows(batch)
         self._found.update(_canonical(marked[self.policy.id]))
         self._unmarked += int(_canonical(other_rows(batch)[self.policy.id]).is_in(self._ids).sum())
@@ -46,7 +45,6 @@ class CanaryRowsComplete(Gate):
         self._filled += sum(marked[name].len() - marked[name].null_count() for name in kept)
 
     def verdict(self) -> Verdict:
-        """Pass if rows were planted and each came through once, marked, with its kept columns empty."""
         counts = {
             "planted": self._planned.total(),
             "missing": (self._planned - self._found).total(),

@@ -57,7 +57,7 @@ class CanaryTextAbsent(Gate):
         self._tokens = {column: frozenset(words) for column, words in tokens.items()}
         self._spelled, self._spelled_again, self._in_clear = {}, {}, {}
         for item in policy.column_policies():
-            name, chance = item.column or "", _chance_of_foreign_words(item.mechanism)
+            name, chance = item.column or "", chance_of_foreign_words(item.mechanism)
             if Disclosure.OOV in item.mechanism.guarantee.disclosures and item.mechanism.mode != "strict":
                 self._in_clear[name] = self._all_but(name)
             searched = planted * len(self._tokens.get(name, ()))
@@ -78,7 +78,6 @@ class CanaryTextAbsent(Gate):
         return Searcher(word for other, words in self._tokens.items() if other != column for word in words)
 
     def feed(self, batch: pl.DataFrame) -> None:
-        """Search a batch of rows."""
         self._rows += batch.height
         self._look(batch, self._spelled)
 
@@ -106,7 +105,6 @@ class CanaryTextAbsent(Gate):
         self._hits.update(self._everything.find(artefact))
 
     def verdict(self) -> Verdict:
-        """Pass if there were words to search for, and none was found."""
         total = sum(self._hits.values())
         counts = {"rows": self._rows, "words": sum(map(len, self._tokens.values())), "hits": total, **self._hits}
         if total:
@@ -122,7 +120,7 @@ class CanaryTextAbsent(Gate):
         return self.outcome(counts, message, passed=not total and counts["words"] > 0)
 
 
-def _chance_of_foreign_words(mechanism: Mechanism) -> float:
+def chance_of_foreign_words(mechanism: Mechanism) -> float:
     """Bound the probability that a release holds one given out-of-vocabulary word of 20 letters; 1 means no bound.
 
     It is 0 if outputs are words of a fixed set, or public texts. A mechanism that spells texts from pieces of words, or
@@ -142,7 +140,6 @@ _EXACT = frozenset({"base64"})
 
 
 def find(tokens: Iterable[str], anything: bytes | str | Path | pl.DataFrame) -> dict[str, int]:
-    """Count the hits of `tokens`, by form."""
     return Searcher(tokens).find(anything)
 
 
@@ -158,7 +155,6 @@ class Searcher:
         self._longest = max((len(pattern) for written in patterns.values() for pattern in written), default=1)
 
     def find(self, anything: bytes | str | Path | pl.DataFrame) -> dict[str, int]:
-        """Count hits by form (see `find`)."""
         hits = dict.fromkeys(FORMS, 0)
         with seam("searching for canaries"):
             for found in self._search(anything):

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-import polars as pl
-
-from dptext_etl.checks.canaries import CanaryPlan, CanaryRow
-from dptext_etl.checks.candidate import Candidate, Stage, canary_texts, choice_columns
-from dptext_etl.checks.chance import FALSE_ALARM, Trials, least_suspicious, powerless, round_up
-from dptext_etl.checks.gate import Gate, Verdict
+from dptext_etl.checks.canaries import CanaryPlan
+from dptext_etl.checks.candidate import choice_columns
+from dptext_etl.checks.chance import FALSE_ALARM, InVocabularyGate, Trials, least_suspicious, powerless, round_up
+from dptext_etl.checks.gate import Verdict
 from dptext_etl.families.choice import ChoiceMechanism
-from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 
 
-class CanaryTextsReplaced(Gate):
+class CanaryTextsReplaced(InVocabularyGate):
     """Counts planted texts of the corpus that came back, and pairs of planted rows of equal text whose releases agree.
 
     Both are sums of independent trials of known chances, per canary: a text is drawn for itself with W / Z if it is
@@ -29,36 +26,18 @@ class CanaryTextsReplaced(Gate):
         "Texts that pass through unchanged, and draws that records share: the original as fallback, a mechanism that "
         "was skipped for some rows or shards, a key without the record id, one seed for every row."
     )
-    stages = frozenset({Stage.STAGED})
-    seen: ClassVar[tuple[str, ...]] = ("_released",)
     order = 51
 
     def __init__(self, policy: Policy, plans: Iterable[CanaryPlan]) -> None:
-        super().__init__(policy)
         columns = choice_columns(policy).items()
         self._mechanisms = {name: mechanism for name, mechanism in columns if mechanism.most_positions == 1}
-        self._planted: dict[str, tuple[int, CanaryRow]] = {}
-        for plan in plans:
-            ids = canonical_ids(plan.ids().to_arrow()).to_pylist()
-            self._planted |= {canonical: (plan.shard, row) for canonical, row in zip(ids, plan.rows, strict=True)}
-        self._released: dict[str, dict[str, Any]] = {}
+        super().__init__(policy, plans, self._mechanisms)
 
     @classmethod
     def applies(cls, policy: Policy) -> bool:
         return bool(choice_columns(policy))
 
-    @classmethod
-    def over(cls, candidate: Candidate) -> Sequence[Self]:
-        return (cls(candidate.policy, candidate.canaries),)
-
-    def feed(self, batch: pl.DataFrame) -> None:
-        """Take the releases of the canary rows of a batch; each row counts once."""
-        for canonical, texts in canary_texts(batch, self.policy.id, self._mechanisms):
-            if canonical in self._planted and self._planted[canonical][1].pair is not None:
-                self._released.setdefault(canonical, texts)
-
     def verdict(self) -> Verdict:
-        """Pass if neither count is suspicious in any column."""
         counts = {"texts": 0, "survived": 0, "pairs": 0, "equal": 0, "suspicious": 0}
         without_power = []
         for name, mechanism in self._mechanisms.items():

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-import polars as pl
-
-from dptext_etl.checks.canaries import CanaryPlan, CanaryRow
-from dptext_etl.checks.candidate import Candidate, Stage, canary_texts, word_columns
+from dptext_etl.checks.canaries import CanaryPlan
+from dptext_etl.checks.candidate import word_columns
 from dptext_etl.checks.chance import (
     FALSE_ALARM,
     ROUNDING,
+    InVocabularyGate,
     Trials,
+    drawn_and_released,
+    known_words,
     least_suspicious,
     powerless,
     round_up,
     upper_bound,
 )
-from dptext_etl.checks.gate import Gate, Verdict
+from dptext_etl.checks.gate import Verdict
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.by_word import Simulated, WordByWord
 from dptext_etl.families.words import WordMechanism, sample_many
-from dptext_etl.keys import canonical_ids
 from dptext_etl.mechanism import PAD
 from dptext_etl.policy import Policy
 
@@ -34,7 +34,7 @@ TRIALS = 2_048
 """Draws behind the simulated survival of a word."""
 
 
-class CanaryWordsReplaced(Gate):
+class CanaryWordsReplaced(InVocabularyGate):
     """Counts the vocabulary words of canary rows that came back.
 
     Under the mechanism, word i survives with known probability p_i, in a Bernoulli trial independent of all others. So
@@ -51,34 +51,14 @@ class CanaryWordsReplaced(Gate):
         "Known words that pass through unchanged: the original as fallback after a failure or a lost mask, a mechanism "
         "that was skipped for some rows or shards, noise of a far too large epsilon, one that returns its input."
     )
-    stages = frozenset({Stage.STAGED})
-    seen = ("_released",)
     order = 50
 
-    def __init__(self, policy: Policy, plans: Iterable[CanaryPlan]) -> None:
-        super().__init__(policy)
-        self._planted: dict[str, tuple[int, CanaryRow]] = {}
-        self._shards = 0
-        for plan in plans:
-            self._shards += 1
-            rows = [(plan.shard, row) for row in plan.rows if row.kind == "in_vocabulary"]
-            ids = canonical_ids(plan.ids("in_vocabulary").to_arrow()).to_pylist()
-            self._planted.update(zip(ids, rows, strict=True))
+    def __init__(self, policy: Policy, plans: Collection[CanaryPlan]) -> None:
         self._columns = word_columns(policy)
-        self._released: dict[str, dict[str, Any]] = {}
-
-    @classmethod
-    def over(cls, candidate: Candidate) -> Sequence[Self]:
-        return (cls(candidate.policy, candidate.canaries),)
-
-    def feed(self, batch: pl.DataFrame) -> None:
-        """Take the releases of the canary rows of a batch; each row counts once."""
-        for canonical, texts in canary_texts(batch, self.policy.id, self._columns):
-            if canonical in self._planted:
-                self._released.setdefault(canonical, texts)
+        super().__init__(policy, plans, self._columns)
+        self._shards = len(plans)
 
     def verdict(self) -> Verdict:
-        """Pass if no count is suspicious and every row has as many words as were planted."""
         counts: dict[str, int | float] = {"rows": len(self._released)}
         counts |= dict.fromkeys(("words", "survived", "misaligned", "suspicious"), 0)
         without_power = []
@@ -127,13 +107,12 @@ class _Survivors:
         self.misaligned = 0  # rows whose number of words is not what was planted
         self.at_most = 0  # the largest number of words that could come back
         self._mechanism = mechanism
-        self._known = frozenset(mechanism.input_words()) if mechanism.input_policy()["oov"] == "drop" else None
+        self._known = known_words(mechanism)
         self._texts: dict[int, list[tuple[str, ...]]] = defaultdict(list)
 
     def feed(self, shard: int, words: tuple[str, ...], text: Any) -> None:
         """Count the words of one canary row that came back."""
-        words = tuple(word for word in words[: self._mechanism.n_max] if self._known is None or word in self._known)
-        outputs = text.split(" ") if isinstance(text, str) and text else []
+        words, outputs = drawn_and_released(self._mechanism, self._known, words, text)
         if self._mechanism.hides_length:
             fits = len(outputs) <= self._mechanism.n_max
             survived = sum(output in words for output in outputs)

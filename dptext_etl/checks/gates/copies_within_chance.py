@@ -22,7 +22,6 @@ class CopiesWithinChance(CopyGate):
 
     @classmethod
     def reports(cls, policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
-        """Return one report per text column."""
         reports = copy_reports(policy, copies)
         unbounded = {item.name for item in policy.columns} - {item.column for item in reports}
         if unbounded:

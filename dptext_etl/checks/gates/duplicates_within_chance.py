@@ -25,20 +25,22 @@ from typing import Any, NamedTuple, Self
 import polars as pl
 
 from dptext_etl.checks.canaries import CanaryPlan
-from dptext_etl.checks.candidate import Candidate, Stage, canary_texts, word_columns
+from dptext_etl.checks.candidate import Candidate, word_columns
 from dptext_etl.checks.chance import (
     FALSE_ALARM,
+    InVocabularyGate,
     Trials,
+    drawn_and_released,
+    known_words,
     least_suspicious,
     powerless,
     upper_bound,
     word_chance,
 )
 from dptext_etl.checks.comparison import Repeats, short_digests
-from dptext_etl.checks.gate import Gate, Verdict
+from dptext_etl.checks.gate import Verdict
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.by_word import Simulated, WordByWord
-from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 
 PAIRS = 1_024
@@ -50,12 +52,7 @@ Words = tuple[str, ...]
 Chances = dict[int, tuple[float, ...]]
 
 
-class _Planted(NamedTuple):
-    place: tuple[int, int, int]  # number of the text, shard, and 0 or 1 for the first or second row of a text
-    words: Mapping[str, Words]
-
-
-class DuplicatesWithinChance(Gate):
+class DuplicatesWithinChance(InVocabularyGate):
     """Counts agreements that independent draws do not make."""
 
     catches = (
@@ -63,17 +60,13 @@ class DuplicatesWithinChance(Gate):
         "samples kept for equal texts or equal words, duplicates dropped before the mechanism and joined back after, a "
         "key without the record id."
     )
-    stages = frozenset({Stage.STAGED})
-    seen = ("_released",)
     order = 60
 
     def __init__(self, policy: Policy, plans: Iterable[CanaryPlan], rows: int, scratch: Path | None = None) -> None:
-        super().__init__(policy)
-        self._planted = dict(_planted(plans))
         self._columns = word_columns(policy)
+        super().__init__(policy, plans, self._columns)
         self._alarm = FALSE_ALARM / 2 / max(1, len(self._columns))
         self._prefixes = [CommonPrefixes(*column, rows, self._alarm, scratch) for column in self._columns.items()]
-        self._released: dict[str, dict[str, Any]] = {}
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
@@ -83,13 +76,10 @@ class DuplicatesWithinChance(Gate):
         return {prefixes.name: prefixes.repeats for prefixes in self._prefixes}
 
     def feed(self, batch: pl.DataFrame) -> None:
-        """Take the prefixes of a batch, and the releases of its canary rows; each row counts once."""
+        super().feed(batch)
         for prefixes in self._prefixes:
             if prefixes.name in batch.columns:
                 prefixes.feed(batch[prefixes.name])
-        for canonical, texts in canary_texts(batch, self.policy.id, self._columns):
-            if canonical in self._planted:
-                self._released.setdefault(canonical, texts)
 
     def verdict(self) -> Verdict:
         """Pass if no comparison of canary rows is suspicious and no long prefix is shared.
@@ -125,22 +115,18 @@ class DuplicatesWithinChance(Gate):
 
     def _paired(self) -> Iterable[PairedCanaries]:
         """Put together the releases of canary rows, column by column."""
+        places: dict[str, tuple[int, int, int]] = {}
+        first = set[tuple[int, int]]()
+        for canonical, (shard, row) in self._planted.items():
+            text = (row.pair or 0, shard)
+            places[canonical] = (*text, int(text in first))
+            first.add(text)
         for name, mechanism in self._columns.items():
             pairs = PairedCanaries(name, mechanism)
             for canonical, texts in self._released.items():
                 if name in texts:
-                    row = self._planted[canonical]
-                    pairs.feed(row.place, row.words[name], texts[name])
+                    pairs.feed(places[canonical], self._planted[canonical][1].words[name], texts[name])
             yield pairs
-
-
-def _planted(plans: Iterable[CanaryPlan]) -> Iterable[tuple[str, _Planted]]:
-    for plan in plans:
-        seen: set[int] = set()
-        for row, canonical in zip(plan.rows, canonical_ids(plan.ids().to_arrow()).to_pylist(), strict=True):
-            if row.pair is not None:
-                yield canonical, _Planted((row.pair, plan.shard, int(row.pair in seen)), dict(row.words))
-                seen.add(row.pair)
 
 
 class CommonPrefixes:
@@ -195,7 +181,6 @@ class Comparison(NamedTuple):
 
     @property
     def beyond_chance(self) -> bool:
-        """Whether too many agree."""
         return self.equal >= self.limit
 
 
@@ -211,17 +196,16 @@ class PairedCanaries:
     def __init__(self, name: str, mechanism: WordByWord) -> None:
         self.name = name
         self._mechanism = mechanism
-        self._known = frozenset(mechanism.input_words()) if mechanism.input_policy()["oov"] == "drop" else None
+        self._known = known_words(mechanism)
         self._texts: dict[int, Words] = {}
         self._rows: dict[int, list[_Row]] = defaultdict(list)
 
     def feed(self, place: tuple[int, int, int], words: Words, text: Any) -> None:
-        """Take the release of a canary row."""
+        """Take the release of a canary row: number of its text, shard, and 0 or 1 for the first or second row."""
         if self._mechanism.hides_length:
             return
         pair, shard, half = place
-        words = tuple(word for word in words[: self._mechanism.n_max] if self._known is None or word in self._known)
-        outputs = tuple(text.split(" ")) if isinstance(text, str) and text else ()
+        words, outputs = drawn_and_released(self._mechanism, self._known, words, text)
         if words and len(outputs) == len(words):
             self._texts[pair] = words
             self._rows[pair].append(_Row(shard, half, outputs))

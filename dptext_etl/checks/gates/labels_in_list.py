@@ -29,7 +29,6 @@ class LabelsInList(Gate):
         return policy.synthetic is not None
 
     def feed(self, batch: pl.DataFrame) -> None:
-        """Count the rows of a batch whose label is not listed."""
         labels = None if self.policy.synthetic is None else self.policy.synthetic.labels
         self._rows += batch.height
         if labels is None:
@@ -39,7 +38,6 @@ class LabelsInList(Gate):
         self._outside += batch.height - listed
 
     def verdict(self) -> Verdict:
-        """Pass if every label is listed."""
         counts = {"rows": self._rows, "outside": self._outside}
         message = f"all {self._rows} rows have a listed label, or need none"
         if self._outside:

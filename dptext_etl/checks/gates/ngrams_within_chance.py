@@ -22,5 +22,4 @@ class NgramsWithinChance(CopyGate):
 
     @classmethod
     def reports(cls, policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
-        """Return one report per text column in which shared n-grams have a bound."""
         return ngram_reports(policy, copies)

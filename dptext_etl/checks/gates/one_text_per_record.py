@@ -13,8 +13,9 @@ from typing import Self
 import numpy as np
 import polars as pl
 
+from dptext_etl.buckets import ByteRows
 from dptext_etl.checks.candidate import Candidate, Stage, with_id
-from dptext_etl.checks.comparison import BYTES, Cells, Repeats, short_digests
+from dptext_etl.checks.comparison import BYTES, Repeats, short_digests
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
@@ -56,7 +57,6 @@ class OneTextPerRecord(Gate):
             self._rows.add(np.hstack([ids, *(_column(rows, name) for name in self._columns)]))
 
     def verdict(self) -> Verdict:
-        """Pass if no record id is repeated."""
         rows, records, distinct, _ = self._rows.counts()
         repeated, conflicting = rows - records, distinct - records
         counts = {"rows": rows, "repeated": repeated, "conflicting": conflicting}
@@ -66,7 +66,7 @@ class OneTextPerRecord(Gate):
         return self.outcome(counts, message, passed=not repeated)
 
 
-def _column(rows: pl.DataFrame, name: str) -> Cells:
+def _column(rows: pl.DataFrame, name: str) -> ByteRows:
     """Return the digests of a column, shape (rows, 16); zeros for a column that is missing or holds no strings."""
     if rows.schema.get(name) != pl.String:
         return np.zeros((rows.height, BYTES), np.uint8)

@@ -11,8 +11,8 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Candidate, Lineage, Stage, declared_lineage
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.checks.published import changed, published_types
+from dptext_etl.families.unlinked import COUNT
 from dptext_etl.policy import Policy
-from dptext_etl.unlinked import COUNT
 
 
 class RawColumnAbsent(Gate):
@@ -64,7 +64,6 @@ class RawColumnAbsent(Gate):
         self._schemas.setdefault(tuple(schema.items()))
 
     def verdict(self) -> Verdict:
-        """Pass if every part has exactly the expected columns, and the lineage is that of the policy."""
         schemas = [dict(items) for items in self._schemas]
         missing = {name for schema in schemas for name in self._expected - set(schema)}
         unknown = {name for schema in schemas for name in set(schema) - self._expected}

@@ -32,7 +32,6 @@ class RowCount(Gate):
         self._rows += batch.height
 
     def verdict(self) -> Verdict:
-        """Pass if there are as many rows as the policy says."""
         wanted = 0 if self.policy.synthetic is None else self.policy.synthetic.rows
         message = f"{self._rows} rows, of {wanted} that the policy says"
         return self.outcome({"rows": self._rows, "wanted": wanted}, message, passed=self._rows == wanted)

@@ -13,7 +13,7 @@ import polars as pl
 
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Candidate, Stage, with_id
-from dptext_etl.checks.comparison import ANY, Bounds, CellCounts, Cellwise
+from dptext_etl.checks.comparison import ANY, Bounds, LedgerComparison, Mismatches
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.column import output_digests
 from dptext_etl.errors import GateError
@@ -64,7 +64,7 @@ class RowsLedgered(Gate):
         self._columns = [item.name for item in policy.columns]
         self._chains = {item.column or "": item.chain for item in policy.column_policies() if item.chain is not None}
         self._known = {
-            _Key(name, chain): Cellwise(ledger.lookup(refs[name], chain), scratch, elsewhere=elsewhere)
+            _Key(name, chain): LedgerComparison(ledger.lookup(refs[name], chain), scratch, elsewhere=elsewhere)
             for name in self._columns
             for chain in {None, self._chains.get(name)}
             if name in refs
@@ -80,7 +80,7 @@ class RowsLedgered(Gate):
         policy, ledger, elsewhere = candidate.policy, candidate.ledger, candidate.looked_up_elsewhere
         return (cls(policy, ledger, candidate.refs, candidate.scratch, elsewhere=elsewhere),)
 
-    def lookups(self) -> Mapping[str, Cellwise]:
+    def lookups(self) -> Mapping[str, LedgerComparison]:
         return {f"{key.column}/{key.chain or ''}": cells for key, cells in self._known.items()}
 
     def feed(self, batch: pl.DataFrame) -> None:
@@ -114,8 +114,7 @@ class RowsLedgered(Gate):
                     self._different += rows.height
 
     def verdict(self) -> Verdict:
-        """Pass if every column is registered, and every cell is committed with these bytes."""
-        problems = CellCounts(self._uncommitted, self._different)
+        problems = Mismatches(self._uncommitted, self._different)
         for cells in self._known.values():
             problems = problems.plus(cells.counts())
         counts = {"cells": self._cells, **problems._asdict(), "unregistered_columns": self._unregistered}
@@ -131,7 +130,6 @@ class RowsLedgered(Gate):
         return self.outcome(counts, message, passed=passed)
 
     def _hold(self, key: _Key, name: str, rows: pl.DataFrame) -> None:
-        """Hold what is looked up of rows that have an id."""
         if not rows.height:
             return
         canary = np.zeros(rows.height, np.bool_)

@@ -44,7 +44,6 @@ class TextsInCorpus(Gate):
         return bool(choice_columns(policy))
 
     def feed(self, batch: pl.DataFrame) -> None:
-        """Count the texts of a batch that are outside."""
         self._rows += batch.height
         if self.policy.synthetic is not None:
             self._texts += batch.height
@@ -58,7 +57,6 @@ class TextsInCorpus(Gate):
                 self._outside += corpus.find(batch[name])[1]
 
     def verdict(self) -> Verdict:
-        """Pass if no text is outside."""
         columns = len(self._corpora) or 1
         counts = {"rows": self._rows, "texts": self._texts, "outside": self._outside, "columns": columns}
         message = f"all {self._texts} texts are made of public texts"
@@ -98,6 +96,11 @@ class CorpusTexts:
             if len(ways) == 1:
                 drawn.update(ways[0])
         return drawn, outside
+
+    def counted(self, texts: pl.Series, counts: pl.Series) -> Counter[int]:
+        """Return how often each text of the corpus was drawn, by number, where a count stands next to each text."""
+        found = pl.DataFrame({"cell": texts, "often": counts}).join(self._numbers, on="cell")
+        return Counter(dict(found.group_by("number").agg(pl.col("often").sum()).iter_rows()))
 
     def _ways(self, text: str) -> list[tuple[int, ...]]:
         """Return up to two ways in which a text is made of as many texts of the corpus as it has draws."""

@@ -41,7 +41,6 @@ class WordsInOutputSet(Gate):
         self._words = self._outside = self._rows = 0
 
     def feed(self, batch: pl.DataFrame) -> None:
-        """Count the words of a batch that are outside."""
         self._rows += batch.height
         for name, allowed in self._sets.items():
             if name in batch.columns:
@@ -50,7 +49,6 @@ class WordsInOutputSet(Gate):
                 self._outside += outside
 
     def verdict(self) -> Verdict:
-        """Pass if no word is outside, and every publishable column of drawn words has an output set."""
         counts = {"rows": self._rows, "words": self._words, "outside": self._outside, "columns": len(self._sets)}
         counts["without_set"] = len(self._unknown)
         message = f"all {self._words} words are output words"

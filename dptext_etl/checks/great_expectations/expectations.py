@@ -183,7 +183,6 @@ class ExpectGateToPass(_TableExpectation):
 
 
 def _paths(public: Sequence[str] | str) -> str:
-    """Write names of columns as an expectation's argument."""
     return json.dumps([public] if isinstance(public, str) else sorted(public))
 
 
@@ -236,7 +235,7 @@ def downstream_suite(
 @bare
 def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike) -> VerdictRecord:
     """Validate a released table against its policy's suite."""
-    return _validated(frame, suite_for(policy))
+    return validate_suite(frame, suite_for(policy))
 
 
 @bare
@@ -244,10 +243,10 @@ def validate_downstream(
     frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike, public: Sequence[str] | str = ()
 ) -> VerdictRecord:
     """Validate a table that was made from a release: all of its text is released, or declared public."""
-    return _validated(frame, downstream_suite(policy, public))
+    return validate_suite(frame, downstream_suite(policy, public))
 
 
-def _validated(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.ExpectationSuite) -> VerdictRecord:
+def validate_suite(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.ExpectationSuite) -> VerdictRecord:
     with _validating() as context:
         if is_spark(frame):
             source: Any = context.data_sources.add_spark("dptext", persist=False)
@@ -257,7 +256,7 @@ def _validated(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.Expecta
             ours = isinstance(frame, pl.DataFrame)
             table = shown(frame).to_pandas(use_pyarrow_extension_array=True) if ours else frame
         definition = source.add_dataframe_asset("released").add_batch_definition_whole_dataframe("whole")
-        return _judged(definition.get_batch({"dataframe": table}), suite)
+        return judged(definition.get_batch({"dataframe": table}), suite)
 
 
 @bare
@@ -278,7 +277,7 @@ def validate_table(
             place, add = _postgres(place), sources.add_postgres
         named: dict[str, Any] = {} if schema is None else {"schema_name": schema}
         asset = add("dptext", connection_string=place).add_table_asset("released", table_name=table, **named)
-        return _judged(asset.add_batch_definition_whole_table("whole").get_batch(), suite or suite_for(policy))
+        return judged(asset.add_batch_definition_whole_table("whole").get_batch(), suite or suite_for(policy))
 
 
 def _postgres(url: str) -> str:
@@ -299,7 +298,7 @@ def _validating() -> Iterator[Any]:
         yield context
 
 
-def _judged(batch: Any, suite: gx.ExpectationSuite) -> VerdictRecord:
+def judged(batch: Any, suite: gx.ExpectationSuite) -> VerdictRecord:
     outcomes = []
     for result in batch.validate(suite, result_format=ResultFormat.SUMMARY.value).results:
         config, success = result.expectation_config, bool(result.success)

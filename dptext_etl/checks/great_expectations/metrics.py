@@ -100,7 +100,6 @@ class TableMetric(TableMetricProvider):
 
 
 def _compare_columns(schema: pl.Schema, policy: str) -> Counts:
-    """Compare the columns of a table with those that a policy publishes."""
     read = parse_policy(policy)
     gate = RawColumnAbsent(read, declared_lineage(read), marked=False, types=published_types(read))
     gate.look_at_rewritten(schema)

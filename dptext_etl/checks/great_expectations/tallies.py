@@ -75,7 +75,6 @@ def parse_policy(policy: str) -> Policy:
 
 
 def _renamed(entries: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Rename entries of a policy and of its columns."""
     renamed = {names.get(name, name): value for name, value in entries.items()}
     columns = [{names.get(name, name): value for name, value in column.items()} for column in renamed["column"]]
     return {**renamed, "column": columns}
@@ -145,7 +144,6 @@ def released_text(policy: str, public: str) -> Callable[[], Tally]:
 
 
 def _registered(policy: str) -> dict[str, ReleaseRef]:
-    """Return the registered release of each text column that has one."""
     read = parse_policy(policy)
     with _ledger(read) as ledger:
         refs = {column.column or "": ledger.find(column) for column in read.column_policies()}
@@ -264,7 +262,6 @@ def _cells(column: pl.Series, rows: pl.Series, path: str, public: set[str]) -> I
 
 
 def is_spark(frame: object) -> bool:
-    """Say whether something is a Spark frame, classic or Connect; this does not import pyspark."""
     return type(frame).__module__.startswith("pyspark.sql.")
 
 

@@ -38,7 +38,6 @@ class VerdictRecord:
 
     @property
     def evaluated(self) -> int:
-        """How many expectations were evaluated without an error."""
         return sum(not item.errored for item in self.outcomes)
 
     @property
@@ -59,7 +58,6 @@ class VerdictRecord:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read what `write` wrote."""
         with seam("reading a verdict", GateError, "no record means that nothing was judged: validate again"):
             record = json.loads(path.read_text(encoding="ascii"))
             if record["format"] != FORMAT:

@@ -12,7 +12,7 @@ from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import show_gates
 from dptext_etl.cli.options import Command, Json, Partition, PolicyFile, Yes, epilog, require_confirmation
 from dptext_etl.errors import UNCHANGED, PolicyError, UsageError, seam
-from dptext_etl.extras import install
+from dptext_etl.extensions import pip_install
 
 if TYPE_CHECKING:
     from dptext_etl.runner.publish.erasing import ErasedTable, Erasure
@@ -86,7 +86,7 @@ def gx_suite(
     try:
         from dptext_etl.checks.great_expectations.expectations import write_suite
     except ModuleNotFoundError as missing:
-        raise PolicyError(f"{missing.name} is not installed", install("gx")) from None
+        raise PolicyError(f"{missing.name} is not installed", pip_install("gx")) from None
     name, path = write_suite(policy, output, downstream=downstream or bool(public), public=public or ())
     if as_json:
         terminal.emit({"suite": name, "file": str(path)})

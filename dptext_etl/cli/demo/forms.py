@@ -99,8 +99,8 @@ def _build_corpus(place: DemoFolder) -> dict[str, str]:
     import polars as pl
 
     from dptext_etl.corpora import building
-    from dptext_etl.corpora.cleaning import Source
     from dptext_etl.corpora.everyday import LICENCE, PROVENANCE, generate
+    from dptext_etl.corpora.public_texts import Source
 
     topic_of = {domain: topic for topic, domains in requests.DOMAINS.items() for domain in domains}
     topics = {made.text: topic_of[made.domain] for made in generate() if made.domain in topic_of}

@@ -18,7 +18,8 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.checks.comparison import CellCounts, Cells, Counted, counted
+from dptext_etl.buckets import ByteRows
+from dptext_etl.checks.comparison import Counted, Mismatches, counted
 from dptext_etl.engines.spark.frames import local_frame
 from dptext_etl.engines.spark.tasks import raise_refused, refused
 from dptext_etl.errors import DPTextError, bare, seam
@@ -33,8 +34,8 @@ DIGESTS, COUNTS, REFUSED = "digests", "counts", "refused"
 _BITS = 8
 _CELLS_PER_TASK = 1 << 18
 
-Count = TypeVar("Count", Counted, CellCounts)
-Buckets = Iterable[tuple[int, Cells]]
+Count = TypeVar("Count", Counted, Mismatches)
+Buckets = Iterable[tuple[int, ByteRows]]
 Work = Callable[[str, Buckets], Iterable["Pack"]]
 """Turns the cells of one name, bucket by bucket, into packs."""
 
@@ -51,12 +52,12 @@ def facts_pack(kind: str, facts: object, name: str = "", bucket: int = -1) -> Pa
     return Pack(kind, name, bucket, 0, json.dumps(facts).encode())
 
 
-def packed(name: str, rows: Cells, kind: str = DIGESTS, bits: int = _BITS) -> Iterator[Pack]:
+def packed(name: str, rows: ByteRows, kind: str = DIGESTS, bits: int = _BITS) -> Iterator[Pack]:
     front = rows[:, 0].astype(np.int64) << 8 | rows[:, 1]
     yield from grouped(name, rows, front >> (16 - bits), kind)
 
 
-def grouped(name: str, rows: Cells, buckets: npt.NDArray[np.int64], kind: str) -> Iterator[Pack]:
+def grouped(name: str, rows: ByteRows, buckets: npt.NDArray[np.int64], kind: str) -> Iterator[Pack]:
     order = np.argsort(buckets, kind="stable")
     ordered, found = rows[order], buckets[order]
     edges = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist(), len(rows)]
@@ -124,7 +125,7 @@ def count_digests(name: str, buckets: Buckets) -> Iterator[Pack]:
     yield facts_pack(COUNTS, total, name)
 
 
-def _buckets(packs: Iterable[Pack]) -> Iterator[tuple[int, Cells]]:
+def _buckets(packs: Iterable[Pack]) -> Iterator[tuple[int, ByteRows]]:
     for (bucket, width), some in groupby(packs, key=lambda pack: pack[2:4]):
         yield bucket, np.frombuffer(b"".join(pack.cells for pack in some), np.uint8).reshape(-1, width)
 

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from dptext_etl.buckets import ByteRows
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.candidate import Candidate, batches, count
-from dptext_etl.checks.comparison import CellCounts, Cells, Counted, batches_of, compared, located, range_bits
+from dptext_etl.checks.comparison import Counted, Mismatches, batches_of, compared, located, range_bits
 from dptext_etl.checks.gate import Gate, feed, feed_rewritten, search, staged_gates
 from dptext_etl.device import threads
 from dptext_etl.engines.spark.exchange import (
@@ -80,12 +81,12 @@ def judge(
         for place in range(len(staged.shards)):
             for name, gate in gates.items():
                 gate.merge(states[place].get(name, {}))
-        digests, cells = totals(packs, COUNTS, Counted), totals(packs, FOUND, CellCounts)
+        digests, cells = totals(packs, COUNTS, Counted), totals(packs, FOUND, Mismatches)
         for name, gate in gates.items():
             for what, repeats in gate.repeats().items():
                 repeats.add_counted(digests.get(f"{name}:{what}", Counted()))
             for what, looked_up in gate.lookups().items():
-                looked_up.add_counted(cells.get(f"{name}:{what}", CellCounts()))
+                looked_up.add_counted(cells.get(f"{name}:{what}", Mismatches()))
         search(gates.values(), candidate)
         return tuple(gate.verdict() for gate in gates.values())
 
@@ -199,7 +200,7 @@ def _candidate(config: GateTaskConfig) -> Candidate:  # planning the canary rows
 STATES, CELLS, PLACED, FOUND = "states", "cells", "placed", "found"
 """Kinds of packs: states of gates, cells by range of hashed ids, cells with places by batch of the ledger, counts."""
 
-Answer = Callable[["Lookup", str, Cells], tuple[CellCounts, list[Pack]]]
+Answer = Callable[["Lookup", str, ByteRows], tuple[Mismatches, list[Pack]]]
 """Looks cells up: what it counted, and packs for the next step."""
 
 
@@ -233,14 +234,14 @@ def compared_with_ledger(packs: DataFrame, config: LedgerLookups, tasks: int) ->
     return exchanged(placed, tasks, **{PLACED: partial(_answered, config, _compare)})
 
 
-def _locate(lookup: Lookup, name: str, cells: Cells) -> tuple[CellCounts, list[Pack]]:
+def _locate(lookup: Lookup, name: str, cells: ByteRows) -> tuple[Mismatches, list[Pack]]:
     placed = located(lookup, cells)
     batches = batches_of(placed)
     stand = batches >= 0
-    return CellCounts(uncommitted=int((~stand).sum())), list(grouped(name, placed[stand], batches[stand], PLACED))
+    return Mismatches(uncommitted=int((~stand).sum())), list(grouped(name, placed[stand], batches[stand], PLACED))
 
 
-def _compare(lookup: Lookup, _: str, cells: Cells) -> tuple[CellCounts, list[Pack]]:
+def _compare(lookup: Lookup, _: str, cells: ByteRows) -> tuple[Mismatches, list[Pack]]:
     return compared(lookup, cells), []
 
 
@@ -257,7 +258,7 @@ def _answered(config: LedgerLookups, answer: Answer, name: str, buckets: Buckets
         with seam("looking up staged rows on an executor", DPTextError), ExitStack() as stack:
             opened = partial(Ledger.open, config.ledger.url, config.ledger.id_key, create=False)
             lookup = stack.enter_context(wait_for_ledger(opened)).lookup(*config.releases[name])
-            total = CellCounts()
+            total = Mismatches()
             for _, cells in buckets:
                 counts, packs = wait_for_ledger(partial(answer, lookup, name, cells))
                 total = total.plus(counts)

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from pydantic import BaseModel, ConfigDict
 
-from dptext_etl import __version__, extras
+from dptext_etl import __version__, extensions
 from dptext_etl.device import DTYPE_SETTING, SETTING
 from dptext_etl.errors import DPTextError, InputError, PolicyError, seam
 from dptext_etl.extensions import distribution
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import READ_HINT, Files
 
@@ -81,7 +82,7 @@ def session() -> Iterator[SparkSession]:
 def require_spark() -> None:
     """Refuse to start without pyspark or Java, with a clear message."""
     if find_spec("pyspark") is None:
-        raise PolicyError("the Spark engine needs pyspark, which is not installed", extras.install("spark"))
+        raise PolicyError("the Spark engine needs pyspark, which is not installed", extensions.pip_install("spark"))
     if "SPARK_REMOTE" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ:
         return  # Java runs elsewhere, or runs already
     home = os.environ.get("JAVA_HOME")
@@ -99,6 +100,7 @@ _ENCODINGS = {"utf-8": "UTF-8", "utf-16": "UTF-16", "cp1252": "windows-1252", "l
 def read_source(spark: SparkSession, policy: Policy, partition: str | None = None) -> DataFrame:
     layout = Layout.of(policy, partition)
     files = Files.find(layout)
+    refuse_own_corpus(policy, files.paths)
     if files.version is not None:
         msg = f"a source in the format {files.format} is not read by the command on Spark"
         raise InputError(msg, f'spark.read.format("{files.format}") reads it: give that frame to run_frame')
@@ -135,9 +137,9 @@ _ROWS = 4096
 """Rows of the question: Spark makes a task per slot of them, up to this many."""
 _SHOWN = 3
 _HINT = (
-    f"give every worker {extras.DISTRIBUTION} {__version__} with its extra spark: install it there, send an archive of "
-    "an environment (spark.archives), or use an image that has it (docs/spark.md, The package on the workers); and set "
-    "PYSPARK_PYTHON to the Python that has it"
+    f"give every worker {extensions.DISTRIBUTION} {__version__} with its extra spark: install it there, send an "
+    "archive of an environment (spark.archives), or use an image that has it (docs/spark.md, The package on the "
+    "workers); and set PYSPARK_PYTHON to the Python that has it"
 )
 _VERSIONS = "PYTHON_VERSION_MISMATCH"
 _NO_PYTHON = ("Cannot run program", "error=2")
@@ -155,14 +157,14 @@ class Answer(BaseModel):
 
     def lack(self, packages: Mapping[str, str]) -> str | None:
         if self.version is None and self.module is not None:
-            return f"cannot import dptext_etl: {extras.DISTRIBUTION} is not installed there"
+            return f"cannot import dptext_etl: {extensions.DISTRIBUTION} is not installed there"
         if self.version != __version__:
-            return f"have {extras.DISTRIBUTION} {self.version}, and the driver has {__version__}"
+            return f"have {extensions.DISTRIBUTION} {self.version}, and the driver has {__version__}"
         for module, name in packages.items():
             if self.module is not None and f"{module}.".startswith(f"{self.module}."):
                 return f"lack {name}: pip install {name}"
         if self.module is not None:
-            return f"have {extras.DISTRIBUTION}, but cannot import {self.module} ({self.error})"
+            return f"have {extensions.DISTRIBUTION}, but cannot import {self.module} ({self.error})"
         return None
 
 

@@ -1,5 +1,8 @@
 """Release one noisy statistic of a column, and draw public texts from it (docs/spec/synthetic.md#release)."""
 
+from dptext_etl.families.aggregate.max_entropy import NearestMean as NearestMean
+from dptext_etl.families.aggregate.max_entropy import nearest_mean as nearest_mean
+from dptext_etl.families.aggregate.max_entropy import table as table
 from dptext_etl.families.aggregate.statistic import Statistic as Statistic
 from dptext_etl.families.aggregate.statistic import describe as describe
 from dptext_etl.families.aggregate.summing import Noisy as Noisy
@@ -10,6 +13,3 @@ from dptext_etl.families.aggregate.summing import counted as counted
 from dptext_etl.families.aggregate.summing import noisy as noisy
 from dptext_etl.families.aggregate.summing import partial_sum as partial_sum
 from dptext_etl.families.aggregate.summing import read_statistic as read_statistic
-from dptext_etl.families.aggregate.table import NearestMean as NearestMean
-from dptext_etl.families.aggregate.table import nearest_mean as nearest_mean
-from dptext_etl.families.aggregate.table import table as table

@@ -19,13 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.accounting import Approximate, ZeroConcentrated, require_delta, spend, zcdp_epsilon
-from dptext_etl.artifacts import canon
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.encoder import Int8s, Integers
-from dptext_etl.delta_policy import LARGEST_DELTA
 from dptext_etl.errors import PolicyError
-from dptext_etl.guarantee import Guarantee, Spend
+from dptext_etl.guarantee import LARGEST_DELTA, Guarantee, Spend, float_above
 from dptext_etl.mechanism import DEFAULT_N_MAX
+from dptext_etl.parameters import configuration_hash
 
 LENGTH = 128  # length of a direction, before its entries are rounded
 QUANTIZED = 127  # length of encoded vectors, before their entries are rounded
@@ -46,7 +45,6 @@ class Projection:
 
     @property
     def width(self) -> int:
-        """Return d, the number of coordinates."""
         return len(self.directions)
 
     @cached_property
@@ -71,12 +69,11 @@ class Projection:
         squares = np.einsum("ij,ij->i", found, found)
         outside = squares > self.clip**2
         large = found[outside]
-        found[outside] = np.sign(large) * _roots(large * large * self.clip**2 // squares[outside, None])
+        found[outside] = np.sign(large) * whole_roots(large * large * self.clip**2 // squares[outside, None])
         return found
 
 
-def _roots(squares: Integers) -> Integers:
-    """Return the whole square roots of numbers below 2^62, rounded down."""
+def whole_roots(squares: Integers) -> Integers:
     roots = np.sqrt(squares.astype(np.float64)).astype(np.int64)
     roots -= roots * roots > squares
     roots += (roots + 1) * (roots + 1) <= squares
@@ -89,7 +86,6 @@ def _products(vectors: Int8s, directions: npt.NDArray[np.int16]) -> Integers:
 
 
 def projection(vectors: Int8s, width: int) -> Projection:
-    """Return the projection of a corpus to `width` principal directions."""
     width = min(width, vectors.shape[1], MOST_WIDTH)
     directions = np.rint(_principal(vectors, width) * (LENGTH / _FINE)).astype(np.int16)
     lengths = np.einsum("ij,ij->i", vectors, vectors, dtype=np.int64)
@@ -161,7 +157,7 @@ def variance_of(sensitivity: int, epsilon: float, delta: float) -> int:
         raise PolicyError(f"epsilon is {epsilon}; allowed: a number above 0", "1 for the whole table is a good start")
 
     def enough(variance: int) -> bool:
-        return zcdp_epsilon(rounded_up(rho_of(sensitivity, variance)), delta) <= epsilon
+        return zcdp_epsilon(float_above(rho_of(sensitivity, variance)), delta) <= epsilon
 
     if not enough(LARGEST_VARIANCE):
         raise PolicyError(f"epsilon is {epsilon}: the noise would not fit into its range", "raise epsilon")
@@ -177,19 +173,13 @@ def rho_of(sensitivity: int, variance: int) -> Fraction:
     return Fraction(sensitivity**2, 2 * variance)
 
 
-def rounded_up(amount: Fraction) -> float:
-    """Return the least float that is not below a fraction."""
-    found = float(amount)
-    return found if Fraction(found) >= amount else math.nextafter(found, math.inf)
-
-
 def _charge(guarantee: Guarantee, rho: Fraction, per_subject: int, delta: float) -> Spend:
     """Return what each counted record is charged; a person with `per_subject` records pays that many times as much.
 
     A person may change `per_subject` records, whose sensitivities add up: k^2 rho. So a record is charged k rho, and of
     the pair (epsilon(k^2 rho, delta), delta) one k-th of epsilon, with the whole delta.
     """
-    person = rounded_up(per_subject**2 * rho)
+    person = float_above(per_subject**2 * rho)
     approx = Fraction(zcdp_epsilon(person, delta)) / per_subject
     return spend(guarantee, Approximate(ZeroConcentrated(per_subject * rho), approx, delta), 1)
 
@@ -247,7 +237,6 @@ class Statistic:
 
     @property
     def rho(self) -> Fraction:
-        """Return rho of zCDP of one record, exactly."""
         return rho_of(self.sensitivity, self.variance)
 
     @property
@@ -276,7 +265,7 @@ class Statistic:
 
     def cfg(self) -> str:
         """Return the configuration hash, which enters the release key."""
-        return hashlib.sha256(b"dptext/cfg/v1\0" + canon(self.configuration())).hexdigest()
+        return configuration_hash(self.configuration())
 
 
 def describe(

@@ -41,7 +41,6 @@ class Partial:
 
     @classmethod
     def zero(cls, statistic: Statistic) -> Self:
-        """Return the sums over no records."""
         return cls(np.zeros(statistic.shape, np.int64), bytes(_DIGEST))
 
     def __add__(self, other: Partial) -> Partial:
@@ -55,7 +54,6 @@ class Partial:
 
     @classmethod
     def unpacked(cls, statistic: Statistic, data: bytes) -> Self:
-        """Return what `packed` wrote."""
         sums = np.frombuffer(data[_DIGEST:], "<i8").astype(np.int64)
         return cls(sums.reshape(statistic.shape), data[:_DIGEST])
 
@@ -121,7 +119,6 @@ def counted(
 
 
 def _blocks(statistic: Statistic, labels: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the number of each record's block."""
     if not statistic.labels:
         return np.zeros(len(labels), np.int64)
     import polars as pl
@@ -223,7 +220,6 @@ def packed(noisy: Noisy) -> bytes:
 
 
 def unpacked(statistic: Statistic, data: bytes) -> Noisy:
-    """Return what `packed` wrote."""
     return Noisy(statistic, np.frombuffer(data, "<i8").astype(np.int64).reshape(statistic.shape))
 
 

@@ -20,6 +20,7 @@ from dptext_etl import files
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.sink import MANIFEST
 from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.families.unlinked import COUNT
 from dptext_etl.runner.claims import claims
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.own_ids import HiddenIds
@@ -27,7 +28,6 @@ from dptext_etl.runner.shard.records import ColumnHardware, merge_hardware
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.staged import StagedRun
-from dptext_etl.unlinked import COUNT
 
 FORMAT = "dptext-release/1"
 
@@ -103,7 +103,7 @@ class Manifest:
         hint = f"the {MANIFEST} of the sink must be one that dptext wrote, and readable"
         with seam("reading the manifest of the sink", InputError, hint):
             if layout.remote_sink:
-                content = layout.published.read(MANIFEST)
+                content = layout.described.read(MANIFEST)
                 return None if content is None else cls.parse(content.decode("ascii"))
             try:
                 return cls.parse(layout.local.read_manifest().decode("ascii"))
@@ -116,10 +116,10 @@ class Manifest:
         if not layout.remote_sink:
             files.write(Path(layout.manifest), content, mode=files.PUBLIC_FILE, action="writing the manifest")
             return
-        now, etag = layout.published.read_versioned(MANIFEST) or (None, None)
+        now, etag = layout.described.read_versioned(MANIFEST) or (None, None)
         begun = None if before is None else before.digest
         there = None if now is None else hashlib.sha256(now).hexdigest()
-        if there != begun or layout.published.replace_object(MANIFEST, content, etag) is None:
+        if there != begun or layout.described.replace_object(MANIFEST, content, etag) is None:
             raise PolicyError("another run has published to this sink meanwhile", "run the same policy again")
 
 

@@ -17,6 +17,7 @@ from dptext_etl import files
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, seam
+from dptext_etl.families.unlinked import COUNT, Unlinked
 from dptext_etl.parallel import map_in_order
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
@@ -26,7 +27,6 @@ from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.cutting import ANY_SIZE, cut, size_of
 from dptext_etl.storage import Storage
-from dptext_etl.unlinked import COUNT, Unlinked
 
 GROUP_BYTES = 4 << 20
 """About so many bytes of strings are in a row group of Parquet: groups are encoded, and read, in parallel."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import NoReturn
 
 import polars as pl
 
@@ -13,13 +14,13 @@ from dptext_etl.checks import Verdict, require
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import BudgetError, LedgerError, PolicyError, bare
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import Ledger
+from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner import left_out
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
-from dptext_etl.runner.publish import own_ids
+from dptext_etl.runner.publish import own_ids, tables
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft, same_content, same_rows
 from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer, write_unlinked
@@ -80,6 +81,7 @@ def publish(
         alone_at(layout) as renew_lock,
     ):
         published = _publish(staged, staging, verdicts, write, meter, checkpoint, renew_lock)
+        _record_table(staged)
         left_out.note(staging.storage, published.manifest, staged.rows, verdicts)
         return published
 
@@ -175,9 +177,20 @@ def _continued(staged: StagedRun, before: Manifest | None, known: Manifest | Non
     if staged.base != (None if base is None else base.digest):
         raise PolicyError("another run has published here since this run was staged", "run the same policy again")
     if base is not None and known is None:
-        msg = f"the manifest of {staged.layout.sink} is none that the ledger recorded: it was changed, or replaced"
-        raise LedgerError(msg, "`dptext check` says more; incremental = false publishes every row again at no cost")
+        refuse_foreign(staged.layout)
     return () if base is None else base.parts
+
+
+def refuse_unrecorded(layout: Layout, base: str, ledger: Ledger | None, refs: Sequence[ReleaseRef]) -> None:
+    """Refuse to add rows to a manifest that the ledger did not record; `base` is its digest."""
+    if ledger is None or not all(base in ledger.published(ref).values() for ref in refs):
+        refuse_foreign(layout)
+
+
+def refuse_foreign(layout: Layout) -> NoReturn:
+    """Refuse to add rows to what no run published."""
+    msg = f"the manifest of {layout.sink} is none that the ledger recorded: it was changed, or replaced"
+    raise LedgerError(msg, "`dptext check` says more; incremental = false publishes every row again at no cost")
 
 
 def _is_recorded(staged: StagedRun, manifest: Manifest) -> bool:
@@ -194,6 +207,16 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
         _refuse_forgotten(staged, ledger)
         ledger.record_publication(list(staged.refs.values()), manifest.name, manifest.digest, manifest.rows)
         remember(ledger, staged.layout.memory, staged.policy)
+
+
+def _record_table(staged: StagedRun) -> None:
+    """Name the version of the table that readers see in the ledger, where the sink is a table with a log."""
+    manifest = Manifest.read(staged.layout) if staged.layout.logged else None
+    if manifest is not None and _is_recorded(staged, manifest):
+        spec = staged.policy.ledger
+        with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
+            tables.record(staged.layout, manifest, ledger, staged.refs.values())
+            remember(ledger, staged.layout.memory, staged.policy)
 
 
 def _refuse_forgotten(staged: StagedRun, ledger: Ledger) -> None:

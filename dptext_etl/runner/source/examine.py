@@ -14,8 +14,8 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.arrays import to_arrow
-from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import InputError, seam
+from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.keys import canonical_ids
 from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import Policy

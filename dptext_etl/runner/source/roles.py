@@ -17,6 +17,7 @@ from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, format_of
+from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.table import Files, schema_of
 
 Rows = TypeVar("Rows")
@@ -37,6 +38,7 @@ class Table(Generic[Rows]):
 def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
     """Find, scan and check the source of a policy."""
     files = Files.find(layout)
+    refuse_own_corpus(policy, files.paths)
     wanted, subject = wanted_columns(policy), () if policy.subject is None else (policy.subject,)
     files.refuse_drift(wanted)
     # CSV columns whose spelling matters: "007" is not 7, and a text of digits is a text
@@ -96,6 +98,10 @@ def check_roles(policy: Policy, found: pl.Schema, layout: Layout) -> tuple[tuple
         if found[name].is_nested() or found[name] in {pl.Binary, pl.Object}:
             msg = f"column {name!r} of type {found[name]} cannot stand in a CSV file; nothing was spent"
             raise InputError(msg, "publish as Parquet (a sink such as published/reviews.parquet), or do not keep it")
+    if (table := layout.table_format) is not None:
+        clear = {*policy.keep, *((policy.id,) if policy.ids == "keep" else ())}  # other columns hold texts, or counts
+        names = shown_columns(policy) if policy.synthetic is None else policy.synthetic.columns
+        table.require_columns({name: found[name] if name in clear else pl.String() for name in names})
     for name in string_columns(policy):
         if not isinstance(found[name], pl.String | pl.Categorical | pl.Enum):
             msg = f"text column {name!r} must hold strings, got {found[name]}"

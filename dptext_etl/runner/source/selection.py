@@ -16,7 +16,8 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.checks.comparison import BYTES, Buckets, Cells, short_digests
+from dptext_etl.buckets import Buckets, ByteRows
+from dptext_etl.checks.comparison import BYTES, short_digests
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
@@ -168,12 +169,12 @@ def anti_join(frame: pl.LazyFrame, known: pl.LazyFrame, name: str, scratch: Path
     return _at(frame, chosen), found
 
 
-def _digests(ids: pl.LazyFrame, name: str) -> Iterator[Cells]:
+def _digests(ids: pl.LazyFrame, name: str) -> Iterator[ByteRows]:
     for batch in batches(ids, BATCH_ROWS):
         yield short_digests(pl.Series(canonical_ids(batch[name].to_arrow()), dtype=pl.String))
 
 
-def _within(asked: Cells, known: Cells) -> npt.NDArray[np.bool_]:
+def _within(asked: ByteRows, known: ByteRows) -> npt.NDArray[np.bool_]:
     """Return which digests are known, shape (asked,)."""
     mine, theirs = (pl.DataFrame(np.ascontiguousarray(rows).view("<u8"), schema=["a", "b"]) for rows in (asked, known))
     marked = theirs.unique().with_columns(known=True)

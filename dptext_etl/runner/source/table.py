@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import polars as pl
 
-from dptext_etl import extras
+from dptext_etl import extensions
 from dptext_etl.errors import InputError, by_place, seam
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
@@ -229,7 +229,7 @@ def _current_version(source: str, kind: str, storage: dict[str, Any]) -> str:
         msg = (
             f"the source is a table of {_NAMES[kind]}, which is read by its log, and {_LIBRARY[kind]} is not installed"
         )
-        raise InputError(msg, f"`{extras.install('tables')}`; its files alone would bring deleted rows back")
+        raise InputError(msg, f"`{extensions.pip_install('tables')}`; its files alone would bring deleted rows back")
     with seam(f"opening the source ({_NAMES[kind]})", InputError, _TABLE_HINT):
         if kind == "delta":
             from deltalake import DeltaTable

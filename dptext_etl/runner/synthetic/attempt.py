@@ -17,12 +17,13 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel, keys
-from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import DPTextError, seam
 from dptext_etl.families.aggregate import Noisy, Partial, Statistic, noisy, table
 from dptext_etl.families.aggregate.summing import packed, unpacked
+from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope
 from dptext_etl.policy import Policy
+from dptext_etl.policy.synthetic import CLAIM, Synthetic, no_rows
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.versions import require_sink
@@ -30,7 +31,6 @@ from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt, usable_secret
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import with_persons
 from dptext_etl.runner.source.selection import at_most
-from dptext_etl.synthetic import CLAIM, Synthetic, no_rows
 
 TABLE, RECORD = "synthetic.parquet", "synthetic.json"
 
@@ -73,11 +73,18 @@ class SyntheticAttempt(Attempt):
         return [self.statistic.cfg()]
 
     def register(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
-        policy, statistic = self.policy, self.statistic
+        policy = self.policy
         require_same_ledger(ledger, self.layout, policy)
         if policy.cap is not None:
             ledger.agree_on_cap(Scope.of(policy), policy.cap, lowering=self.accept_lower_cap)
-        ref = ledger.pin_release(
+        ref = self.pin(ledger, id_type)
+        self.remember(ledger)
+        return {self.synthetic.column: ref}
+
+    def pin(self, ledger: Ledger, id_type: str, *, pin: bool = True) -> ReleaseRef:
+        """Pin the release; without `pin`, only refuse what the ledger would not pin."""
+        policy, statistic = self.policy, self.statistic
+        return ledger.pin_release(
             dataset=policy.dataset,
             column=self.synthetic.column,
             release=policy.release,
@@ -89,9 +96,8 @@ class SyntheticAttempt(Attempt):
             publishable=True,
             configuration=self.synthetic.configuration(statistic),
             artifact_hashes={"corpus": statistic.corpus.sha256},
+            pin=pin,
         )
-        self.remember(ledger)
-        return {self.synthetic.column: ref}
 
     def remember(self, ledger: Ledger) -> None:
         remember(ledger, self.layout.memory, self.policy)

@@ -12,11 +12,13 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.families.aggregate.summing import published_facts
 from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import left_out
 from dptext_etl.runner.amounts import equal_spends
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.claims import policy_notes
 from dptext_etl.runner.progress import Checkpoint, nothing
+from dptext_etl.runner.publish import tables
 from dptext_etl.runner.publish.gating import NOTE
 from dptext_etl.runner.publish.manifest import Manifest, same_content
 from dptext_etl.runner.publish.parts import Writer
@@ -25,7 +27,6 @@ from dptext_etl.runner.publish.versions import alone_at
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary, dropped_note, remaining, summary_of
 from dptext_etl.runner.synthetic.attempt import RECORD, Drawn, StagedTable, SyntheticAttempt
-from dptext_etl.synthetic import CLAIM
 
 log = logging.getLogger("dptext_etl.runner")
 
@@ -145,7 +146,10 @@ def _publish(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkpoint, ho
         manifest = before if same and before is not None else manifest
         _record(attempt, ledger, staged.ref, manifest)
         checkpoint("recorded")
-        return finish(writer, layout, before, manifest, lambda: _clear(staging), hold, checkpoint, same=same)
+        published = finish(writer, layout, before, manifest, lambda: _clear(staging), hold, checkpoint, same=same)
+        tables.record(layout, manifest, ledger, [staged.ref])
+        attempt.remember(ledger)
+        return published
 
 
 def _record(attempt: SyntheticAttempt, ledger: Ledger, ref: ReleaseRef, manifest: Manifest) -> None:

@@ -29,7 +29,7 @@ from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import PAD, Mechanism
 from dptext_etl.policy import PolicyLike, resolve
-from dptext_etl.synthetic import no_rows
+from dptext_etl.policy.synthetic import no_rows
 from dptext_etl_eval.auditing.results import ALARM, ROUNDING, Audit, Counts, Trial, largest_loss
 from dptext_etl_eval.auditing.trials import REPEATED, UNKNOWN, Pair, Subject, limit_of, trials, trials_of
 

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.scoring import Choices
-from dptext_etl_models.inference.generation import Prompt
 from dptext_etl_models.inference.masked.script import Script
 from dptext_etl_models.inference.masked.steps import Answer, Block
+from dptext_etl_models.inference.server import Prompt
 
 _CELLS = 2**22
 """Number of scores that are made at once."""

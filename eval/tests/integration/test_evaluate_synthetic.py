@@ -8,7 +8,7 @@ import pytest
 
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.aggregate import nearest_mean, read_statistic
-from dptext_etl.synthetic import CLAIM
+from dptext_etl.policy.synthetic import CLAIM
 from tests.cli.saying import dptext
 from tests.integration.synthetic_runs import SYNTHETIC, WITHOUT, labeled
 

@@ -31,10 +31,9 @@ from dptext_etl import scoring
 from dptext_etl.allocation import PASS, Epsilons, Marked, draw_in_passes, in_millionths
 from dptext_etl.device import Computing
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.probes import SHORT, WORDS, refuse
 from dptext_etl.guarantee import MICRO, SCORES_LOCAL, Guarantee
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import Released
+from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, Released, refuse_model
 from dptext_etl.scoring import TOKEN
 from dptext_etl_models.families.latent_noise import LATENT, LatentNoise, Scale, cut, marked, noisy_latents
 from dptext_etl_models.families.model import ModelMechanism
@@ -137,8 +136,8 @@ class LatentMechanism(LatentNoise, ModelMechanism):
 
     def probe_with(self, model: LatentModel) -> None:
         """Probe another model: for tests; everything else calls `probe`."""
-        if not works(model, [SHORT, " ".join(WORDS * LONG)]):
-            refuse()
+        if not works(model, [PROBE_TEXT, " ".join(PROBE_WORDS * LONG)]):
+            refuse_model()
 
     def noisy(self, texts: pa.Array, keys: RecordKeys) -> pa.Array:
         """Return the noisy latent of every text before decoding, as float32 lists; a null stays null.

@@ -34,9 +34,8 @@ from dptext_etl import _kernel
 from dptext_etl.accounting import Approximate, Composed, Event, GaussianNoise, PureDraws
 from dptext_etl.accounting.conversion import analytic_gaussian_sigma, largest_mu
 from dptext_etl.allocation import Allocation, Marked
-from dptext_etl.delta_policy import largest
 from dptext_etl.errors import PolicyError
-from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, exact
+from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, exact, largest_delta
 from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism
 from dptext_etl.sampling import epsilon_implemented
 
@@ -231,7 +230,7 @@ class LatentNoise(Mechanism):
             return self.delta
         if self.mode == "faithful" or self.n_rec is None:
             return PAPER_DELTA
-        return largest(self.n_rec)
+        return largest_delta(self.n_rec)
 
     def configuration(self) -> dict[str, Any]:
         """Return the configuration of mechanisms, with the delta that is used."""

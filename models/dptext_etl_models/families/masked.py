@@ -33,11 +33,10 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
 from dptext_etl.families.by_word import STRICT_INPUT, WordByWord
 from dptext_etl.families.division import Read, parts, read_faithful, read_strict
-from dptext_etl.families.probes import WORDS, Undrawn, refuse
 from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import PAD, Released
-from dptext_etl.scoring import Sampler
+from dptext_etl.mechanism import PAD, PROBE_WORDS, Released, refuse_model
+from dptext_etl.scoring import Sampler, Undrawn
 from dptext_etl_models.families.score import ScoreMechanism
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.masked.scorer import Adjustment, Lexicon, MaskedScorer
@@ -277,11 +276,11 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
     def probe_with(self, scorer: Scorer) -> None:
         """Probe another scorer: for tests; everything else calls `probe`."""
         keys = pa.array([bytes(32)] * 2, pa.binary(32))
-        beyond = WORDS * (self.window // len(WORDS))
-        kept = [False] * len(WORDS) + [True] * len(beyond)
-        scripts = [Script.plain(WORDS), Script.plain(WORDS + beyond, kept)]
-        if any(drawn.failed for drawn in self._draw_once(_Work(scorer, Undrawn(), scripts, keys, len(WORDS)))):
-            refuse()
+        beyond = PROBE_WORDS * (self.window // len(PROBE_WORDS))
+        kept = [False] * len(PROBE_WORDS) + [True] * len(beyond)
+        scripts = [Script.plain(PROBE_WORDS), Script.plain(PROBE_WORDS + beyond, kept)]
+        if any(drawn.failed for drawn in self._draw_once(_Work(scorer, Undrawn(), scripts, keys, len(PROBE_WORDS)))):
+            refuse_model()
 
     def _block_size(self, counts: npt.NDArray[np.int64]) -> int:
         """Return the draws per block, which follow from the configuration and not from the texts' contents."""

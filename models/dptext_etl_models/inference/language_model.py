@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from dptext_etl import extras
+from dptext_etl import extensions
 from dptext_etl.artifacts import Artifact
 from dptext_etl.device import limit_threads
 from dptext_etl.errors import ArtifactError, PolicyError, seam
@@ -203,7 +203,9 @@ def need_transformers() -> None:
     """Refuse to continue if the libraries that run models are not installed."""
     for library in ("torch", "transformers"):
         if importlib.util.find_spec(library) is None:
-            raise PolicyError(f"language models need {library}, which is not installed", extras.install("models"))
+            raise PolicyError(
+                f"language models need {library}, which is not installed", extensions.pip_install("models")
+            )
 
 
 def _shipped(model: str) -> Path | None:

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.errors import PolicyError, seam
-from dptext_etl_models.inference.generation import Batch, Prompt
+from dptext_etl_models.inference.generation import Batch
 from dptext_etl_models.inference.prompts import SPARE, Prompts
+from dptext_etl_models.inference.server import Prompt
 
 SHORTEST_BUCKET = 32
 _CPU_ROWS = 16

@@ -14,19 +14,19 @@ def _fresh(monkeypatch):
 
 def test_cpu_is_cpu_without_a_look_at_torch(monkeypatch):
     monkeypatch.setenv(devices.SETTING, " CPU ")
-    monkeypatch.setattr(devices, "_sees_gpu", lambda _: pytest.fail("torch was looked for"))
+    monkeypatch.setattr(devices, "sees_gpu", lambda _: pytest.fail("torch was looked for"))
     assert devices.device() == "cpu"
 
 
 @pytest.mark.parametrize(("sees", "expected"), [(True, "cuda"), (False, "cpu")])
 def test_auto_takes_what_is_there(monkeypatch, sees, expected):
-    monkeypatch.setattr(devices, "_sees_gpu", lambda _: sees)
+    monkeypatch.setattr(devices, "sees_gpu", lambda _: sees)
     assert devices.device() == expected
 
 
 def test_cuda_without_one_is_refused(monkeypatch):
     monkeypatch.setenv(devices.SETTING, "cuda")
-    monkeypatch.setattr(devices, "_sees_gpu", lambda _: False)
+    monkeypatch.setattr(devices, "sees_gpu", lambda _: False)
     with pytest.raises(PolicyError, match="sees no GPU"):
         devices.device()
 
@@ -40,14 +40,14 @@ def test_any_other_device_is_refused(monkeypatch):
 @pytest.mark.parametrize("asked", ["float32", "bfloat16"])
 def test_a_dtype_that_is_asked_for_is_taken_without_a_look_at_the_hardware(monkeypatch, asked):
     monkeypatch.setenv(devices.DTYPE_SETTING, asked.upper())
-    monkeypatch.setattr(devices, "_cpu_has_bf16", lambda: pytest.fail("the CPU was looked at"))
+    monkeypatch.setattr(devices, "cpu_has_bf16", lambda: pytest.fail("the CPU was looked at"))
     assert devices.dtype("cpu") == asked
 
 
 @pytest.mark.parametrize(("has", "expected"), [(True, "bfloat16"), (False, "float32")])
 def test_auto_takes_bfloat16_where_the_hardware_computes_it(monkeypatch, has, expected):
-    monkeypatch.setattr(devices, "_cpu_has_bf16", lambda: has)
-    monkeypatch.setattr(devices, "_gpu_has_bf16", lambda: not has)
+    monkeypatch.setattr(devices, "cpu_has_bf16", lambda: has)
+    monkeypatch.setattr(devices, "gpu_has_bf16", lambda: not has)
     assert devices.dtype("cpu") == expected
     monkeypatch.setattr(devices, "device", lambda: "cpu")
     assert devices.dtype() == expected
@@ -69,8 +69,8 @@ def test_any_other_dtype_is_refused(monkeypatch):
     ],
 )
 def test_what_auto_chose_is_said(monkeypatch, device, dtype, auto, said):
-    monkeypatch.setattr(devices, "_sees_gpu", lambda _: False)
-    monkeypatch.setattr(devices, "_cpu_has_bf16", lambda: True)
+    monkeypatch.setattr(devices, "sees_gpu", lambda _: False)
+    monkeypatch.setattr(devices, "cpu_has_bf16", lambda: True)
     for setting, value in ((devices.SETTING, device), (devices.DTYPE_SETTING, dtype)):
         if value is not None:
             monkeypatch.setenv(setting, value)
@@ -92,13 +92,13 @@ def test_what_auto_chose_is_said(monkeypatch, device, dtype, auto, said):
 def test_what_a_cpu_lists_says_whether_it_computes_bfloat16(tmp_path, flags, has):
     listing = tmp_path / "cpuinfo"
     listing.write_text(f"processor : 0\n{flags}\n")
-    devices._cpu_has_bf16.cache_clear()
-    assert devices._cpu_has_bf16(str(listing)) is has
-    devices._cpu_has_bf16.cache_clear()
+    devices.cpu_has_bf16.cache_clear()
+    assert devices.cpu_has_bf16(str(listing)) is has
+    devices.cpu_has_bf16.cache_clear()
 
 
 def test_a_machine_without_a_listing_counts_as_one_without_bfloat16(tmp_path):
-    assert devices._cpu_has_bf16(str(tmp_path / "none")) is False
+    assert devices.cpu_has_bf16(str(tmp_path / "none")) is False
 
 
 @pytest.mark.parametrize(("asked", "threads"), [("1", 1), ("", None), ("0", None), ("many", None)])

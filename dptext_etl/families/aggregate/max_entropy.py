@@ -128,7 +128,6 @@ class NearestMean:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Return the labels, in the order of the slopes."""
         return self.statistic.labels or self.statistic.blocks
 
     @cached_property
@@ -160,7 +159,7 @@ def nearest_mean(noisy: Noisy, names: Mapping[str, str] | None = None) -> Neares
     """
     statistic = noisy.statistic
     count = len(statistic.labels) or 1
-    counts, sums = _floored(noisy.counts[:count]), noisy.vectors[:count]
+    counts, sums = floored(noisy.counts[:count]), noisy.vectors[:count]
     if statistic.labels:
         named = _names(statistic, {} if names is None else names)
         weight = NAME_WEIGHT * statistic.sigma
@@ -196,10 +195,10 @@ def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None) -> pa
     owners = scores.argmax(axis=1)
     points = _points(statistic, vectors)
     drawn, at = [], 0
-    for number, share in enumerate(_shares(_floored(noisy.counts[: len(learned.labels)]), rows)):
+    for number, share in enumerate(shares_of_rows(floored(noisy.counts[: len(learned.labels)]), rows)):
         best = np.argsort(-scores[:, number], kind="stable")[:FEWEST]
         own = np.union1d(np.flatnonzero(owners == number), best)
-        drawn.append(own[_drawn(noisy.digest, _flattened(points[own] @ learned.slopes[number]), at, share)])
+        drawn.append(own[drawn_rows(noisy.digest, flattened(points[own] @ learned.slopes[number]), at, share)])
         at += share
     labels = np.repeat(np.array(learned.labels, object), [len(some) for some in drawn])
     texts = [statistic.corpus.texts[row] for row in np.concatenate(drawn)]
@@ -227,12 +226,12 @@ def _names(statistic: Statistic, names: Mapping[str, str]) -> Floats:
     return units
 
 
-def _floored(counts: Floats) -> Floats:
+def floored(counts: Floats) -> Floats:
     """Raise counts to a fifth of an even share, and to one record."""
     return np.maximum(counts, max(1.0, LEAST_SHARE * float(counts.sum()) / len(counts)))
 
 
-def _shares(counts: Floats, rows: int) -> list[int]:
+def shares_of_rows(counts: Floats, rows: int) -> list[int]:
     """Divide rows in proportion to counts, by largest remainders."""
     exact = counts * (rows / counts.sum())
     shares = np.floor(exact).astype(np.int64)
@@ -242,7 +241,7 @@ def _shares(counts: Floats, rows: int) -> list[int]:
     return found
 
 
-def _flattened(logs: Floats) -> Floats:
+def flattened(logs: Floats) -> Floats:
     """Return the logs of weights times the largest factor up to 1 that leaves enough entropy."""
     least = math.log(min(SPREAD, max(1.0, len(logs) / 4)))
     low, high = 0.0, 1.0
@@ -262,7 +261,7 @@ def _entropy(logs: Floats) -> float:
     return math.log(total) - float(weights @ shifted) / total
 
 
-def _drawn(key: bytes, logs: Floats, first: int, count: int) -> Integers:
+def drawn_rows(key: bytes, logs: Floats, first: int, count: int) -> Integers:
     """Draw indices in proportion to exp(logs), in whole weights, at positions from `first` on."""
     weights = np.maximum(1, np.rint(_WEIGHT * np.exp(logs - logs.max()))).astype(np.uint64)
     ends = np.cumsum(weights)

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from dptext_etl import delta_policy
 from dptext_etl.accounting.shuffling import Law, central_epsilon
-from dptext_etl.guarantee import exact
+from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, exact
 
 COUNT = "count"  # the column that says how often a text was drawn, in the form "counts"
 _MOST_ROWS = 10**9
@@ -29,7 +28,7 @@ class Unlinked(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     rows: Annotated[int, Field(ge=2, le=_MOST_ROWS, strict=True)]
-    delta: Annotated[float, Field(gt=0, le=delta_policy.LARGEST_DELTA, allow_inf_nan=False, strict=True)]
+    delta: Annotated[float, Field(gt=0, le=LARGEST_DELTA, allow_inf_nan=False, strict=True)]
     per_subject: PositiveInt = 1
     form: Literal["rows", "counts"] = "rows"
 
@@ -47,14 +46,14 @@ class Unlinked(BaseModel):
             return exact(self.delta)
         exponent = float((self.per_subject - 1) * self.epsilon(law))
         charged = exact(self.delta) * Fraction(math.exp(min(exponent, 100.0)) * (1 + 1e-12))
-        if charged > delta_policy.LARGEST_DELTA:
+        if charged > LARGEST_DELTA:
             msg = f"per_subject = {self.per_subject} multiplies the delta of a record to {float(charged):.2g}, above "
-            raise ValueError(f"{msg}{delta_policy.LARGEST_DELTA:g}: state fewer records or a smaller delta")
+            raise ValueError(f"{msg}{LARGEST_DELTA:g}: state fewer records or a smaller delta")
         return charged
 
     def most_records(self, law: Law) -> int:
         """Return for how many records the charged delta may be stated (docs/spec/privacy.md#delta-policy)."""
-        return int(delta_policy.LARGEST_SUM / self.charged_delta(law))
+        return int(LARGEST_SUM / self.charged_delta(law))
 
     def condition(self, law: Law) -> dict[str, Any]:
         """Return what the bound rests on, all of it public (docs/spec/unlinked.md#bound)."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from dptext_etl import delta_policy
 from dptext_etl.corpora.corpus import fetched, is_remote
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.aggregate import Statistic, describe
-from dptext_etl.guarantee import Guarantee, GuaranteeClass, exact
+from dptext_etl.guarantee import LARGEST_DELTA, LARGEST_SUM, Guarantee, GuaranteeClass, exact
+
+if TYPE_CHECKING:
+    from dptext_etl.families.aggregate import Statistic
 
 NEIGHBORS = "two tables that differ in the text, the label, or both of one record; ids and subjects are the same"
 CLAIM = Guarantee(
@@ -64,7 +65,7 @@ class MaxEnt(BaseModel):
 
     name: Literal["maxent"]
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
-    delta: Annotated[float, Field(gt=0, le=delta_policy.LARGEST_DELTA, allow_inf_nan=False, strict=True)]
+    delta: Annotated[float, Field(gt=0, le=LARGEST_DELTA, allow_inf_nan=False, strict=True)]
     corpus: str
     width: PositiveInt | None = None
 
@@ -101,7 +102,7 @@ class Synthetic(BaseModel):
     @property
     def n_rec(self) -> int:
         """Return for how many records delta may be stated (docs/spec/privacy.md#delta-policy)."""
-        return int(delta_policy.LARGEST_SUM / exact(self.mechanism.delta))
+        return int(LARGEST_SUM / exact(self.mechanism.delta))
 
     def statistic(self, options: dict[str, str]) -> Statistic:
         """Return the statistic of the column; a process describes it once."""
@@ -119,6 +120,8 @@ class Synthetic(BaseModel):
 def _described(  # noqa: PLR0917
     corpus: str, labels: tuple[str, ...], epsilon: float, delta: float, per_subject: int, width: int | None
 ) -> Statistic:
+    from dptext_etl.families.aggregate import describe  # policies of other releases start without it
+
     return describe(corpus, epsilon=epsilon, delta=delta, labels=labels, per_subject=per_subject, width=width)
 
 
