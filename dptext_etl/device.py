@@ -1,7 +1,7 @@
 """Choose the device and number type for models and large matrix products: settings of the machine, never of a release.
 
-`DPTEXT_DEVICE=auto|cpu|cuda` and `DPTEXT_DTYPE=auto|float32|bfloat16` enter no configuration. Exact products give the
-same answer on every device. The scores of a model differ in their last digits, but the guarantee holds for any scores
+`DPTEXT_DEVICE=auto|cpu|cuda`, `DPTEXT_DTYPE=auto|float32|bfloat16`, and `DPTEXT_SERVER=vllm` enter no configuration.
+Exact products give the same answer on every device. The scores of a model differ in their last digits, but the guarantee holds for any scores
 (docs/spec/privacy.md#arbitrary-scores), the draws come from the same stream, and the first commit of a run is the
 release.
 """
@@ -23,6 +23,7 @@ Dtype = Literal["float32", "bfloat16"]
 SETTING = "DPTEXT_DEVICE"
 DTYPE_SETTING = "DPTEXT_DTYPE"
 THREADS_SETTING = "DPTEXT_THREADS"
+SERVER_SETTING = "DPTEXT_SERVER"
 
 _BF16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
 """CPU flags in `/proc/cpuinfo` of hardware that multiplies bfloat16 (x86: AVX-512 or AMX; ARM: bf16)."""
@@ -83,6 +84,21 @@ def dtype(where: str | None = None) -> Dtype:
         )
     where = device() if where is None else where
     return "bfloat16" if (gpu_has_bf16() if where == "cuda" else cpu_has_bf16()) else "float32"
+
+
+def model_server() -> Literal["vllm"] | None:
+    """Return which model server continues texts in this process; None for our own batches."""
+    asked = os.environ.get(SERVER_SETTING, "").strip()
+    if asked == "vllm":
+        return "vllm"
+    if "://" in asked:
+        raise PolicyError(
+            f"{SERVER_SETTING} is an address: an exact draw needs the scores of all tokens, and an HTTP API gives a few",
+            f"install vLLM on the machine that runs the policy, and set {SERVER_SETTING}=vllm",
+        )
+    if asked:
+        raise PolicyError(f"{SERVER_SETTING} is vllm, or unset", f"leave {SERVER_SETTING} unset to use our own batches")
+    return None
 
 
 def limit_threads() -> None:

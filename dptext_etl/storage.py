@@ -193,6 +193,15 @@ class Storage:
         found = self._ask("reading an object", lambda obstore, client: obstore.head(client, self._key(name)))
         return None if found is None else str(found["e_tag"] or f"{found['last_modified']} {found['size']}")
 
+    def size(self, name: str) -> int:
+        """Return the number of bytes of a file, which must be there."""
+        if not self.remote:
+            return (self.folder / name).stat().st_size
+        found = self._ask("reading an object", lambda obstore, client: obstore.head(client, self._key(name)))
+        if found is None:
+            raise InputError(f"the object {name} is missing", _HINT)
+        return int(found["size"])
+
     def tail(self, name: str, most: int) -> bytes | None:
         """Return the last bytes of an object, or None if there is none."""
 

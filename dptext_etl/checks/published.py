@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from glob import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +35,9 @@ from dptext_etl.checks.sink import HINT, MANIFEST, LocalSink, PublishedManifest,
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
+from dptext_etl.policy.terms import TableSpec
 from dptext_etl.storage import Storage
+from dptext_etl.table_formats import open_table
 
 Table = str | Path | pl.DataFrame
 OwnIds = Callable[[Path], pl.Series]
@@ -72,6 +75,8 @@ def check_published(
             manifest = fetched(Storage.open(released, policy.storage_options), folder)
         elif isinstance(released, Path) and (released.is_dir() or LocalSink.at(released).manifest.is_file()):
             manifest = PublishedManifest.read(released)
+        if manifest is not None and policy.table is not None:
+            manifest = replace(manifest, listed=_listed(str(released), policy, policy.table))
         tables: list[Table] = [released] if manifest is None else [*manifest.present()]
         refs = ledger.find_all(policy)
         release = Candidate.published(policy, ledger, refs, manifest)
@@ -81,6 +86,12 @@ def check_published(
             for table in tables:
                 _judge(table, gates, policy, None if manifest else published_types(policy), own_ids)
         return tuple(gate.verdict() for gate in gates)
+
+
+def _listed(place: str, policy: Policy, spec: TableSpec) -> frozenset[str]:
+    """Return the files that readers of a table with a log see now."""
+    state = open_table(spec, Storage.open(place.rstrip("/"), policy.storage_options)).state()
+    return frozenset() if state is None else state.files
 
 
 def _judge(

@@ -4,15 +4,21 @@
     published.versions/       the files of every version (v1, v2, …), and the folders that the link points at
     published.manifest.json   which files are current, and what is claimed of them
 
-Anyone who globs `published` meets one version. An older layout held manifest and versions inside the folder itself. It
-is read as it is, and the next publication moves it (`runner.publish.versions`).
+A table of Delta Lake keeps all of this in its own folder, and its log says what readers see:
+
+    published/_delta_log            the log of the table
+    published/v1, v2, …             the files of every version
+    published/_dptext/manifest.json
+
+Anyone who globs `published` of the first kind meets one version. An older layout held manifest and versions inside the
+folder itself. It is read as it is, and the next publication moves it (`runner.publish.versions`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
@@ -21,6 +27,8 @@ from dptext_etl.storage import Storage
 
 MANIFEST = "manifest.json"
 VERSIONS = ".versions"
+TABLE = "_dptext"
+"""Folder of the manifest inside a table with a log of its own; clean-ups of tables leave such names alone."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +36,16 @@ class LocalSink:
     """The places of a published table."""
 
     path: Path  # where readers look; links of the user's own are followed
+    table: bool = False  # whether the folder is a table with a log of its own
 
     @classmethod
-    def at(cls, path: str | Path) -> Self:
-        """Find the places of a table by the path that readers use."""
+    def at(cls, path: str | Path, *, table: bool = False) -> Self:
+        """Find the places of a table by the path that readers use; one with a log is recognized by its manifest."""
+        found = cls._followed(path)
+        return replace(found, table=table or (found.path / TABLE / MANIFEST).is_file())
+
+    @classmethod
+    def _followed(cls, path: str | Path) -> Self:
         here = Path(path) if Path(path).name else Path(path).absolute()
         for _ in range(40):  # a chain of links without end stops here
             if not here.is_symlink() or cls(here).linked:
@@ -47,7 +61,7 @@ class LocalSink:
     @property
     def old(self) -> bool:
         """Whether the path is a folder of the older layout, or of someone else."""
-        return self.copied and not self.manifest.is_file()
+        return not self.table and self.copied and not self.manifest.is_file()
 
     @property
     def copied(self) -> bool:
@@ -56,10 +70,12 @@ class LocalSink:
 
     @property
     def versions(self) -> Path:
-        return self.path.with_name(self.path.name + VERSIONS)
+        return self.path if self.table else self.path.with_name(self.path.name + VERSIONS)
 
     @property
     def manifest(self) -> Path:
+        if self.table:
+            return self.path / TABLE / MANIFEST
         return self.path.with_name(f"{self.path.name}.{MANIFEST}")
 
     @property
@@ -69,7 +85,7 @@ class LocalSink:
 
     def read_manifest(self) -> bytes:
         """Read the manifest, wherever its layout puts it."""
-        inside = (self.versions / MANIFEST, self.path / MANIFEST)  # while it is moved, and before
+        inside: tuple[Path, ...] = (self.versions / MANIFEST, self.path / MANIFEST)  # while it is moved, and before
         for place in (self.manifest, *inside, self.manifest):
             try:
                 return place.read_bytes()
@@ -100,6 +116,7 @@ class PublishedManifest:
     content: bytes = field(repr=False)  # the bytes of the manifest
     facts: dict[str, Any] = field(repr=False)  # the manifest, as it was read
     copied: bool = False  # whether this is a copy of an object store, which has no folder of current files
+    listed: frozenset[str] | None = None  # paths of the files that the current version of a table with a log lists
 
     @classmethod
     def read(cls, folder: Path, *, copied: bool = False) -> Self:
@@ -133,7 +150,7 @@ class PublishedManifest:
 
     def shown(self) -> list[Path]:
         """Return where readers of the folder find the entries; none in the older layout, which shows all versions."""
-        if self.sink.old or self.copied:
+        if self.sink.old or self.copied or self.sink.table:
             return []
         names = (shown_name(number, self.facts["file_format"]) for number in range(len(self.parts)))
         return [self.sink.path / name for name in names]
@@ -143,7 +160,9 @@ def fetched(store: Storage, folder: Path) -> PublishedManifest:
     """Copy a table that is published in an object store, what no one listed in its versions included, and read it."""
     sink = LocalSink.at(folder / "sink")
     if not store.download(MANIFEST, sink.manifest):
-        raise InputError("nothing is published there", HINT)
+        sink = LocalSink.at(folder / "sink", table=True)
+        if not store.download(f"{TABLE}/{MANIFEST}", sink.manifest):
+            raise InputError("nothing is published there", HINT)
     manifest = PublishedManifest.read(sink.path, copied=True)
     listed = {part["path"] for part in manifest.parts if is_inside(part["path"])}
     present = {name for top in {path.partition("/")[0] for path in listed} for name in store.names(top)}

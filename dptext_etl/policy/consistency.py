@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from dptext_etl.accounting import is_finite
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from dptext_etl.policy.dataset_policy import Policy
 
 PARTITION = "{partition}"
+_FILES = frozenset({".parquet", ".csv", ".ndjson", ".jsonl"})
 _APPROXIMATE = frozenset({GuaranteeClass.APPROX_LDP, GuaranteeClass.COND_APPROX})
 
 
@@ -54,6 +56,8 @@ def require_consistent(policy: Policy) -> None:
     _refuse(problems)
     if synthetic is not None:
         _require_synthetic(policy, synthetic)
+    if policy.table is not None:
+        _require_table(policy)
     partition = (PARTITION in policy.source) != (PARTITION in policy.sink)
     problems = [
         (policy.subject in {policy.id, *names}, subject),
@@ -62,6 +66,18 @@ def require_consistent(policy: Policy) -> None:
         (policy.copy_gate_false_alarm is not None and (cap is None or cap.measure != "approx"), copies),
     ]
     _refuse(problems)
+
+
+def _require_table(policy: Policy) -> None:
+    """Refuse a sink that names files of another format."""
+    suffix = PurePosixPath(policy.sink.rstrip("/")).suffix.lower()
+    name = None if policy.table is None else policy.table.name
+    other = name is not None and (PARTITION in name) != (PARTITION in policy.sink)
+    problems = [
+        (suffix in _FILES, f"sink is the folder of the table, got a name that ends with {suffix}"),
+        (other, f"{PARTITION} must be in both name and sink, or in neither"),
+    ]
+    _refuse(problems, "[table]: ")
 
 
 def require_fit(policy: Policy, column: ColumnPolicy) -> None:

@@ -28,6 +28,7 @@ from dptext_etl.policy.terms import (
     LedgerSpec,
     Name,
     Retention,
+    TableSpec,
     holds_password,
     is_secret,
 )
@@ -48,6 +49,7 @@ class Policy(Checked):
         source: File, glob or object-store URL of the raw table (Parquet, CSV, NDJSON); may hold "{partition}".
         csv: How the source's CSV files are written, if not in UTF-8 with commas.
         sink: Folder or object-store URL of the published table; holds "{partition}" if `source` does.
+        table: Publish a table of Delta Lake or Iceberg in the sink, instead of plain files.
         id: Column of record ids, unique and without nulls.
         subject: Column of the person behind a record; caps are per subject.
         normalize: How subjects that are strings are spelled before they are hashed, so that spellings of one person
@@ -94,6 +96,7 @@ class Policy(Checked):
     source: str
     csv: CsvSpec = Field(default_factory=CsvSpec, exclude_if=lambda csv: csv == PLAIN_CSV)
     sink: str
+    table: TableSpec | None = Field(default=None, exclude_if=lambda spec: spec is None)
     id: Name
     subject: Name | None = None
     normalize: tuple[Normalization, ...] = Field(default=(), exclude_if=lambda steps: not steps)

@@ -21,6 +21,10 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
         for name in names:
             if isinstance(table, dict) and isinstance(table.get(name), str):
                 table[name] = _from_folder(table[name], folder)
+    table = values.get("table")
+    catalog = table.get("catalog") if isinstance(table, dict) else None
+    if isinstance(catalog, dict) and str(catalog.get("uri")).startswith("sqlite:///"):
+        catalog["uri"] = _from_folder(catalog["uri"], folder)
     synthetic = values.get("synthetic")
     maxent = synthetic.get("mechanism") if isinstance(synthetic, dict) else None
     if isinstance(maxent, dict) and "corpus" in maxent:

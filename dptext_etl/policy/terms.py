@@ -161,6 +161,42 @@ class LedgerSpec(Checked):
         return url
 
 
+class TableSpec(Checked):
+    """Publish a table of Delta Lake or Iceberg in `sink`: one commit of the table is the publication.
+
+    Attributes:
+        format: "delta" or "iceberg".
+        name: Name of an Iceberg table in its catalog, such as "reviews.public"; holds "{partition}" if `sink` does.
+        catalog: Name of the catalog of Iceberg (`name`, "default" if absent) and its properties as pyiceberg has them:
+            `type`, `uri`, options of the store such as `s3.endpoint`; values may be "env:NAME".
+    """
+
+    what: ClassVar[str] = "[table]"
+
+    format: Literal["delta", "iceberg"]
+    name: str | None = None
+    catalog: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("catalog")
+    @classmethod
+    def _no_secret(cls, catalog: dict[str, str]) -> dict[str, str]:
+        for name, value in catalog.items():
+            if not value.startswith("env:") and (is_secret(name) or holds_password(value)):
+                msg = f'{name} is a secret; put it into a variable and name that: "env:NAME_OF_A_SECRET"'
+                raise ValueError(msg)
+        return catalog
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.format == "delta" and (self.name is not None or self.catalog):
+            msg = "name and catalog are entries of Iceberg: a table of Delta Lake is found by its folder, the sink"
+            raise ValueError(msg)
+        if self.format == "iceberg" and ("." not in (self.name or "") or not self.catalog):
+            msg = 'Iceberg needs name = "namespace.table" and catalog = { type = "…", uri = "…" }'
+            raise ValueError(msg)
+        return self
+
+
 class Retention(Checked):
     """What `dptext clean` leaves of what neither readers nor runs need; without a setting, it leaves everything.
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
 from dptext_etl import object_stores
-from dptext_etl.checks.sink import MANIFEST, LocalSink
+from dptext_etl.checks.sink import MANIFEST, TABLE, LocalSink
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import PARTITION, Policy
-from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
+from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, TableSpec
 from dptext_etl.storage import Storage
+from dptext_etl.table_formats import TableFormat, open_table
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson"}
 """The format of a file, by its suffix."""
@@ -35,6 +36,8 @@ class Layout:
     # the same, with environment references resolved; never printed
     storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
     csv: CsvSpec = PLAIN_CSV  # how CSV files of the source are written
+    table: TableSpec | None = None  # the format of the published table, if it has a log of its own
+    logged: bool = False  # whether it has one
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None = None) -> Layout:
@@ -45,7 +48,11 @@ class Layout:
         release, part = folder_name(policy.release), folder_name("_" if partition is None else partition)
         staging = _root(policy, sink).child(release).child(part)
         memory = _root(policy, _local(policy.sink.replace(PARTITION, "_")))
-        return cls(source, sink, staging, memory, partition, policy.storage_options, resolved, policy.csv)
+        options = policy.storage_options
+        table = policy.table
+        if table is not None and table.name is not None:
+            table = table.model_copy(update={"name": table.name.replace(PARTITION, partition or "")})
+        return cls(source, sink, staging, memory, partition, options, resolved, policy.csv, table, table is not None)
 
     @classmethod
     def of_source(cls, source: str, csv: CsvSpec) -> Layout:
@@ -54,12 +61,16 @@ class Layout:
     @classmethod
     def of_sink(cls, sink: str, storage_options: dict[str, str]) -> Layout:
         resolved = object_stores.resolved(storage_options)
-        return cls("", _local(sink).rstrip("/"), options=storage_options, storage_options=resolved)
+        found = cls("", _local(sink).rstrip("/"), options=storage_options, storage_options=resolved)
+        if not found.remote_sink:
+            return replace(found, logged=found.local.table)
+        store = found.published
+        return replace(found, logged=store.etag(MANIFEST) is None and store.etag(f"{TABLE}/{MANIFEST}") is not None)
 
     @property
     def sink_format(self) -> str:
         """The format of the published parts: by the suffix of the sink, else that of the source."""
-        return published_format(self.source, self.sink)
+        return "parquet" if self.logged else published_format(self.source, self.sink)
 
     @property
     def remote_sink(self) -> bool:
@@ -67,12 +78,22 @@ class Layout:
 
     @property
     def local(self) -> LocalSink:
-        return LocalSink.at(self.sink)
+        return LocalSink.at(self.sink, table=self.logged)
 
     @property
     def manifest(self) -> str:
         """Path or URL of the manifest that a publication writes."""
-        return f"{self.sink}/{MANIFEST}" if self.remote_sink else str(self.local.manifest)
+        return f"{self.described.url}/{MANIFEST}" if self.remote_sink else str(self.local.manifest)
+
+    @property
+    def described(self) -> Storage:
+        """The storage of the manifest and of the lock: that of the parts, or a folder in it that clean-ups leave."""
+        return self.published.child(TABLE) if self.logged else self.published
+
+    @property
+    def table_format(self) -> TableFormat | None:
+        """The published table, if it has a log of its own."""
+        return None if self.table is None else open_table(self.table, self.published)
 
     @property
     def published(self) -> Storage:

@@ -11,7 +11,7 @@ from dptext_etl.engines.spark.worker_policy import WorkerPolicy
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.policy import ColumnPolicy, run_policy
 from dptext_etl.policy.column_policy import ColumnSpec
-from dptext_etl.policy.terms import Cap, CsvSpec, DagsterSpec, LedgerSpec, Retention
+from dptext_etl.policy.terms import Cap, CsvSpec, DagsterSpec, LedgerSpec, Retention, TableSpec
 
 from ..toy_mechanisms import again  # noqa: F401  (a fixture)
 
@@ -25,6 +25,7 @@ release = "r7"
 source = "raw-{partition}.parquet"
 csv = { separator = ";", encoding = "cp1252", quote = "'" }
 sink = "s3://bucket/out-{partition}"
+table = { format = "delta" }
 id = "number"
 ids = "keyed"
 subject = "person"
@@ -73,8 +74,26 @@ def policy(request, tmp_path, small_vectors, monkeypatch, again):  # noqa: F811
 
 def test_no_field_has_its_default(policy):
     """Else a door that drops it goes unnoticed: give the new field a value above."""
-    parts = [policy, policy.ledger, policy.cap, policy.retention, policy.dagster, policy.csv, policy.columns[0]]
-    assert [type(part) for part in parts] == [Policy, LedgerSpec, Cap, Retention, DagsterSpec, CsvSpec, ColumnSpec]
+    parts = [
+        policy,
+        policy.ledger,
+        policy.cap,
+        policy.retention,
+        policy.dagster,
+        policy.csv,
+        policy.table,
+        policy.columns[0],
+    ]
+    assert [type(part) for part in parts] == [
+        Policy,
+        LedgerSpec,
+        Cap,
+        Retention,
+        DagsterSpec,
+        CsvSpec,
+        TableSpec,
+        ColumnSpec,
+    ]
     for part in parts:
         for name, field in type(part).model_fields.items():
             if name not in RULED_OUT[policy.unit] and not field.is_required():

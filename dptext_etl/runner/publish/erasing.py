@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl.checks.sink import MANIFEST
+from dptext_etl.checks.sink import MANIFEST, TABLE
 from dptext_etl.errors import InputError, PolicyError, bare
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.storage.store import ledger_exists
@@ -177,11 +177,11 @@ def _partitions(policy: Policy) -> list[str | None]:
     above, _, begins = head.rpartition("/")
     if is_remote(policy.sink):
         names = Storage.open(above, policy.storage_options).names()
-        ends = rf"/{re.escape(MANIFEST)}"
+        ends = rf"/(?:{TABLE}/)?{re.escape(MANIFEST)}"
     else:
         root = Path(above or ".")
         names = [path.relative_to(root).as_posix() for path in root.rglob("*")] if root.is_dir() else []
-        ends = r"\.(?:manifest\.json|staging)"
+        ends = rf"(?:\.manifest\.json|\.staging|/{TABLE}/manifest\.json)"
     rest = re.escape(tail).replace(re.escape(PARTITION), "(?P=name)")
     pattern = re.compile(rf"{re.escape(begins)}(?P<name>[\w=+-][\w=+.-]*?){rest}{ends}", re.ASCII)
     found = {match["name"] for match in map(pattern.fullmatch, names) if match}

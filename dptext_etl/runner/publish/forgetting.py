@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from dptext_etl.runner import left_out
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
-from dptext_etl.runner.publish import own_ids, versions
+from dptext_etl.runner.publish import own_ids, tables, versions
 from dptext_etl.runner.publish.manifest import Manifest, published_manifest, require_whole, scan
 from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer
@@ -110,10 +110,12 @@ def forget(
         now, lists = before, set[str]()
         if policy.synthetic is None and (identified(before) or any(ledger.count_forgotten(ref) for ref in refs)):
             now, lists = _publish_without(is_forgotten, layout, policy, before, ledger, refs, checkpoint, renew_lock)
+        with suppress(LedgerError):  # a revoked or frozen release takes no more records; the commit holds the digest
+            tables.record(layout, now, ledger, refs)
         remember(ledger, layout.memory, policy)
         checkpoint("shown")
         older = versions.unlisted(layout, now)
-        versions.delete(layout, older)
+        versions.delete(layout, older, every_older=True)
         own_ids.keep_only(storage, (part.sha256 for part in now.parts), lists)
         left_out.carry(storage, before.digest, now.digest)
         staged = _take_out_of_staging(layout, policy, is_forgotten)

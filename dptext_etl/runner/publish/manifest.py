@@ -103,7 +103,7 @@ class Manifest:
         hint = f"the {MANIFEST} of the sink must be one that dptext wrote, and readable"
         with seam("reading the manifest of the sink", InputError, hint):
             if layout.remote_sink:
-                content = layout.published.read(MANIFEST)
+                content = layout.described.read(MANIFEST)
                 return None if content is None else cls.parse(content.decode("ascii"))
             try:
                 return cls.parse(layout.local.read_manifest().decode("ascii"))
@@ -116,10 +116,10 @@ class Manifest:
         if not layout.remote_sink:
             files.write(Path(layout.manifest), content, mode=files.PUBLIC_FILE, action="writing the manifest")
             return
-        now, etag = layout.published.read_versioned(MANIFEST) or (None, None)
+        now, etag = layout.described.read_versioned(MANIFEST) or (None, None)
         begun = None if before is None else before.digest
         there = None if now is None else hashlib.sha256(now).hexdigest()
-        if there != begun or layout.published.replace_object(MANIFEST, content, etag) is None:
+        if there != begun or layout.described.replace_object(MANIFEST, content, etag) is None:
             raise PolicyError("another run has published to this sink meanwhile", "run the same policy again")
 
 

@@ -19,7 +19,7 @@ from dptext_etl.runner import left_out
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, nothing
-from dptext_etl.runner.publish import own_ids
+from dptext_etl.runner.publish import own_ids, tables
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft, same_content, same_rows
 from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer, write_unlinked
@@ -80,6 +80,7 @@ def publish(
         alone_at(layout) as renew_lock,
     ):
         published = _publish(staged, staging, verdicts, write, meter, checkpoint, renew_lock)
+        _record_table(staged)
         left_out.note(staging.storage, published.manifest, staged.rows, verdicts)
         return published
 
@@ -194,6 +195,16 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
         _refuse_forgotten(staged, ledger)
         ledger.record_publication(list(staged.refs.values()), manifest.name, manifest.digest, manifest.rows)
         remember(ledger, staged.layout.memory, staged.policy)
+
+
+def _record_table(staged: StagedRun) -> None:
+    """Name the version of the table that readers see in the ledger, where the sink is a table with a log."""
+    manifest = Manifest.read(staged.layout) if staged.layout.logged else None
+    if manifest is not None and _is_recorded(staged, manifest):
+        spec = staged.policy.ledger
+        with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
+            tables.record(staged.layout, manifest, ledger, staged.refs.values())
+            remember(ledger, staged.layout.memory, staged.policy)
 
 
 def _refuse_forgotten(staged: StagedRun, ledger: Ledger) -> None:

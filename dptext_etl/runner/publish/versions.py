@@ -18,11 +18,15 @@ from dptext_etl.checks.sink import MANIFEST, LocalSink, shown_name
 from dptext_etl.errors import BusyError, InputError, seam
 from dptext_etl.files import flush, sha256
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish import tables
 from dptext_etl.runner.publish.manifest import Manifest
 
 _OURS = re.compile(r"manifest\.json|\.manifest\.json\.draft|v\d+|\.v\d+\.incomplete|\.dptext-\d+")
 """What the older layout held in the sink itself."""
 _NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12})?")
+_IN_TABLE = re.compile(r"_dptext|v\d+|\.v\d+\.incomplete(\.elsewhere)?|\.dptext-\d+")
+"""What a table holds before its first commit."""
+_LOGS = ("_delta_log", "metadata")
 _SHOWN = re.compile(r"part-\d+\.(parquet|csv|ndjson)")
 """What a copy that followed the link of a sink holds."""
 _AGAIN = "is there room and access? Run the same policy again: it goes on from here"
@@ -32,29 +36,40 @@ _BUSY = ("another run is publishing to this sink", "wait for it, or stop it; the
 def require_sink(layout: Layout, *, making: bool = True) -> None:
     """Refuse a sink that could not be published to, before anything is spent; make its folders if need be."""
     if layout.remote_sink:
-        layout.published.read(MANIFEST)
-        return
-    sink = layout.local
-    _refuse_foreign(sink)
-    files.require_writable(sink.path.parent, making=making)
-    files.require_writable(sink.path if sink.old else sink.versions, making=making)
+        layout.described.read(MANIFEST)
+    else:
+        sink = layout.local
+        _refuse_foreign(sink, layout)
+        files.require_writable(sink.path.parent, making=making)
+        files.require_writable(sink.path if sink.old else sink.versions, making=making)
+        if layout.logged:
+            files.require_writable(layout.described.folder, making=making)
+    tables.require_own(layout)
 
 
 @contextmanager
 def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
     """Let one release at a time publish to a sink, and move an older layout."""
     require_sink(layout)
-    published = layout.published
-    with published.lock("is publishing to this sink"):
-        if layout.published != published:  # another run has moved it meanwhile
+    described = layout.described
+    with described.lock("is publishing to this sink"):
+        if layout.described != described:  # another run has moved it meanwhile
             raise BusyError(*_BUSY)
-        if not layout.remote_sink:
+        if layout.logged:
+            tables.require_own(layout)  # another run may have published since the first look
+        elif not layout.remote_sink:
             _migrate(layout)
-        yield published.renew_lock
+        yield described.renew_lock
 
 
 def show(layout: Layout, manifest: Manifest) -> None:
-    """Point readers of a folder at the files of a manifest, in one step; object stores are read by manifest."""
+    """Point readers at the files of a manifest, in one step: by a link, or by a commit of a table with a log.
+
+    Plain files in an object store are read by manifest.
+    """
+    if layout.logged:
+        tables.commit(layout, manifest)
+        return
     if layout.remote_sink:
         return
     sink = layout.local
@@ -101,13 +116,24 @@ def _fill_folder(sink: LocalSink, manifest: Manifest) -> Path:
     return target
 
 
-def _refuse_foreign(sink: LocalSink) -> None:
-    """Refuse to take the place of files that no run wrote."""
+def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
+    """Refuse to take the place of files that no run wrote, or of a table of another kind."""
+    plain = LocalSink(sink.path)
+    if layout.logged and (plain.linked or plain.manifest.is_file()):
+        msg = f"the sink {sink.path} holds plain files that a run published, and the policy has an entry table"
+        raise InputError(msg, "name a folder of its own as the sink")
+    if sink.table and not layout.logged:
+        msg = f"the sink {sink.path} holds a table with a log, and the policy has no entry table"
+        raise InputError(msg, "describe it in an entry table of the policy, or name a folder of its own as the sink")
     with seam(f"looking at the sink {sink.path}", InputError, _AGAIN):
         if not sink.copied:
             foreign = int(sink.path.exists() and not sink.path.is_dir())
+        elif sink.table and any(
+            (sink.path / log).is_dir() for log in _LOGS
+        ):  # `tables.require_own` looks at what it lists
+            foreign = 0
         else:
-            ours = _OURS if sink.old else _SHOWN
+            ours = _IN_TABLE if sink.table else _OURS if sink.old else _SHOWN
             foreign = sum(not ours.fullmatch(item.name) for item in sink.path.iterdir())
     if foreign:
         msg = f"the sink {sink.path} holds {foreign} files or folders that no run of dptext wrote"
@@ -153,8 +179,15 @@ def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 
     return sorted(old, key=lambda name: (numbers[name], name))
 
 
-def delete(layout: Layout, versions: Iterable[str]) -> None:
-    """Delete the files of versions. Copies that a store keeps of deleted objects are out of reach."""
+def delete(layout: Layout, versions: Iterable[str], *, every_older: bool = False) -> None:
+    """Delete the files of versions. Copies that a store keeps of deleted objects are out of reach.
+
+    A table with a log forgets its own versions that list them; with `every_older`, all but the current one, with all
+    files that it does not list.
+    """
+    folders, table = list(versions), layout.table_format
+    if table is not None and (folders or every_older):
+        table.retire(None if every_older else folders)
     with seam("deleting older versions", InputError, "call this again: it goes on from here"):
-        for version in versions:
+        for version in folders:
             layout.published.delete_folder(version)

@@ -96,6 +96,10 @@ def check_roles(policy: Policy, found: pl.Schema, layout: Layout) -> tuple[tuple
         if found[name].is_nested() or found[name] in {pl.Binary, pl.Object}:
             msg = f"column {name!r} of type {found[name]} cannot stand in a CSV file; nothing was spent"
             raise InputError(msg, "publish as Parquet (a sink such as published/reviews.parquet), or do not keep it")
+    if (table := layout.table_format) is not None:
+        clear = {*policy.keep, *((policy.id,) if policy.ids == "keep" else ())}  # other columns hold texts, or counts
+        names = shown_columns(policy) if policy.synthetic is None else policy.synthetic.columns
+        table.require_columns({name: found[name] if name in clear else pl.String() for name in names})
     for name in string_columns(policy):
         if not isinstance(found[name], pl.String | pl.Categorical | pl.Enum):
             msg = f"text column {name!r} must hold strings, got {found[name]}"

@@ -18,6 +18,7 @@ from dptext_etl.runner.amounts import equal_spends
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.claims import policy_notes
 from dptext_etl.runner.progress import Checkpoint, nothing
+from dptext_etl.runner.publish import tables
 from dptext_etl.runner.publish.gating import NOTE
 from dptext_etl.runner.publish.manifest import Manifest, same_content
 from dptext_etl.runner.publish.parts import Writer
@@ -145,7 +146,10 @@ def _publish(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkpoint, ho
         manifest = before if same and before is not None else manifest
         _record(attempt, ledger, staged.ref, manifest)
         checkpoint("recorded")
-        return finish(writer, layout, before, manifest, lambda: _clear(staging), hold, checkpoint, same=same)
+        published = finish(writer, layout, before, manifest, lambda: _clear(staging), hold, checkpoint, same=same)
+        tables.record(layout, manifest, ledger, [staged.ref])
+        attempt.remember(ledger)
+        return published
 
 
 def _record(attempt: SyntheticAttempt, ledger: Ledger, ref: ReleaseRef, manifest: Manifest) -> None:

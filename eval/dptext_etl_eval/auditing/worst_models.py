@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.scoring import Choices
-from dptext_etl_models.inference.generative.steps import Prompt
+from dptext_etl_models.inference.generative.server import Prompt
 from dptext_etl_models.inference.masked.steps import Answer, Block, Script
 
 _CELLS = 2**22

@@ -14,11 +14,12 @@ docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence):
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -40,6 +41,7 @@ from dptext_etl_models.families.score.marking import marked_along
 from dptext_etl_models.families.score.score import ScoreMechanism
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.generative.prompts import FIELD, SPARE, Prompts
+from dptext_etl_models.inference.generative.server import ModelServer
 from dptext_etl_models.inference.generative.steps import Generation, Generator, Listener, probe_scores
 
 LONGEST = 4096
@@ -157,7 +159,7 @@ class GenerativeMechanism(ScoreMechanism):
 
     def release_with(
         self,
-        generator: Generator,
+        generator: Generator | ModelServer,
         texts: pa.Array,
         record_keys: pa.Array,
         *,
@@ -200,7 +202,7 @@ class GenerativeMechanism(ScoreMechanism):
         """Score two steps of the answer to a short public text, and of that to one that fills the longest prompt."""
         self.probe_with(self.generator)
 
-    def probe_with(self, generator: Generator) -> None:
+    def probe_with(self, generator: Generator | ModelServer) -> None:
         """Probe another scorer: for tests; everything else calls `probe`."""
         texts = [PROBE_TEXT, " ".join(PROBE_WORDS * (LONGEST // len(PROBE_WORDS)))]
         if not all(probe_scores(generator, generator.prompts(texts), self.most_positions)):
@@ -283,13 +285,31 @@ class GenerativeMechanism(ScoreMechanism):
         return device.computing()
 
     @cached_property
-    def generator(self) -> Generator:
+    def generator(self) -> Generator | ModelServer:
         """Load the model on this machine's device, once per process."""
+        if device.model_server() == "vllm":
+            return self._on_vllm()
         from dptext_etl_models.inference.generative.models import ModelGenerator
 
         load = language_model.causal_model if self.continues else language_model.sequence_model
         model = load(self.model_files, self.computing.device, self.computing.dtype)
         return ModelGenerator(model, self.prompts, self.columns, self._ends, self.most_positions)
+
+    def _on_vllm(self) -> ModelServer:
+        """Load the model with vLLM, once per process."""
+        if not self.continues:
+            raise PolicyError(
+                "vLLM runs causal models, and this mechanism needs an encoder-decoder",
+                f"use dp_paraphrase with your template, or leave {device.SERVER_SETTING} unset",
+            )
+        if importlib.util.find_spec("vllm") is None:
+            raise PolicyError(f"{device.SERVER_SETTING} is vllm, which is not installed", "pip install vllm")
+        from dptext_etl_models.inference.generative import vllm_server
+
+        dtype, length = self.computing.dtype, self._limit + self.most_positions
+        load = partial(vllm_server.load, dtype=dtype, length=length)
+        engine = language_model.once("vllm", (dtype, str(length)), self.model_files, load)
+        return vllm_server.VLLMServer(engine, self.prompts, self.columns, self._ends)
 
     def _lengths(self, texts: pa.Array, prompts: list[Any]) -> pa.Array:
         """Count the tokens of prompts, which bound the answers in faithful mode."""

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from dptext_etl.errors import PolicyError, seam
 from dptext_etl_models.inference.generative.prompts import SPARE, Prompts
-from dptext_etl_models.inference.generative.steps import Batch, Prompt
+from dptext_etl_models.inference.generative.server import Prompt
+from dptext_etl_models.inference.generative.steps import Batch
 
 SHORTEST_BUCKET = 32
 _CPU_ROWS = 16

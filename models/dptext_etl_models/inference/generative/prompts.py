@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from dptext_etl.errors import PolicyError
-from dptext_etl_models.inference.generative.steps import Prompt
+from dptext_etl_models.inference.generative.server import Prompt
 
 FIELD = "{text}"
 """Place of the text in a template."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,11 +27,10 @@ import pyarrow as pa
 
 from dptext_etl.scoring import TOKEN, Choices, Sampler, Slots
 from dptext_etl_models.inference.failures import out_of_memory, without_numbers
+from dptext_etl_models.inference.generative.server import ModelServer, Prompt, Request, probe_server
 
 log = logging.getLogger("dptext_etl.generation")
 
-Prompt = Sequence[int] | None
-"""Token ids of a prompt; None for a text that cannot be encoded."""
 Listener = Callable[[int, int], None]
 """Function that is called after every batch with the number of texts done and the number of all texts."""
 _EVERY = 30.0  # seconds between two log lines about the progress
@@ -78,7 +78,7 @@ class Generation:
 
     def __init__(
         self,
-        generator: Generator,
+        generator: Generator | ModelServer,
         sampler: Sampler,
         keys: pa.Array,
         longest: npt.NDArray[np.uint32],
@@ -110,14 +110,10 @@ class Generation:
     def run(self, prompts: Sequence[Prompt], listener: Listener | None = None) -> None:
         """Draw all texts to their ends."""
         report = _Report(int((~self._ended).sum()), listener)
-        for bucket, members in self._buckets(prompts):
-            self._rows[bucket] = self._generator.rows(bucket)
-            first = 0
-            while first < len(members):
-                some = members[first : first + self._rows[bucket]]
-                if self._attempt(some, prompts, bucket):
-                    first += len(some)
-                    report.add(len(some))
+        if isinstance(self._generator, ModelServer):
+            self._serve(self._generator, prompts, report)
+        else:
+            self._in_batches(self._generator, prompts, report)
         failed = np.flatnonzero(~self._ended)
         if len(failed):
             self._finish_uniformly(failed)
@@ -126,19 +122,62 @@ class Generation:
             texts, draws = int((self.failed > 0).sum()), int(self.failed.sum())
             log.warning("the model failed on %d draws of %d texts: they are uniform, at the same spend", draws, texts)
 
-    def _buckets(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    def _serve(self, server: ModelServer, prompts: Sequence[Prompt], report: _Report) -> None:
+        """Let a server continue all texts; after a failure, each unfinished one alone."""
+
+        def draw(scores: Any, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+            if self._ended[records].any() or len(np.unique(records)) < len(records):
+                raise ValueError("a server asks for a draw of a text that has ended, or for two draws at once")
+            if tuple(scores.shape) != (len(records), server.outputs):
+                raise ValueError("scores have another shape than the output set")
+            lost = without_numbers(scores)
+            self._record(records, self._choose(scores, records))
+            self.failed[records] += lost
+            report.add(int(self._ended[records].sum()))
+            return self._drawn[records, self.steps[records] - 1].astype(np.int64)
+
+        def answer(records: npt.NDArray[np.int64]) -> None:
+            requests = []
+            for record in records.tolist():
+                prompt, most = prompts[record], int(self._longest[record] - self.steps[record])
+                if prompt is not None:
+                    requests.append(Request(record, prompt, self.outputs(record), most))
+            with suppress(Exception):  # models fail in any way, and none may quote or drop a text
+                server.answer(requests, draw)
+
+        answer(np.flatnonzero(~self._ended))
+        left = np.flatnonzero(~self._ended)
+        if len(left):
+            log.warning("the model server failed: %d texts continue alone", len(left))
+        for record in left:
+            answer(np.array([record]))
+
+    def _in_batches(self, generator: Generator, prompts: Sequence[Prompt], report: _Report) -> None:
+        """Continue texts in batches of fixed shapes, bucket after bucket."""
+        for bucket, members in self._buckets(generator, prompts):
+            self._rows[bucket] = generator.rows(bucket)
+            first = 0
+            while first < len(members):
+                some = members[first : first + self._rows[bucket]]
+                if self._attempt(generator, some, prompts, bucket):
+                    first += len(some)
+                    report.add(len(some))
+
+    def _buckets(self, generator: Generator, prompts: Sequence[Prompt]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
         """Group texts by bucket, which depends on their own length."""
         found: dict[int, list[int]] = {}
         for record, prompt in enumerate(prompts):
             if prompt is not None and not self._ended[record]:
-                found.setdefault(self._generator.bucket(len(prompt)), []).append(record)
+                found.setdefault(generator.bucket(len(prompt)), []).append(record)
         for bucket in sorted(found):
             yield bucket, np.array(found[bucket], np.int64)
 
-    def _attempt(self, members: npt.NDArray[np.int64], prompts: Sequence[Prompt], bucket: int) -> bool:
+    def _attempt(
+        self, generator: Generator, members: npt.NDArray[np.int64], prompts: Sequence[Prompt], bucket: int
+    ) -> bool:
         """Draw some texts to their ends; a failure affects one text only. Return False to try again."""
         try:
-            self._lock_step(members, prompts, bucket)
+            self._lock_step(generator, members, prompts, bucket)
         except Exception as exc:  # noqa: BLE001  (models fail in any way, and none may quote or drop a text)
             exhausted = out_of_memory(exc)
         else:
@@ -148,20 +187,22 @@ class Generation:
             return False
         if len(members) > 1:
             for record in members:
-                while not self._attempt(np.array([record]), prompts, bucket):
+                while not self._attempt(generator, np.array([record]), prompts, bucket):
                     pass
         return True
 
-    def _lock_step(self, members: npt.NDArray[np.int64], prompts: Sequence[Prompt], bucket: int) -> None:
+    def _lock_step(
+        self, generator: Generator, members: npt.NDArray[np.int64], prompts: Sequence[Prompt], bucket: int
+    ) -> None:
         rows = self._rows[bucket]
         started = [prompt for prompt in (prompts[record] for record in members) if prompt is not None]
-        batch = self._generator.begin(started, bucket, rows, self._most)
+        batch = generator.begin(started, bucket, rows, self._most)
         step = 0
         while True:
             due = np.flatnonzero(~self._ended[members] & (self.steps[members] == step))
             if len(due):
-                scores = scores_of(batch, rows, self._generator.outputs)[due]
-                chosen = self._choose(scores, members[due], step)
+                scores = scores_of(batch, rows, generator.outputs)[due]
+                chosen = self._choose(scores, members[due])
                 self.failed[members[due]] += without_numbers(scores)
                 self._record(members[due], chosen)
             step += 1
@@ -172,10 +213,10 @@ class Generation:
             again[known] = self._drawn[members[known], step - 1]
             batch.append(again)
 
-    def _choose(self, scores: Any, records: npt.NDArray[np.int64], step: int) -> Choices:
+    def _choose(self, scores: Any, records: npt.NDArray[np.int64]) -> Choices:
         epsilon: float | npt.NDArray[np.float64] = self._epsilon
         if self._epsilons is not None:
-            epsilon = np.array([self._epsilons[record][step] for record in records])
+            epsilon = np.array([self._epsilons[record][self.steps[record]] for record in records])
         slots, low, high = self._slots(records), self._low, self._high
         return self._sampler.choose(scores, slots, epsilon=epsilon, low=low, high=high, **self._stream)
 
@@ -204,8 +245,10 @@ def scores_of(batch: Batch, rows: int, outputs: int) -> Any:
     return scores
 
 
-def probe_scores(generator: Generator, prompts: Sequence[Prompt], most: int) -> list[bool]:
+def probe_scores(generator: Generator | ModelServer, prompts: Sequence[Prompt], most: int) -> list[bool]:
     """Return whether two steps of answers to public prompts can be scored: in a batch, then alone."""
+    if isinstance(generator, ModelServer):
+        return [prompt is not None and probe_server(generator, prompt, most) for prompt in prompts]
     found = []
     for number, prompt in enumerate(prompts):
         bucket = generator.bucket(len(prompt or ()))

@@ -1,0 +1,165 @@
+"""Commit files to a table of Delta Lake.
+
+The log of a table is published, too. A commit holds paths, sizes, and row counts of files, but no statistics of cells,
+so that no entry of the log outlives the rows that it describes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from dptext_etl import object_stores
+from dptext_etl.errors import InputError, seam
+from dptext_etl.storage import Storage
+from dptext_etl.table_formats.table_format import DataFile, OtherWriterError, TableState, unfit
+
+_HINT = "is the table whole, and may you read and write it? Run the same policy again: it goes on from here"
+_APP = "dptext"
+"""Name of our transactions in the log; their version is the number of the publication."""
+_DIGEST = "dptext.manifest"
+"""Entry of a commit that holds the digest of the manifest."""
+_FEATURES = frozenset({"timestampNtz", "appendOnly", "invariants"})
+"""Features of a table under which its files are its rows."""
+_NAME = re.compile(r"[^ ,;{}()\n\t=]+")
+_TYPES = (
+    pl.String, pl.Boolean, pl.Binary, pl.Date, pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Float32, pl.Float64,
+    pl.Decimal,
+)  # fmt: skip
+
+
+class Delta:
+    """A table of Delta Lake in a folder, or under a URL of an object store."""
+
+    name = "delta"
+
+    def __init__(self, files: Storage) -> None:
+        self._files = files.absolute()
+        options = object_stores.resolved(dict(files.options))
+        self._options = {name: str(value) for name, value in options.items()} or None
+
+    def require_columns(self, columns: Mapping[str, pl.DataType]) -> None:
+        for column, dtype in columns.items():
+            if not _NAME.fullmatch(column):
+                msg = f"the name of column {column!r} has a space or one of ,;{{}}()= in it: Delta Lake forbids these"
+                raise InputError(msg, "rename the column in the source; nothing was spent", {"column": column})
+            if not _fits(dtype):
+                raise unfit(self.name, column, dtype)
+
+    def state(self) -> TableState | None:
+        with seam("reading the log of the table", InputError, _HINT):
+            table = self._open()
+            if table is None:
+                return None
+            files = pl.DataFrame(table.get_add_actions())["path"].to_list()
+            protocol = table.protocol()
+            features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+            state = TableState(str(table.version()), frozenset(files), table.transaction_version(_APP))
+        if features - _FEATURES:
+            msg = f"the table {self._files.url} has features that a run does not write: {', '.join(sorted(features))}"
+            raise InputError(msg, "name a folder of its own as the sink")
+        return state
+
+    def commit(
+        self, files: Sequence[DataFile], schema: pl.Schema, release: int, digest: str, before: TableState | None
+    ) -> str:
+        from deltalake import CommitProperties, Schema, Transaction
+        from deltalake.exceptions import CommitFailedError, DeltaError
+        from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+        now = int(time.time() * 1000)
+        there = frozenset[str]() if before is None else before.files
+        listed = {file.path for file in files}
+        actions: list[Any] = [
+            AddAction(file.path, file.size, {}, now, data_change=True, stats=json.dumps({"numRecords": file.rows}))
+            for file in files
+            if file.path not in there
+        ]
+        properties = CommitProperties({_DIGEST: digest}, 0, [Transaction(_APP, release, now)])
+        columns = Schema.from_arrow(_in_utc(schema))
+        with seam("committing to the table", InputError, _HINT):
+            if before is None:
+                try:
+                    create_table_with_add_actions(
+                        self._files.url, columns, actions, storage_options=self._options, commit_properties=properties
+                    )
+                except DeltaError:
+                    if self.state() is None:
+                        raise
+                else:
+                    return "0"
+            else:
+                table = self._open()
+                if table is not None and str(table.version()) == before.version:
+                    gone = there - listed
+                    mode = (
+                        "overwrite" if gone == there else "append"
+                    )  # the first removes all, and may change the schema
+                    removed = [RemoveAction(path, data_change=True, deletion_timestamp=now) for path in sorted(gone)]
+                    try:
+                        table.create_write_transaction(
+                            actions if mode == "overwrite" else [*actions, *removed],
+                            mode,
+                            columns,
+                            commit_properties=properties,
+                        )
+                    except CommitFailedError:
+                        pass
+                    else:
+                        return str(int(before.version) + 1)
+        raise OtherWriterError("another writer has committed to the table meanwhile", "run the same policy again")
+
+    def version_of(self, digest: str) -> str | None:
+        """Look for the digest in the log, newest version first (the library's `history` holds Python's lock)."""
+        with seam("reading the log of the table", InputError, _HINT):
+            table = self._open()
+            for version in range(-1 if table is None else table.version(), -1, -1):
+                content = self._files.read(f"_delta_log/{version:020}.json")
+                if content is None:  # the log has been cleaned up
+                    break
+                entries = map(json.loads, content.splitlines())
+                if any(entry.get("commitInfo", {}).get(_DIGEST) == digest for entry in entries):
+                    return str(version)
+            return None
+
+    def retire(self, folders: Sequence[str] | None) -> None:
+        """Delete all files that the current version does not list; the log itself holds no cells."""
+        if folders is not None:  # their files are deleted by name
+            return
+        with seam("deleting the files of older versions of the table", InputError, _HINT):
+            table = self._open()
+            if table is not None:
+                table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+
+    def _open(self) -> Any | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            return DeltaTable(self._files.url, storage_options=self._options)
+        except TableNotFoundError:
+            return None
+
+
+def _fits(dtype: Any, *, nested: bool = False) -> bool:
+    if isinstance(dtype, pl.List):
+        return _fits(dtype.inner, nested=True)
+    if isinstance(dtype, pl.Struct):
+        return all(_fits(field.dtype, nested=True) for field in dtype.fields)
+    if isinstance(dtype, pl.Datetime):
+        return dtype.time_unit == "us" and not (nested and dtype.time_zone not in {None, "UTC"})
+    return isinstance(dtype, _TYPES)
+
+
+def _in_utc(schema: pl.Schema) -> Any:
+    """Return the Arrow schema of a table: the format knows moments in UTC, which Parquet writes for any time zone."""
+    zoned = {
+        name: pl.Datetime("us", "UTC") if isinstance(dtype, pl.Datetime) and dtype.time_zone else dtype
+        for name, dtype in schema.items()
+    }
+    return pl.DataFrame(schema=zoned).to_arrow(compat_level=pl.CompatLevel.oldest()).schema

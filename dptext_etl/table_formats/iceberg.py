@@ -1,0 +1,167 @@
+"""Commit files to a table of Iceberg, through its catalog.
+
+The metadata of a table are published, too. The manifests of Iceberg hold paths, sizes, and row counts of files, but no
+bounds of cells (`write.metadata.metrics.default` is `none`), so that no entry outlives the rows that it describes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from dptext_etl import object_stores
+from dptext_etl.errors import InputError, seam
+from dptext_etl.storage import Storage
+from dptext_etl.table_formats.table_format import DataFile, OtherWriterError, TableState, unfit
+
+_HINT = "does the catalog answer, and may you read and write the table? Run the same policy again: it goes on from here"
+_RELEASE, _DIGEST = "dptext.release", "dptext.manifest"
+"""Property of the table with the number of the publication; entry of a snapshot with the digest of its manifest."""
+_PROPERTIES = {"write.metadata.metrics.default": "none", "commit.retry.num-retries": "0"}
+"""No bounds of cells, and no second try over what another writer has committed."""
+_TYPES = (pl.String, pl.Boolean, pl.Binary, pl.Date, pl.Int32, pl.Int64, pl.Float32, pl.Float64, pl.Decimal)
+_BESIDE = ("metadata/", "_", ".")
+"""What the names of files begin with that are no rows."""
+
+
+class Iceberg:
+    """A table of Iceberg: its name in a catalog, and the folder or URL that holds its files."""
+
+    name = "iceberg"
+
+    def __init__(self, files: Storage, table: str, catalog: Mapping[str, str]) -> None:
+        self._files = files.absolute()
+        self._table = table
+        self._properties = catalog
+
+    @property
+    def _root(self) -> str:
+        return self._files.url if self._files.remote else f"file://{self._files.url}"
+
+    def require_columns(self, columns: Mapping[str, pl.DataType]) -> None:
+        for column, dtype in columns.items():
+            if not _fits(dtype):
+                raise unfit(self.name, column, dtype)
+        with seam("looking at the table in its catalog", InputError, _HINT):
+            table = self._open()
+            there = list(columns) if table is None else [field.name for field in table.schema().fields]
+        if there != list(columns):
+            msg = f"the table {self._table} has other columns than this policy publishes; nothing was spent"
+            raise InputError(msg, "name a new table: table.name, and sink", {"entry": "table.name"})
+
+    def state(self) -> TableState | None:
+        with seam("looking at the table in its catalog", InputError, _HINT):
+            table = self._open()
+            if table is None:
+                return None
+            files = set[str]()
+            for task in table.scan().plan_files():
+                files.add(self._relative(task.file.file_path))
+                files.update(self._relative(deleted.file_path) for deleted in task.delete_files)
+            release = table.properties.get(_RELEASE)
+            return TableState(_version(table), frozenset(files), None if release is None else int(release))
+
+    def commit(
+        self, files: Sequence[DataFile], schema: pl.Schema, release: int, digest: str, before: TableState | None
+    ) -> str:
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+
+        listed = {f"{self._root}/{file.path}" for file in files}
+        with seam("committing to the table", InputError, _HINT):
+            table = self._open()
+            if (table is None) == (before is None) and (before is None or _version(table) == before.version):
+                there = {} if table is None else {task.file.file_path: task.file for task in table.scan().plan_files()}
+                change = self._created(schema) if table is None else table.transaction()
+                change.set_properties({_RELEASE: str(release)})
+                snapshot = change.update_snapshot(snapshot_properties={_DIGEST: digest})
+                gone = [file for path, file in there.items() if path not in listed]
+                with snapshot.overwrite() if gone else snapshot.fast_append() as rows:
+                    io, metadata = change._table.io, change.table_metadata  # noqa: SLF001  (as `add_files` does)
+                    for path in sorted(listed - there.keys()):
+                        rows.append_data_file(parquet_file_to_data_file(io, metadata, path))
+                    for file in gone:
+                        rows.delete_data_file(file)
+                try:
+                    return _version(change.commit_transaction())
+                except (CommitFailedException, TableAlreadyExistsError):
+                    pass
+        raise OtherWriterError("another writer has committed to the table meanwhile", "run the same policy again")
+
+    def version_of(self, digest: str) -> str | None:
+        with seam("looking at the table in its catalog", InputError, _HINT):
+            table = self._open()
+            for snapshot in reversed([] if table is None else table.snapshots()):
+                if snapshot.summary is not None and snapshot.summary.get(_DIGEST) == digest:
+                    return str(snapshot.snapshot_id)
+            return None
+
+    def retire(self, folders: Sequence[str] | None) -> None:
+        """Expire the snapshots that list files of these folders, or all but the current one with all their files."""
+        with seam("expiring older snapshots of the table", InputError, _HINT):
+            table = self._open()
+            if table is None:
+                return
+            current = table.current_snapshot()
+            old = [
+                snapshot.snapshot_id
+                for snapshot in table.snapshots()
+                if (current is None or snapshot.snapshot_id != current.snapshot_id)
+                and (folders is None or self._lists(table, snapshot.snapshot_id, folders))
+            ]
+            if old:
+                table.maintenance.expire_snapshots().by_ids(old).commit()
+        if folders is None:
+            state = self.state()
+            kept = frozenset[str]() if state is None else state.files
+            for name in self._files.names():
+                if name not in kept and not name.startswith(_BESIDE):
+                    self._files.delete(name)
+
+    def _lists(self, table: Any, snapshot: int, folders: Iterable[str]) -> bool:
+        paths = (self._relative(task.file.file_path) for task in table.scan(snapshot_id=snapshot).plan_files())
+        return any(path.startswith(tuple(f"{folder}/" for folder in folders)) for path in paths)
+
+    def _relative(self, path: str) -> str:
+        return path.removeprefix(f"{self._root}/")
+
+    def _created(self, schema: pl.Schema) -> Any:
+        """Begin the transaction that makes the table, with the schema by which files without field ids are read."""
+        catalog = self._catalog()
+        catalog.create_namespace_if_not_exists(self._table.rpartition(".")[0])
+        arrow = pl.DataFrame(schema=schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+        change = catalog.create_table_transaction(self._table, arrow, location=self._root, properties=_PROPERTIES)
+        mapping = change.table_metadata.schema().name_mapping.model_dump_json()
+        change.set_properties({"schema.name-mapping.default": mapping})
+        return change
+
+    def _catalog(self) -> Any:
+        from pyiceberg.catalog import load_catalog
+
+        properties = object_stores.resolved(self._properties)
+        return load_catalog(properties.pop("name", "default"), **properties)
+
+    def _open(self) -> Any | None:
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        try:
+            return self._catalog().load_table(self._table)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+
+
+def _version(table: Any) -> str:
+    snapshot = table.current_snapshot()
+    return "none" if snapshot is None else str(snapshot.snapshot_id)
+
+
+def _fits(dtype: Any) -> bool:
+    if isinstance(dtype, pl.List):
+        return _fits(dtype.inner)
+    if isinstance(dtype, pl.Struct):
+        return all(_fits(field.dtype) for field in dtype.fields)
+    if isinstance(dtype, pl.Datetime):
+        return dtype.time_unit == "us" and dtype.time_zone in {None, "UTC"}
+    return isinstance(dtype, _TYPES)

@@ -1,0 +1,87 @@
+"""Define what a table format does: describe its current version, commit files as the next one, and retire old ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, NamedTuple, Protocol
+
+import polars as pl
+
+from dptext_etl import extras
+from dptext_etl.errors import BusyError, InputError
+from dptext_etl.storage import Storage
+
+NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
+LIBRARIES = {"delta": "deltalake", "iceberg": "pyiceberg"}
+
+
+class DataFile(NamedTuple):
+    path: str  # from the folder of the table
+    rows: int
+    size: int  # bytes
+
+
+@dataclass(frozen=True)
+class TableState:
+    """The current version of a table."""
+
+    version: str  # as the format names it
+    files: frozenset[str]  # paths of the data files, from the folder of the table
+    release: int | None  # number of the newest publication that is committed; None if no run has committed
+
+
+class OtherWriterError(BusyError):
+    """Another writer has committed to the table since it was looked at; nothing was committed."""
+
+
+class TableFormat(Protocol):
+    """The current version of one table, and the means to replace it in one commit."""
+
+    name: str  # "delta" or "iceberg"
+
+    def require_columns(self, columns: Mapping[str, pl.DataType]) -> None:
+        """Refuse columns that the format, or the table as it is, cannot hold."""
+
+    def state(self) -> TableState | None:
+        """Return the current version, or None if there is no table."""
+
+    def commit(
+        self, files: Sequence[DataFile], schema: pl.Schema, release: int, digest: str, before: TableState | None
+    ) -> str:
+        """Replace the files of `before` by others in one commit, and return the version that it made.
+
+        The commit holds the number of the publication and the digest of its manifest. `OtherWriterError` if the table
+        is no longer in the state `before`.
+        """
+
+    def version_of(self, digest: str) -> str | None:
+        """Return the version whose commit holds the digest of a manifest, if the table still knows it."""
+
+    def retire(self, folders: Sequence[str] | None) -> None:
+        """Forget older versions, and delete their files: those that hold files of these folders, or all (None)."""
+
+
+def open_table(spec: Any, files: Storage) -> TableFormat:
+    """Open a table by its entry in the policy and the storage of its files."""
+    require_library(spec.format, f"publishing a table of {NAMES[spec.format]}")
+    if spec.format == "delta":
+        from dptext_etl.table_formats.delta import Delta
+
+        return Delta(files)
+    from dptext_etl.table_formats.iceberg import Iceberg
+
+    return Iceberg(files, spec.name, spec.catalog)
+
+
+def require_library(name: str, what: str) -> None:
+    """Refuse a format whose library is not installed."""
+    if find_spec(LIBRARIES[name]) is None:
+        raise InputError(f"{what} needs {LIBRARIES[name]}, which is not installed", f"`{extras.install('tables')}`")
+
+
+def unfit(name: str, column: str, dtype: pl.DataType) -> InputError:
+    """Return the error for a column whose type the format does not have."""
+    msg = f"column {column!r} of type {dtype} cannot stand in a table of {NAMES[name]}; nothing was spent"
+    return InputError(msg, "cast it in the source, or do not keep it", {"column": column})

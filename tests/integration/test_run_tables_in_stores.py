@@ -1,0 +1,131 @@
+"""Tables with a log of their own in an object store: a server that speaks S3, on the loopback interface."""
+
+from urllib.request import urlopen
+
+import polars as pl
+import pytest
+
+from dptext_etl import run
+from dptext_etl.checks.published import check_published
+from dptext_etl.errors import InputError
+from dptext_etl.runner import scan_published
+from dptext_etl.runner.publish.forgetting import forget
+
+deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
+pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
+server = pytest.importorskip("moto.server", reason="moto is not installed (extra: dev)")
+
+SINK = "s3://bucket/published/reviews"
+
+
+@pytest.fixture
+def options(monkeypatch):
+    import boto3
+
+    monkeypatch.setenv("DPTEXT_TEST_SECRET", "not-to-be-printed")
+    running = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    urlopen(f"{endpoint}/moto-api/reset", data=b"")
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "not-to-be-printed", "region_name": "us-east-1"}
+    boto3.client("s3", endpoint_url=endpoint, **keys).create_bucket(Bucket="bucket")
+    yield {
+        "aws_endpoint_url": endpoint,
+        "aws_access_key_id": "test",
+        "aws_secret_access_key": "env:DPTEXT_TEST_SECRET",
+        "aws_region": "us-east-1",
+        "aws_allow_http": "true",
+    }
+    running.stop()
+
+
+def plain(options):
+    return options | {"aws_secret_access_key": "not-to-be-printed"}
+
+
+@pytest.fixture
+def job(make_job, options):
+    made = make_job()
+    made.values |= {
+        "sink": SINK,
+        "staging": str(made.folder / "staging"),
+        "storage_options": options,
+        "table": {"format": "delta"},
+    }
+    return made
+
+
+def iceberg(folder, options):
+    """The entry of an Iceberg table in the same store; its catalog is a file."""
+    catalog = {
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/catalog.db",
+        "s3.endpoint": options["aws_endpoint_url"],
+        "s3.access-key-id": "test",
+        "s3.secret-access-key": "env:DPTEXT_TEST_SECRET",
+        "s3.region": "us-east-1",
+    }
+    return {"format": "iceberg", "name": "public.reviews", "catalog": catalog}
+
+
+def rows(options):
+    return pl.read_delta(SINK, storage_options=plain(options))
+
+
+def table(options):
+    return deltalake.DeltaTable(SINK, storage_options=plain(options))
+
+
+def failing(policy):
+    return {verdict.name: verdict.message for verdict in check_published(SINK, policy) if not verdict.passed}
+
+
+def test_a_table_in_a_store(job, options, reviews, save):
+    assert job.run().version == 1
+    first = rows(options)
+    assert scan_published(SINK, options).collect().equals(first)
+    assert first["id"].to_list() == reviews()["id"].to_list()
+    assert not failing(job.policy())
+    assert not job.run().changed
+    assert table(options).version() == 0
+    save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    assert forget(job.policy(), subjects=["u007"]).removed == 6
+    assert rows(options).equals(first.filter(reviews()["user_id"] != "u007"))
+    assert not failing(job.policy())
+
+
+@pytest.mark.parametrize("step", ["recorded", "version written", "manifest written", "shown"])
+def test_a_run_that_died_settles_without_a_second_version(job, options, step):
+    assert job.stop(step)
+    job.run()
+    assert table(options).version() == 0
+    assert rows(options).height == 240
+    assert not failing(job.policy())
+
+
+def test_another_writer_in_a_store(job, options):
+    job.run()
+    table(options).delete("stars = 1")
+    with pytest.raises(InputError, match="another writer has changed the rows"):
+        run(job.policy(release="2026-12"))
+    assert "shown otherwise" in failing(job.policy())["published_files"]
+
+
+def test_an_iceberg_table_in_a_store(job, options, reviews, save):
+    pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed (extra: dev)")
+    from pyiceberg.catalog import load_catalog
+
+    job.values["table"] = entry = iceberg(job.folder, options)
+    properties = entry["catalog"] | {"s3.secret-access-key": "not-to-be-printed"}
+    assert job.stop("shown")
+    assert job.run().version == 1
+    table = load_catalog("default", **properties).load_table("public.reviews")
+    assert len(table.snapshots()) == 1
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == reviews()["id"].to_list()
+    assert not failing(job.policy())
+    save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    assert forget(job.policy(), subjects=["u007"]).removed == 6
+    table = table.refresh()
+    assert (len(table.snapshots()), table.scan().to_arrow().num_rows) == (1, 234)
+    assert not failing(job.policy())
