@@ -1,9 +1,9 @@
 """Choose the device and number type for models and large matrix products: settings of the machine, never of a release.
 
 `DPTEXT_DEVICE=auto|cpu|cuda`, `DPTEXT_DTYPE=auto|float32|bfloat16`, and `DPTEXT_SERVER=vllm` enter no configuration.
-Exact products give the same answer on every device. The scores of a model differ in their last digits, but the guarantee holds for any scores
-(docs/spec/privacy.md#arbitrary-scores), the draws come from the same stream, and the first commit of a run is the
-release.
+Exact products give the same answer on every device. The scores of a model differ in their last digits, but the
+guarantee holds for any scores (docs/spec/privacy.md#arbitrary-scores), the draws come from the same stream, and the
+first commit of a run is the release.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def model_server() -> Literal["vllm"] | None:
         return "vllm"
     if "://" in asked:
         raise PolicyError(
-            f"{SERVER_SETTING} is an address: an exact draw needs the scores of all tokens, and an HTTP API gives a few",
+            f"{SERVER_SETTING} is an address: exact draws need the scores of all tokens, and an HTTP API gives a few",
             f"install vLLM on the machine that runs the policy, and set {SERVER_SETTING}=vllm",
         )
     if asked:
