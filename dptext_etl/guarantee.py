@@ -151,12 +151,12 @@ def exact(amount: float | Fraction) -> Fraction:
 
 
 def log10_odds(epsilon: Micro) -> float:
-    """Convert epsilon (in millionths) to powers of ten of the odds.
+    """Convert epsilon (in millionths) to powers of ten of the odds, rounded up.
 
     >>> round(log10_odds(30_000_000))
     13
     """
-    return epsilon / MICRO / math.log(10)
+    return powers_of_ten(epsilon / MICRO)
 
 
 def float_above(amount: Fraction | float) -> float:
@@ -168,6 +168,16 @@ def float_above(amount: Fraction | float) -> float:
 @lru_cache(maxsize=1024)
 def _written(amount: float) -> Fraction:
     return Fraction(repr(amount))
+
+
+def powers_of_ten(epsilon: float) -> float:
+    """Convert epsilon to powers of ten of the odds, rounded up to three decimals: what is printed as a bound is one.
+
+    >>> powers_of_ten(4.0)
+    1.738
+    """
+    exactly = epsilon / math.log(10)
+    return math.ceil(exactly * 1000) / 1000 if math.isfinite(exactly) else exactly
 
 
 @dataclass(frozen=True)
@@ -265,7 +275,7 @@ class Spend:
     @property
     def log10_odds(self) -> float:
         """Return by how many powers of ten a release can change the odds of two texts; above 13 this says little."""
-        return log10_odds(self.eps_approx)
+        return powers_of_ten(self.epsilon)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as plain data for JSON, amounts in millionths; infinite ones are the string "inf"."""

@@ -1,25 +1,24 @@
 """Compare rows of a fixed number of bytes in bounded memory: with each other, and with what the ledger vouches for.
 
-The rows begin with a digest, so they spread evenly over 256 buckets by their first byte, and equal rows meet in one
-bucket. What does not fit into memory goes to one file without a name, in chunks sorted by the first byte: nothing is
-left of a process that is killed.
+The rows begin with a digest, so they spread evenly over buckets by their first byte, and equal rows meet in one
+bucket (`buckets`).
 
 Counts of rows with different digests add up. So parts of the rows can be counted anywhere, as long as all rows of one
 digest are counted together: bucket by bucket on a disk, or group by group on the executors of a cluster.
 
-A released cell is compared with the ledger as a row of 56 bytes: the keyed id of its record, the digest of its text,
-and the least and the largest number of positions that such a text may have. Cells of one range of ids are located
-together (`located`), which makes rows of 48 bytes: a place in the ledger instead of the id. Those of one batch of the
-ledger are compared together (`compared`). So the whole index is read once, however many rows there are.
+A cell is a row of 56 bytes that the ledger knows: the keyed id of its record, the digest of its text, and the least and
+the largest number of positions that such a text may have. Cells of one range of ids are located together (`located`),
+which makes rows of 48 bytes: a place in the ledger instead of the id. Those of one batch of the ledger are compared
+together (`compared`). So the whole index is read once, however many rows there are: here, cells that do not fit into
+memory lie on the disk by their ids first, and then by their places.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,31 +26,23 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.errors import InputError, seam
+from dptext_etl.buckets import BUCKETS, Buckets, ByteRows
 
 if TYPE_CHECKING:
     from dptext_etl.ledger.storage.records import Lookup
 
 BYTES = 16
-BUCKETS = 256
-HELD_BYTES = 1 << 25
-"""Bytes of rows that are held in memory before they go to the file."""
-
 ID_BYTES = 16
 DIGEST_BYTES = 32
 PLACE_BYTES = 8
 BOUNDS_BYTES = 8
 ANY = 2**32 - 1
 """The largest number of positions: no bound."""
-HELD_ROWS = 1 << 19
-"""Cells that are held before they are looked up here: each look-up goes through the whole index of the ledger."""
 RANGE_ROWS = 1 << 17
 """Entries of the index in a range, about."""
 RANGE_BITS = 10
 """The most leading bits by which the index is cut into ranges."""
 
-ByteRows = npt.NDArray[np.uint8]
-"""Rows, shape (rows, bytes per row)."""
 Bounds = npt.NDArray[np.uint32]
 
 
@@ -68,77 +59,6 @@ def _digest_rows(digests: pa.Array) -> ByteRows:
 def as_values(rows: ByteRows) -> npt.NDArray[np.void]:
     """Return the rows of an array of bytes, each as one value that can be sorted and compared."""
     return np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").reshape(-1)
-
-
-class Buckets:
-    """Takes rows, and gives them back bucket by bucket."""
-
-    def __init__(self, width: int, folder: Path | None = None) -> None:
-        self.width = width
-        self.rows = 0
-        self._folder = folder
-        self._held: list[ByteRows] = []
-        self._size = 0
-        self._file: BinaryIO | None = None
-        self._chunks: list[npt.NDArray[np.int64]] = []
-
-    def add(self, rows: ByteRows) -> None:
-        if rows.shape[1] != self.width:
-            raise InputError(f"rows to compare have {rows.shape[1]} bytes, {self.width} are expected")
-        self._held.append(rows)
-        self._size += rows.size
-        self.rows += len(rows)
-        if self._size >= HELD_BYTES:
-            self._spill()
-
-    def each(self) -> Iterator[ByteRows]:
-        """Yield every bucket, in order; all rows at once where they fit into memory."""
-        if self._file is None:
-            yield self._in_memory()
-        else:
-            yield from self.aligned()
-
-    def aligned(self) -> Iterator[ByteRows]:
-        """Yield every bucket, in order, also where all rows fit into memory: for buckets that are compared."""
-        self._spill()
-        for at in range(BUCKETS):
-            with seam("reading digests from disk", InputError):
-                rows = self._bucket(at)
-            yield rows
-
-    def drain(self) -> Iterator[ByteRows]:
-        """Yield the rows, a bounded number at a time, then forget them."""
-        yield from self.each()
-        self.close()
-
-    def close(self) -> None:
-        self._held, self._size, self._chunks, self.rows = [], 0, [], 0
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _in_memory(self) -> ByteRows:
-        return np.concatenate([np.zeros((0, self.width), np.uint8), *self._held])
-
-    def _spill(self) -> None:
-        """Append the rows that are held to the file, sorted by their first byte."""
-        rows = self._in_memory()
-        order = np.argsort(rows[:, 0], kind="stable")
-        rows = np.take(rows.view(f"V{self.width}"), order).view(np.uint8).reshape(-1, self.width)
-        with seam("keeping digests on disk", InputError, "is there room? Run the same policy again"):
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  (outlives the call)
-            begin = os.fstat(self._file.fileno()).st_size
-            view = rows.reshape(-1).data
-            while view:
-                view = view[os.write(self._file.fileno(), view) :]
-        self._chunks.append(begin + np.searchsorted(rows[:, 0], np.arange(BUCKETS + 1)) * self.width)
-        self._held, self._size = [], 0
-
-    def _bucket(self, at: int) -> ByteRows:
-        file = 0 if self._file is None else self._file.fileno()
-        pieces = (os.pread(file, int(edges[at + 1] - edges[at]), int(edges[at])) for edges in self._chunks)
-        return np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, self.width)
 
 
 class Counted(NamedTuple):
@@ -198,6 +118,17 @@ class Mismatches(NamedTuple):
         return Mismatches(*(one + more for one, more in zip(self, other, strict=True)))
 
 
+def by_batch(lookup: Lookup, cells: Iterable[ByteRows], scratch: Path | None) -> Iterator[ByteRows]:
+    """Yield located cells again so that those of a batch of the ledger come together; most batches come once."""
+    batches = lookup.batches()
+    with closing(Buckets(1 + PLACE_BYTES + DIGEST_BYTES + BOUNDS_BYTES, scratch)) as placed:
+        for some in cells:
+            rank = np.searchsorted(batches, batches_of(some)) * BUCKETS // max(1, len(batches))
+            placed.add(np.hstack([np.minimum(rank, BUCKETS - 1).astype(np.uint8)[:, None], some]))
+        for some in placed.each():
+            yield some[:, 1:]
+
+
 def range_bits(entries: int) -> int:
     """Return by how many leading bits an index is cut into ranges.
 
@@ -237,14 +168,13 @@ class LedgerComparison:
     def __init__(self, lookup: Lookup, scratch: Path | None = None, *, elsewhere: bool = False) -> None:
         self.lookup = lookup
         self._elsewhere = elsewhere
+        self._scratch = scratch
         self._cells = Buckets(ID_BYTES + DIGEST_BYTES + BOUNDS_BYTES, scratch)
         self._counts = Mismatches()
 
     def add(self, ids: pa.Array, digests: pa.Array, canary: npt.NDArray[np.bool_], bounds: Bounds) -> None:
         allowed = np.ascontiguousarray(bounds, "<u4").view(np.uint8)
         self._cells.add(np.hstack([self.lookup.hashed(ids, canary), _digest_rows(digests), allowed]))
-        if self._cells.rows >= HELD_ROWS:
-            self.look_up()
 
     def drain(self) -> Iterator[ByteRows]:
         """Yield the cells that are held, a bounded number at a time, then forget them."""
@@ -260,7 +190,8 @@ class LedgerComparison:
 
     def counts(self) -> Mismatches:
         """Compare the cells that are held, and return the counts of all cells."""
-        for cells in self.drain():
-            if len(cells):
-                self.add_counted(compared(self.lookup, located(self.lookup, cells)))
+        spilled = self._cells.spilled
+        placed = (located(self.lookup, cells) for cells in self.drain() if len(cells))
+        for cells in by_batch(self.lookup, placed, self._scratch) if spilled else placed:
+            self.add_counted(compared(self.lookup, cells))
         return self._counts

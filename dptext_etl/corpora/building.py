@@ -95,7 +95,8 @@ def build(sources: Sequence[Source], out: Path, options: Options, progress: Prog
         "build": {"sources": [source.path.name for source in sources], **counts},
     }
     words = encoder if isinstance(encoder, WordEncoder) else None
-    corpus = Corpus.save(out, texts, description, encoder=words, vectors=vectors)
+    files = dict(source.mark for source in (*sources, *options.task))
+    corpus = Corpus.save(out, texts, description, encoder=words, vectors=vectors, files=files)
     _write_card(corpus, out)
     return corpus
 
@@ -166,7 +167,8 @@ def write_recalibrated(
     description["hits_from"] = f"public texts {labels} labels: {names}"
     words = corpus.encoder if corpus.encoder_kind != "sentence-transformers" else None
     draft = place.with_name(f".{place.name}.new")
-    Corpus.save(draft, corpus.texts, description, encoder=words, vectors=corpus.vectors)
+    files = {**corpus.files, **dict(source.mark for source in public)}
+    Corpus.save(draft, corpus.texts, description, encoder=words, vectors=corpus.vectors, files=files)
     place.mkdir(parents=True, exist_ok=True)
     for name in (CONTENT, CARD):
         (draft / name).replace(place / name)

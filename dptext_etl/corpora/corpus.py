@@ -1,6 +1,7 @@
 """Hold a corpus: public texts, their integer vectors, and the encoder of other texts, in one file named by its hash.
 
-A corpus is a folder with `corpus.safetensors`, which the kernel maps, and `card.json`, which is for people. The file:
+A corpus is a folder with `corpus.safetensors`, which the kernel maps, and `card.json`, which is for people and lists
+the files that were read. The file:
 
 * `texts`: U8, distinct texts, one per line, in Unicode form NFC with single spaces;
 * `vectors`: I8, shape (m, k), entries from -127 to 127;
@@ -73,11 +74,13 @@ class Corpus:
         *,
         encoder: WordEncoder | None = None,
         vectors: Int8s | None = None,
+        files: Mapping[str, int] | None = None,
     ) -> Self:
         folder.mkdir(parents=True, exist_ok=True)
         write(folder / CONTENT, texts, description, encoder=encoder, vectors=vectors)
         corpus = cls.open(folder)
         card = {**description, "format": FORMAT, "sha256": corpus.sha256, "texts": len(corpus)}
+        card["files"] = dict(sorted((files or {}).items()))
         (folder / CARD).write_text(json.dumps(card, indent=2, sort_keys=True, ensure_ascii=False) + "\n", "utf-8")
         return corpus
 
@@ -116,6 +119,16 @@ class Corpus:
     def hits(self) -> dict[float, float]:
         """Return the hit rate that was calibrated for each epsilon of one draw; empty without a calibration."""
         return {float(epsilon): float(hit) for epsilon, hit in self.description.get("hits", {}).items()}
+
+    @property
+    def files(self) -> dict[str, int]:
+        """Return the size in bytes of each file that the corpus was made from, by SHA-256, as its card says."""
+        card = self.path.parent / CARD
+        if self.path.name != CONTENT or not card.is_file():
+            return {}
+        with seam(f"reading {card.name} of the corpus", ArtifactError, _HINT):
+            said: dict[str, int] = json.loads(card.read_text("utf-8")).get("files", {})
+        return said
 
     def __len__(self) -> int:
         with safe_open(self.path, "np") as file:

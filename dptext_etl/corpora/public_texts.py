@@ -28,6 +28,14 @@ class Source:
     column: str = "text"  # the column of texts; a text file has none
     label: str | None = None  # a column of public labels, or None
 
+    @property
+    def mark(self) -> tuple[str, int]:
+        """The SHA-256 of the file, in hex digits, and its size in bytes."""
+        if not self.path.is_file():
+            raise InputError(f"there is no file {self.path}", _HINT)
+        with seam(f"reading {self.path.name}", InputError, _HINT), self.path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest(), self.path.stat().st_size
+
     def rows(self) -> Iterator[tuple[str, str | None]]:
         """Yield the texts and their labels (None without a column of labels); nulls are left out."""
         kind = self.path.suffix.lower()

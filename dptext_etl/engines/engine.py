@@ -17,7 +17,7 @@ from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.preflight import Expected
+from dptext_etl.runner.preview import Expected
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter
 from dptext_etl.runner.publish.gating import judge_here
 from dptext_etl.runner.publish.parts import Writer
@@ -79,8 +79,9 @@ class Engine(ABC, Generic[Rows]):
     def look(
         self, work: Work[Rows], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: Rows
     ) -> Expected:
-        """Count what a run will find in some rows of the source (`runner.preflight`); list the ids of changed records.
+        """Count what a run will find in some rows of the source (`runner.preview`); list the ids of changed records.
 
+        A model that is needed and fails on public texts is refused where it will compute.
         No release is pinned yet: `work` has no refs, and `columns` have those that are known.
         """
 

@@ -15,29 +15,35 @@ from queue import SimpleQueue
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from dptext_etl.checks.canaries import CanaryPlan, plant
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.errors import InputError
-from dptext_etl.ledger import Ledger
+from dptext_etl.keys import canonical_ids
+from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.parallel import sharing_threads
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import refunds
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.preflight import Expected, Preview, preview_rows
+from dptext_etl.runner.preflight import require_models
+from dptext_etl.runner.preview import Expected, Preview, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import refuse_other_rows
 from dptext_etl.runner.shard.canaries import by_shard, canary_sets
-from dptext_etl.runner.shard.charging import Column
+from dptext_etl.runner.shard.charging import Column, subjects_of
 from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Result, Schedule, Shards, Step, StoppedError
 from dptext_etl.runner.source import cutting
+from dptext_etl.runner.source.cutting import COUNT_ROWS
 from dptext_etl.runner.source.examine import Examined, examine, present
 from dptext_etl.runner.source.roles import Table, open_table, table_of
-from dptext_etl.runner.source.table import Files
+from dptext_etl.runner.source.table import Files, batches
 
 if TYPE_CHECKING:
     from dptext_etl.engines.synthetic import LocalRecords
@@ -93,7 +99,9 @@ class LocalEngine(Engine[pl.LazyFrame]):
     def look(
         self, work: Work[pl.LazyFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame
     ) -> Expected:
-        return preview_rows(Preview(work.attempt.policy, columns, ledger, work.staging.changed), rows, meter)
+        found = preview_rows(Preview(work.attempt.policy, columns, ledger, work.staging.changed), rows, meter)
+        require_models(work.attempt.columns, found)
+        return found
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         """Take the shards through the phase, in parallel where mechanisms allow it."""
@@ -109,6 +117,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
             shards = Shards(policy, columns, ledger, *places)
             ledger.read_key()
             numbers = _numbers(work.source, policy)
+            _foresee(work, ledger, columns, numbers)
             width = min(shards_at_once(policy), len(numbers))
             if width > 1:
                 shards.schedule = parallel = ParallelShards[pl.DataFrame](numbers, width)
@@ -133,6 +142,26 @@ def shards_at_once(policy: Policy) -> int:
     if refunds(policy) or replays(policy):
         return 1
     return 1 if threads() == 1 else min(MOST, _PER_THREAD * threads())
+
+
+def _foresee(work: Work[pl.LazyFrame], ledger: Ledger, columns: list[Column], numbers: range) -> None:
+    policy, folder = work.attempt.policy, work.staging.folder
+    refs, own = [column.ref for column in columns], policy.on_null_subject == "own"
+    with work.attempt.profile.stage("reserve"):
+        rows, ids = work.source.wanted, _ids(work, numbers)
+        ledger.foresee(Scope.of(policy), refs, rows, policy.shard_rows, ids, folder, own=own)
+
+
+def _ids(work: Work[pl.LazyFrame], numbers: range) -> Iterator[tuple[pa.Array, pa.Array | None, npt.NDArray[np.bool_]]]:
+    """Read ids and subjects of all rows, in their order, then those of canary rows, in the order of their shards."""
+    policy, rows = work.attempt.policy, work.source.rows
+    by_record = policy.unit == "record" or policy.subject is None
+    for frame in batches(rows.select(policy.id) if by_record else rows.select(policy.id, policy.subject), COUNT_ROWS):
+        yield canonical_ids(frame[policy.id].to_arrow()), subjects_of(frame, policy), np.zeros(frame.height, np.bool_)
+    sets = by_shard(work.plans, numbers)
+    for number in numbers:
+        ids = canonical_ids(_joined(sets[number], work.plans[0]).ids().to_arrow())
+        yield ids, None if by_record else pa.nulls(len(ids), pa.string()), np.ones(len(ids), np.bool_)
 
 
 def _numbers(source: Examined[pl.LazyFrame], policy: Policy) -> range:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,12 +16,10 @@ from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local import LocalEngine
 from dptext_etl.errors import bare
 from dptext_etl.ledger import Ledger, Outcome
-from dptext_etl.ledger.storage.store import MissingLedgerError, ledger_exists
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy, PolicyLike, resolve
-from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.observing import observed
-from dptext_etl.runner.preflight import preflight, require_places
+from dptext_etl.runner.preflight import preflight, require_head, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.gating import check, reports
 from dptext_etl.runner.publish.publication import publish
@@ -164,7 +162,7 @@ def staged(
                 prepared.result()
                 plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)
                 staging.no_changes()
-                _require_head(attempt)
+                require_head(attempt)
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
                 stale = preflight(attempt, source, look, partial(keep_published, staging, attempt.layout, policy))
@@ -187,14 +185,6 @@ def staged(
         seconds = time.monotonic() - attempt.began
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
         yield StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read), ledger.result()
-
-
-def _require_head(attempt: Attempt) -> None:
-    """Freeze a ledger that lost events, before any other refusal hides it."""
-    spec = attempt.policy.ledger
-    if ledger_exists(spec.url):
-        with suppress(MissingLedgerError), Ledger.open(spec.url, spec.id_key, create=False) as ledger:
-            require_same_ledger(ledger, attempt.layout, attempt.policy)
 
 
 def _open(policy: Policy, until: ExitStack) -> Ledger:

@@ -20,7 +20,9 @@ import polars as pl
 from dptext_etl.engines.engine import Engine
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.families.aggregate import Partial, added
-from dptext_etl.ledger import Ledger, Outcome
+from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
+from dptext_etl.runner.preflight import require_head, require_places
+from dptext_etl.runner.preview import Expected, preview_rows
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.manifest import is_whole
 from dptext_etl.runner.shard.attempt import UNDER_WAY
@@ -31,6 +33,7 @@ from dptext_etl.runner.source.roles import Table
 from dptext_etl.runner.summary import RunSummary
 from dptext_etl.runner.synthetic.attempt import StagedTable, SyntheticAttempt, draw
 from dptext_etl.runner.synthetic.charging import Charged, Frames, Records, charge, refuse_crowded
+from dptext_etl.runner.synthetic.preflight import Counts, TablePreview, preflight_table
 from dptext_etl.runner.synthetic.publishing import Step, judge_table, publish_table, published_before, summarize_table
 
 
@@ -51,17 +54,21 @@ def staged_table(
     """Charge, sum, pin, draw, stage, and commit; the ledger stays open, and the release locked, for the block."""
     began, layout = time.monotonic(), attempt.layout
     table = engine.open(attempt.policy, layout)
+    require_places(attempt)
     with ExitStack() as opened:
         staging = opened.enter_context(attempt.alone())
         records = engine.records(attempt, table, progress)
         checkpoint("checked")
+        require_head(attempt)
+        preflight_table(attempt, table.schema, table.id_type, records.counts, records.look)
+        checkpoint("foreseen")
         spec = attempt.policy.ledger
         ledger = opened.enter_context(Ledger.open(spec.url, spec.id_key))
         (ref,) = attempt.pinned(ledger, table.id_type)
         checkpoint("registered")
         frames = Frames(attempt.policy, attempt.key, ledger, ref, attempt.job, staging, layout.memory, checkpoint)
         staging.storage.delete(*staging.storage.glob("quarantine-*"))  # of other batches
-        charged = charge(attempt, frames, records, Meter("reserve", records.wanted, progress))
+        charged = charge(attempt, frames, records, Meter("reserve", records.counts.wanted, progress))
         drawn = draw(attempt, staging, charged.partial)
         checkpoint("staged")
         held = charged.answers[Outcome.COMMITTED.name]
@@ -92,13 +99,14 @@ def reopened(staged: StagedTable) -> Iterator[Step]:
 
 
 def _rows(records: Records, charged: Charged) -> dict[str, int]:
-    answers, beyond = charged.answers, records.total - records.nameless - records.wanted
+    answers, (total, nameless, wanted) = charged.answers, records.counts
+    beyond = total - nameless - wanted
     gone = answers[Outcome.FORGOTTEN.name]
     return {
-        "read": records.total,
+        "read": total,
         "already_published": 0,
         **({"over_contribution": beyond} if beyond else {}),
-        **({"without_subject": records.nameless} if records.nameless else {}),
+        **({"without_subject": nameless} if nameless else {}),
         "new": answers[Outcome.RESERVED.name],
         "resumed": answers[Outcome.PENDING.name],
         "replayed": answers[Outcome.COMMITTED.name],
@@ -125,9 +133,7 @@ class EngineRecords(ABC):
     Every phase reads the rows again, and the records that are committed must be those that were summed.
     """
 
-    total: int
-    nameless: int
-    wanted: int
+    counts: Counts
 
     @abstractmethod
     def run(self, frames: Frames, phase: Phase, digest: str, report: Callable[[int], object]) -> Sequence[Facts]:
@@ -154,8 +160,15 @@ class EngineRecords(ABC):
 
 class LocalRecords(EngineRecords):
     def __init__(self, attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: Listener | None) -> None:
-        self.total, self.nameless = check_ids(table, attempt.policy, progress)
-        self._rows, self.wanted = attempt.who_counts(table.frame, self.total, self.nameless)
+        total, nameless = check_ids(table, attempt.policy, progress)
+        self._attempt = attempt
+        self._rows, wanted = attempt.who_counts(table.frame, total, nameless)
+        self.counts = Counts(total, nameless, wanted)
+
+    def look(self, ref: ReleaseRef, ledger: Ledger | None) -> Expected:
+        return preview_rows(
+            TablePreview(self._attempt.policy, self._attempt.key, ref, ledger), self._rows, Meter("look", None, None)
+        )
 
     def run(self, frames: Frames, phase: Phase, digest: str, report: Callable[[int], object]) -> Sequence[Facts]:
         worker = WORKERS[phase](frames, digest)

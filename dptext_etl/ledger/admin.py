@@ -15,6 +15,7 @@ from dptext_etl.errors import LedgerError, bare
 from dptext_etl.guarantee import Guarantee, Micro, Spend
 from dptext_etl.ledger import identities
 from dptext_etl.ledger.batch import PreparedBatch
+from dptext_etl.ledger.commit import abort, expire
 from dptext_etl.ledger.freezing import Loss
 from dptext_etl.ledger.reader import LedgerReader
 from dptext_etl.ledger.releases import public_facts, refuse_frozen
@@ -269,6 +270,43 @@ class LedgerAdmin(LedgerReader):
         require_plain(reason, "change of units")
         with self._db.store.transaction():
             return identities.accept_units(self._db, dataset, lost, reason)
+
+    def expire(self, job: str, *, reason: str | None = None) -> int:
+        """Turn the open reservations of a job into lasting charges, and return how many records that were.
+
+        An expired record can still be committed with the same identity. It can never be given back.
+
+        Args:
+            job: The job.
+            reason: Why, in a few plain words that the journal keeps; never a text.
+
+        Raises:
+            LedgerError: The reason is long or holds other signs.
+        """
+        if reason is not None:
+            require_plain(reason, "expiry")
+        with self._db.store.transaction():
+            return expire(self._db, job, reason)
+
+    def abort(self, job: str, *, compute_never_started: bool, reason: str | None = None) -> int:
+        """Give back the open reservations of a job, and return how many records that were.
+
+        Args:
+            job: The job.
+            compute_never_started: The caller confirms that no text of the job was scored.
+            reason: Why, in a few plain words that the journal keeps; never a text.
+
+        Raises:
+            LedgerError: The caller does not confirm it, the ledger holds a commit of the job, a table was pinned over
+                its reservations (docs/spec/privacy.md#abort), or the reason is long or holds other signs.
+        """
+        if reason is not None:
+            require_plain(reason, "refund")
+        if not compute_never_started:
+            raise LedgerError("a reservation is given back only if compute never started", "expire it: charges stay")
+        with self._db.store.transaction():
+            self._db.forget_merged_runs()
+            return abort(self._db, job, reason)
 
 
 def require_plain(reason: str, what: str) -> None:

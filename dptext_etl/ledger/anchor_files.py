@@ -36,6 +36,7 @@ VARIABLE = "DPTEXT_ANCHORS"
 """Names the folder of the anchors where nothing else does."""
 _REASON = "this ledger does not hold what an earlier run left in it: it was lost, restored from a copy, or replaced"
 _HINT = "bring the right ledger back, or settle the loss with `dptext ledger thaw` and take a new release name"
+_PLACE = f"name a folder that lasts: anchors in the ledger's settings, or {VARIABLE}"
 _LONGEST_NAME = 200
 """Bytes of a file's name before its suffix, at most; file systems take 255 in all."""
 _PATIENCE = 5.0
@@ -135,6 +136,20 @@ def store(ledger: Ledger, scope: Scope, release: str | None = None, named: str |
         log.debug("the ledger's anchor is not stored apart from it: %s", error)
 
 
+def require_writable(named: str | Path | None) -> None:
+    """Refuse a folder of anchors that someone named and that cannot be written to. Nothing is made."""
+    if not is_named(named):
+        return
+    folder = folder_of(named)
+    try:
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+            return
+    except OSError:
+        pass
+    raise LedgerError(f"the head of the ledger cannot be kept in {folder}", _PLACE)
+
+
 def _file_name(dataset: str) -> str:
     """Name the file of a dataset: the name itself, or where that is too long for a file system, its hash."""
     name = quote(dataset, safe=" ")
@@ -192,7 +207,7 @@ def write(ledger: Ledger, path: Path, scope: Scope, release: str | None, others:
         return
     with suppress(OSError):
         draft.unlink()
-    raise LedgerError(problem, f"name a folder that lasts: anchors in the ledger's settings, or {VARIABLE}")
+    raise LedgerError(problem, _PLACE)
 
 
 def _content(ledger: Ledger, before: Sequence[StoredAnchor], scope: Scope, release: str | None) -> dict[str, object]:

@@ -15,10 +15,11 @@ from dptext_etl.arrays import to_numpy
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE
-from dptext_etl.ledger.id_key import IdKey, canary_mask
+from dptext_etl.ledger.id_key import IdKey, RecordIds, canary_mask
 from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, Part, Values, hashed_ids, matrix
+from dptext_etl.ledger.storage.memo import Foreseen, Known, LookupMemo
 from dptext_etl.ledger.storage.segments import Segments, seal
-from dptext_etl.ledger.storage.sorted_runs import LookupMemo, SortedRun, SortedRuns
+from dptext_etl.ledger.storage.sorted_runs import SortedRun, SortedRuns
 from dptext_etl.ledger.types import I64, Charge, Event, Mask, ReleaseRef, Unit
 
 
@@ -89,12 +90,17 @@ def hash_batch(
     if unit == "record":
         units, unit_ids, unit_order = records.as_units
     else:
-        alone = ~marked & to_numpy(subjects.is_null()) if own and subjects is not None else np.zeros_like(marked)
-        units = id_key.subjects(subjects, marked | alone)
-        units = np.where(alone[:, None], records.hashes, units) if alone.any() else units
+        units = hash_subjects(id_key, records, subjects, marked, own=own)
         unit_ids = hashed_ids(units)
         unit_order = unit_ids.order()
     return BatchIds(records.hashes, units, marked, records.ids, order, unit_ids, unit_order)
+
+
+def hash_subjects(id_key: IdKey, records: RecordIds, subjects: pa.Array | None, canary: Mask, *, own: bool) -> Bytes:
+    """Hash the subjects of records; with `own`, a record without one is a unit of its own."""
+    alone = ~canary & to_numpy(subjects.is_null()) if own and subjects is not None else np.zeros_like(canary)
+    units = id_key.subjects(subjects, canary | alone)
+    return np.where(alone[:, None], records.hashes, units) if alone.any() else units
 
 
 def read_charge(charge: Charge, size: int) -> ColumnCharge:
@@ -146,6 +152,35 @@ def seal_rows(batch: BatchIds, column: ColumnCharge, rows: Index | None = None) 
     return SealedRows(rows, *seal(Event.RESERVE, values))
 
 
+class Ahead:
+    """What a walk foresaw of the records of one batch (`walk`), and what the batch writes.
+
+    Attributes:
+        records: What each release held, records in ascending order of id.
+        balances: The balances that are known; None where the scope has no cap.
+        units: Numbers of the units, shape (records,); None where a record is a unit of its own.
+        used: Returns what the units of some rows have used, shape (components, rows).
+    """
+
+    def __init__(
+        self,
+        records: Mapping[ReleaseRef, Foreseen],
+        balances: Known | None,
+        units: I64 | None,
+        used: Callable[[Index], Values],
+    ) -> None:
+        self.records = records
+        self.balances = balances
+        self.units = units
+        self.used = used
+        self.written: list[tuple[LookupMemo, Index, Values]] = []
+        self.taken: tuple[Index, Values] | None = None
+
+    def begin(self) -> None:
+        """Forget what a transaction wrote that did not end."""
+        self.written, self.taken = [], None
+
+
 class Preparation:
     """What is known and ready of one reservation before the writer holds its locks, so that others wait for less.
 
@@ -155,19 +190,32 @@ class Preparation:
     transaction; one that begins again starts anew.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: Ahead | None = None) -> None:
+        self.ahead = ahead
         self.sealed: dict[str, SealedRows] = {}
         self.charge: tuple[Index, Values, Part] | None = None
         self._memos: dict[tuple[object, ...], LookupMemo] = {}
         self._staged: dict[str, int] = {}
         self._run: SortedRun | None = None
 
-    def memo(self, *key: object) -> LookupMemo:
-        """Return what lookups found before, for the same ids in the same place."""
-        return self._memos.setdefault(key, LookupMemo())
-
     def records_memo(self, ref: ReleaseRef) -> LookupMemo:
-        return self.memo("records", ref.id, ref.nonce)
+        """Return what lookups of the records of the batch in a release found before."""
+        return self._memo(("records", ref), lambda: None if self.ahead is None else self.ahead.records.get(ref))
+
+    def balance_memo(self, asking: Mask, rows: Index) -> LookupMemo:
+        """Return what lookups of the units of some rows found before; `rows` follow from the records that ask."""
+
+        def foreseen() -> Foreseen | None:
+            if self.ahead is None or self.ahead.balances is None:
+                return None
+            return Foreseen(self.ahead.balances, np.ones(len(rows), np.bool_), self.ahead.used(rows))
+
+        return self._memo(("balance", asking.tobytes()), foreseen)
+
+    def _memo(self, key: tuple[object, ...], foreseen: Callable[[], Foreseen | None]) -> LookupMemo:
+        if key not in self._memos:
+            self._memos[key] = LookupMemo(foreseen())
+        return self._memos[key]
 
     def catch_up(self) -> None:
         """Look up again in what others wrote since."""

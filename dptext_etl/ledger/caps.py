@@ -6,7 +6,7 @@ A cap is a filter on one measure, declared before the charges that it judges.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -19,9 +19,11 @@ from dptext_etl.guarantee import MICRO, steps
 from dptext_etl.ledger.releases import refuse_frozen
 from dptext_etl.ledger.storage.hashed_ids import Fold, HashedIds, Index, Part, Values, fold, hashed_ids
 from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.memo import LookupMemo
+from dptext_etl.ledger.storage.part_cache import PartCache
 from dptext_etl.ledger.storage.records import Records
 from dptext_etl.ledger.storage.segments import UNITS, Segments, read_limits, write_limits
-from dptext_etl.ledger.storage.sorted_runs import LookupMemo, PartCache, SortedRuns
+from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import NEW, CapChange, Event, Mask, Scope, State, Unit
 from dptext_etl.policy import Cap
@@ -228,16 +230,17 @@ class Scopes:
         written = write_limits(pinned.measure, pinned.limits)
         self._store.execute("update scope set measure=?, limits=? where id=?", (pinned.measure, written, pinned.id))
 
-    def balances(self, pinned: Pinned) -> SortedRuns:
+    def balances(self, pinned: Pinned, cache: PartCache | None = None) -> SortedRuns:
         """Return the balances of a capped scope: per unit, the sums that the cap limits, in steps of their components.
 
         Sums of delta once stood in millionths; such runs are read in finer steps.
         """
         names, space = pinned.components, f"balance/{pinned.id}"
+        cache = self._cache if cache is None else cache
         if "delta" not in names:
-            return SortedRuns(self._store, self._cache, space, len(names), Fold.SUM)
+            return SortedRuns(self._store, cache, space, len(names), Fold.SUM)
         older = (space, tuple(steps(name) // MICRO for name in names))
-        return SortedRuns(self._store, self._cache, f"{space}/fine", len(names), Fold.SUM, older)
+        return SortedRuns(self._store, cache, f"{space}/fine", len(names), Fold.SUM, older)
 
     def amounts(self, batch: int, pinned: Pinned, chosen: Mask) -> Part:
         """Return the amounts of some rows of a batch against the cap of their scope, per unit."""
@@ -278,16 +281,19 @@ def admit(  # noqa: PLR0917
     order: Index,
     amounts: Values,
     asking: Mask,
-    memo: LookupMemo | None = None,
+    memo: Callable[[Index], LookupMemo] = lambda _: LookupMemo(),
 ) -> Mask:
-    """Judge the records of a batch in row order: one fits if its amount and what its unit has used stay in the cap."""
+    """Judge the records of a batch in row order: one fits if its amount and what its unit has used stay in the cap.
+
+    `memo` returns what is known of the units of some rows, one row per unit, in ascending order of unit.
+    """
     bound = np.array(limits, np.int64)[:, None]
     fits: Mask = asking & (amounts <= bound).all(axis=0)
     rows = order[fits[order]]
     if not len(rows):
         return fits
     starts = units.take(rows).starts()
-    _, used = runs.find(units.take(rows[starts]), memo)
+    _, used = runs.find(units.take(rows[starts]), memo(rows[starts]))
     ends = np.append(starts[1:], len(rows))
     if max(limits) * len(rows) >= 1 << 62:  # sums could overflow
         tight: Mask = np.ones(len(starts), np.bool_)

@@ -10,9 +10,9 @@ from dptext_etl.ledger.freezing import Freezes
 from dptext_etl.ledger.id_key import IdKey, check_value, ensure_key_file, resolve_id_key
 from dptext_etl.ledger.releases import Releases
 from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.part_cache import PartCache
 from dptext_etl.ledger.storage.records import Records
 from dptext_etl.ledger.storage.segments import Segments
-from dptext_etl.ledger.storage.sorted_runs import PartCache
 from dptext_etl.ledger.storage.store import MissingLedgerError, Store
 
 

@@ -51,9 +51,13 @@ class RecordIds:
         """The hashes of records that have a budget each, and their places in order; canary rows have zeros."""
         if not self._canary.any():
             return self.hashes, self.ids, self.distinct_order
-        units = np.where(self._canary[:, None], np.uint8(0), self.hashes)
-        ids = hashed_ids(units)
+        units, ids = np.where(self._canary[:, None], np.uint8(0), self.hashes), self.unit_ids
         return units, ids, ids.order()
+
+    @property
+    def unit_ids(self) -> HashedIds:
+        """The hashed ids of records that have a budget each; canary rows have zeros."""
+        return HashedIds(*(np.where(self._canary, np.uint64(0), half) for half in self.ids))
 
 
 class IdKey:

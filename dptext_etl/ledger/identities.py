@@ -154,13 +154,15 @@ def _in_other_releases(  # noqa: PLR0917
     unseen: Mask,
 ) -> Iterator[Holdings]:
     """Look records up in the other releases of their dataset, the newest first, while any was not found yet."""
-    per_subject = db.store.row(
-        "select 1 from scope join member on member.scope = scope.id where dataset=? and unit='subject' limit 1",
-        (scope.dataset,),
-    )
-    for ref in reversed(db.releases.of_dataset(scope.dataset)) if per_subject else ():
+    for ref in reversed(db.releases.of_dataset(scope.dataset)) if per_subject(db, scope.dataset) else ():
         if unseen.any() and ref not in known:
             yield db.records.look_up(ref, batch.record_ids, batch.record_order, prepared.records_memo(ref))
+
+
+def per_subject(db: Database, dataset: str) -> bool:
+    """Return whether a dataset was ever charged per subject."""
+    query = "select 1 from scope join member on member.scope = scope.id where dataset=? and unit='subject' limit 1"
+    return db.store.row(query, (dataset,)) is not None
 
 
 def accept_units(db: Database, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:

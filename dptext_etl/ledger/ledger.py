@@ -11,19 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import keys
-from dptext_etl.errors import InputError, LedgerError, bare
-from dptext_etl.ledger.admin import LedgerAdmin, require_plain
+from dptext_etl.errors import InputError, bare
 from dptext_etl.ledger.batch import Preparation, PreparedBatch, hash_batch, read_charge, seal_rows
 from dptext_etl.ledger.commit import (
     PreparedCommit,
-    abort,
     commit,
     examine,
-    expire,
     read_results,
     record_postprocessing,
 )
 from dptext_etl.ledger.database import Database, initialize
+from dptext_etl.ledger.foreseeing import LedgerForeseeing
 from dptext_etl.ledger.identities import require_forms
 from dptext_etl.ledger.reserve import Request, merge_after_write, prepare, reserve
 from dptext_etl.ledger.storage.hashed_ids import matrix
@@ -32,7 +30,7 @@ from dptext_etl.ledger.types import U8, Charge, IdForms, Mask, ReleaseRef, Reser
 from dptext_etl.policy import Cap
 
 
-class Ledger(LedgerAdmin):
+class Ledger(LedgerForeseeing):
     """Charge, commit and read one open ledger.
 
     Every method is one transaction: its effect is on disk when it returns, or it has no effect. A release goes through
@@ -188,18 +186,31 @@ class Ledger(LedgerAdmin):
         else:
             ready.require_of(scope.unit, ids, subjects, charges, canary)
         batch, columns, db = ready.batch, ready.columns, self._db
-        prepared = prepare(db, job, scope, batch, columns, again=again)
+        walk = self._walk
+        ahead = None if walk is None else walk.next(batch)
+        prepared = prepare(db, job, scope, batch, columns, ahead, again=again)
 
         def charge() -> U8:
             db.forget_merged_runs()
+            db.cache.written.clear()
+            if ahead is not None:
+                ahead.begin()
             pinned = db.scopes.charge(scope, cap)
             require_forms(db, scope, [item.ref.column for item in charges], forms)
             request = Request(db, job, scope, pinned, batch, columns, again)
-            return reserve(request, prepared if db.store.chain else Preparation(), refuse=on_cap == "refuse")
+            return reserve(request, prepared if db.store.chain else Preparation(ahead), refuse=on_cap == "refuse")
 
-        outcome = db.store.write(batch.size, charge)
+        try:
+            outcome = db.store.write(batch.size, charge)
+        except BaseException:
+            db.cache.written.clear()
+            raise
+        if walk is not None:
+            walk.settle(ahead)
         if db.store.concurrent:
             merge_after_write(db, scope, [item.ref for item in columns])
+            if walk is not None:
+                walk.note()
         return ReserveResult(outcome)
 
     @bare
@@ -307,40 +318,3 @@ class Ledger(LedgerAdmin):
             raise InputError("post-processing has one digest per record")
         work = partial(record_postprocessing, db, job, ref, chain, steps, records, staged)
         return db.store.write(len(staged), work)
-
-    def expire(self, job: str, *, reason: str | None = None) -> int:
-        """Turn the open reservations of a job into lasting charges, and return how many records that were.
-
-        An expired record can still be committed with the same identity. It can never be given back.
-
-        Args:
-            job: The job.
-            reason: Why, in a few plain words that the journal keeps; never a text.
-
-        Raises:
-            LedgerError: The reason is long or holds other signs.
-        """
-        if reason is not None:
-            require_plain(reason, "expiry")
-        with self._db.store.transaction():
-            return expire(self._db, job, reason)
-
-    def abort(self, job: str, *, compute_never_started: bool, reason: str | None = None) -> int:
-        """Give back the open reservations of a job, and return how many records that were.
-
-        Args:
-            job: The job.
-            compute_never_started: The caller confirms that no text of the job was scored.
-            reason: Why, in a few plain words that the journal keeps; never a text.
-
-        Raises:
-            LedgerError: The caller does not confirm it, the ledger holds a commit of the job, a table was pinned over
-                its reservations (docs/spec/privacy.md#abort), or the reason is long or holds other signs.
-        """
-        if reason is not None:
-            require_plain(reason, "refund")
-        if not compute_never_started:
-            raise LedgerError("a reservation is given back only if compute never started", "expire it: charges stay")
-        with self._db.store.transaction():
-            self._db.forget_merged_runs()
-            return abort(self._db, job, reason)

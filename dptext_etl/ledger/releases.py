@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from dptext_etl.accounting import least
 from dptext_etl.artifacts import canon
@@ -151,8 +151,7 @@ class Releases:
         if pinned is None:
             self._journal.append(Event.PIN, release=ref.id, nonce=ref.nonce, digest=digest)
         elif pinned != digest:
-            msg = f"{ref} is pinned to other records or texts: it holds one table, whole"
-            raise LedgerError(msg, f"this attempt drew nothing; publish this table under another name: {_NEW_NAME}")
+            refuse_other_table(ref)
 
     def pinned_table(self, ref: ReleaseRef) -> str | None:
         seq = self.pins().get((ref.id, ref.nonce))
@@ -244,6 +243,12 @@ class Releases:
 def _require_publication(refs: list[ReleaseRef], manifest: str) -> None:
     if not refs or not _DIGEST.fullmatch(manifest):
         raise LedgerError("a publication needs at least one release and the SHA-256 of its manifest, 64 hex digits")
+
+
+def refuse_other_table(ref: ReleaseRef) -> NoReturn:
+    """Refuse records or texts that are not those to which a release is pinned as a whole."""
+    msg = f"{ref} is pinned to other records or texts: it holds one table, whole"
+    raise LedgerError(msg, f"this attempt drew nothing; publish this table under another name: {_NEW_NAME}")
 
 
 def refuse_frozen(store: Store, dataset: str, group: str | None = None) -> None:

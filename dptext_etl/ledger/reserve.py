@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import BudgetError, DPTextError, LedgerError
 from dptext_etl.guarantee import PURE, refuse_more_records
-from dptext_etl.ledger.batch import BatchIds, ColumnCharge, Preparation, seal_rows
+from dptext_etl.ledger.batch import Ahead, BatchIds, ColumnCharge, Preparation, seal_rows
 from dptext_etl.ledger.caps import Pinned, admit
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.identities import are_forgotten, require_same_units
@@ -115,6 +116,8 @@ def reserve(request: Request, prepared: Preparation, *, refuse: bool) -> U8:
     if balances is not None:
         taken = decision.taken(batch)
         prepared.take_charge(balances, *taken, lambda: _per_unit(batch, *taken))
+        if prepared.ahead is not None:
+            prepared.ahead.taken = taken
     attached: list[int] = []
     for state in decision.states:
         _write(request, state, decision.charged_rows(state), prepared)
@@ -129,8 +132,15 @@ def reserve(request: Request, prepared: Preparation, *, refuse: bool) -> U8:
     return decision.outcome
 
 
-def prepare(
-    db: Database, job: str, scope: Scope, batch: BatchIds, columns: list[ColumnCharge], *, again: bool
+def prepare(  # noqa: PLR0917
+    db: Database,
+    job: str,
+    scope: Scope,
+    batch: BatchIds,
+    columns: list[ColumnCharge],
+    ahead: Ahead | None = None,
+    *,
+    again: bool,
 ) -> Preparation:
     """Prepare a reservation where other writers may go on meanwhile; what is refused, is refused later."""
     if db.store.concurrent:
@@ -138,7 +148,7 @@ def prepare(
             db.forget_merged_runs()
             pinned = db.scopes.find(scope)
             if pinned.id != NEW:
-                prepared = Preparation()
+                prepared = Preparation(ahead)
                 decision = judge(Request(db, job, scope, pinned, batch, columns, again), prepared)
                 for state in decision.states:
                     rows = decision.charged_rows(state)
@@ -148,7 +158,7 @@ def prepare(
                 if decision.totals is not None and len(taken[0]):
                     prepared.charge = (*taken, _per_unit(batch, *taken))
                 return prepared
-    return Preparation()
+    return Preparation(ahead)
 
 
 def preview(db: Database, scope: Scope, batch: BatchIds, columns: list[ColumnCharge], *, again: bool) -> Preview:
@@ -175,7 +185,8 @@ def judge(request: Request, prepared: Preparation) -> Decision:
         return Decision(states, outcome, None)
     asking = np.isin(outcome, CHARGED) & ~batch.canary
     totals = _totals(states, pinned, asking)
-    runs, memo = request.db.scopes.balances(pinned), prepared.memo("balance", asking.tobytes())
+    runs, asked = request.db.scopes.balances(pinned), asking.copy()
+    memo = partial(prepared.balance_memo, asked)
     fits = admit(runs, pinned.limits, batch.unit_ids, batch.unit_order, totals, asking, memo)
     outcome[asking & ~fits] = Outcome.OVER_CAP
     return Decision(states, outcome, totals)
@@ -251,7 +262,12 @@ def _write(request: Request, state: ColumnState, rows: Index, prepared: Preparat
         "insert into batch values(?,?,?,?,?,?,?,0,?)",
         (seq, ref.id, ref.nonce, request.pinned.id, request.job, len(rows), len(rows), bytes(len(rows))),
     )
-    db.records.reserve(ref, seq, batch.record_ids.take(rows), order, column.identities.take(rows))
+    values = db.records.reserve(ref, seq, batch.record_ids.take(rows), order, column.identities.take(rows))
+    if prepared.ahead is not None:
+        written = np.zeros(batch.size, np.bool_)
+        written[rows] = True
+        places = np.flatnonzero(written[batch.record_order])
+        prepared.ahead.written.append((prepared.records_memo(ref), places, values))
 
 
 def _order_among(order: Index, rows: Index) -> Index:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from dptext_etl.accounting import log10_odds, require_delta
 from dptext_etl.errors import DPTextError, bare, described
@@ -21,21 +22,22 @@ from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.claims import claims, policy_notes
 from dptext_etl.runner.forecast import DELTA, Forecast, extra_notes, is_infinite, least_epsilon
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import (
-    Preview,
     columns_of,
-    ledger_of,
-    preview_rows,
     refuse,
     require_cap,
+    require_models,
     require_places,
     rows_by_outcome,
 )
+from dptext_etl.runner.preview import Preview, ledger_of, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt, refuse_too_few
 from dptext_etl.runner.shard.canaries import canary_sets, plan_canaries
+from dptext_etl.runner.shard.replay import require_published_texts
 from dptext_etl.runner.source.examine import examine, present
-from dptext_etl.runner.source.roles import open_table
+from dptext_etl.runner.source.roles import Table, open_table
 
 _QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 
@@ -82,6 +84,7 @@ def plan(
     delta: float = DELTA,
     accept_lower_cap: bool = False,
     progress: Listener | None = None,
+    require: Callable[[Policy, Layout], object] | None = None,
 ) -> PlanSummary:
     """Forecast a run: look for all that it would be refused for, count draws, add up worst cases. Nothing is spent.
 
@@ -91,6 +94,7 @@ def plan(
         delta: Delta of the statement about all records of one person.
         accept_lower_cap: Whether the run would lower the pinned cap to that of the policy.
         progress: Called with counts, rate and remaining time.
+        require: Refuses what an engine that will run the policy lacks, such as `SparkEngine(frame).open`.
 
     Returns:
         The forecast; `refusal` says what the run would be refused for.
@@ -101,13 +105,13 @@ def plan(
     require_delta(delta)
     policy = resolve(policy)
     if policy.synthetic is not None:
+        from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
         from dptext_etl.runner.synthetic.planning import plan_table
 
-        return plan_table(policy, partition, progress)
+        whole = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+        return plan_table(whole, _opened(whole, require), progress)
     attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
-    table = open_table(policy, attempt.layout)
-    require_places(attempt)
-    attempt.layout.staging.require_unlocked(UNDER_WAY)
+    table = _opened(attempt, require)
     source = examine(table, policy, attempt.layout, progress)
     refuse_too_few(policy, source.wanted)
     sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
@@ -116,7 +120,10 @@ def plan(
     refusals = list[DPTextError]()
     with ledger_of(policy) as ledger:
         cap_facts = facts_of_cap(policy, ledger)
-        _collect(refusals, lambda: require_cap(attempt, ledger))
+        same_ledger = partial(require_same_ledger, ledger, attempt.layout, policy, freezing=False)
+        if ledger is not None:
+            collect(refusals, same_ledger)
+        collect(refusals, lambda: require_cap(attempt, ledger))
         try:
             columns = columns_of(attempt, ledger, source)
             preview = Preview(policy, columns, ledger)
@@ -127,15 +134,18 @@ def plan(
                 stale = known.changed - found.changed
         except DPTextError as error:
             raise (refusals or [error])[0] from None
-        _collect(refusals, lambda: refuse(attempt, source, columns, ledger, found, stale))
-        _collect(refusals, lambda: require_same_ledger(ledger, attempt.layout, policy, freezing=False))
-    held = found.answers.get("PENDING", 0) + found.answers.get("COMMITTED", 0)
+        collect(refusals, lambda: require_models(attempt.columns, found))
+        collect(refusals, lambda: refuse(attempt, source, columns, ledger, found, stale))
+        if found.changed and policy.on_changed == "keep":
+            collect(refusals, lambda: require_published_texts(attempt.layout, policy, columns))
+        if ledger is None:  # a run looks before it makes one
+            collect(refusals, same_ledger)
     rows = rows_by_outcome(policy, source, found)
     return summarize(
         policy,
         preview.forecast,
         cap_facts,
-        [*_unlinked_notes(policy, source.beyond), *_notes(policy, held)],
+        [*_unlinked_notes(policy, source.beyond), *_notes(policy, found.held)],
         partition=partition,
         rows=source.wanted,
         already_published=source.published,
@@ -150,7 +160,17 @@ def plan(
     )
 
 
-def _collect(refusals: list[DPTextError], step: Callable[[], object]) -> None:
+def _opened(attempt: Attempt, require: Callable[[Policy, Layout], object] | None) -> Table[pl.LazyFrame]:
+    """Open the source, and refuse what a run refuses before it looks into it."""
+    if require is not None:
+        require(attempt.policy, attempt.layout)
+    table = open_table(attempt.policy, attempt.layout)
+    require_places(attempt)
+    attempt.layout.staging.require_unlocked(UNDER_WAY)
+    return table
+
+
+def collect(refusals: list[DPTextError], step: Callable[[], object]) -> None:
     """Take a step, and collect its refusal instead of stopping there, so that the plan still has its counts."""
     try:
         step()

@@ -8,185 +8,66 @@ Refusals depend on counts, spends, and balances, and on which texts changed; nev
 from __future__ import annotations
 
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import polars as pl
-
-from dptext_etl import files
-from dptext_etl.arrays import to_numpy
-from dptext_etl.column import INFINITE
-from dptext_etl.errors import InputError
-from dptext_etl.guarantee import Disclosure, refuse_more_records
-from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope
+from dptext_etl import column, files
+from dptext_etl.errors import InputError, seam
+from dptext_etl.guarantee import refuse_more_records
+from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.id_key import resolve_id_key
+from dptext_etl.ledger.releases import refuse_other_table
 from dptext_etl.ledger.storage.store import MissingLedgerError, ledger_exists, require_writable
 from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records
-from dptext_etl.policy import Policy
+from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.claims import register
-from dptext_etl.runner.forecast import Forecast
-from dptext_etl.runner.progress import Meter
-from dptext_etl.runner.publish.publication import require_enough
-from dptext_etl.runner.publish.versions import require_sink
-from dptext_etl.runner.shard.attempt import Attempt, refuse_over_cap, refuse_too_few
-from dptext_etl.runner.shard.charging import Charged, Column, charge, views_of
-from dptext_etl.runner.shard.replay import require_earlier_texts
-from dptext_etl.runner.source.cutting import pieces
+from dptext_etl.runner.preview import Expected, ledger_of
+from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
+from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
+from dptext_etl.runner.shard.attempt import Attempt, refuse_other_records, refuse_over_cap, refuse_too_few
+from dptext_etl.runner.shard.charging import Column
+from dptext_etl.runner.shard.replay import replays, require_earlier_texts
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import forms_of
 
-_ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 32 << 20
-_OWN = "\0"
-"""What the name of a unit begins with in a forecast without a ledger, where a record is its own person."""
 _ROW_BYTES, _DRAW_BYTES = 256, 4
 """The least that a run writes for a record in a column, in ledger and staging together, and for a draw."""
 
 
-@contextmanager
-def ledger_of(policy: Policy) -> Iterator[Ledger | None]:
-    """Open the ledger of a policy to read it, or yield None; a plan makes no ledger."""
-    if not ledger_exists(policy.ledger.url):
-        yield None
-        return
-    try:
-        ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True)
-    except MissingLedgerError:  # making it was cut off before it held a charge; a run finishes it
-        yield None
-        return
-    with ledger:
-        yield ledger
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What a run will find, in counts; they travel as JSON from an executor to the driver."""
-
-    answers: Mapping[str, int] = field(default_factory=dict)  # records by what the ledger will answer (`Outcome`)
-    unkept: int = 0  # changed records of which the release has no committed text to publish again
-    drawn: int = 0  # records with a draw, without those that are left out
-    charged: Mapping[str, int] = field(default_factory=dict)  # new records by text column
-    words: int = 0  # draws over all text columns
-
-    @property
-    def over_cap(self) -> int:
-        return self.answers.get(Outcome.OVER_CAP.name, 0)
-
-    @property
-    def changed(self) -> int:
-        """Records whose texts changed since the release took them."""
-        return self.answers.get(Outcome.CHANGED.name, 0) + self.answers.get(Outcome.AGAIN.name, 0)
-
-    @classmethod
-    def total(cls, parts: Iterable[Expected]) -> Expected:
-        answers, charged, unkept, drawn, words = Counter[str](), Counter[str](), 0, 0, 0
-        for part in parts:
-            answers.update(part.answers)
-            charged.update(part.charged)
-            unkept, drawn, words = unkept + part.unkept, drawn + part.drawn, words + part.words
-        return cls(dict(answers), unkept, drawn, dict(charged), words)
-
-
-class Preview:
-    """Counts what a run will find, frame by frame in the order in which it will charge them.
-
-    `on_changed` takes the ids of records whose texts changed; they stay inside the boundary.
-    """
-
-    def __init__(
-        self,
-        policy: Policy,
-        columns: Sequence[Column],
-        ledger: Ledger | None,
-        on_changed: Callable[[pl.DataFrame], object] | None = None,
-    ) -> None:
-        self.forecast = Forecast(policy)
-        self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
-        self._answers, self._charged = Counter[str](), Counter[str]()
-        self._unkept = self._drawn = self._words = 0
-
-    def add(self, frame: pl.DataFrame) -> None:
-        """Take the next rows, without canary rows. The ledger is read first: a call that it refused can be repeated."""
-        charged = charge(frame, self._columns, self._policy)
-        outcome, asking, kept, units, used = self._answer(charged)
-        worst = np.zeros((len(self.forecast.components), frame.height), np.int64)
-        asked = worst.copy()
-        draws = np.stack([np.asarray(item.n_worst) for item in charged.charges])
-        for item, mine in zip(charged.charges, asking, strict=True):
-            self._charged[item.ref.column] += int(mine.sum())
-            for at, name in enumerate(self.forecast.components):
-                amounts = np.asarray(item.spends[name])
-                worst[at] = _plus(worst[at], amounts)
-                asked[at] = _plus(asked[at], np.where(mine, amounts, 0))
-        self.forecast.add(worst, asked, units, draws, used)
-        self._answers.update({Outcome(kind).name: int((outcome == kind).sum()) for kind in np.unique(outcome)})
-        self._unkept += int((~kept & (outcome == Outcome.CHANGED)).sum())
-        self._drawn += int(((draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)).sum())
-        self._words += sum(_draws(frame, *pair) for pair in zip(self._columns, draws, strict=True))
-        changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
-        if self._on_changed is not None and changed.any():
-            self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)))
-
-    def expected(self) -> Expected:
-        over = self.forecast.over_cap()["records"]
-        answers = Counter(self._answers)
-        for name in (Outcome.RESERVED.name, Outcome.AGAIN.name):
-            left = min(over - answers[Outcome.OVER_CAP.name], answers[name])
-            answers.update({Outcome.OVER_CAP.name: left, name: -left})
-        return Expected(dict(+answers), self._unkept, self._drawn - over, dict(self._charged), self._words)
-
-    def _answer(self, charged: Charged) -> Any:
-        """Return what the ledger would answer: outcomes, charged columns, kept texts, units, and what these used."""
-        units = charged.ids if charged.subjects is None else charged.subjects
-        if self._ledger is None:
-            fresh = np.ones((len(charged.charges), len(charged.ids)), np.bool_)
-            own = _OWN + pl.Series(charged.ids, dtype=pl.String)  # a record without a subject is its own unit
-            named = pl.Series(units, dtype=pl.String).fill_null(own).to_arrow()
-            return np.full(len(own), Outcome.RESERVED), fresh, fresh[0], named, self.forecast.used_before(None, units)
-        policy = self._policy
-        ready = self._ledger.make_ready(
-            policy.unit, charged.ids, charged.subjects, charged.charges, own=policy.on_null_subject == "own"
-        )
-        answer = self._ledger.preview(Scope.of(policy), ready, again=policy.on_changed == "release_again")
-        # a scope without a cap pins no components: a first cap counts what units have used all the same
-        used = answer.used if len(answer.used) else self.forecast.used_before(self._ledger, units)
-        return answer.outcome, answer.charged, answer.changes_committed, answer.units, used
-
-
-def preview_rows(preview: Preview, rows: pl.LazyFrame, meter: Meter) -> Expected:
-    """Take all rows of a table in bounded memory."""
-    for frame in pieces(rows, _ROWS_AT_ONCE, _BYTES_AT_ONCE):
-        preview.add(frame)
-        meter.add(frame.height)
-    return preview.expected()
-
-
-def _draws(frame: pl.DataFrame, column: Column, charged: npt.NDArray[np.uint32]) -> int:
-    """Return the draws that will be made; where the length is hidden, fewer than are charged."""
-    mechanism = column.policy.mechanism
-    if Disclosure.LENGTH in mechanism.guarantee.disclosures:
-        return int(charged.sum())
-    return int(to_numpy(mechanism.positions(views_of(frame, column.name))).sum())
-
-
-def _plus(total: npt.NDArray[np.int64], amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    infinite = (amounts == INFINITE) | (total == INFINITE)
-    return np.where(infinite, INFINITE, total + np.where(infinite, 0, amounts))
-
-
 def require_places(attempt: Attempt) -> None:
-    """Refuse places that cannot be written to. Nothing is made."""
-    layout = attempt.layout
+    """Refuse places that cannot be written to, and a sink to which another run is publishing. Nothing is made."""
+    layout, policy = attempt.layout, attempt.policy
     if not layout.staging.remote:
         files.require_own(layout.staging.folder)
     require_sink(layout, making=False)
-    require_writable(attempt.policy.ledger.url)
+    if policy.publish:
+        layout.published.require_unlocked(PUBLISHING)
+    require_writable(policy.ledger.url)
+    anchor_files.require_writable(policy.ledger.anchors)
+
+
+def require_head(attempt: Attempt) -> None:
+    """Freeze a ledger that lost events, before any other refusal hides it."""
+    spec = attempt.policy.ledger
+    if ledger_exists(spec.url):
+        with suppress(MissingLedgerError), Ledger.open(spec.url, spec.id_key, create=False) as ledger:
+            require_same_ledger(ledger, attempt.layout, attempt.policy)
+
+
+def require_models(columns: Iterable[ColumnPolicy], found: Expected) -> None:
+    """Refuse models that fail on public texts, where any text is still to be computed (docs/spec/privacy.md#probe)."""
+    if not found.computed:
+        return
+    for item in columns:
+        if not item.mechanism.reproducible:
+            column.probe(item.mechanism)
+        with seam("probing the model"):
+            for step in item.postprocess:
+                step.probe()
 
 
 def require_cap(attempt: Attempt, ledger: Ledger | None) -> None:
@@ -226,13 +107,17 @@ def preflight(
     with ledger_of(attempt.policy) as ledger:
         require_cap(attempt, ledger)
         columns = columns_of(attempt, ledger, source)
-        new = ledger is None and attempt.policy.cap is None  # nothing is released, and nothing can be over a cap
-        found = Expected() if new else preview(columns, ledger, source.rows)
+        found = Expected() if _is_free(attempt.policy, ledger) else preview(columns, ledger, source.rows)
         stale = 0 if source.known is None else preview(columns, ledger, source.known).changed - found.changed
         refuse(attempt, source, columns, ledger, found, stale)
         if ledger is not None and found.changed and attempt.policy.on_changed == "keep":
             keep(columns, ledger)
         return stale
+
+
+def _is_free(policy: Policy, ledger: Ledger | None) -> bool:
+    """Return whether nothing is released, nothing can be over a cap, and no model can fail: then no row can matter."""
+    return ledger is None and policy.cap is None and policy.unlinked is None and not replays(policy)
 
 
 def refuse(  # noqa: PLR0917
@@ -245,6 +130,8 @@ def refuse(  # noqa: PLR0917
 ) -> None:
     """Refuse a run by what it will find; `stale` rows changed that an incremental run leaves as they are."""
     policy, layout = attempt.policy, attempt.layout
+    if source.base is not None:
+        refuse_unrecorded(layout, source.base, ledger, [item.ref for item in columns])
     _refuse_changed(policy, found.changed + stale, found.unkept)
     if found.changed and policy.on_changed == "keep":
         require_earlier_texts(layout, policy)
@@ -257,9 +144,25 @@ def refuse(  # noqa: PLR0917
             refuse_more_records(held + found.charged.get(item.name, 0), bound, str(item.ref))
     if policy.unlinked is not None and found.answers:
         refuse_too_few(policy, found.drawn)
+        for item in columns:
+            require_whole_table(ledger, item.ref, found)
     if policy.publish:
         require_enough(policy, rows_by_outcome(policy, source, found), source.held)
     _require_space(attempt, len(columns) * source.wanted * _ROW_BYTES + found.words * _DRAW_BYTES)
+
+
+def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, found: Expected) -> None:
+    """Refuse other records than those that are pinned: what a release draws as a whole holds one table.
+
+    Texts that changed are refused before, so the records decide.
+    """
+    if ledger is None or ref.id == NEW:
+        return
+    held, new, pinned = ledger.records(ref), found.answers.get("RESERVED", 0), ledger.pinned_table(ref)
+    if pinned is not None and (new or held != found.admitted):
+        refuse_other_table(ref)
+    if pinned is None and held + new != found.admitted:
+        refuse_other_records(ref)
 
 
 def rows_by_outcome(policy: Policy, source: Examined[Any], found: Expected) -> dict[str, int]:

@@ -187,7 +187,7 @@ def _units(amount: float | str) -> float | str:
 
 
 def _odds(epsilon: float | str) -> float | str:
-    return "inf" if isinstance(epsilon, str) else round(log10_odds(round(epsilon * MICRO)), 1)
+    return "inf" if isinstance(epsilon, str) else log10_odds(round(epsilon * MICRO))
 
 
 def markdown(found: dict[str, Any]) -> str:

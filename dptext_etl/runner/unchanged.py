@@ -26,7 +26,7 @@ from dptext_etl.checks.gate import judges
 from dptext_etl.errors import InputError, seam
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner.amounts import spend_facts, total_spends
-from dptext_etl.runner.preflight import ledger_of
+from dptext_etl.runner.preview import ledger_of
 from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import Manifest, is_whole
 from dptext_etl.runner.publish.versions import alone_at, show

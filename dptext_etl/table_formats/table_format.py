@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
-from dptext_etl import extensions
 from dptext_etl.errors import BusyError, InputError
+from dptext_etl.extensions import pip_install
 from dptext_etl.storage import Storage
 
 NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
@@ -78,7 +78,7 @@ def open_table(spec: Any, files: Storage) -> TableFormat:
 def require_library(name: str, what: str) -> None:
     """Refuse a format whose library is not installed."""
     if find_spec(LIBRARIES[name]) is None:
-        raise InputError(f"{what} needs {LIBRARIES[name]}, which is not installed", extensions.pip_install("tables"))
+        raise InputError(f"{what} needs {LIBRARIES[name]}, which is not installed", f"`{pip_install('tables')}`")
 
 
 def unfit(name: str, column: str, dtype: pl.DataType) -> InputError:

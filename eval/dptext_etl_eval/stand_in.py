@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import glob
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +11,8 @@ import numpy as np
 import polars as pl
 
 from dptext_etl.corpora.everyday import SIZE, everyday_texts, generate
-from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.errors import InputError, seam
+from dptext_etl.runner.source import raw_tables
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 from dptext_etl_eval.classifier import require_classes
 from dptext_etl_eval.pairs import Values
@@ -35,27 +34,13 @@ class StandIn:
 
 
 def refuse_raw(source: str, policies: Sequence[Path]) -> None:
-    """Refuse a table that a policy names as its source; no row is read.
-
-    Args:
-        source: File, folder, glob, or URL of the stand-in.
-        policies: Policies that count; those in this folder and next to the source count too.
+    """Refuse a table that a policy names as its source, also one in this folder or next to it; no row is read.
 
     Raises:
         PolicyError: A policy names the table, or a policy cannot be read.
     """
-    if ships(source):
-        return
-    paths = Files.at(source).paths
-    folders = {Path.cwd(), *(Path(path).absolute().parent for path in paths if "://" not in path)}
-    for policy in (*policies, *sorted(found for folder in folders for found in folder.glob("*.toml"))):
-        try:
-            raw = tomllib.loads(policy.read_text("utf-8")).get("source")
-        except (OSError, ValueError):
-            raise PolicyError(f"the policy {policy} cannot be read", "repair it, or move it away") from None
-        if isinstance(raw, str) and _named(raw, policy.absolute().parent, paths):
-            msg = f"the policy {policy} names this table as raw; a rehearsal reads public texts alone"
-            raise PolicyError(msg, "give a public table of the same kind of texts")
+    if not ships(source):
+        raw_tables.refuse_raw(Files.at(source).paths, policies, why="a rehearsal reads public texts alone")
 
 
 def ships(source: str) -> bool:
@@ -67,17 +52,6 @@ def _everyday() -> pl.LazyFrame:
     held = frozenset(everyday_texts())
     made = [(one.text, one.domain, one.kind) for one in generate(2 * SIZE) if one.text not in held]
     return pl.LazyFrame(made, schema=["text", "topic", "kind"], orient="row")
-
-
-def _named(raw: str, folder: Path, paths: Sequence[str]) -> bool:
-    pattern = raw.removeprefix("file://").replace("{partition}", "*")
-    if "://" in pattern:
-        return any(path == raw or Path(path).match(pattern) for path in paths)
-    held = [Path(name).resolve() for name in glob.glob(str(folder / pattern), recursive=True)]  # noqa: PTH207
-    for path in (Path(path).resolve() for path in paths if "://" not in path):
-        if any(path == one or one in path.parents or path.samefile(one) for one in held):
-            return True
-    return False
 
 
 def read(source: str, *, text: str, label: str, rows: int, words: int | None = None) -> StandIn:

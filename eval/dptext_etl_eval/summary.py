@@ -14,6 +14,7 @@ def in_short(found: Evidence) -> list[str]:
     return [
         *_use(found.metrics),
         *_table(found),
+        *_shares(found.metrics),
         *_secrets(found.attacks),
         *_words(found.metrics),
         *_found_again(found.attacks),
@@ -67,6 +68,21 @@ def _table(found: Evidence) -> Iterator[str]:
         text = "a person with k records has k times the loss" if person is None else f"a person at most {person}"
         record = cost["epsilon of the whole table for one record"]
         yield f"The whole table costs a record epsilon {record} and {text}, at delta {cost['delta']:g}."
+
+
+def _shares(metrics: Sequence[Measured]) -> Iterator[str]:
+    """Say how near the shares of labels that readers of an unlinked release count come to the true ones."""
+    for measured in _named(metrics, "unlinked"):
+        seen, *more = measured.scores
+        if not more or seen.value is None or more[0].value is None or seen.blind is None:
+            continue
+        by_rule = "" if seen.raw is None else f", and of those counted in raw texts by the same rule {seen.raw:.3f}"
+        yield (
+            f"The distance of counted shares of labels from the true ones is {seen.value:.3f}, of near shares "
+            f"{more[0].value:.3f}, of the corpus alone {seen.blind:.3f}{by_rule}."
+        )
+        if min(seen.value, more[0].value) >= seen.blind:
+            yield "The release adds nothing to these shares: the corpus alone is as near to them."
 
 
 def _secrets(attacks: Sequence[Measured]) -> Iterator[str]:

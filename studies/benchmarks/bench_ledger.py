@@ -1,10 +1,12 @@
 """Reserve and commit in batches of 100,000: records per second, and how the rate falls as the ledger grows.
 
     python studies/benchmarks/bench_ledger.py 1000000 [--unit subject|record] [--verify] [--postgres URL]
+    python studies/benchmarks/bench_ledger.py 1000000 --batch 2500 --foresee yes|no  # as 4 x 10^7 in usual batches
 
 Goals: 250,000 records/s on SQLite, 100,000 on PostgreSQL; at most twice as slow at 10 M records as
 at 1 M. `growth` compares the CPU time per record over the last million with that over the first, `growth_wall` the
-clock. Ids and keys are made outside the clock; hashing them is inside.
+clock. Ids and keys are made outside the clock; hashing them is inside. `index_bytes` were read from the store per
+record, `searched_bytes` from the store or the cache.
 """
 
 from __future__ import annotations
@@ -15,13 +17,16 @@ import resource
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dptext_etl import _kernel
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
-from dptext_etl.ledger import Charge, Ledger, ReleaseRef, Scope
+from dptext_etl.ledger import Charge, Ledger, ReleaseRef, Scope, walk
+from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.policy import Cap
 
 BATCH = 100_000
@@ -34,46 +39,60 @@ def main() -> None:
     parser.add_argument("--unit", choices=("subject", "record"), default="subject")
     parser.add_argument("--folder", help="where the ledger is written; a temporary folder if absent")
     parser.add_argument("--postgres", metavar="URL", help="an empty schema of a PostgreSQL server, instead of SQLite")
+    parser.add_argument("--batch", type=int, default=BATCH, help="records of a batch")
+    parser.add_argument("--foresee", choices=("auto", "yes", "no"), default="auto", help="walk over the indexes first")
     parser.add_argument("--verify", action="store_true", help="verify the ledger afterwards, outside the clock")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         key = Path(folder) / "id.key"
         _kernel.Secret().write(str(key))
         place = asked.postgres or str(Path(folder) / "ledger.db")
-        print(json.dumps(measure(place, f"file:{key}", asked.records, asked.unit, verify=asked.verify)))
+        walk.WORTH = {"auto": walk.WORTH, "yes": -1, "no": 1 << 60}[asked.foresee]
+        how = (asked.records, asked.unit, asked.batch)
+        print(json.dumps(measure(place, f"file:{key}", *how, verify=asked.verify)))
 
 
-def measure(place: str, id_key: str, records: int, unit: str, *, verify: bool) -> dict[str, object]:
-    random = np.random.default_rng(0)
+def measure(place: str, id_key: str, records: int, unit: str, size: int, *, verify: bool) -> dict[str, object]:
+    random, read = np.random.default_rng(0), watched()
     scope = Scope("bench", "2026", unit=unit)
     cap = Cap(epsilon=20_000, period="2026")
     walls, cpus = [], []
     with Ledger.open(place, id_key) as ledger:
         ref = registered(ledger)
-        for start in range(0, records, BATCH):
-            ids = pa.array(np.char.add("record-", np.arange(start, start + BATCH).astype(str)))
-            people = pa.array(np.char.add("person-", random.integers(0, max(1, records // 5), BATCH).astype(str)))
-            idem_keys, digests = hashes(random), hashes(random)
-            words = random.integers(0, 400, BATCH)
+        ledger.agree_on_cap(scope, cap)
+        began, used = time.perf_counter(), time.process_time()
+        starts = range(0, records, size)
+        foreseen = ledger.foresee(
+            scope, [ref], records, size, ((*named(at, size, records), NONE[:size]) for at in starts)
+        )
+        foresee_cpu, foresee_wall = time.process_time() - used, time.perf_counter() - began
+        for start in starts:
+            ids, people = named(start, size, records)
+            idem_keys, digests = hashes(random, size), hashes(random, size)
+            words = random.integers(0, 400, size)
             epsilons = {"eps_pure": words * 2_000_000, "eps_tight": words * 1_900_001, "eps_approx": words * 2_000_000}
-            spends = epsilons | {"delta": np.zeros(BATCH, np.int64), "rho": words * 500_000}
+            spends = epsilons | {"delta": np.zeros(size, np.int64), "rho": words * 500_000}
             began, used = time.perf_counter(), time.process_time()
             result = ledger.reserve("bench", scope, cap, ids, people, [Charge(ref, idem_keys, words, spends)])
             ledger.commit("bench", ref, ids, idem_keys, digests, positions=words)
             walls.append(time.perf_counter() - began)
             cpus.append(time.process_time() - used)
-            if result.counts["RESERVED"] != BATCH:
-                raise SystemExit(f"expected {BATCH} reserved, got {result.counts}")
-        window = min(len(walls), WINDOW // BATCH)
+            if result.counts["RESERVED"] != size:
+                raise SystemExit(f"expected {size} reserved, got {result.counts}")
+        window = min(len(walls), max(1, WINDOW // size))
         report: dict[str, object] = {
-            "work": "ledger: reserve and commit, batches of 100,000",
+            "work": f"ledger: reserve and commit, batches of {size:,}",
             "store": "postgresql" if "://" in place else "sqlite",
             "unit": unit,
             "records": records,
-            "records_per_s": round(records / sum(walls)),
-            "records_per_cpu_s": round(records / sum(cpus)),
-            "first_million_per_cpu_s": round(window * BATCH / sum(cpus[:window])),
-            "last_million_per_cpu_s": round(window * BATCH / sum(cpus[-window:])),
+            "foreseen": foreseen,
+            "foresee_cpu_s": round(foresee_cpu, 2),
+            "records_per_s": round(records / (sum(walls) + foresee_wall)),
+            "records_per_cpu_s": round(records / (sum(cpus) + foresee_cpu)),
+            "first_million_per_cpu_s": round(window * size / sum(cpus[:window])),
+            "last_million_per_cpu_s": round(window * size / sum(cpus[-window:])),
+            "index_bytes": round(read["store"] / records, 1),
+            "searched_bytes": round(read["any"] / records, 1),
             "growth": round(sum(cpus[-window:]) / sum(cpus[:window]), 2),
             "growth_wall": round(sum(walls[-window:]) / sum(walls[:window]), 2),
             "slowest_batch_s": round(max(walls), 2),
@@ -84,6 +103,32 @@ def measure(place: str, id_key: str, records: int, unit: str, *, verify: bool) -
             began = time.perf_counter()
             report |= {"verified": ledger.verify().ok, "verify_s": round(time.perf_counter() - began, 1)}
     return report
+
+
+NONE = np.zeros(BATCH, np.bool_)
+
+
+def named(start: int, size: int, records: int) -> tuple[pa.Array, pa.Array]:
+    """Name the records and people of a batch."""
+    numbers = np.arange(start, start + size)
+    people = numbers * 2_654_435_761 % max(1, records // 5)
+    ids = pc.binary_join_element_wise("record-", pa.array(numbers).cast(pa.string()), "")
+    return ids, pc.binary_join_element_wise("person-", pa.array(people).cast(pa.string()), "")
+
+
+def watched() -> dict[str, int]:
+    """Count the bytes of the index that are read from now on, from the store and in all."""
+    read, real = {"store": 0, "any": 0}, SortedRuns._piece  # noqa: SLF001
+
+    def piece(self: SortedRuns, run: int, at: int, which: int, *, keep: bool) -> Any:
+        cached = self._cache.get(run, at, which) is not None
+        data = real(self, run, at, which, keep=keep)
+        read["any"] += data.nbytes
+        read["store"] += 0 if cached else data.nbytes
+        return data
+
+    SortedRuns._piece = piece  # type: ignore[method-assign]  # noqa: SLF001
+    return read
 
 
 def registered(ledger: Ledger, dataset: str = "bench") -> ReleaseRef:

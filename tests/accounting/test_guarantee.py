@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, GuaranteeClass, Spend, micro
+from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, GuaranteeClass, Spend, micro, powers_of_ten
 
 amounts = st.one_of(st.integers(0, 10**12), st.just(math.inf))
 spends = st.builds(
@@ -61,6 +61,11 @@ def test_a_missing_component_is_infinite():
 
 def test_log10_odds():
     assert Spend(eps_approx=30 * MICRO).log10_odds == pytest.approx(13.03, abs=0.01)
+
+
+@given(st.floats(0, 1e6))
+def test_printed_odds_are_a_bound(epsilon):
+    assert epsilon <= powers_of_ten(epsilon) * math.log(10) * (1 + 1e-12) <= epsilon + 0.0024
 
 
 def test_every_word_has_a_meaning():

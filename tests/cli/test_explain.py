@@ -34,7 +34,7 @@ def test_explain_states_the_exact_law(small_vectors):
     assert (telling["ratio"], telling["seen"], telling["instead_of"]) == (float(worst[0]), *worst[1:])
     assert telling["ratio"] <= math.exp(mechanism.epsilon_table) * (1 + 1e-12)
     assert found["spend"]["epsilon"] == 150
-    assert found["spend"]["log10_odds"] == pytest.approx(150 / math.log(10))
+    assert 0 <= found["spend"]["log10_odds"] - 150 / math.log(10) < 0.001, "rounded up"
     claim = found["guarantee"]
     assert claim["class"] == "COND_PURE"
     assert claim["unit"] == "word"

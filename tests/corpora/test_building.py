@@ -145,3 +145,21 @@ def test_a_corpus_of_the_library_is_not_replaced(table: Path) -> None:
     refused = CliRunner().invoke(app, ["corpus", "calibrate", "example", str(table)])
     assert refused.exit_code == 5
     assert "comes with the library" in refused.output
+
+
+@pytest.mark.parametrize("command", ["build", "calibrate", "task"])
+def test_a_table_that_a_policy_names_as_raw_is_refused(table: Path, tmp_path: Path, command: str) -> None:
+    """The policy lies next to the table; no row is read and nothing is written."""
+    raw = tmp_path / "raw.parquet"
+    raw.write_bytes(b"no rows that anything could read")
+    (tmp_path / "privacy.toml").write_text('source = "raw.parquet"\n')
+    stated = ["--out", str(tmp_path / "made"), "--licence", "CC0", "--provenance", "made for tests"]
+    asked = {
+        "build": ["build", str(table), str(raw), *stated],
+        "calibrate": ["calibrate", "example", str(raw), "--out", str(tmp_path / "made")],
+        "task": ["build", str(table), "--encoder", "task", "--task", str(raw), *stated],
+    }[command]
+    refused = CliRunner().invoke(app, ["corpus", *asked])
+    assert refused.exit_code == 5
+    assert "names this table as raw" in refused.output.replace("\n", " ")
+    assert not (tmp_path / "made").exists()

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections import namedtuple
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import polars as pl
 import pytest
@@ -11,8 +11,11 @@ from typer.testing import CliRunner
 
 from dptext_etl import files
 from dptext_etl.cli.app import app
-from dptext_etl.errors import BudgetError, DPTextError, InputError, KeyReferenceError, LedgerError, PolicyError
+from dptext_etl.errors import BudgetError, BusyError, InputError, KeyReferenceError, LedgerError, PolicyError
 from dptext_etl.runner import plan
+
+from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
+from .refusals import foretold, head, same_refusal
 
 LOW = {"measure": "pure", "epsilon": 60.0, "period": "2026"}
 Usage = namedtuple("Usage", "total used free")
@@ -155,6 +158,80 @@ def no_place_for_the_sink(job):
     return {"sink": str(job.folder / "file" / "below"), "staging": str(job.folder / "staging")}
 
 
+def no_place_for_anchors(job):
+    (job.folder / "file").touch()
+    return {"ledger": {"url": f"sqlite:///{job.folder / 'ledger.db'}", "anchors": str(job.folder / "file" / "below")}}
+
+
+def frozen(job):
+    from dptext_etl import Ledger
+
+    job.run()
+    with Ledger.open(str(job.folder / "ledger.db")) as ledger:
+        ledger.freeze("reviews", "a test")
+    return {}
+
+
+def published_rows_are_gone(job):
+    job.run(incremental=True)
+    frame = pl.read_parquet(job.folder / "raw.parquet")
+    frame.tail(230).write_parquet(job.folder / "raw.parquet")
+    return {"incremental": True}
+
+
+def another_manifest(job):
+    """An incremental run over a manifest that the ledger did not record."""
+    job.run(incremental=True)
+    path = job.folder / "published.manifest.json"
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps({**facts, "gates": []}))
+    return {"incremental": True}
+
+
+def another_dataset_in_the_sink(job):
+    job.run()
+    return {"dataset": "tickets"}
+
+
+def kept_texts_whose_part_is_gone(job):
+    job.run()
+    changed(job)
+    for part in (job.folder / "published.versions").rglob("*.parquet"):
+        part.unlink()
+    return {"on_changed": "keep"}
+
+
+def too_few_texts_for_an_unlinked_release(job):
+    nulled(job, "review", 41)
+    return unlinked()
+
+
+def too_few_texts_for_an_unlinked_release_without_a_cap(job):
+    nulled(job, "review", 41)
+    return {**unlinked(), "cap": None}
+
+
+def other_records_than_an_unlinked_release_holds(job):
+    job.run(**unlinked())
+    frame = pl.read_parquet(job.folder / "raw.parquet")
+    frame.head(230).write_parquet(job.folder / "raw.parquet")
+    return unlinked()
+
+
+def more_records_than_an_unlinked_release_holds(job):
+    frame = pl.read_parquet(job.folder / "raw.parquet")
+    frame.head(230).write_parquet(job.folder / "raw.parquet")
+    job.run(**unlinked())
+    frame.write_parquet(job.folder / "raw.parquet")
+    return unlinked()
+
+
+def unlinked():
+    cap = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"}
+    text = [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}}]
+    return {"column": text, "keep": [], "cap": cap, "unlinked": {"rows": 200, "delta": 1e-9, "per_subject": 6}}
+
+
 def someone_elses_sink(job):
     (job.folder / "published").mkdir()
     (job.folder / "published" / "notes.txt").touch()
@@ -185,35 +262,17 @@ CASES = {
     a_folder_for_a_ledger: LedgerError,
     no_place_for_the_sink: InputError,
     someone_elses_sink: InputError,
+    no_place_for_anchors: LedgerError,
+    frozen: LedgerError,
+    published_rows_are_gone: InputError,
+    another_manifest: LedgerError,
+    another_dataset_in_the_sink: PolicyError,
+    kept_texts_whose_part_is_gone: InputError,
+    too_few_texts_for_an_unlinked_release: InputError,
+    too_few_texts_for_an_unlinked_release_without_a_cap: InputError,
+    other_records_than_an_unlinked_release_holds: LedgerError,
+    more_records_than_an_unlinked_release_holds: LedgerError,
 }
-
-
-def head(job):
-    if not (job.folder / "ledger.db").is_file():
-        return None
-    with job.ledger() as ledger:
-        return str(ledger.anchor())
-
-
-def foretold(job, **entries):
-    """The refusal that a plan foretells, raised or in its summary."""
-    try:
-        found = plan(job.policy(**entries)).refusal
-    except DPTextError as error:
-        return error.code, error.exit_code, error.message, error.hint, error.fields
-    return found and tuple(found.values())
-
-
-def same_refusal(job, entries, kind, around=nullcontext):
-    before = head(job)
-    with around():
-        said = foretold(job, **entries)
-        with pytest.raises(kind) as caught:
-            job.run(**entries)
-    error = caught.value
-    assert said == (error.code, error.exit_code, error.message, error.hint, error.fields)
-    assert head(job) == before, "the ledger is as it was"
-    return error
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
@@ -239,7 +298,44 @@ def test_another_run_under_way(job):
         with files.lock(staging, "of this release is under way"):
             yield
 
-    same_refusal(job, {}, PolicyError, busy)
+    same_refusal(job, {}, BusyError, busy)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_another_run_that_is_publishing(job, first):
+    if not first:
+        job.run()
+        job.forget_that_nothing_changed()
+    sink = job.folder / "published.versions"
+    sink.mkdir(exist_ok=True)
+
+    @contextmanager
+    def busy():
+        with files.lock(sink, "is publishing to this sink"):
+            yield
+
+    error = same_refusal(job, {}, BusyError, busy)
+    assert error.exit_code == 6
+    with busy():
+        assert foretold(job, publish=False) is None, "what stays staged needs no sink"
+
+
+def test_a_model_that_fails_on_public_texts(job, toys, monkeypatch):  # noqa: F811
+    def fails(self):
+        raise PolicyError("the model fails on public texts")
+
+    column = [{"name": "review", "mechanism": {"name": "fickle", "epsilon": 2.0}}]
+    entries = {"column": column, "cap": None}
+    with monkeypatch.context() as patch:
+        patch.setattr(toys["fickle"], "probe", fails)
+        same_refusal(job, entries, PolicyError)
+        assert not (job.folder / "ledger.db").exists()
+        assert toys["fickle"].scored == []
+    job.run(**entries)
+    job.forget_that_nothing_changed()
+    monkeypatch.setattr(toys["fickle"], "probe", fails)
+    assert foretold(job, **entries) is None, "all texts are committed: no model computes"
+    job.run(**entries)
 
 
 def test_a_lost_ledger_is_foretold_and_frozen_by_the_run_alone(job):

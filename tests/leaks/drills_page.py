@@ -62,10 +62,13 @@ def page(outcomes):
     head = "| planted | seen, or how it comes about | stopped by |\n| --- | --- | --- |\n"
     tables = {kind: head + "\n".join(rows) for kind, rows in lines.items()}
     floors = table(json.loads(FOUND.read_text(encoding="utf-8")))
-    tables |= {name: elsewhere.rows(getattr(elsewhere, name)) for name in ("CLAIMS", "IDENTITY", "ERASURE")}
-    more = sum(len(getattr(elsewhere, name)) for name in ("CLAIMS", "IDENTITY", "ERASURE"))
+    tables |= {name: elsewhere.rows(getattr(elsewhere, name)) for name in NAMED}
+    more = sum(len(getattr(elsewhere, name)) for name in NAMED)
     return INTRODUCTION.format(count=len(outcomes) + more, floors=floors, **tables)
 
+
+NAMED = ("TABLES", "CLAIMS", "IDENTITY", "ERASURE")
+"""Tables of drills that have tests of their own."""
 
 INTRODUCTION = """<!-- written by `make -C studies leak-drills` from what stopped each drill -->
 # Leak drills
@@ -117,6 +120,12 @@ Plans that once passed `dptext_etl.polars.guard(plan, policy=…)`, and what the
 A library quotes a text in its own message. The drill searches everything that was printed, written, or stored.
 
 {SAID}
+
+## Releases of a whole table
+
+Unlinked releases and synthetic tables have a central guarantee, and no row of theirs belongs to a record.
+
+{TABLES}
 
 ## Published structure and signed claims
 

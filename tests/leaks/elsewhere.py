@@ -137,6 +137,71 @@ ERASURE = [
 """What is forgotten."""
 
 
+TABLES = [
+    (
+        "a draw that failed, or raw text behind one, in an unlinked release",
+        "a fallback, a template",
+        "gate `texts_in_corpus`",
+        "leaks/test_whole_tables.py::test_a_bug_of_the_draws_stops_an_unlinked_release",
+    ),
+    (
+        "one seed for every row, or the nearest text instead of a draw",
+        "a seed in the code, `argmax`",
+        "gates `repeats_within_chance`, `canary_texts_replaced`",
+        "leaks/test_whole_tables.py::test_a_bug_of_the_draws_stops_an_unlinked_release",
+    ),
+    (
+        "ids, a raw text, or a wrong count in the published multiset",
+        "a table that was written again",
+        "gates `raw_column_absent`, `texts_in_corpus`, `repeats_within_chance`",
+        "leaks/test_whole_tables.py::test_a_changed_multiset_is_found_in_the_published_table",
+    ),
+    (
+        "order, shards, or ids of records in published bytes",
+        "rows that are written as they come",
+        "parts are cut from sorted texts",
+        "integration/test_run_unlinked.py::test_ids_order_and_shards_do_not_show",
+    ),
+    (
+        "a second version that differs in one known record",
+        "a changed source, `forget` between pin and draw",
+        "a release is pinned to one table",
+        "integration/test_run_unlinked.py::test_a_record_that_is_forgotten_between_pin_and_draw_is_not_subtracted",
+    ),
+    (
+        "digests in the ledger that say whose text is whose",
+        "a plain hash of a public text",
+        "digests are keyed",
+        "integration/test_run_unlinked.py::test_the_ledger_is_no_table_of_whose_text_is_whose",
+    ),
+    (
+        "a raw text, an unlisted label, or a raw column in a synthetic table",
+        "a fallback, a join",
+        "gates `texts_in_corpus`, `labels_in_list`, `raw_column_absent`, `row_count`",
+        "integration/test_run_synthetic.py::test_a_raw_text_in_the_staged_table_fires_a_gate",
+    ),
+    (
+        "raw texts or labels in files and logs of a run that stops half-way",
+        "partial sums and frames that are written",
+        "nothing but the noisy statistic and its table is staged",
+        "integration/test_run_synthetic.py::test_no_raw_text_and_no_raw_label_reaches_a_file",
+    ),
+    (
+        "the same noise for another table",
+        "a seed that follows from the release name",
+        "the noise key follows from table and sums",
+        "exact/test_aggregate.py::test_a_changed_byte_gives_independent_noise",
+    ),
+    (
+        "a corpus that was built from the private column",
+        "texts of the domain are at hand",
+        "plans and runs compare files; `dptext corpus` reads policies",
+        "integration/test_bad_releases.py::test_a_corpus_that_is_the_private_column_is_refused",
+    ),
+]
+"""Releases of a whole table: unlinked, and synthetic."""
+
+
 def rows(lines):
     """Write one table, after a look whether its tests are there."""
     found = ["| planted | how it comes about | stopped by | shown by |", "| --- | --- | --- | --- |"]

@@ -7,7 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dptext_etl.checks import CANARY, comparison
+from dptext_etl import buckets
+from dptext_etl.checks import CANARY
 from dptext_etl.checks.candidate import batches
 from dptext_etl.checks.comparison import Counted, Repeats, compared, counted, located
 from dptext_etl.checks.gate import feed, load, search, staged_gates
@@ -63,7 +64,7 @@ def test_gates_that_looked_at_parts_say_together_what_one_says_of_all(bench, tmp
     for found in schemas:
         for gate in gates:
             gate.look_at_columns(found)
-    monkeypatch.setattr(comparison, "HELD_BYTES", 1 << 10)  # digests go to the disk
+    monkeypatch.setattr(buckets, "HELD_BYTES", 1 << 10)  # digests go to the disk
     for part in parts:
         feed(gates, batches(part))
     search(gates, candidate)
@@ -75,7 +76,7 @@ def test_gates_that_looked_at_parts_say_together_what_one_says_of_all(bench, tmp
 
 @pytest.mark.parametrize("held", [1, 1 << 12, 1 << 25])
 def test_repeats_are_counted_as_by_a_set(monkeypatch, tmp_path, held):
-    monkeypatch.setattr(comparison, "HELD_BYTES", held)
+    monkeypatch.setattr(buckets, "HELD_BYTES", held)
     random = np.random.default_rng(4)
     rows = np.zeros((3_000, 18), np.uint8)
     rows[:, [0, 12]] = random.integers(0, 64, (3_000, 2))  # equal first halves, other second halves

@@ -1,11 +1,16 @@
 """Look-ups in steps: places by range of the index, then digests by batch, say what one look-up of all says."""
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 
+from dptext_etl import buckets
 from dptext_etl.checks.comparison import ANY, LedgerComparison, Mismatches, batches_of, compared, located
 from dptext_etl.ledger.storage import sorted_runs
 from dptext_etl.ledger.storage.hashed_ids import matrix
+from dptext_etl.ledger.storage.part_cache import LastParts
+from dptext_etl.ledger.storage.segments import Segments
 
 from .conftest import binaries, digest
 from .test_post import post
@@ -131,3 +136,34 @@ def test_every_part_of_the_index_is_read_by_one_range_alone(kit, monkeypatch):
     for at in range(8):
         located(lookup, cells[cells[:, 0] >> 5 == at])
         assert read == list(range(at + 1))
+
+
+def test_cells_on_the_disk_are_compared_with_one_walk_over_index_and_batches(kit, monkeypatch, tmp_path):
+    monkeypatch.setattr(sorted_runs, "PART_KEYS", 16)
+    ids = [f"r{at}" for at in range(256)]
+    for at in range(0, 256, 32):
+        kit.reserve(ids[at : at + 32])
+        kit.commit(ids[at : at + 31])
+    lookup, read, events = kit.ledger.lookup(kit.ref()), Counter(), Counter()
+    put, segment = LastParts.put, Segments.read
+
+    def noted(self, run, part, piece, data):
+        read[run, part, piece] += 1
+        put(self, run, part, piece, data)
+
+    def opened(self, seq, names, *args, **options):
+        events[seq, names[-1]] += 1
+        return segment(self, seq, names, *args, **options)
+
+    monkeypatch.setattr(LastParts, "put", noted)
+    monkeypatch.setattr(Segments, "read", opened)
+    monkeypatch.setattr(buckets, "HELD_BYTES", 1 << 10)
+    cells = LedgerComparison(lookup, tmp_path)
+    order = np.random.default_rng(7).permutation(256)
+    for some in np.array_split(order, 9):
+        digests = binaries([digest(ids[at], "out" if at else "another") for at in some])
+        cells.add(pa.array([ids[at] for at in some]), digests, np.zeros(len(some), np.bool_), anything(len(some)))
+    assert cells.counts() == Mismatches(uncommitted=8, different=1)
+    assert max(read.values()) == 1
+    assert max(events.values()) == 1
+    assert len(events) == 2 * 8, "digests and positions of each batch"

@@ -9,7 +9,8 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.storage import hashed_ids
 from dptext_etl.ledger.storage import sorted_runs as module
 from dptext_etl.ledger.storage.hashed_ids import BISECTED, Fold, HashedIds, Part, Sieve, matches
-from dptext_etl.ledger.storage.sorted_runs import PartCache, SortedRuns
+from dptext_etl.ledger.storage.part_cache import PartCache
+from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.ledger.storage.store import open_store
 
 from ..examples import examples

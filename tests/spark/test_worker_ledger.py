@@ -10,7 +10,7 @@ import pytest
 
 from dptext_etl import Ledger
 from dptext_etl.checks import CANARY
-from dptext_etl.errors import BudgetError, InputError, LedgerError, LockedLedgerError
+from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, LockedLedgerError
 from dptext_etl.ledger.storage import store
 from dptext_etl.policy import Cap, LedgerSpec
 
@@ -44,6 +44,32 @@ def test_an_interrupted_batch_is_completed_by_the_next_attempt(policy, url, monk
     assert worker.release(carried, texts(), ids(), people).to_pylist() == expected(policy)
     assert counts(url)["committed"] == len(ROWS)
     assert charged(url) == EVERYBODY
+
+
+@pytest.mark.parametrize("unit", ["subject", "record"])
+def test_a_second_evaluation_only_reads_the_ledger(policy, url, monkeypatch, unit):
+    carried = plan_of(policy, url, unit=unit)
+    people = [pa.array([row[2] for row in ROWS])] if unit == "subject" else []
+    first = worker.release(carried, texts(), ids(), *people).to_pylist()
+    with monkeypatch.context() as patched:
+        for name in ("reserve", "commit", "examine"):
+            patched.setattr(Ledger, name, refused)
+        assert worker.release(carried, texts(), ids(), *people).to_pylist() == first == expected(policy)
+        with pytest.raises(DPTextError, match="AssertionError"):
+            worker.release(carried, pa.concat_arrays([texts(), pa.array(["more"])]), more(ids()), *map(more, people))
+    with Ledger.open(url) as ledger:
+        assert ledger.verify().ok
+        ledger.freeze(policy.dataset, "drill")
+    with pytest.raises(LedgerError, match="frozen"):
+        worker.release(carried, texts(), ids(), *people)
+
+
+def refused(*_, **__):
+    raise AssertionError("a batch that is committed is written again")
+
+
+def more(array):
+    return pa.concat_arrays([array, pa.array(["one more"], array.type)])
 
 
 def test_changed_texts_are_refused_and_charge_nothing(policy, url):

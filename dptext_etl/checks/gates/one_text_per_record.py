@@ -13,8 +13,9 @@ from typing import Self
 import numpy as np
 import polars as pl
 
+from dptext_etl.buckets import ByteRows
 from dptext_etl.checks.candidate import Candidate, Stage, with_id
-from dptext_etl.checks.comparison import BYTES, ByteRows, Repeats, short_digests
+from dptext_etl.checks.comparison import BYTES, Repeats, short_digests
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy

@@ -11,6 +11,7 @@ from dptext_etl.checks.candidate import Stage, choice_columns
 from dptext_etl.checks.chance import FALSE_ALARM, least_suspicious, powerless, round_up
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.checks.gates.texts_in_corpus import CorpusTexts
+from dptext_etl.families.unlinked import COUNT
 from dptext_etl.policy import Policy
 
 
@@ -44,7 +45,11 @@ class RepeatsWithinChance(Gate):
 
     def feed(self, batch: pl.DataFrame) -> None:
         for name, corpus in self._corpora.items():
-            if name in batch.columns:
+            if name in batch.columns and _counts(self.policy, batch):
+                for number, often in corpus.counted(batch[name], batch[COUNT]).items():
+                    self._drawn[name, number] += often
+                self._draws[name] += int(batch[COUNT].sum())
+            elif name in batch.columns:
                 self._draws[name] += batch.height * self._mechanisms[name].most_positions
                 self._drawn.update({(name, number): count for number, count in corpus.find(batch[name])[0].items()})
 
@@ -66,3 +71,8 @@ class RepeatsWithinChance(Gate):
         message = f"no public text was drawn more than {counts['most']} times in {counts['draws']} draws, "
         message += f"{'beyond' if counts['suspicious'] else 'within'} chance{powerless(without_power)}"
         return self.outcome(counts, message, passed=not counts["suspicious"])
+
+
+def _counts(policy: Policy, batch: pl.DataFrame) -> bool:
+    unlinked = policy.unlinked
+    return unlinked is not None and unlinked.form == "counts" and batch.schema.get(COUNT) == pl.Int64

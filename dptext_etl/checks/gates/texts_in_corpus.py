@@ -97,6 +97,11 @@ class CorpusTexts:
                 drawn.update(ways[0])
         return drawn, outside
 
+    def counted(self, texts: pl.Series, counts: pl.Series) -> Counter[int]:
+        """Return how often each text of the corpus was drawn, by number, where a count stands next to each text."""
+        found = pl.DataFrame({"cell": texts, "often": counts}).join(self._numbers, on="cell")
+        return Counter(dict(found.group_by("number").agg(pl.col("often").sum()).iter_rows()))
+
     def _ways(self, text: str) -> list[tuple[int, ...]]:
         """Return up to two ways in which a text is made of as many texts of the corpus as it has draws."""
         ends: dict[int, list[tuple[int, ...]]] = {0: [()]}

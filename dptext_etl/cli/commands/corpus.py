@@ -60,14 +60,17 @@ def build(
     """Build a corpus from public texts: clean them, learn an encoder, choose hit rates, write cards.
 
     Texts with e-mail addresses, telephone numbers, URLs or long runs of digits are left out, and each text stays once.
-    A corpus is published text by definition: never build one from texts that you privatize.
+    A corpus is published text by definition: never build one from texts that you privatize. A file that a policy in
+    this folder or next to it names as its source is refused.
     """
     from dptext_etl.corpora import building
     from dptext_etl.corpora.public_texts import Cleaning, Source
+    from dptext_etl.runner.source.raw_tables import refuse_raw
 
     fewest, _, most = words.partition(":")
     if not fewest.isdecimal() or not most.isdecimal():
         raise PolicyError(f"--words {words!r} is no range; allowed: A:B with whole numbers, such as 4:40")
+    refuse_raw([str(path) for path in (*sources, *(task or ()))], why="a corpus is published as it is")
     terminal.note("this command assumes that the sources are public: their texts are published as they are")
     options = building.Options(
         name=name or out.name,
@@ -118,11 +121,13 @@ def calibrate(
 ) -> None:
     """Choose, for each epsilon, the hit rate that keeps most of public texts, and write the rates into the corpus.
 
-    The corpus's hash changes.
+    The corpus's hash changes. A file that a policy in this folder or next to it names as its source is refused.
     """
     from dptext_etl.corpora import Corpus, building
     from dptext_etl.corpora.public_texts import Source
+    from dptext_etl.runner.source.raw_tables import refuse_raw
 
+    refuse_raw([str(path) for path in public], why="hit rates come from public texts alone")
     terminal.note("this command assumes that the texts are public: never calibrate on texts that you privatize")
     before = Corpus.open(corpus)
     sources = [Source(path, column, label) for path in public]

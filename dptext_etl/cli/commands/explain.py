@@ -198,7 +198,7 @@ def _show(facts: dict[str, Any]) -> None:
     claim, cost = facts["guarantee"], facts["spend"]
     times = facts["law"]["times_epsilon"] if facts["law"] else 1.0
     of_distance = f", and unit of distance: between any two words a draw costs {times:.6g} times it"
-    odds = f"{cost['epsilon']:,.6g}: the odds between two texts can move by 10^{cost['log10_odds']:.1f}"
+    odds = f"{cost['epsilon']:,.6g}: the odds between two texts can move by 10^{cost['log10_odds']}"
     terminal.say(facts["summary"])
     terminal.heading("Guarantee")
     terminal.pairs(

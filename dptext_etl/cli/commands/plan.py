@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dptext_etl.cli import startup, terminal
 from dptext_etl.cli.commands.run import progress_bar
-from dptext_etl.cli.options import AcceptLowerCap, Command, Json, Partition, PolicyFile, epilog
+from dptext_etl.cli.options import AcceptLowerCap, Command, Engine, Json, Partition, PolicyFile, epilog
 from dptext_etl.errors import refusal_of
+
+if TYPE_CHECKING:
+    from dptext_etl.policy import Policy
+    from dptext_etl.runner.layout import Layout
 
 app = typer.Typer()
 KEYS = (
@@ -29,24 +34,30 @@ def plan(
         float, typer.Option(help="The delta for the statement about all records of one person, such as 1e-9.")
     ] = 1e-6,
     accept_lower_cap: AcceptLowerCap = False,
+    engine: Engine = "polars",
     as_json: Json = False,
 ) -> None:
     """Say what a run would cost at most, and what it would be refused for, before anything is drawn or charged.
 
-    It ends with the exit code that `dptext run` would end with, as far as that can be known without a draw. The numbers
-    depend on the words of your texts: keep them inside, like those of the ledger.
+    It ends with the exit code that `dptext run` would end with, as far as that can be known without a draw; with
+    `--engine spark`, it also asks what that run would ask of its executors. The numbers depend on the words of your
+    texts: keep them inside, like those of the ledger.
     """
-    startup.skip_pandas()
+    if engine == "polars":
+        startup.skip_pandas()
     from dptext_etl import runner
     from dptext_etl.policy import Policy
 
-    with progress_bar() as progress:
+    with ExitStack() as opened:
+        loaded = Policy.load(policy)
+        require = _spark(opened, loaded, partition) if engine == "spark" else None
         forecast = runner.plan(
-            Policy.load(policy),
+            loaded,
             partition=partition,
             delta=delta,
             accept_lower_cap=accept_lower_cap,
-            progress=progress,
+            progress=opened.enter_context(progress_bar()),
+            require=require,
         ).as_dict()
     if as_json:
         terminal.emit(forecast)
@@ -54,6 +65,17 @@ def plan(
         _show(forecast)
     if forecast["refusal"] is not None:
         raise refusal_of(forecast["refusal"])
+
+
+def _spark(opened: ExitStack, policy: Policy, partition: str | None) -> Callable[[Policy, Layout], object]:
+    """Start Spark as a run would; return what refuses a policy that its executors could not carry out."""
+    from dptext_etl.engines.spark.session import require_spark
+
+    require_spark()
+    from dptext_etl.engines.spark.engine import SparkEngine
+    from dptext_etl.engines.spark.session import read_source, session
+
+    return SparkEngine(read_source(opened.enter_context(session()), policy, partition)).open
 
 
 _VACUOUS = 13.0

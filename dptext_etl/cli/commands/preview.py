@@ -101,7 +101,7 @@ def preview(
             budgets.show_colored(row["allocation"]["words"])
         terminal.table(
             ("epsilon", "after", "spent", "odds"),
-            [(item["epsilon"], item["text"], item["spend"], f"10^{item['log10_odds']:.1f}") for item in row["after"]],
+            [(item["epsilon"], item["text"], item["spend"], f"10^{item['log10_odds']}") for item in row["after"]],
         )
     if allocation is not None:
         terminal.say(f"\n{budgets.LEGEND}.")

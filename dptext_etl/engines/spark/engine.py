@@ -24,7 +24,7 @@ from dptext_etl.errors import PolicyError, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.preflight import Expected
+from dptext_etl.runner.preview import Expected
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.shard.canaries import canary_sets
@@ -75,7 +75,7 @@ class SparkEngine(Engine["DataFrame"]):
         from dptext_etl.engines.spark.synthetic import SparkRecords
 
         records = SparkRecords(attempt, table)
-        _report_ids(records.total, progress)
+        _report_ids(records.counts.total, progress)
         return records
 
     def present(self, source: Examined[DataFrame], ids: pl.Series) -> pl.Series:

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from dptext_etl.buckets import ByteRows
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.candidate import Candidate, batches, count
-from dptext_etl.checks.comparison import ByteRows, Counted, Mismatches, batches_of, compared, located, range_bits
+from dptext_etl.checks.comparison import Counted, Mismatches, batches_of, compared, located, range_bits
 from dptext_etl.checks.gate import Gate, feed, feed_rewritten, search, staged_gates
 from dptext_etl.device import threads
 from dptext_etl.engines.spark.exchange import (

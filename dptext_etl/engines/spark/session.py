@@ -26,6 +26,7 @@ from dptext_etl.extensions import distribution
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import READ_HINT, Files
 
@@ -99,6 +100,7 @@ _ENCODINGS = {"utf-8": "UTF-8", "utf-16": "UTF-16", "cp1252": "windows-1252", "l
 def read_source(spark: SparkSession, policy: Policy, partition: str | None = None) -> DataFrame:
     layout = Layout.of(policy, partition)
     files = Files.find(layout)
+    refuse_own_corpus(policy, files.paths)
     if files.version is not None:
         msg = f"a source in the format {files.format} is not read by the command on Spark"
         raise InputError(msg, f'spark.read.format("{files.format}") reads it: give that frame to run_frame')

@@ -11,9 +11,9 @@ import json
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 import pyarrow as pa
@@ -26,10 +26,13 @@ from dptext_etl.engines.synthetic import WORKERS, EngineRecords, Facts, Phase
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy
+from dptext_etl.runner.preview import Expected, ledger_of
+from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.synthetic.attempt import SyntheticAttempt, order, release_key
 from dptext_etl.runner.synthetic.charging import Frames
+from dptext_etl.runner.synthetic.preflight import Counts, TablePreview
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,10 +55,12 @@ class SumConfig(TaskConfig):
     table: WorkerTable
     ref: ReleaseRef
     digest: str  # of the table that is compared or committed
-    phase: Phase
+    phase: Phase | Literal["look"]
 
     def open(self, stack: ExitStack) -> Worker:
         policy, key = _opened(self.table)
+        if self.phase == "look":
+            return _Looking(TablePreview(policy, key, self.ref, stack.enter_context(ledger_of(policy))))
         staging = Staging(stack.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
         memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
@@ -69,33 +74,55 @@ class SparkRecords(EngineRecords):
         policy, corpus = attempt.policy, attempt.statistic.corpus.artifact
         location = ship(self._spark, {"corpus": corpus})["corpus"]
         self._table = WorkerTable(policy_json(policy), location.model_dump_json(), attempt.statistic.cfg())
-        self.total, self.nameless = check(table.frame, policy)
-        self.wanted = self.total - self.nameless
-        rows = with_persons(table.frame, policy) if self.nameless else table.frame
+        total, nameless = check(table.frame, policy)
+        wanted = total - nameless
+        rows = with_persons(table.frame, policy) if nameless else table.frame
         if policy.unit == "subject":
-            rows, self.wanted, _ = at_most(rows, policy, attempt.synthetic.per_subject, partial(_order, self._table))
-        attempt.refuse_too_many(self.wanted)
-        self._shards = range(max(1, min(_TASKS, -(-self.wanted // policy.shard_rows))))
+            rows, wanted, _ = at_most(rows, policy, attempt.synthetic.per_subject, partial(_order, self._table))
+        attempt.refuse_too_many(wanted)
+        self.counts = Counts(total, nameless, wanted)
+        self._shards = range(max(1, min(_TASKS, -(-wanted // policy.shard_rows))))
         self._rows = spread(rows, self._shards, policy)
 
+    def look(self, ref: ReleaseRef, ledger: Ledger | None) -> Expected:  # noqa: ARG002  (tasks open it themselves)
+        config = self._config(ref, f"{self._attempt.job}-look", "look", "", nothing)
+        return Expected.total(Expected(**facts) for facts in run_tasks(self._rows, config, lambda _: None))
+
     def run(self, frames: Frames, phase: Phase, digest: str, report: Callable[[int], object]) -> Sequence[Facts]:
-        layout = self._attempt.layout
-        config = SumConfig(
+        done = run_tasks(self._rows, self._config(frames.ref, frames.job, phase, digest, frames.checkpoint), report)
+        remember_tasks(frames.policy, self._attempt.layout, frames.job)
+        return done
+
+    def _config(
+        self, ref: ReleaseRef, job: str, phase: Phase | Literal["look"], digest: str, checkpoint: Checkpoint
+    ) -> SumConfig:
+        policy, layout = self._attempt.policy, self._attempt.layout
+        return SumConfig(
             table=self._table,
-            names=wanted_columns(frames.policy),
-            ref=frames.ref,
-            job=frames.job,
+            names=wanted_columns(policy),
+            ref=ref,
+            job=job,
             staging=layout.staging.absolute(),
             memory=layout.memory.absolute(),
             step=len(self._shards),
-            most=frames.policy.shard_rows,
+            most=policy.shard_rows,
             phase=phase,
             digest=digest,
-            checkpoint=frames.checkpoint,
+            checkpoint=checkpoint,
         )
-        done = run_tasks(self._rows, config, report)
-        remember_tasks(frames.policy, layout, frames.job)
-        return done
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """Counts what a run will find; all records of a person are in one task."""
+
+    preview: TablePreview
+
+    def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
+        self.preview.add(frame)
+
+    def finish(self) -> Facts:
+        return asdict(self.preview.expected())
 
 
 @lru_cache(maxsize=4)

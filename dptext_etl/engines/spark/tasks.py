@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
@@ -33,7 +33,8 @@ from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import take_in
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.preflight import Preview, ledger_of
+from dptext_etl.runner.preflight import require_models
+from dptext_etl.runner.preview import Preview, ledger_of
 from dptext_etl.runner.progress import Checkpoint
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.results import Phase, ShardResult
@@ -130,16 +131,16 @@ def _facts(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[Fa
             yield facts
 
 
-def refused(error: DPTextError) -> list[str | None]:
+def refused(error: DPTextError) -> list[Any]:
     """Return a dptext_etl error as plain data; raise any other error, because another attempt may succeed."""
     if type(error) is DPTextError:
         raise error
-    return [type(error).__name__, error.message, error.hint]
+    return [type(error).__name__, error.message, error.hint, error.fields]
 
 
-def raise_refused(facts: list[str]) -> None:
-    name, message, hint = facts
-    raise getattr(errors, name, DPTextError)(message, hint)
+def raise_refused(facts: list[Any]) -> None:
+    name, message, hint, fields = facts
+    raise getattr(errors, name, DPTextError)(message, hint, fields)
 
 
 def read(record: str) -> dict[str, Any]:
@@ -183,7 +184,7 @@ class ReleaseTaskConfig(TaskConfig):
         staging = Staging(stack.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
         if self.phase == "look":
             ledger = stack.enter_context(ledger_of(policy))
-            return _Looking(Preview(policy, Column.all(columns, self.refs), ledger, staging.changed))
+            return _Looking(Preview(policy, Column.all(columns, self.refs), ledger, staging.changed), columns)
         memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
         released = Column.all(columns, self.refs)
@@ -209,12 +210,15 @@ class _Looking:
     """Counts what a run will find; under a cap, all rows of a person are in one task."""
 
     preview: Preview
+    columns: Sequence[ColumnPolicy]
 
     def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
         self.preview.add(frame.filter(~pl.col(CANARY)).drop(CANARY))
 
     def finish(self) -> Facts:
-        return asdict(self.preview.expected())
+        found = self.preview.expected()
+        require_models(self.columns, found)
+        return asdict(found)
 
 
 def policy_json(policy: Policy) -> str:

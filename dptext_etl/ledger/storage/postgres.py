@@ -236,10 +236,12 @@ class PostgresStore(Store):
             return
         raise failure from None
 
+    def _denied(self, problem: str, hint: str) -> LedgerError:
+        return LedgerError(f"the ledger {self.name} may not be so used by this user: {problem}", hint)
+
     def _meaning(self, state: str, error: str) -> LedgerError:
         if state == "42501":
-            problem, hint = pg.missing_grant(self._statement)
-            return LedgerError(f"the ledger {self.name} may not be so used by this user: {problem}", hint)
+            return self._denied(*pg.missing_grant(self._statement))
         other = (LedgerError, f"cannot be used ({error} {state})", "run `dptext ledger verify`")
         kind, problem, hint = next(
             (meaning for prefix, meaning in _MEANINGS.items() if state.startswith(prefix)),
@@ -254,6 +256,31 @@ def ledger_exists(url: str) -> bool:
     except MissingLedgerError:
         return False
     return True
+
+
+def require_writable(url: str) -> None:
+    """Ask a server, read-only, whether this user may write to a ledger or make it, and refuse what is missing."""
+    _RightsStore(url, create=False, read_only=True).close()
+
+
+class _RightsStore(PostgresStore):
+    """A connection that asks what its user may do, and makes nothing."""
+
+    def _prepare(self, *, create: bool, migrate: bool) -> None:
+        if self.rows("select pg_is_in_recovery()")[0][0]:
+            raise self._meaning("25006", "")
+        if self.rows(_TABLES, (self.schema,)):
+            super()._prepare(create=create, migrate=migrate)
+            lacking = self.rows(pg.LACKING, (self.schema, *(part for pair in pg.run_rights() for part in pair)))
+            what = pg.missing_rights(lacking)
+        elif self.rows("select 1 from pg_namespace where nspname=?", (self.schema,)):
+            made = self.rows("select has_schema_privilege(?::text, 'create')", (self.schema,))
+            what = None if made[0][0] else pg.missing_grant("create table")
+        else:
+            made = self.rows("select has_database_privilege(current_database(), 'create')")
+            what = None if made[0][0] else pg.missing_grant("create schema")
+        if what is not None:
+            raise self._denied(*what)
 
 
 _INHERITED: list[Any] = []

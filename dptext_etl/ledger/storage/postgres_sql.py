@@ -17,7 +17,7 @@ import os
 import re
 import select
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from secrets import SystemRandom
 from typing import Any, Literal
@@ -214,6 +214,8 @@ WRITES: Mapping[str, str] = {
     "publication": "INSERT",
 }
 """What a writer does to each table, next to reading it: no writer changes or deletes an event."""
+_NOT_IN_A_RUN = {("frozen", "DELETE")}
+"""What thawing takes and no run does."""
 _STATEMENT = re.compile(r"\s*(insert|update|delete|select)\b(?:.*?\b(?:into|from)\b)?\s+\"?(\w+)", re.DOTALL)
 _PRINT_GRANTS = "`dptext ledger grants --role {role}` prints what to grant"
 
@@ -237,6 +239,31 @@ def grants(role: Role, name: str, database: str, schema: str) -> str:
     if role == "writer":
         lines += [f"GRANT {rights} ON {space}.{table} TO {to};" for table, rights in WRITES.items()]
     return "\n".join(lines)
+
+
+def run_rights() -> list[tuple[str, str]]:
+    """Return the tables and rights of a writer that a run may need, in pairs."""
+    pairs = [(table, right) for table, rights in WRITES.items() for right in ("SELECT", *rights.split(", "))]
+    return [pair for pair in pairs if pair not in _NOT_IN_A_RUN]
+
+
+LACKING = (
+    "select asked.name, asked.granted from (select ?::text as space) as of_schema, (values "  # noqa: S608
+    + ", ".join(["(?::text, ?::text)"] * len(run_rights()))
+    + ") as asked(name, granted)"
+    " where not has_table_privilege(quote_ident(space) || '.' || quote_ident(asked.name), asked.granted)"
+)
+"""Lists which of `run_rights` this user lacks in a schema, as pairs."""
+
+
+def missing_rights(lacking: Sequence[tuple[Any, ...]]) -> tuple[str, str] | None:
+    """Return what a role lacks on the first table of such pairs, and a hint; None if it lacks nothing."""
+    if not lacking:
+        return None
+    table = lacking[0][0]
+    *others, last = [right for name, right in lacking if name == table]
+    rights = f"{', '.join(others)} and {last}" if others else last
+    return f"it lacks {rights} on the table {table}", _PRINT_GRANTS.format(role="writer")
 
 
 def missing_grant(statement: str) -> tuple[str, str]:

@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, Fold, HashedIds, Index, Part, hashed_ids
+from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, Fold, HashedIds, Index, Part, Values, hashed_ids
 from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.memo import LookupMemo
+from dptext_etl.ledger.storage.part_cache import LastParts, PartCache
 from dptext_etl.ledger.storage.segments import Segments
-from dptext_etl.ledger.storage.sorted_runs import LookupMemo, PartCache, SortedRuns
+from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import I64, U8, Mask, ReleaseRef, State
 
@@ -90,9 +92,15 @@ class Records:
         self._cache = cache
         self._recent: deque[tuple[ReleaseRef, LookupMemo]] = deque(maxlen=RECENT)
 
-    def index(self, release: int, nonce: int) -> SortedRuns:
+    def index(self, release: int, nonce: int, cache: PartCache | None = None) -> SortedRuns:
         """Return the record index of a release: record id to identity of the text and place."""
-        return SortedRuns(self._store, self._cache, f"records/{release}/{nonce}", 3, Fold.LATEST)
+        cache = self._cache if cache is None else cache
+        return SortedRuns(self._store, cache, f"records/{release}/{nonce}", 3, Fold.LATEST)
+
+    def batches(self, ref: ReleaseRef) -> I64:
+        """Return the batches of a release, in ascending order."""
+        rows = self._store.rows("select seq from batch where release=? and nonce=? order by seq", (ref.id, ref.nonce))
+        return np.array([seq for (seq,) in rows], np.int64)
 
     def lock_name(self, ref: ReleaseRef) -> str:
         """Name what a writer locks that adds records to a release."""
@@ -123,17 +131,20 @@ class Records:
     def recollect(self, ref: ReleaseRef, records: HashedIds, order: Index) -> LookupMemo:
         """Return what was looked up of these records when they were reserved; it is remembered no longer."""
         wanted = records.take(order)
-        recent = next((item for item in self._recent if item[0] == ref and item[1].is_of(wanted)), None)
-        if recent is None:
-            return LookupMemo()
-        self._recent.remove(recent)
-        return recent[1]
+        for recent in self._recent:
+            memo = recent[1].of(wanted) if recent[0] == ref else None
+            if memo is not None:
+                self._recent.remove(recent)
+                return memo
+        return LookupMemo()
 
-    def reserve(self, ref: ReleaseRef, batch: int, records: HashedIds, order: Index, idem_keys: HashedIds) -> None:
+    def reserve(self, ref: ReleaseRef, batch: int, records: HashedIds, order: Index, idem_keys: HashedIds) -> Values:
+        """Add records to the index, and return what it holds of them, in ascending order of id."""
         place = (np.int64(batch) << np.int64(32)) | order.astype(np.int64)
         identity = idem_keys.take(order)
         values = np.stack([identity.hi.view(np.int64), identity.lo.view(np.int64), place])
         self.index(ref.id, ref.nonce).insert(Part(records.take(order), values))
+        return values
 
     def count(self, ref: ReleaseRef) -> int:
         """Count the records that a release holds, without canaries and without what was given back."""
@@ -215,14 +226,16 @@ class Lookup:
     """Look up what a release vouches for in two steps, which several processes can share out among themselves.
 
     The first step finds where records stand: it reads the index, in which ids lie in order, so that a process that
-    looks up all ids of a range reads that range once. The second step reads states and digests, which lie batch by
-    batch. No process needs more than the ids of its range, or the places of its batches.
+    looks up all ids of a range reads that range once, and one that takes the ranges in order reads the index once. The
+    second step reads states and digests, which lie batch by batch. No process needs more than the ids of its range, or
+    the places of its batches.
     """
 
     def __init__(self, db: Database, ref: ReleaseRef, chain: str | None = None) -> None:
         self._db = db
         self.ref = ref
         self.chain = chain
+        self._parts = LastParts()
 
     def entries(self) -> int:
         """Return how many entries the index of the release has, those that were given back included."""
@@ -233,12 +246,18 @@ class Lookup:
         """Hash record ids as the index has them, shape (records, 16); their first bits say where in it they stand."""
         return self._db.id_key.records(ids, canary).ids.as_bytes()
 
+    def batches(self) -> I64:
+        """Return the batches in which records of the release stand, in ascending order."""
+        with self._db.store.snapshot():
+            return self._db.records.batches(self.ref)
+
     def places(self, hashes: Bytes) -> I64:
         """Find where records were reserved, shape (records,); `NOWHERE` for those that the release has never seen."""
         records = hashed_ids(hashes)
         order = records.order()
         with self._db.store.snapshot():
-            found, values = self._db.records.index(self.ref.id, self.ref.nonce).find(records.take(order))
+            index = self._db.records.index(self.ref.id, self.ref.nonce, self._parts)
+            found, values = index.find(records.take(order))
         places = np.empty(records.size, np.int64)
         places[order] = np.where(found, values[2], NOWHERE)
         return places

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -35,48 +34,16 @@ from dptext_etl.ledger.storage.hashed_ids import (
     prefix_range,
     split,
 )
+from dptext_etl.ledger.storage.memo import LookupMemo
+from dptext_etl.ledger.storage.part_cache import MissingPartError, PartCache, Written
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import I64, Mask
 
-FANOUT = 8
+FANOUT = 16
+"""More runs take longer to look through, fewer are rewritten more often; 16 runs of a batch each are merged at once."""
 PART_KEYS = 1 << 17
-CACHE_BYTES = 256 << 20
 Loaded = tuple[int, U64, U64, Values]
 """The number of a part, and what it holds: both halves of its ids, and values."""
-
-
-class MissingPartError(LedgerError):
-    """A part of a run is not there: it was merged since the runs were listed, or the index is damaged."""
-
-
-class PartCache:
-    """Pieces of parts that were read before, in bounded memory.
-
-    Runs never change and their ids never return, so no entry can be out of date. When the bound is reached, the cache
-    takes nothing more: a scan over more than fits would otherwise evict every part just before its next use.
-    """
-
-    def __init__(self, limit: int = CACHE_BYTES) -> None:
-        self._limit = limit
-        self._runs: dict[int, dict[tuple[int, int], I64]] = {}
-        self.bytes = 0
-
-    def get(self, run: int, part: int, piece: int) -> I64 | None:
-        return self._runs.get(run, {}).get((part, piece))
-
-    def put(self, run: int, part: int, piece: int, data: I64) -> None:
-        """Keep a piece if there is room. Only piece 0 is searched in; other pieces get half of the room."""
-        if self.bytes + data.nbytes <= (self._limit if piece == 0 else self._limit // 2):
-            self._runs.setdefault(run, {})[part, piece] = data
-            self.bytes += data.nbytes
-
-    def drop(self, run: int) -> None:
-        self.bytes -= sum(data.nbytes for data in self._runs.pop(run, {}).values())
-
-    def keep_only(self, live: set[int]) -> None:
-        """Drop all runs that are no longer live, because another process has merged them."""
-        for run in set(self._runs) - live:
-            self.drop(run)
 
 
 class SortedRun(NamedTuple):
@@ -93,37 +60,6 @@ class SortedRun(NamedTuple):
         while FANOUT ** (exponent + 1) <= self.size:
             exponent += 1
         return exponent
-
-
-class LookupMemo:
-    """What lookups of the same ids returned before; used for other ids, it forgets all of it.
-
-    Runs never change, so it stays true of those that still exist.
-    """
-
-    def __init__(self) -> None:
-        self._asked: tuple[SortedRuns, HashedIds] | None = None
-        self._sieve: Sieve | None = None
-        self.hits: dict[int, list[tuple[Index, Values]]] = {}  # where runs, by id, hold some of the ids, and values
-        self.folded: frozenset[int] = frozenset()  # the runs that the answer was folded from
-        self.answer: tuple[Mask, Values] | None = None  # which ids have an entry, and folded values, read-only
-
-    def ask(self, runs: SortedRuns, wanted: HashedIds) -> Sieve:
-        """Keep which ids are looked up in which map, and return what finds them in a run."""
-        if self._sieve is None or not self.is_of(wanted):
-            self.hits, self.folded, self.answer = {}, frozenset(), None
-            self._sieve = Sieve(wanted.hi)
-        self._asked = (runs, wanted)
-        return self._sieve
-
-    def is_of(self, wanted: HashedIds) -> bool:
-        return self._asked is not None and all(map(np.array_equal, wanted, self._asked[1]))
-
-    def catch_up(self) -> None:
-        """Look the ids up in runs that are new since; one that vanishes meanwhile is left for later."""
-        if self._asked is not None:
-            with suppress(MissingPartError):
-                self._asked[0].search(self._asked[1], self)
 
 
 class SortedRuns:
@@ -165,6 +101,7 @@ class SortedRuns:
     def attach(self, run: SortedRun) -> None:
         """Take a run into the map. Next to other writers nothing is merged here: they would wait for it."""
         self._store.execute("insert into run values(?,?,?,?)", (run.id, self.space, run.bits, run.size))
+        self._cache.written.append(Written(self.space, run.id, ()))
         if not self._store.chain:
             while mergeable := self.mergeable():
                 self.replace(mergeable[0], self.merged(mergeable[0]))
@@ -188,6 +125,7 @@ class SortedRuns:
 
     def replace(self, runs: list[SortedRun], by: SortedRun) -> None:
         self._store.execute("insert into run values(?,?,?,?)", (by.id, self.space, by.bits, by.size))
+        self._cache.written.append(Written(self.space, by.id, tuple(run.id for run in runs)))
         for run in runs:
             self._store.execute("delete from run where id=?", (run.id,))
             self.discard(run)
@@ -223,7 +161,7 @@ class SortedRuns:
         memo = LookupMemo() if memo is None else memo
         live = frozenset(run.id for run in self.search(wanted, memo))
         if memo.answer is None or not memo.folded <= live:
-            found, values = np.zeros(wanted.size, np.bool_), np.zeros((self._values, wanted.size), np.int64)
+            found, values = memo.start(wanted.size, self._values)
             new = live
         elif not (new := live - memo.folded):
             return memo.answer
@@ -243,8 +181,9 @@ class SortedRuns:
         return memo.answer
 
     def search(self, wanted: HashedIds, memo: LookupMemo) -> list[SortedRun]:
-        """Look up sorted ids in the runs that a memo does not know, and return all runs."""
+        """Look up sorted ids in the runs that a memo does not know, and return all runs, but for foreseen ones."""
         sieve, runs = memo.ask(self, wanted), self.runs()
+        runs = memo.not_foreseen(runs)
         for run in runs:
             if run.id not in memo.hits:
                 memo.hits[run.id] = list(self._hits(run, wanted, sieve))
@@ -257,10 +196,12 @@ class SortedRuns:
             if begin == end:
                 continue
             keys = self._keys(run, at)
-            here = sieve.matches(keys, begin, end)
+            first = int(np.searchsorted(keys, wanted.hi[begin]))
+            last = int(np.searchsorted(keys, wanted.hi[end - 1], side="right"))
+            here = sieve.matches(keys[first:last], begin, end)
             if here is None:
                 continue
-            places, rows = here
+            places, rows = here[0], here[1] + first
             low, stored = self._rest(run, at, len(keys))
             rows, same = exact_matches(keys, low, rows, wanted.take(slice(begin, end)).take(places))
             yield begin + places[same], stored[:, rows[same]]

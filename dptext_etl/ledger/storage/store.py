@@ -309,8 +309,11 @@ def ledger_exists(url: str) -> bool:
 
 
 def require_writable(url: str) -> None:
-    """Refuse a ledger file that cannot be made or written to; nothing is made. Of a server it asks nothing."""
+    """Refuse a ledger that cannot be made or written to by this user; nothing is made."""
     if (url := resolve_url(url)).startswith(POSTGRES):
+        from dptext_etl.ledger.storage import postgres
+
+        postgres.require_writable(url)
         return
     path = sqlite_path(url)
     if not path.parent.is_dir() or path.is_dir():

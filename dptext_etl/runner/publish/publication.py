@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import NoReturn
 
 import polars as pl
 
@@ -13,7 +14,7 @@ from dptext_etl.checks import Verdict, require
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import BudgetError, LedgerError, PolicyError, bare
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import Ledger
+from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner import left_out
 from dptext_etl.runner.anchoring import remember, require_same_ledger
@@ -176,9 +177,20 @@ def _continued(staged: StagedRun, before: Manifest | None, known: Manifest | Non
     if staged.base != (None if base is None else base.digest):
         raise PolicyError("another run has published here since this run was staged", "run the same policy again")
     if base is not None and known is None:
-        msg = f"the manifest of {staged.layout.sink} is none that the ledger recorded: it was changed, or replaced"
-        raise LedgerError(msg, "`dptext check` says more; incremental = false publishes every row again at no cost")
+        refuse_foreign(staged.layout)
     return () if base is None else base.parts
+
+
+def refuse_unrecorded(layout: Layout, base: str, ledger: Ledger | None, refs: Sequence[ReleaseRef]) -> None:
+    """Refuse to add rows to a manifest that the ledger did not record; `base` is its digest."""
+    if ledger is None or not all(base in ledger.published(ref).values() for ref in refs):
+        refuse_foreign(layout)
+
+
+def refuse_foreign(layout: Layout) -> NoReturn:
+    """Refuse to add rows to what no run published."""
+    msg = f"the manifest of {layout.sink} is none that the ledger recorded: it was changed, or replaced"
+    raise LedgerError(msg, "`dptext check` says more; incremental = false publishes every row again at no cost")
 
 
 def _is_recorded(staged: StagedRun, manifest: Manifest) -> bool:

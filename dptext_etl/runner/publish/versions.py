@@ -30,7 +30,8 @@ _LOGS = ("_delta_log", "metadata")
 _SHOWN = re.compile(r"part-\d+\.(parquet|csv|ndjson)")
 """What a copy that followed the link of a sink holds."""
 _AGAIN = "is there room and access? Run the same policy again: it goes on from here"
-_BUSY = ("another run is publishing to this sink", "wait for it, or stop it; then run again")
+PUBLISHING = "is publishing to this sink"
+_BUSY = (f"another run {PUBLISHING}", "wait for it, or stop it; then run again")
 
 
 def require_sink(layout: Layout, *, making: bool = True) -> None:
@@ -52,7 +53,7 @@ def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
     """Let one release at a time publish to a sink, and move an older layout."""
     require_sink(layout)
     described = layout.described
-    with described.lock("is publishing to this sink"):
+    with described.lock(PUBLISHING):
         if layout.described != described:  # another run has moved it meanwhile
             raise BusyError(*_BUSY)
         if layout.logged:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from dptext_etl._kernel import Secret
 from dptext_etl.errors import BudgetError, InputError, KeyReferenceError, LedgerError
@@ -124,10 +124,15 @@ def pin_whole_table(ledger: Ledger, ref: ReleaseRef, records: int, digest: str) 
     A record that was read twice counts twice here and once in the ledger; records of an earlier attempt count there.
     """
     if ledger.pinned_table(ref) is None and ledger.records(ref) != records:
-        msg = f"{ref} does not hold just the records of this table: one stands in it twice, or an earlier attempt "
-        hint = "run again when no one writes to the source; a table that changed takes a new release name"
-        raise LedgerError(f"{msg}reserved others", hint)
+        refuse_other_records(ref)
     ledger.pin_table(ref, digest)
+
+
+def refuse_other_records(ref: ReleaseRef) -> NoReturn:
+    """Refuse a table whose records are not just those that its release holds, before it is pinned."""
+    msg = f"{ref} does not hold just the records of this table: one stands in it twice, or an earlier attempt "
+    hint = "run again when no one writes to the source; a table that changed takes a new release name"
+    raise LedgerError(f"{msg}reserved others", hint)
 
 
 def refuse_too_few(policy: Policy, texts: int) -> None:

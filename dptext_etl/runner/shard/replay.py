@@ -148,6 +148,22 @@ def _published(layout: Layout, policy: Policy) -> Manifest | None:
 
 def keep_published(staging: Staging, layout: Layout, policy: Policy, columns: Sequence[Column], ledger: Ledger) -> None:
     """Copy published parts of the release into staging, with the draws that the ledger has of them."""
+    for index, digest, rows in _published_texts(staging, layout, policy, columns):
+        ids = canonical_ids(rows[policy.id].to_arrow())
+        draws = {item.name: _draws(item.policy, _positions(ledger, item.ref, ids)) for item in columns}
+        staging.keep(index, digest, rows, pl.DataFrame(draws))
+
+
+def require_published_texts(layout: Layout, policy: Policy, columns: Sequence[Column]) -> None:
+    """Refuse published parts that cannot be read, as `keep_published` would."""
+    for _ in _published_texts(Staging(layout.staging), layout, policy, columns):
+        pass
+
+
+def _published_texts(
+    staging: Staging, layout: Layout, policy: Policy, columns: Sequence[Column]
+) -> Iterator[tuple[int, str, pl.DataFrame]]:
+    """Read the published parts that staging does not keep: their numbers, digests, and rows with their ids."""
     manifest = _published(layout, policy)
     if manifest is None:
         return
@@ -165,9 +181,7 @@ def keep_published(staging: Staging, layout: Layout, policy: Policy, columns: Se
             ids = pl.col(policy.id) if own is None else pl.lit(own[index]).alias(policy.id)
             texts = (pl.col(theirs).cast(pl.String).alias(name) for name, theirs in published.items())
             rows = found.select(*texts, ids).filter(ids.is_not_null()).collect()
-        ids = canonical_ids(rows[policy.id].to_arrow())
-        draws = {item.name: _draws(item.policy, _positions(ledger, item.ref, ids)) for item in columns}
-        staging.keep(index, part.sha256, rows, pl.DataFrame(draws))
+        yield index, part.sha256, rows
 
 
 def _positions(ledger: Ledger, ref: ReleaseRef, ids: pa.Array) -> npt.NDArray[np.uint32]:

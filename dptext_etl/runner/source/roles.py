@@ -17,6 +17,7 @@ from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, format_of
+from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.table import Files, schema_of
 
 Rows = TypeVar("Rows")
@@ -37,6 +38,7 @@ class Table(Generic[Rows]):
 def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
     """Find, scan and check the source of a policy."""
     files = Files.find(layout)
+    refuse_own_corpus(policy, files.paths)
     wanted, subject = wanted_columns(policy), () if policy.subject is None else (policy.subject,)
     files.refuse_drift(wanted)
     # CSV columns whose spelling matters: "007" is not 7, and a text of digits is a text

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.checks.comparison import BYTES, Buckets, ByteRows, short_digests
+from dptext_etl.buckets import Buckets, ByteRows
+from dptext_etl.checks.comparison import BYTES, short_digests
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids

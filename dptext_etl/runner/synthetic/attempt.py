@@ -73,11 +73,18 @@ class SyntheticAttempt(Attempt):
         return [self.statistic.cfg()]
 
     def register(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
-        policy, statistic = self.policy, self.statistic
+        policy = self.policy
         require_same_ledger(ledger, self.layout, policy)
         if policy.cap is not None:
             ledger.agree_on_cap(Scope.of(policy), policy.cap, lowering=self.accept_lower_cap)
-        ref = ledger.pin_release(
+        ref = self.pin(ledger, id_type)
+        self.remember(ledger)
+        return {self.synthetic.column: ref}
+
+    def pin(self, ledger: Ledger, id_type: str, *, pin: bool = True) -> ReleaseRef:
+        """Pin the release; without `pin`, only refuse what the ledger would not pin."""
+        policy, statistic = self.policy, self.statistic
+        return ledger.pin_release(
             dataset=policy.dataset,
             column=self.synthetic.column,
             release=policy.release,
@@ -89,9 +96,8 @@ class SyntheticAttempt(Attempt):
             publishable=True,
             configuration=self.synthetic.configuration(statistic),
             artifact_hashes={"corpus": statistic.corpus.sha256},
+            pin=pin,
         )
-        self.remember(ledger)
-        return {self.synthetic.column: ref}
 
     def remember(self, ledger: Ledger) -> None:
         remember(ledger, self.layout.memory, self.policy)

@@ -18,23 +18,21 @@ import pyarrow.compute as pc
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
-from dptext_etl.column import INFINITE, keyed_digests
+from dptext_etl.column import keyed_digests
 from dptext_etl.errors import DPTextError, InputError, LedgerError, seam
 from dptext_etl.families.aggregate import Partial, Statistic, partial_sum
-from dptext_etl.guarantee import ADDITIVE
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import Charge, CommitOutcome, Ledger, Outcome, ReleaseRef, Scope
+from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, ReleaseRef, Scope
 from dptext_etl.ledger.types import LEFT_OUT
 from dptext_etl.policy import Policy
-from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner.anchoring import remember
+from dptext_etl.runner.preview import Expected
 from dptext_etl.runner.progress import Checkpoint, Meter
-from dptext_etl.runner.publish.publication import require_enough
-from dptext_etl.runner.shard.attempt import pin_whole_table, refuse_other_rows, refuse_over_cap
-from dptext_etl.runner.shard.charging import subjects_of, texts_of
+from dptext_etl.runner.shard.attempt import pin_whole_table, refuse_other_rows
+from dptext_etl.runner.shard.charging import texts_of
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.roles import forms_of
 from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
+from dptext_etl.runner.synthetic.preflight import Counts, charge_of, identities_of, refuse_changed, refuse_unpublishable
 from dptext_etl.storage import Storage
 
 _DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
@@ -52,9 +50,10 @@ class Charged:
 class Records(Protocol):
     """The records of a synthetic table, as an engine holds them: their ids are checked, and those that count chosen."""
 
-    total: int  # rows of the source
-    nameless: int  # rows that are left out because they have no subject
-    wanted: int  # records that count
+    counts: Counts
+
+    def look(self, ref: ReleaseRef, ledger: Ledger | None) -> Expected:
+        """Count what a run will find in all records; no release is pinned yet."""
 
     def charge(self, frames: Frames, meter: Meter) -> Charged:
         """Charge and sum all records."""
@@ -97,23 +96,13 @@ class Frames:
         """Charge the records of a frame, then sum those that are within the cap and not forgotten."""
         policy, statistic = self.policy, self.statistic
         with seam("charging the records", DPTextError, _DEFECT):
-            ids, identities = self.identified(frame)
-            spend = statistic.charge(CLAIM)
-            amounts = {name: getattr(spend, name) for name in ADDITIVE}
-            spends = {
-                name: np.full(frame.height, INFINITE if amount == float("inf") else amount)
-                for name, amount in amounts.items()
-            }
-            asked = Charge(self.ref, identities, np.ones(frame.height, np.uint32), spends)
-            subjects = subjects_of(frame, policy)
-        scope, forms = Scope.of(policy), forms_of(frame.schema, policy)
-        result = self.ledger.reserve(self.job, scope, policy.cap, ids, subjects, [asked], forms=forms)
+            ready = charge_of(policy, self.key, self.ref, frame)
+            ids, subjects, (asked,) = ready.ids, ready.subjects, ready.charges
+        result = self.ledger.reserve(self.job, Scope.of(policy), policy.cap, ids, subjects, [asked], forms=ready.forms)
         remember(self.ledger, self.memory, policy, self.job)
         self.checkpoint("reserved")
         if changed := result.counts[Outcome.CHANGED.name]:
-            held = "since this release took them; it holds one table, whole"
-            msg = f"the texts or labels of {changed} records changed {held}"
-            raise InputError(msg, "nothing was drawn; changed data, or another key, go under a new name, at full spend")
+            refuse_changed(changed)
         left_out = np.isin(result.outcome, LEFT_OUT)
         self.staging.quarantine(index, frame[[policy.id]].filter(pl.Series(left_out)))
         with seam("summing the records", DPTextError, _DEFECT):
@@ -124,7 +113,7 @@ class Frames:
             persons = np.zeros(0, np.uint64)
             if subjects is not None:
                 persons = pl.Series(subjects.filter(mask), dtype=pl.String).hash().to_numpy()
-        return Summed(Counter(result.counts), ids, identities.filter(mask), persons, partial)
+        return Summed(Counter(result.counts), ids, asked.idem_keys.filter(mask), persons, partial)
 
     def identified(self, frame: pl.DataFrame) -> tuple[pa.Array, pa.Array]:
         """Return the canonical ids of records and their identities."""
@@ -162,7 +151,9 @@ def charge(attempt: SyntheticAttempt, frames: Frames, records: Records, meter: M
     """Charge and sum all records, and pin the table; give all reservations back where it is refused."""
     try:
         charged = records.charge(frames, meter)
-        _require_publishable(attempt.policy, records, charged)
+        refuse_other_rows(records.counts.wanted, sum(charged.answers.values()))
+        over = charged.answers[Outcome.OVER_CAP.name]
+        refuse_unpublishable(attempt.policy, records.counts.nameless, charged.rows, over)
         pin_whole_table(frames.ledger, frames.ref, charged.rows, charged.partial.digest.hex())
     except BaseException:
         attempt.give_back(frames.ledger)  # the sums are gone, and no noise was drawn for them
@@ -170,31 +161,6 @@ def charge(attempt: SyntheticAttempt, frames: Frames, records: Records, meter: M
     attempt.remember(frames.ledger)
     frames.checkpoint("pinned")
     return charged
-
-
-def _require_publishable(policy: Policy, records: Records, charged: Charged) -> None:
-    refuse_other_rows(records.wanted, sum(charged.answers.values()))
-    over = charged.answers[Outcome.OVER_CAP.name]
-    if policy.on_cap == "refuse":
-        refuse_over_cap(over)
-    require_enough(policy, {"released": charged.rows, "quarantined": over, "without_subject": records.nameless})
-    if not charged.rows:
-        raise InputError("all records of the source were forgotten or are over the cap", "this run spent nothing")
-
-
-def identities_of(policy: Policy, key: _kernel.ReleaseKey, ids: pa.Array, frame: pl.DataFrame) -> pa.Array:
-    """Return the identities of records, fixed-size binary (32): they cover text and label, whatever is null."""
-    synthetic, nothing = policy.synthetic, pl.lit("n")
-    assert synthetic is not None  # noqa: S101  (an attempt has none without it)
-    text = pl.col(synthetic.column)
-    label = pl.lit(None, pl.String) if synthetic.labels is None else pl.col(synthetic.labels.column)
-    length = label.str.len_bytes().cast(pl.String)
-    parts = (
-        pl.when(label.is_null()).then(nothing).otherwise(pl.concat_str(length, pl.lit(":"), label)),
-        pl.when(text.is_null()).then(nothing).otherwise(pl.concat_str(pl.lit("t"), text)),
-    )
-    both = frame.select(pl.concat_str(*parts)).to_series().to_arrow()
-    return pa.array(_kernel.idem_keys(key, ids, both))
 
 
 def refuse_crowded(persons: npt.NDArray[np.uint64], most: int) -> None:

@@ -2,81 +2,67 @@
 
 from __future__ import annotations
 
-import numpy as np
+from functools import partial
+
+import polars as pl
 
 from dptext_etl.accounting import log10_odds
-from dptext_etl.column import INFINITE
+from dptext_etl.errors import DPTextError, described
 from dptext_etl.guarantee import MICRO
-from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import Scope
-from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner.amounts import at_most
+from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.claims import policy_notes
-from dptext_etl.runner.forecast import Forecast
-from dptext_etl.runner.planning import PlanSummary, facts_of_cap, summarize
-from dptext_etl.runner.preflight import ledger_of
+from dptext_etl.runner.planning import PlanSummary, collect, facts_of_cap, summarize
+from dptext_etl.runner.preflight import require_cap
+from dptext_etl.runner.preview import ledger_of, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.publish.publication import require_enough
-from dptext_etl.runner.shard.attempt import refuse_over_cap
-from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.source.examine import check_ids
-from dptext_etl.runner.source.roles import forms_of, open_table
-from dptext_etl.runner.source.table import batches
+from dptext_etl.runner.source.roles import Table
 from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
+from dptext_etl.runner.synthetic.preflight import Counts, TablePreview, refuse_table, release_of
 from dptext_etl.runner.synthetic.publishing import claim_of
 
-_ROWS_AT_ONCE = 1 << 18
 
-
-def plan_table(policy: Policy, partition: str | None, progress: Listener | None) -> PlanSummary:
+def plan_table(attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: Listener | None) -> PlanSummary:
     """Forecast a run: every record that counts is charged the same."""
-    attempt = SyntheticAttempt.of(policy, partition)
-    table = open_table(policy, attempt.layout)
-    spend, scope, forecast = attempt.statistic.charge(CLAIM), Scope.of(policy), Forecast(policy)
-    if policy.cap is None:
-        forecast.components = ("eps_approx",)
-    each = [getattr(spend, name) for name in forecast.components]
-    costs = np.array([INFINITE if amount == float("inf") else amount for amount in each], np.int64)[:, None]
-    held = 0
+    policy, spend, refusals = attempt.policy, attempt.statistic.charge(CLAIM), list[DPTextError]()
+    total, nameless = check_ids(table, policy)
+    rows, wanted = attempt.who_counts(table.frame, total, nameless)
     with ledger_of(policy) as ledger:
         cap_facts = facts_of_cap(policy, ledger)
+        same_ledger = partial(require_same_ledger, ledger, attempt.layout, policy, freezing=False)
         if ledger is not None:
-            ledger.require_forms(scope, list(policy.text_columns), forms_of(table.schema, policy))
-        total, nameless = check_ids(table, policy)
-        rows, wanted = attempt.who_counts(table.frame, total, nameless)
-        ref = None if ledger is None else ledger.find_all(policy).get(attempt.synthetic.column)
-        meter = Meter("plan", wanted, progress)
-        for frame in batches(rows.select(filter(None, (policy.id, policy.subject))), _ROWS_AT_ONCE):
-            ids, subjects = canonical_ids(frame[policy.id].to_arrow()), subjects_of(frame, policy)
-            known = np.zeros(frame.height, bool) if ledger is None or ref is None else ledger.known(ref, ids)
-            held += int(known.sum())
-            worst, units = np.repeat(costs, frame.height, axis=1), ids if subjects is None else subjects
-            draws, used = np.ones((1, frame.height), np.uint32), forecast.used_before(ledger, units)
-            forecast.add(worst, np.where(known, 0, worst), units, draws, used)
-            meter.add(frame.height)
-    over = forecast.over_cap()["records"]
-    if policy.on_cap == "refuse":
-        refuse_over_cap(over)
-    require_enough(policy, {"released": wanted - over, "quarantined": over, "without_subject": nameless})
+            collect(refusals, same_ledger)
+        collect(refusals, lambda: require_cap(attempt, ledger))
+        try:
+            ref = release_of(attempt, table.schema, table.id_type, ledger)
+            preview = TablePreview(policy, attempt.key, ref, ledger)
+            found = preview_rows(preview, rows, Meter("plan", wanted, progress))
+        except DPTextError as error:
+            raise (refusals or [error])[0] from None
+        counts = Counts(total, nameless, wanted)
+        collect(refusals, lambda: refuse_table(attempt, counts, ledger, ref, found))
+        if ledger is None:  # a run looks before it makes one
+            collect(refusals, same_ledger)
     epsilon, delta = spend.eps_approx / MICRO, policy.statistic.delta
     most = attempt.synthetic.per_subject if policy.unit == "subject" else 1
     return summarize(
         policy,
-        forecast,
+        preview.forecast,
         cap_facts,
-        _notes(attempt, most * epsilon, total - nameless - wanted, held),
-        partition=None,
+        _notes(attempt, most * epsilon, total - nameless - wanted, found.held),
+        partition=attempt.layout.partition,
         rows=wanted,
         already_published=0,
         draws=0,
         columns=[{**claim_of(attempt), "neighbours": CLAIM.neighbours, "meanings": {}}],
         together={"unit": policy.unit, "epsilon": most * epsilon, "delta": delta, "rule": "zcdp"},
-        left_out={"quarantined": over, "without_subject": nameless},
-        changed=0,
+        left_out={"quarantined": found.over_cap, "without_subject": nameless},
+        changed=found.changed,
         log10_odds={"per_word": round(log10_odds(spend.eps_approx), 3)},
         dropped=list(table.dropped),
-        refusal=None,
+        refusal=described(refusals[0]) if refusals else None,
     )
 
 

@@ -4,11 +4,13 @@ import polars as pl
 import pytest
 
 from dptext_etl.checks.reports import MODEL_FAILURES
-from dptext_etl.engines import stage
+from dptext_etl.engines import run, stage
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger
+from dptext_etl.runner import plan
 from dptext_etl_models.inference.masked.model import MaskedModel
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
+from tests.integration.refusals import same_refusal
 
 pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
 
@@ -77,11 +79,24 @@ def failing_from(films, model, checkpoint):
 
 def test_a_broken_model_is_stopped_before_anything_is_charged(films, model):
     model.fails = lambda tokens: True
-    with pytest.raises(PolicyError, match="fails on public texts"):
-        films.run()
-    assert charged(films) == (0, 0)
+    assert "fails on public texts" in same_refusal(films, {}, PolicyError).message
+    assert not (films.folder / "ledger.db").exists()
     model.fails = lambda tokens: False
     assert films.run().published_rows == 60
+
+
+@pytest.mark.parametrize("name", ["/none/of/these", "no-such-model", "empty"])
+def test_a_model_that_is_missing_is_foretold(films, name):
+    (films.folder / "empty").mkdir()
+    model = str(films.folder / "empty") if name == "empty" else name
+    mechanism = {"name": "dpmlm", "model": model, "epsilon": 5.0, "clip": [0.0, 1.0]}
+    said = []
+    for act in (plan, run):
+        with pytest.raises(PolicyError, match="model") as caught:
+            act(films.policy(column=[{"name": "review", "mechanism": mechanism}]))
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert not (films.folder / "ledger.db").exists()
 
 
 def test_a_model_that_breaks_between_shards_is_stopped_before_the_next_charge(films, model):

@@ -1,0 +1,194 @@
+"""Count what a run will find, before any row is charged: what all rows cost, and how the ledger would respond.
+
+Nothing is drawn or charged, and the ledger is only read. What is counted depends on ids, counts, spends, and balances,
+and on which texts changed; never on what a text says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from dptext_etl.arrays import to_numpy
+from dptext_etl.column import INFINITE
+from dptext_etl.guarantee import Disclosure
+from dptext_etl.ledger import Ledger, Outcome, Scope
+from dptext_etl.ledger.storage.store import MissingLedgerError, ledger_exists
+from dptext_etl.ledger.types import LEFT_OUT, NEW
+from dptext_etl.policy import Policy
+from dptext_etl.runner.forecast import Forecast
+from dptext_etl.runner.progress import Meter
+from dptext_etl.runner.shard.charging import Charged, Column, charge, views_of
+from dptext_etl.runner.source.cutting import pieces
+
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 32 << 20
+_OWN = "\0"
+"""What the name of a unit begins with in a forecast without a ledger, where a record is its own person."""
+_ADMITTED = ("RESERVED", "AGAIN", "PENDING", "COMMITTED")
+
+
+@contextmanager
+def ledger_of(policy: Policy) -> Iterator[Ledger | None]:
+    """Open the ledger of a policy to read it, or yield None; a plan makes no ledger."""
+    if not ledger_exists(policy.ledger.url):
+        yield None
+        return
+    try:
+        ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True)
+    except MissingLedgerError:  # making it was cut off before it held a charge; a run finishes it
+        yield None
+        return
+    with ledger:
+        yield ledger
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a run will find, in counts; they travel as JSON from an executor to the driver."""
+
+    answers: Mapping[str, int] = field(default_factory=dict)  # records by what the ledger will answer (`Outcome`)
+    unkept: int = 0  # changed records of which the release has no committed text to publish again
+    drawn: int = 0  # records with a draw, without those that are left out
+    charged: Mapping[str, int] = field(default_factory=dict)  # new records by text column
+    words: int = 0  # draws over all text columns
+    computed: int = 0  # records with a text that models must compute, because it is not committed yet
+
+    @property
+    def over_cap(self) -> int:
+        return self.answers.get(Outcome.OVER_CAP.name, 0)
+
+    @property
+    def changed(self) -> int:
+        """Records whose texts changed since the release took them."""
+        return self.answers.get(Outcome.CHANGED.name, 0) + self.answers.get(Outcome.AGAIN.name, 0)
+
+    @property
+    def held(self) -> int:
+        """Records that the release holds with these texts."""
+        return self.answers.get(Outcome.PENDING.name, 0) + self.answers.get(Outcome.COMMITTED.name, 0)
+
+    @property
+    def admitted(self) -> int:
+        """Records that the release will hold, of those that were looked at."""
+        return sum(self.answers.get(name, 0) for name in _ADMITTED)
+
+    @classmethod
+    def total(cls, parts: Iterable[Expected]) -> Expected:
+        answers, charged, listed = Counter[str](), Counter[str](), list(parts)
+        for part in listed:
+            answers.update(part.answers)
+            charged.update(part.charged)
+        unkept, drawn, words, computed = (
+            sum(getattr(part, name) for part in listed) for name in ("unkept", "drawn", "words", "computed")
+        )
+        return cls(dict(answers), unkept, drawn, dict(charged), words, computed)
+
+
+class Preview:
+    """Counts what a run will find, frame by frame in the order in which it will charge them.
+
+    `on_changed` takes the ids of records whose texts changed; they stay inside the boundary.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        columns: Sequence[Column],
+        ledger: Ledger | None,
+        on_changed: Callable[[pl.DataFrame], object] | None = None,
+    ) -> None:
+        self.forecast = Forecast(policy)
+        self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
+        self._answers, self._charged = Counter[str](), Counter[str]()
+        self._unkept = self._drawn = self._words = self._computed = 0
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Take the next rows, without canary rows. The ledger is read first: a call that it refused can be repeated."""
+        charged = self._charge(frame)
+        outcome, asking, kept, units, used = self._answer(charged)
+        worst = np.zeros((len(self.forecast.components), frame.height), np.int64)
+        asked = worst.copy()
+        draws = np.stack([np.asarray(item.n_worst) for item in charged.charges])
+        for item, mine in zip(charged.charges, asking, strict=True):
+            self._charged[item.ref.column] += int(mine.sum())
+            for at, name in enumerate(self.forecast.components):
+                amounts = np.asarray(item.spends[name])
+                worst[at] = _plus(worst[at], amounts)
+                asked[at] = _plus(asked[at], np.where(mine, amounts, 0))
+        self.forecast.add(worst, asked, units, draws, used)
+        self._answers.update({Outcome(kind).name: int((outcome == kind).sum()) for kind in np.unique(outcome)})
+        self._unkept += int((~kept & (outcome == Outcome.CHANGED)).sum())
+        self._drawn += int(((draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)).sum())
+        self._words += self._draws(frame, draws)
+        self._computed += int((~np.isin(outcome, (Outcome.COMMITTED, *LEFT_OUT))).sum()) or self._unwritten(charged)
+        changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
+        if self._on_changed is not None and changed.any():
+            self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)))
+
+    def expected(self) -> Expected:
+        over = self.forecast.over_cap()["records"]
+        answers = Counter(self._answers)
+        for name in (Outcome.RESERVED.name, Outcome.AGAIN.name):
+            left = min(over - answers[Outcome.OVER_CAP.name], answers[name])
+            answers.update({Outcome.OVER_CAP.name: left, name: -left})
+        left = self._drawn - over
+        return Expected(dict(+answers), self._unkept, left, dict(self._charged), self._words, self._computed)
+
+    def _charge(self, frame: pl.DataFrame) -> Charged:
+        return charge(frame, self._columns, self._policy)
+
+    def _draws(self, frame: pl.DataFrame, charged: npt.NDArray[np.uint32]) -> int:
+        return sum(_draws(frame, *pair) for pair in zip(self._columns, charged, strict=True))
+
+    def _unwritten(self, charged: Charged) -> int:
+        """Count the texts that are committed and not rewritten yet."""
+        if self._ledger is None:
+            return 0
+        chains = [(item.ref, item.policy.chain) for item in self._columns if item.policy.chain is not None]
+        found = (self._ledger.postprocessed(ref, chain, charged.ids).mask for ref, chain in chains if ref.id != NEW)
+        return sum(int((~mask).sum()) for mask in found)
+
+    def _answer(self, charged: Charged) -> Any:
+        """Return what the ledger would answer: outcomes, charged columns, kept texts, units, and what these used."""
+        units = charged.ids if charged.subjects is None else charged.subjects
+        if self._ledger is None:
+            fresh = np.ones((len(charged.charges), len(charged.ids)), np.bool_)
+            own = _OWN + pl.Series(charged.ids, dtype=pl.String)  # a record without a subject is its own unit
+            named = pl.Series(units, dtype=pl.String).fill_null(own).to_arrow()
+            return np.full(len(own), Outcome.RESERVED), fresh, fresh[0], named, self.forecast.used_before(None, units)
+        policy = self._policy
+        ready = self._ledger.make_ready(
+            policy.unit, charged.ids, charged.subjects, charged.charges, own=policy.on_null_subject == "own"
+        )
+        answer = self._ledger.preview(Scope.of(policy), ready, again=policy.on_changed == "release_again")
+        # a scope without a cap pins no components: a first cap counts what units have used all the same
+        used = answer.used if len(answer.used) else self.forecast.used_before(self._ledger, units)
+        return answer.outcome, answer.charged, answer.changes_committed, answer.units, used
+
+
+def preview_rows(preview: Preview, rows: pl.LazyFrame, meter: Meter) -> Expected:
+    """Take all rows of a table in bounded memory."""
+    for frame in pieces(rows, _ROWS_AT_ONCE, _BYTES_AT_ONCE):
+        preview.add(frame)
+        meter.add(frame.height)
+    return preview.expected()
+
+
+def _draws(frame: pl.DataFrame, column: Column, charged: npt.NDArray[np.uint32]) -> int:
+    """Return the draws that will be made; where the length is hidden, fewer than are charged."""
+    mechanism = column.policy.mechanism
+    if Disclosure.LENGTH in mechanism.guarantee.disclosures:
+        return int(charged.sum())
+    return int(to_numpy(mechanism.positions(views_of(frame, column.name))).sum())
+
+
+def _plus(total: npt.NDArray[np.int64], amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    infinite = (amounts == INFINITE) | (total == INFINITE)
+    return np.where(infinite, INFINITE, total + np.where(infinite, 0, amounts))

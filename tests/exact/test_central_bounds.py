@@ -1,0 +1,170 @@
+"""The pairs that runs charge for central releases, enumerated: persons and several releases included."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from dptext_etl.synthetic import CLAIM
+from dptext_etl.unlinked import Unlinked
+
+from dptext_etl import delta_policy
+from dptext_etl.accounting.shuffling import central_epsilon
+from dptext_etl.families.aggregate import describe
+from dptext_etl.families.aggregate.statistic import rho_of, rounded_up, variance_of
+
+from .choice_toys import mechanism, toy
+
+Law = dict[tuple[int, ...], Fraction]
+UNKNOWN = "nothing known"
+
+
+# --- unlinked releases --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def large_deltas(monkeypatch):
+    """Allow deltas at which tables of three records have a central epsilon below that of a draw."""
+    monkeypatch.setattr(delta_policy, "LARGEST_DELTA", 1.0)
+
+
+def laws_of(drawn) -> list[list[Fraction]]:
+    """Return the distinct laws of a draw of the releasing code, over texts of the corpus and one that says nothing."""
+    found = [drawn.transition(text)[1] for text in (*drawn.opened.texts, UNKNOWN)]
+    return [list(law) for law in dict.fromkeys(map(tuple, found))]
+
+
+def multiset(laws: Sequence[Sequence[Fraction]]) -> Law:
+    """Return the law of the sorted draws of records."""
+    out: Law = {(): Fraction(1)}
+    for law in laws:
+        longer: Law = {}
+        for texts, mass in out.items():
+            for text, chance in enumerate(law):
+                key = tuple(sorted((*texts, text)))
+                longer[key] = longer.get(key, Fraction(0)) + mass * chance
+        out = longer
+    return out
+
+
+def both(one: Law, other: Law) -> Law:
+    return {(*a, -1, *b): p * q for a, p in one.items() for b, q in other.items()}
+
+
+def excess(p: Law, q: Law, epsilon: Fraction) -> Fraction:
+    """Return the hockey-stick divergence; e^epsilon is rounded down, so the divergence is rounded up."""
+    odds = Fraction(math.exp(epsilon) * (1 - 1e-12))
+    return sum((max(Fraction(0), mass - odds * q[key]) for key, mass in p.items()), Fraction(0))
+
+
+@pytest.mark.usefixtures("large_deltas")
+@pytest.mark.parametrize(("m", "hit"), [(4, 1e-9), (4, 0.7), (4, 1 - 1e-12), (5, 0.6)])
+@pytest.mark.parametrize("delta", [0.01, 0.1])
+def test_the_charged_pair_of_a_record_holds(tmp_path, m, hit, delta):
+    unlinked = Unlinked.model_construct(rows=3, delta=delta, per_subject=1, form="rows")
+    drawn = mechanism(toy(tmp_path, m), 1.5, hit=hit, unlinked=unlinked)
+    spend, laws = drawn.spend(1), laws_of(drawn)
+    epsilon, charged = Fraction(int(spend.eps_approx), 10**6), Fraction(int(spend.delta), 10**15)
+    assert epsilon < Fraction(3, 2)
+    found = Fraction(0)
+    for others in itertools.combinations_with_replacement(laws, 2):
+        views = [multiset([law, *others]) for law in laws]
+        found = max(found, *(excess(a, b, epsilon) for a, b in itertools.permutations(views, 2)))
+    assert found <= charged
+
+
+@pytest.mark.usefixtures("large_deltas")
+@pytest.mark.parametrize("hit", [1e-9, 0.7])
+def test_the_charges_of_a_persons_records_cover_the_person(tmp_path, hit):
+    """Both records of a person change; the charges of both are added."""
+    unlinked = Unlinked.model_construct(rows=3, delta=0.05, per_subject=2, form="counts")
+    drawn = mechanism(toy(tmp_path, 4), 1.5, hit=hit, unlinked=unlinked)
+    spend, laws = drawn.spend(1), laws_of(drawn)
+    epsilon, charged = 2 * Fraction(int(spend.eps_approx), 10**6), 2 * Fraction(int(spend.delta), 10**15)
+    assert epsilon < 3
+    pairs = list(itertools.combinations_with_replacement(laws, 2))
+    found = Fraction(0)
+    for other in laws:
+        views = [multiset([*pair, other]) for pair in pairs]
+        found = max(found, *(excess(a, b, epsilon) for a, b in itertools.permutations(views, 2)))
+    assert 0 < found <= charged
+
+
+@pytest.mark.parametrize("second", ["unlinked", "linked"])
+def test_releases_of_a_record_add_up(tmp_path, second):
+    """Two batches that hold a record, or a batch and the draw of a row: epsilons and deltas are added."""
+    delta = 0.02
+    drawn = mechanism(toy(tmp_path, 4), 1.5, hit=1e-9)
+    epsilon, laws = central_epsilon(3, drawn.law, delta), laws_of(drawn)
+    local = Fraction(math.ceil(float(drawn.weights.loss) * 10**6), 10**6)
+    others = [laws[0], laws[-1]]
+    views = [multiset([law, *others]) for law in laws]
+    more = views if second == "unlinked" else [multiset([law]) for law in laws]
+    joint = [both(a, b) for a, b in zip(views, more, strict=True)]
+    total, deltas = (2 * epsilon, 2 * delta) if second == "unlinked" else (epsilon + local, delta)
+    found = max(excess(a, b, total) for a, b in itertools.permutations(joint, 2))
+    assert 0 < found <= deltas
+
+
+# --- synthetic tables ---------------------------------------------------------------------------------------------
+
+
+def losses(shift: Sequence[int], variance: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the privacy losses of discrete Gaussian noise against the same noise moved by a shift, and their chances.
+
+    The loss follows from sum(shift * noise) alone, whose law is a convolution on multiples of a whole number.
+    """
+    law, first, unit = np.ones(1), 0, math.gcd(*shift)
+    reach = math.ceil(9 * math.sqrt(variance))
+    x = np.arange(-reach, reach + 1)
+    gauss = np.exp(-(x.astype(float) ** 2) / (2 * variance))
+    gauss /= gauss.sum()
+    for by in shift:
+        step = by // unit
+        spread = np.zeros(2 * reach * step + 1)
+        spread[::step] = gauss
+        law, first = (spread if len(law) == 1 else np.convolve(law, spread)), first - reach * step
+    moved = unit * np.arange(first, first + len(law), dtype=float)
+    return (2 * moved + sum(by * by for by in shift)) / (2 * variance), law
+
+
+def divergence(shift: Sequence[int], variance: int, epsilon: float) -> float:
+    loss, law = losses(shift, variance)
+    return float(law @ np.maximum(0.0, -np.expm1(epsilon - loss)))
+
+
+@pytest.mark.parametrize("shift", [(20,), (12, 16), (10, 10, 10, 10), (2, 4, 4, 8, 10, 14, 2), (19,)], ids=str)
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_the_variance_holds_for_every_direction_of_a_change(shift, epsilon):
+    """Sums of sensitivity 20 move by whole numbers of at most this length; noise has the exact law of the kernel."""
+    assert sum(by * by for by in shift) <= 400
+    variance = variance_of(20, epsilon, 1e-6)
+    found = divergence(shift, variance, epsilon)
+    assert found <= 1e-6
+    if sum(by * by for by in shift) == 400:
+        assert found > 1e-8, "the bound is of the right size"
+        assert divergence(shift, variance // 2, epsilon) > 1e-6, "half of the variance is not enough"
+
+
+@pytest.mark.parametrize("shift", [(20,), (10, 10, 10, 10)], ids=str)
+def test_rho_bounds_the_divergence_of_every_order(shift):
+    variance = variance_of(20, 1.0, 1e-6)
+    loss, law = losses(shift, variance)
+    for order in (1.001, 1.5, 2.0, 8.0, 40.0):
+        found = math.log(float(law @ np.exp((order - 1) * loss))) / (order - 1)
+        assert found <= order * rounded_up(rho_of(20, variance)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_the_charges_of_a_statistic_cover_the_person(most, epsilon):
+    """All records of a person change, each as far as one can; `k` charges of a real statistic are added."""
+    statistic = describe("example", epsilon=epsilon, delta=1e-6, labels=("a", "b"), per_subject=most)
+    spend = statistic.charge(CLAIM)
+    charged, delta = most * spend.eps_approx / 1e6, most * spend.delta / 1e15
+    assert divergence((most * statistic.sensitivity,), statistic.variance, charged) <= delta
+    assert divergence((statistic.sensitivity,), statistic.variance, epsilon) <= 1e-6

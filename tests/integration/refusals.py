@@ -1,0 +1,44 @@
+"""Compare what a plan foretells with what a run is refused for."""
+
+from contextlib import nullcontext
+
+import pytest
+
+from dptext_etl.errors import DPTextError
+from dptext_etl.ledger import Ledger
+from dptext_etl.ledger.storage.store import ledger_exists
+from dptext_etl.runner import plan
+
+
+def head(job, **entries):
+    """The head of a job's ledger; None where there is none."""
+    spec = job.policy(**entries).ledger
+    try:
+        if not ledger_exists(spec.url):
+            return None
+        with Ledger.open(spec.url, spec.id_key, read_only=True, create=False) as ledger:
+            return str(ledger.anchor())
+    except DPTextError:  # a folder, or a server that refuses this user
+        return None
+
+
+def foretold(job, planning=plan, **entries):
+    """The refusal that a plan foretells, raised or in its summary."""
+    try:
+        found = planning(job.policy(**entries)).refusal
+    except DPTextError as error:
+        return error.code, error.exit_code, error.message, error.hint, error.fields
+    return found and tuple(found.values())
+
+
+def same_refusal(job, entries, kind, around=nullcontext, running=None, planning=plan):
+    """Return the error of a run, which its plan foretold; the ledger stays as it is."""
+    before = head(job, **entries)
+    with around():
+        said = foretold(job, planning, **entries)
+        with pytest.raises(kind) as caught:
+            (running or job.run)(**entries)
+    error = caught.value
+    assert said == (error.code, error.exit_code, error.message, error.hint, error.fields)
+    assert head(job, **entries) == before, "the ledger is as it was"
+    return error

@@ -1,0 +1,226 @@
+"""A plan of a synthetic table meets every refusal that its run meets before it sums and draws."""
+
+from contextlib import contextmanager
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from dptext_etl import Ledger, files
+from dptext_etl.errors import BudgetError, BusyError, InputError, KeyReferenceError, LedgerError
+from dptext_etl.policy.synthetic import CLAIM
+
+from .refusals import foretold, same_refusal
+from .synthetic_runs import CAP, SYNTHETIC
+
+
+@pytest.fixture
+def job(make_synthetic):
+    return make_synthetic()
+
+
+def edit(job, *columns):
+    path = job.folder / "raw.parquet"
+    frame = pl.read_parquet(path).with_row_index("at").with_columns(*columns)
+    frame.drop("at").write_parquet(path)
+
+
+def first(rows, column, value):
+    return pl.when(pl.col("at") >= rows).then(pl.col(column)).otherwise(pl.lit(value, pl.String)).alias(column)
+
+
+def keep(job, rows):
+    frame = pl.read_parquet(job.folder / "raw.parquet")
+    frame.head(rows).write_parquet(job.folder / "raw.parquet")
+    return frame
+
+
+def low(job, records=3):
+    return {**CAP, "epsilon": job.policy().statistic.charge(CLAIM).eps_approx * records / 1e6}
+
+
+def forget(job, records):
+    with Ledger.open(str(job.folder / "ledger.db")) as ledger:
+        ledger.forget("reviews", pa.array(records), pa.array([], pa.string()))
+
+
+def malformed_key(job):
+    (job.folder / "bad.key").write_text("no key\n")
+    (job.folder / "bad.key").chmod(0o600)
+    return {"key": f"file:{job.folder / 'bad.key'}"}
+
+
+def changed_texts(job):
+    job.run()
+    edit(job, first(3, "review", "word anew"))
+    return {}
+
+
+def changed_labels(job):
+    job.run()
+    edit(job, first(4, "topic", "other"))
+    return {}
+
+
+def other_records(job):
+    job.run()
+    keep(job, 230)
+    return {}
+
+
+def more_records(job):
+    frame = keep(job, 230)
+    job.run()
+    frame.write_parquet(job.folder / "raw.parquet")
+    return {}
+
+
+def forgotten_people(job):
+    job.run()
+    forget(job, ["r00007"])
+    return {}
+
+
+def all_are_forgotten(job):
+    job.run()
+    forget(job, [f"r{number:05d}" for number in range(240)])
+    return {"release": "anew"}
+
+
+def pinned_statistic(job):
+    job.run()
+    return {"synthetic": {**SYNTHETIC, "mechanism": {**SYNTHETIC["mechanism"], "epsilon": 1.0}}}
+
+
+def lower_cap(job):
+    job.run()
+    return {"cap": {**CAP, "epsilon": 900.0}}
+
+
+def higher_cap(job):
+    job.run()
+    return {"cap": {**CAP, "epsilon": 2000.0}}
+
+
+def no_cap(job):
+    job.run()
+    return {"cap": None}
+
+
+def new_period(job):
+    job.run()
+    return {"cap": {**CAP, "period": "2027"}}
+
+
+def over_the_cap(job):
+    return {"cap": low(job), "on_cap": "refuse"}
+
+
+def below_min_released(job):
+    return {"cap": low(job), "min_released": 0.9}
+
+
+def null_persons(job):
+    edit(job, first(24, "user_id", None))
+    return {}
+
+
+def most_without_a_person(job):
+    edit(job, first(200, "user_id", None))
+    return {"on_null_subject": "quarantine", "min_released": 0.9}
+
+
+def repeated_ids(job):
+    edit(job, first(2, "id", "r00239"))
+    return {}
+
+
+def another_person(job):
+    job.run()
+    edit(job, pl.lit("u039").alias("user_id"))
+    return {"synthetic": {**SYNTHETIC, "per_subject": 240}, "release": "anew"}
+
+
+def revoked(job):
+    job.run()
+    with Ledger.open(str(job.folder / "ledger.db")) as ledger:
+        ledger.revoke_name("reviews", "2026-11", "a test")
+    return {}
+
+
+def frozen(job):
+    job.run()
+    with Ledger.open(str(job.folder / "ledger.db")) as ledger:
+        ledger.freeze("reviews", "a test")
+    return {}
+
+
+def no_place_for_the_ledger(job):
+    return {"ledger": {"url": f"sqlite:///{job.folder / 'none' / 'ledger.db'}"}}
+
+
+def no_place_for_the_sink(job):
+    (job.folder / "file").touch()
+    return {"sink": str(job.folder / "file" / "below"), "staging": str(job.folder / "staging")}
+
+
+CASES = {
+    malformed_key: KeyReferenceError,
+    changed_texts: InputError,
+    changed_labels: InputError,
+    other_records: LedgerError,
+    more_records: LedgerError,
+    forgotten_people: LedgerError,
+    all_are_forgotten: InputError,
+    pinned_statistic: LedgerError,
+    lower_cap: LedgerError,
+    higher_cap: LedgerError,
+    no_cap: LedgerError,
+    new_period: LedgerError,
+    over_the_cap: BudgetError,
+    below_min_released: BudgetError,
+    null_persons: InputError,
+    most_without_a_person: BudgetError,
+    repeated_ids: InputError,
+    another_person: LedgerError,
+    revoked: LedgerError,
+    frozen: LedgerError,
+    no_place_for_the_ledger: LedgerError,
+    no_place_for_the_sink: InputError,
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_a_plan_foretells_what_a_run_is_refused_for(job, case, sentinel):
+    error = same_refusal(job, case(job), CASES[case])
+    assert sentinel not in str(error)
+    assert "r00" not in str(error)
+
+
+@pytest.mark.parametrize("place", ["published.versions", "published.staging/2026-11/_"])
+def test_another_run_is_under_way(job, place):
+    job.run()
+    job.forget_that_nothing_changed()
+
+    @contextmanager
+    def busy():
+        with files.lock(job.folder / place, "is publishing to this sink" if "versions" in place else "of this release"):
+            yield
+
+    same_refusal(job, {}, BusyError, busy)
+
+
+def test_nothing_in_the_way(job):
+    assert foretold(job) is None
+    assert job.run().rows["new"] == 240
+    job.forget_that_nothing_changed()
+    assert foretold(job) is None, "the same run again"
+    assert job.run().rows["replayed"] == 240
+
+
+def test_what_was_left_out_over_the_cap_is_left_out_again(job):
+    entries = {"cap": low(job), "min_released": 0.0}
+    assert job.run(**entries).rows["quarantined"] == 120
+    job.forget_that_nothing_changed()
+    assert foretold(job, **entries) is None
+    assert job.run(**entries).rows["replayed"] == 120
