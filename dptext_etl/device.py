@@ -93,11 +93,7 @@ def model_server() -> Literal["vllm"] | None:
         return "vllm"
     if "://" in asked:
         raise PolicyError(
-<<<<<<< HEAD
-            f"{SERVER_SETTING} is an address: exact draws need the scores of all tokens, and an HTTP API gives a few",
-=======
             f"{SERVER_SETTING} is an address: a draw needs the scores of all tokens, and an HTTP API gives a few",
->>>>>>> main
             f"install vLLM on the machine that runs the policy, and set {SERVER_SETTING}=vllm",
         )
     if asked:
