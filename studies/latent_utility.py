@@ -142,15 +142,15 @@ def measured(corpus: Corpus, models: Models, beams: int) -> list[dict[str, Any]]
 
 def trained(folder: Path, bart: str, minutes: float, plus: Iterable[float]) -> Models:
     """Return the models, training on public text what is not there yet; a training that was stopped goes on."""
-    from dptext_etl_models.training.base_model import Base
+    from dptext_etl_models.training import adept, dpbart
+    from dptext_etl_models.training.bart import Base
     from dptext_etl_models.training.corpus import Corpus as Public
-    from dptext_etl_models.training.latent import adept, dpbart_noise, dpbart_prune
-    from dptext_etl_models.training.token_rows import public_texts
+    from dptext_etl_models.training.corpus import public_texts
 
     public = DATA / "public_corpus"
     shares = {"sgd_utterances": 3.0, "wiki_en": 2.0, "imdb_unsup": 1.0}
     corpora = [Public(public / f"{name}.parquet", share) for name, share in shares.items()]
-    facts = {"corpora": [{"name": one.name, "sha256": one.sha256, "share": repr(one.share)} for one in corpora]}
+    facts = {"corpora": [corpus.facts for corpus in corpora]}
     models = Models(
         bart, folder / "pr", {epsilon: folder / f"pr-plus-{epsilon:g}" for epsilon in plus}, folder / "adept"
     )
@@ -161,11 +161,11 @@ def trained(folder: Path, bart: str, minutes: float, plus: Iterable[float]) -> M
         print(progress, flush=True)
 
     if models.pruned in missing:
-        dpbart_prune.train(Base.load(bart), texts, dpbart_prune.SMALL, models.pruned, facts=facts, listener=tell)
+        dpbart.train_pruned(Base.load(bart), texts, dpbart.SMALL_PRUNE, models.pruned, facts=facts, listener=tell)
     for epsilon, path in models.plus.items():
         if path in missing:
-            settings = replace(dpbart_noise.SMALL, epsilon=epsilon, minutes=minutes)
-            dpbart_noise.train(Base.load(str(models.pruned)), texts, settings, path, facts=facts, listener=tell)
+            settings = replace(dpbart.SMALL_NOISE, epsilon=epsilon, minutes=minutes)
+            dpbart.train_noisy(Base.load(str(models.pruned)), texts, settings, path, facts=facts, listener=tell)
     if models.adept in missing:
         adept.train(texts, replace(adept.SMALL, minutes=3 * minutes), models.adept, facts=facts, listener=tell)
     return models

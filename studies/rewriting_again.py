@@ -139,7 +139,7 @@ def rewritten(model: str, texts: Sequence[str]) -> list[str]:
     import torch
 
     from dptext_etl_models.inference import language_model
-    from dptext_etl_models.inference.generative.prompts import Prompts
+    from dptext_etl_models.inference.prompts import Prompts
 
     files = language_model.model_files(model)
     loaded, tokenizer = language_model.sequence_model(files), language_model.tokenizer(files)

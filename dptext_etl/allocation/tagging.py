@@ -65,8 +65,8 @@ class NltkTagger:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a tagger in one file, as `dptext_etl_models.training.words.tags` writes it."""
-        with seam("reading a tagger", ArtifactError, "is it a file of dptext_etl_models.training.words.tags?"):
+        """Read a tagger in one file, as `studies/shipped_data/tagger.py` writes it."""
+        with seam("reading a tagger", ArtifactError, "is it a tagger in the format of `english-tags.json`?"):
             held = json.loads(path.read_text(encoding="utf-8"))
             weights, tagdict, classes = held["weights"], held["tagdict"], held["classes"]
         return cls(weights, tagdict, classes)

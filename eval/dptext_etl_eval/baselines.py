@@ -22,15 +22,7 @@ _BETWEEN_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|[_\-./]+")
 
 
 def label_names(labels: Values, texts: Sequence[str]) -> Values | None:
-    """Guess for each text the label whose name has the largest inner product with it.
-
-    Args:
-        labels: Different labels; their names are read as words ("RateBook" and "rate_book" are "rate book").
-        texts: Texts to judge.
-
-    Returns:
-        One label per text; None if no name has a vector.
-    """
+    """Guess for each text the label whose name has the largest inner product with it."""
     encoder = Corpus.open(CORPUS).encoder
     return _nearest(labels, encoder.encode(list(texts)))
 
@@ -40,13 +32,6 @@ def public_data(labels: Values, texts: Sequence[str]) -> Values | None:
 
     No public texts with these labels are assumed: each text of the corpus `everyday-30k` gets the label whose name has
     the largest inner product with it.
-
-    Args:
-        labels: Different labels.
-        texts: Texts to judge.
-
-    Returns:
-        One label per text; None if no name has a vector.
     """
     corpus = Corpus.open(CORPUS)
     given = _nearest(labels, corpus.vectors)

@@ -29,17 +29,11 @@ FIGURES: Mapping[str, Figure] = {"macro-F1": macro_f1, "accuracy": accuracy}
 
 @dataclass(frozen=True)
 class Guesses:
-    """What a classifier guessed, and the blind guess.
+    """What a classifier guessed, and the blind guess."""
 
-    Attributes:
-        truth: True values, shape (n,).
-        guessed: Guesses of the classifier, shape (n,).
-        blind: The most frequent value of the training rows, shape (n,).
-    """
-
-    truth: Values
-    guessed: Values
-    blind: Values
+    truth: Values  # True values, shape (n,)
+    guessed: Values  # guesses of the classifier, shape (n,)
+    blind: Values  # the most frequent value of the training rows, shape (n,)
 
 
 def crossed(pairs: Pairs, target: str, *, train: str, test: str) -> Guesses:

@@ -13,7 +13,7 @@ from typing import Any
 
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl_eval.measure import Attack, Measure, Score, attacks, metrics, require_libraries
-from dptext_etl_eval.pairs import RAW, RELEASED, Pairs
+from dptext_etl_eval.pairs import RAW, RELEASED, ROW_LINKS, Pairs
 
 INSIDE = (
     "Inside the boundary: these figures are exact statistics of raw texts. They bound nothing, decide nothing, and are "
@@ -29,17 +29,11 @@ Listener = Callable[[int, int, str, float | None], None]
 
 @dataclass(frozen=True)
 class Measured:
-    """What one measure found.
+    """What one measure found."""
 
-    Attributes:
-        measure: The metric or attack.
-        scores: Its figures.
-        seconds: How long it took.
-    """
-
-    measure: Measure
-    scores: tuple[Score, ...]
-    seconds: float
+    measure: Measure  # the metric or attack
+    scores: tuple[Score, ...]  # its figures
+    seconds: float  # how long it took
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""
@@ -118,12 +112,27 @@ def evaluate(
             done, ahead = (sum(item.weight for item in part) for part in (fit[:number], fit[number:]))
             left = (started - began) / done * ahead if number else None
             progress(number + 1, len(fit), measure.title, left)
-        with seam(f"measuring: {measure.title}", InputError):
-            scores = tuple(measure.of(pairs))
-        found.append(Measured(measure, scores, time.monotonic() - started))
+        found.append(measured(measure, pairs))
     learnt = tuple(item for item in found if isinstance(item.measure, Attack))
     kept = tuple(item for item in found if not isinstance(item.measure, Attack))
     return Evidence(column, len(pairs), pairs.of or len(pairs), kept, learnt, left_out, cost or {}, _examples(pairs))
+
+
+def measured(measure: Measure, pairs: Pairs) -> Measured:
+    """Compute the figures of one measure."""
+    started = time.monotonic()
+    with seam(f"measuring: {measure.title}", InputError):
+        return Measured(measure, tuple(measure.of(pairs)), time.monotonic() - started)
+
+
+def without_rows(
+    column: str, measure: Measure, pairs: Pairs, cost: Mapping[str, Any], progress: Listener | None
+) -> Evidence:
+    """Measure a release whose rows belong to no record: all other measures compare rows, so they are left out."""
+    if progress is not None:
+        progress(1, 1, measure.title, None)
+    left_out = {one.title: (ROW_LINKS,) for one in (*metrics(), *attacks()) if one.title != measure.title}
+    return Evidence(column, len(pairs), pairs.of, (measured(measure, pairs),), (), left_out, cost)
 
 
 def _examples(pairs: Pairs) -> tuple[tuple[str, str], ...]:

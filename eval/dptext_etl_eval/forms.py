@@ -37,40 +37,26 @@ STEP = 0.25
 
 @dataclass(frozen=True)
 class Released:
-    """What a form publishes, and what it costs.
+    """What a form publishes, and what it costs."""
 
-    Attributes:
-        texts: Released texts.
-        labels: Their labels, shape (texts,).
-        epsilon: Mean epsilon per record that the ledger would charge.
-        person: The most that all records of a person are charged.
-        delta: Delta that goes with `person`.
-        discloses: What is released exactly; the bound holds between tables that agree on it.
-        predict: The classifier that comes with the release; None where one must learn from `texts` and `labels`.
-    """
-
-    texts: Sequence[str]
-    labels: Values
-    epsilon: float
-    person: float
-    delta: float = 0.0
-    discloses: tuple[str, ...] = ()
+    texts: Sequence[str]  # released texts
+    labels: Values  # their labels, shape (texts,)
+    epsilon: float  # mean epsilon per record that the ledger would charge
+    person: float  # the most that all records of a person are charged
+    delta: float = 0.0  # delta that goes with `person`
+    discloses: tuple[str, ...] = ()  # what is released exactly; the bound holds between tables that agree on it
+    # the classifier that comes with the release; None where one must learn from `texts` and `labels`
     predict: Callable[[Sequence[str]], Sequence[str]] | None = None
 
 
 @dataclass(frozen=True)
 class Form:
-    """A form of release.
+    """A form of release."""
 
-    Attributes:
-        release: Releases rows at an epsilon per record; a person with so many records loses at most the product.
-        model: "local" or "central".
-        says: What it publishes, whom it trusts, and what it does not protect.
-    """
-
+    # releases rows at an epsilon per record; a person with so many records loses at most the product
     release: Callable[[StandIn, float, int], Released]
-    model: str
-    says: str
+    model: str  # "local" or "central"
+    says: str  # what it publishes, whom it trusts, and what it does not protect
 
 
 def _surrogate(rows: StandIn, epsilon: float, per_person: int) -> Released:
@@ -105,7 +91,7 @@ def _unlinked(rows: StandIn, epsilon: float, per_person: int) -> Released:
         if count < 2:
             continue  # an unlinked release holds two records or more
         own = [text for text, one in zip(rows.texts, rows.labels, strict=True) if one == label]
-        draw, central, charged = _cheapest(_two_digits(len(own)), delta, per_person, epsilon)
+        draw, central, charged = cheapest_draw(two_digits(len(own)), delta, per_person, epsilon)
         texts += sorted(_drawn({"name": "surrogate", "epsilon": draw, "corpus": CORPUS}, own)[0])
         labels += [label] * len(own)
         charges += [central] * len(own)
@@ -120,14 +106,14 @@ def _unlinked(rows: StandIn, epsilon: float, per_person: int) -> Released:
     )
 
 
-def _two_digits(count: int) -> int:
+def two_digits(count: int) -> int:
     """Round down to two digits: a policy declares a public lower bound on the rows, at least 2."""
     unit = int(10 ** max(0, len(str(count)) - 2))
     return max(2, count // unit * unit)
 
 
 @cache
-def _cheapest(rows: int, delta: float, per_person: int, epsilon: float) -> tuple[float, Fraction, Fraction]:
+def cheapest_draw(rows: int, delta: float, per_person: int, epsilon: float) -> tuple[float, Fraction, Fraction]:
     """Return the largest epsilon of a draw whose charge is at most `epsilon`, with that charge and its delta.
 
     The local guarantee holds, too: a draw of `epsilon` itself is charged no more.

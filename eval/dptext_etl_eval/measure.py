@@ -81,14 +81,7 @@ class Measure(ABC):
 
     @abstractmethod
     def of(self, pairs: Pairs) -> Sequence[Score]:
-        """Measure.
-
-        Args:
-            pairs: Raw texts and their releases.
-
-        Raises:
-            InputError: The column that it needs says nothing (one value only), or a library is missing.
-        """
+        """Measure."""
 
 
 class Metric(Measure):
@@ -128,21 +121,13 @@ _LIBRARIES = ("sklearn", "sacrebleu")
 
 
 def require_libraries() -> None:
-    """Refuse to measure, before the first measure, where a library of the extra "eval" is not installed.
-
-    Raises:
-        InputError: One is not installed; the hint has the command.
-    """
+    """Refuse to measure, before the first measure, where a library of the extra "eval" is not installed."""
     for name in _LIBRARIES:
         library(name)
 
 
 def library(name: str) -> ModuleType:
-    """Import a library of the extra "eval".
-
-    Raises:
-        InputError: It is not installed; the hint has the command.
-    """
+    """Import a library of the extra "eval"."""
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -2,7 +2,8 @@
 
 The probability of a word after two others is what is left of its count after absolute discounting, plus what the
 discounts give to the model of the order below (Ney, Essen and Kneser 1994, section 2). Sequences that were pruned from
-the file give their whole mass to the order below, so all probabilities of a context sum to 1. No mechanism uses it.
+the file give their whole mass to the order below, so all probabilities of a context sum to 1. Perplexity and attacks
+use it; no mechanism does. `studies/shipped_data/ngrams.py` writes the file.
 """
 
 from __future__ import annotations
@@ -20,29 +21,27 @@ from dptext_etl.artifacts import sha256_file
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.vectors import DATA
 from dptext_etl.errors import ArtifactError, seam
-from dptext_etl_eval.ngram_counts import BITS, FORMAT
+
+FORMAT = "dptext_ngrams/1"
+Ids = npt.NDArray[np.int64]
+BITS = 16
+"""Bits of a word's number in the number of a sequence."""
+
 
 NAME = "english-3gram"
 OTHERS = 1e6
 """Forms of words outside the vocabulary, all equally likely: a convention, without which unknown words look likely."""
 START = 0
 
-Ids = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
 
 class _Context(NamedTuple):
-    """Words that stand before another.
+    """Words that stand before another."""
 
-    Attributes:
-        total: Their occurrences.
-        seen: Occurrences of all kept sequences that begin with them.
-        kinds: Number of these sequences.
-    """
-
-    total: npt.NDArray[Any]
-    seen: npt.NDArray[Any]
-    kinds: npt.NDArray[Any]
+    total: npt.NDArray[Any]  # their occurrences
+    seen: npt.NDArray[Any]  # occurrences of all kept sequences that begin with them
+    kinds: npt.NDArray[Any]  # number of these sequences
 
 
 class Ngrams:
@@ -71,9 +70,11 @@ class Ngrams:
     @classmethod
     @lru_cache(maxsize=2)
     def load(cls, source: str | Path = NAME) -> Self:
-        """Read "english-3gram" or a file of `python -m dptext_etl_eval.ngram_counts`."""
+        """Read "english-3gram" or a file of `studies/shipped_data/ngrams.py`."""
         path = DATA / f"{NAME}.parquet" if source == NAME else Path(source)
-        with seam("reading counts of words", ArtifactError, f'give "{NAME}" or a file of training.words.ngrams'):
+        with seam(
+            "reading counts of words", ArtifactError, f'give "{NAME}" or a file of `studies/shipped_data/ngrams.py`'
+        ):
             table = pq.read_table(path)
             facts = {name.decode(): value.decode() for name, value in (table.schema.metadata or {}).items()}
             order, sequence, count = (table[name].to_numpy() for name in ("order", "sequence", "count"))

@@ -170,6 +170,17 @@ def join(
     return Pairs(tuple(taken[RAW]), tuple(taken[RELEASED]), of=joined.height, **extra)
 
 
+def raw_sample(
+    found: pl.DataFrame, text: str, label: str, rows: int, *, what: str, subject: str | None = None
+) -> Pairs:
+    """Return a sample of raw texts with their labels, for releases whose rows belong to no record."""
+    taken = found.sample(min(rows, found.height), seed=0, shuffle=True)
+    if taken.height < FEWEST:
+        raise InputError(f"{taken.height} raw rows have {what}; {FEWEST} are the fewest")
+    labels, persons = (None if name is None else taken[name].to_numpy().astype(str) for name in (label, subject))
+    return Pairs(tuple(taken[text]), ("",) * taken.height, label=labels, subject=persons, of=found.height)
+
+
 def _columns(frame: pl.LazyFrame, wanted: Sequence[str], which: str) -> pl.LazyFrame:
     with seam(f"reading the columns of the {which} table", InputError):
         known = frame.collect_schema().names()

@@ -32,15 +32,10 @@ PATTERNS = {
 
 
 class Span(NamedTuple):
-    """Holds something in a raw text that should not be in its release.
+    """Holds something in a raw text that should not be in its release."""
 
-    Attributes:
-        kind: What it is, such as "EMAIL".
-        text: How it is written.
-    """
-
-    kind: str
-    text: str
+    kind: str  # what it is, such as "EMAIL"
+    text: str  # how it is written
 
 
 Finder = Callable[[str], Sequence[Span]]

@@ -52,15 +52,7 @@ def columns_of(
 def evidence_of(
     policy: Policy, out: Path, *, progress: Listener | None = None, public: str | None = None, **given: Any
 ) -> Iterator[Evidence]:
-    """Measure every text column of a policy, or its synthetic table or unlinked release, which is measured as a whole.
-
-    Args:
-        policy: The policy.
-        out: Folder of the report.
-        progress: Called before every measure.
-        public: Public texts with labels, to compare a synthetic table with.
-        given: What `columns_of`, `evaluate_table`, or `evaluate_unlinked` takes.
-    """
+    """Measure every text column of a policy, or its synthetic table or unlinked release as a whole."""
     if policy.synthetic is not None:
         from dptext_etl_eval.synthetic import evaluate_table
 

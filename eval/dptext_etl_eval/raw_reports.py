@@ -2,18 +2,28 @@
 
 The reports are exact statistics of raw text. They decide, drop and change nothing, and are never published: two such
 reports over data that differ in one record reveal that record (docs/spec/privacy.md#seal).
+
+A seal counts which values a release shares with a raw column, by keyed fingerprints. It holds distinct values only,
+under a key that follows from the noise key for this column and nothing else: no record, order or multiplicity, and
+without the key no one can extend or search it. Anyone who may compare chosen texts with it can still test whether a
+text is in the column, so a seal is made only here, over a staged run, and the request is logged.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import polars as pl
 
 from dptext_etl import _kernel
+from dptext_etl._kernel import Secret
+from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.corpora.public_texts import normalized
 from dptext_etl.errors import InputError, bare, seam
@@ -23,8 +33,63 @@ from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.staged import StagedRun
-from dptext_etl_eval.fingerprints import Seal
 from dptext_etl_eval.personal_data import Finder, SurvivorCount, by_patterns, count_survivors
+
+NGRAM = 5
+"""Words of the n-grams that are sealed next to whole texts."""
+_SEPARATOR = "\x1f"
+
+
+@dataclass(frozen=True)
+class Seal:
+    """Holds keyed hashes of the distinct texts and n-grams of a raw column.
+
+    Attributes:
+        size: How many distinct values there are.
+    """
+
+    _key: bytes = field(repr=False)
+    _marks: frozenset[bytes] = field(repr=False)
+
+    @classmethod
+    def of(cls, texts: Iterable[Iterable[str]], secret: Secret, dataset: str, column: str) -> Seal:
+        """Seal the texts of a column."""
+        key = secret.derive("seal", canon([dataset, column]))
+        return cls(key, frozenset(_mark(key, value) for text in texts for value in _fingerprinted(list(text))))
+
+    @property
+    def size(self) -> int:
+        """Number of distinct values."""
+        return len(self._marks)
+
+    def shared(self, texts: Iterable[Iterable[str]]) -> dict[str, int]:
+        """Count the released texts that the raw column holds, too."""
+        counts = {"rows": 0, "texts": 0, "with_runs": 0}
+        for text in texts:
+            whole, *ngrams = _fingerprinted(list(text)) or [""]
+            counts["rows"] += 1
+            counts["texts"] += bool(whole) and _mark(self._key, whole) in self._marks
+            counts["with_runs"] += any(_mark(self._key, ngram) in self._marks for ngram in ngrams)
+        return counts
+
+    def __reduce__(self) -> str:
+        raise TypeError("a seal stays in the process that made it")
+
+
+def _fingerprinted(words: list[str]) -> list[str]:
+    """Return the text itself, then its n-grams; nothing for an empty text."""
+    return list(_written(words)) if words else []
+
+
+def _written(words: list[str]) -> Iterator[str]:
+    yield f"text{_SEPARATOR}{_SEPARATOR.join(words)}"
+    for at in range(len(words) - NGRAM + 1):
+        yield f"run{_SEPARATOR}{_SEPARATOR.join(words[at : at + NGRAM])}"
+
+
+def _mark(key: bytes, value: str) -> bytes:
+    return hmac.new(key, value.encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
+
 
 QUERIES = "queries.jsonl"
 """The log of these reports in the staging folder."""

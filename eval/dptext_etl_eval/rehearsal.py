@@ -23,30 +23,19 @@ _UNCONDITIONAL = frozenset({Disclosure.NULLNESS.value})
 
 @dataclass(frozen=True)
 class Figure:
-    """What one form kept at one budget.
+    """What one form kept at one budget."""
 
-    Attributes:
-        form: Name of the form.
-        asked: Epsilon per record that was asked for.
-        epsilon: Mean epsilon per record that the ledger would charge.
-        person: The most that all records of a person cost: the cost of the most expensive record of the stand-in, times
-            their number.
-        log10_odds: Decimal logarithm of the most by which a person's odds move, but for `delta`.
-        macro_f1: Macro-F1 on raw texts that were not released.
-        discloses: What is released exactly; the odds hold between tables that agree on it.
-        delta: The most that all records of a person cost in delta.
-        model: "local" if each text is protected by its own draw, "central" if the curator is trusted.
-    """
-
-    form: str
-    asked: float
-    epsilon: float
+    form: str  # name of the form
+    asked: float  # epsilon per record that was asked for
+    epsilon: float  # mean epsilon per record that the ledger would charge
+    # the most that all records of a person cost: the cost of the most expensive record of the stand-in, times their
+    # number
     person: float
-    log10_odds: float
-    macro_f1: float
-    discloses: tuple[str, ...] = ()
-    delta: float = 0.0
-    model: str = "local"
+    log10_odds: float  # decimal logarithm of the most by which a person's odds move, but for `delta`
+    macro_f1: float  # macro-F1 on raw texts that were not released
+    discloses: tuple[str, ...] = ()  # what is released exactly; the odds hold between tables that agree on it
+    delta: float = 0.0  # the most that all records of a person cost in delta
+    model: str = "local"  # "local" if each text is protected by its own draw, "central" if the curator is trusted
 
 
 def rehearse(
@@ -57,15 +46,7 @@ def rehearse(
     per_person: int = 1,
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Return figures, baselines and a recommendation, as JSON can hold them; no ledger is opened.
-
-    Args:
-        rows: Public rows.
-        epsilons: Epsilons per record; a person loses at most `per_person` times as much in each form.
-        forms: Names of `FORMS`.
-        per_person: Records of one person.
-        progress: Takes a line before each release.
-    """
+    """Return figures, baselines and a recommendation, as JSON can hold them; no ledger is opened."""
     judged = counted(rows.test_texts)
 
     def score(texts: Sequence[str], labels: Values) -> float:

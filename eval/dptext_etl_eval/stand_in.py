@@ -34,11 +34,7 @@ class StandIn:
 
 
 def refuse_raw(source: str, policies: Sequence[Path]) -> None:
-    """Refuse a table that a policy names as its source, also one in this folder or next to it; no row is read.
-
-    Raises:
-        PolicyError: A policy names the table, or a policy cannot be read.
-    """
+    """Refuse a table that a policy names as its source, also one in this folder or next to it; no row is read."""
     if not ships(source):
         raw_tables.refuse_raw(Files.at(source).paths, policies, why="a rehearsal reads public texts alone")
 
@@ -55,18 +51,7 @@ def _everyday() -> pl.LazyFrame:
 
 
 def read(source: str, *, text: str, label: str, rows: int, words: int | None = None) -> StandIn:
-    """Read rows in a fixed order: `rows` that stand for private ones, then at most 2,000 to test on.
-
-    Args:
-        source: File, folder, glob, or URL of public texts; "everyday" ships, with the columns text, topic, and kind.
-        text: Its text column.
-        label: Its column of labels.
-        rows: Number of rows of the private table.
-        words: Most words of a private text; longer stand-ins are cut.
-
-    Raises:
-        InputError: A column is missing, labels cannot be learned, or there are too few rows.
-    """
+    """Read rows in a fixed order: `rows` that stand for private ones, then at most 2,000 to test on."""
     frame = _everyday() if ships(source) else Files.at(source).scan()
     if missing := [name for name in (text, label) if name not in schema_of(frame)]:
         raise InputError(f"the public table has no column {', '.join(map(repr, missing))}", "name others")

@@ -56,11 +56,6 @@ def unseen(figure: Callable[[Any, Any], float], truth: Values, most_frequent: Va
     One always says the most frequent value. The other says every value as often as it occurs: its F1 of a value is the
     value's share, so that its macro-F1 is 1 / values, more than the first way gets.
 
-    Args:
-        figure: `macro_f1` or another function of truth and guesses.
-        truth: True values, shape (n,).
-        most_frequent: The most frequent value of the rows that were learned from, shape (n,).
-
     >>> truth = np.array(["a"] * 6 + ["b"] * 4)
     >>> round(unseen(macro_f1, truth, np.array(["a"] * 10)), 3), unseen(accuracy, truth, np.array(["a"] * 10))
     (0.5, 0.6)

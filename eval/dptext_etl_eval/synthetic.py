@@ -5,7 +5,6 @@ No row of the table belongs to a record, so whatever compares a row with its raw
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,24 +26,16 @@ from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import Files, schema_of
 from dptext_etl_eval.baselines import GIVEN, NAMES, NO_WORDS, PUBLIC, label_names, public_data
 from dptext_etl_eval.classifier import Guesses, counted, crossed, fit
-from dptext_etl_eval.evidence import Evidence, Listener, Measured
-from dptext_etl_eval.measure import MEAN, Metric, Score, attacks, metrics
-from dptext_etl_eval.pairs import FEWEST, LABEL, RAW, ROW_LINKS, Pairs, Values
+from dptext_etl_eval.evidence import Evidence, Listener, without_rows
+from dptext_etl_eval.measure import MEAN, Metric, Score, attacks
+from dptext_etl_eval.pairs import LABEL, RAW, Pairs, Values, raw_sample
 from dptext_etl_eval.report import refuse_published
 from dptext_etl_eval.statistics import accuracy, bootstrapped, macro_f1, unseen
 
 
 @dataclass(frozen=True)
 class LearnedFromTable(Metric):
-    """Macro-F1 of a classifier that learned from a synthetic table, next to raw texts and to what is free.
-
-    Attributes:
-        texts: The texts of the table.
-        labels: Their labels.
-        statistic: The statistic of its manifest.
-        names: Words that describe a label, from the policy.
-        public: Public texts with labels, to compare with; None without.
-    """
+    """Macro-F1 of a classifier that learned from a synthetic table, next to raw texts and to what is free."""
 
     title: ClassVar[str] = "Labels that a classifier gets right"
     says: ClassVar[str] = (
@@ -54,11 +45,11 @@ class LearnedFromTable(Metric):
         "and public data alone need no private text: a table that does no better brings nothing."
     )
 
-    texts: tuple[str, ...]
-    labels: Values
-    statistic: Noisy
-    names: dict[str, str]
-    public: tuple[tuple[str, ...], Values] | None = None
+    texts: tuple[str, ...]  # the texts of the table
+    labels: Values  # their labels
+    statistic: Noisy  # the statistic of its manifest
+    names: dict[str, str]  # words that describe a label, from the policy
+    public: tuple[tuple[str, ...], Values] | None = None  # public texts with labels, to compare with; None without
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return all figures; the releases of `pairs` are not read."""
@@ -105,22 +96,7 @@ def evaluate_table(
     progress: Listener | None = None,
     **given: Any,
 ) -> Evidence:
-    """Measure the published synthetic table of a policy against its raw table.
-
-    Args:
-        policy: The policy, with a table [synthetic] that has labels.
-        out: Folder of the report.
-        released: The published folder; None takes the policy's sink.
-        rows: Largest number of raw rows to test on.
-        label: The column of labels, if it is named: that of the policy.
-        public: Public texts with labels, in columns of the policy's names.
-        progress: Called before the measure.
-        given: What else the command was given.
-
-    Raises:
-        PolicyError: The policy's table has no labels, or what was asked for compares rows with their raw texts.
-        InputError: Nothing is published there, or it is no synthetic table of this policy.
-    """
+    """Measure the published synthetic table of a policy against its raw table."""
     synthetic = _with_labels(policy, label)
     _refuse_links(given)
     place = released or Layout.of(policy).sink
@@ -140,14 +116,7 @@ def evaluate_table(
         None if public is None else _public(public, synthetic),
     )
     pairs = _raw(policy, synthetic, rows)
-    if progress is not None:
-        progress(1, 1, measure.title, None)
-    began = time.monotonic()
-    with seam(f"measuring: {measure.title}", InputError):
-        scores = tuple(measure.of(pairs))
-    found = Measured(measure, scores, time.monotonic() - began)
-    left_out = {one.title: (ROW_LINKS,) for one in (*metrics(), *attacks()) if one.title != measure.title}
-    return Evidence(synthetic.column, len(pairs), pairs.of, (found,), (), left_out, cost_of(policy, manifest))
+    return without_rows(synthetic.column, measure, pairs, cost_of(policy, manifest), progress)
 
 
 def cost_of(policy: Policy, manifest: Manifest) -> dict[str, Any]:
@@ -199,13 +168,7 @@ def _raw(policy: Policy, synthetic: Synthetic, rows: int) -> Pairs:
     )
     with seam("reading the raw table", InputError, "is the file whole and readable?"):
         found = frame.drop_nulls(text).filter(pl.col(name).is_in(list(listed))).collect()
-    taken = found.sample(min(rows, found.height), seed=0, shuffle=True)
-    if taken.height < FEWEST:
-        raise InputError(f"{taken.height} raw rows have a text and a listed label; {FEWEST} are the fewest")
-    persons = None if subject is None else taken["subject"].to_numpy().astype(str)
-    labels = taken[name].to_numpy().astype(str)
-    nothing = ("",) * taken.height
-    return Pairs(tuple(taken[text]), nothing, label=labels, subject=persons, of=found.height)
+    return raw_sample(found, text, name, rows, what="a text and a listed label", subject="subject" if subject else None)
 
 
 def _public(place: str, synthetic: Synthetic) -> tuple[tuple[str, ...], Values]:

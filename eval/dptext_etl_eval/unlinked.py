@@ -5,7 +5,6 @@ No text of the release belongs to a record, so whatever compares a row with its 
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,22 +25,15 @@ from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.table import Files
 from dptext_etl_eval.baselines import NO_WORDS, label_names
-from dptext_etl_eval.evidence import Evidence, Listener, Measured
-from dptext_etl_eval.measure import Metric, Score, attacks, metrics
-from dptext_etl_eval.pairs import FEWEST, ROW_LINKS, Pairs, Values
+from dptext_etl_eval.evidence import Evidence, Listener, without_rows
+from dptext_etl_eval.measure import Metric, Score
+from dptext_etl_eval.pairs import Pairs, Values, raw_sample
 from dptext_etl_eval.report import refuse_published
 
 
 @dataclass(frozen=True)
 class SharesOfLabels(Metric):
-    """How far shares of labels that are counted in an unlinked release are from the true ones.
-
-    Attributes:
-        counts: How often each public text was drawn.
-        corpus: Texts of the corpus.
-        epsilon: Epsilon of a draw.
-        near: Number of near texts of the mechanism.
-    """
+    """How far shares of labels that are counted in an unlinked release are from the true ones."""
 
     title: ClassVar[str] = "Shares of labels that a reader counts"
     says: ClassVar[str] = (
@@ -51,10 +43,10 @@ class SharesOfLabels(Metric):
         "private text is the blind guess. Near shares take away what the draw adds, not the pull toward the corpus."
     )
 
-    counts: Mapping[str, int]
-    corpus: tuple[str, ...]
-    epsilon: float
-    near: int
+    counts: Mapping[str, int]  # how often each public text was drawn
+    corpus: tuple[str, ...]  # texts of the corpus
+    epsilon: float  # epsilon of a draw
+    near: int  # number of near texts of the mechanism
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the distance of counted and of near shares; the releases of `pairs` are not read."""
@@ -97,22 +89,7 @@ def evaluate_unlinked(
     progress: Listener | None = None,
     **given: Any,
 ) -> Evidence:
-    """Measure the published unlinked release of a policy against its raw table.
-
-    Args:
-        policy: The policy, with a table [unlinked].
-        out: Folder of the report.
-        released: The published folder; None takes the policy's sink.
-        rows: Largest number of raw rows whose labels count.
-        label: Column of labels of the raw table, whose names are words.
-        partition: The partition, if the policy has partitions.
-        progress: Called before the measure.
-        given: What else the command was given.
-
-    Raises:
-        PolicyError: There is no label column, or what was asked for compares rows with their raw texts.
-        InputError: Nothing is published there, or it holds texts that are not of the policy's corpus.
-    """
+    """Measure the published unlinked release of a policy against its raw table."""
     if label is None:
         msg = "an unlinked release holds no ids, so its measure counts labels, and no label column was named"
         raise PolicyError(
@@ -134,13 +111,7 @@ def evaluate_unlinked(
     if not measure.counts.keys() <= set(measure.corpus):
         raise InputError("the release holds texts that are not of the policy's corpus", "`dptext check` says more")
     pairs = _raw(layout, text, label, rows)
-    if progress is not None:
-        progress(1, 1, measure.title, None)
-    began = time.monotonic()
-    with seam(f"measuring: {measure.title}", InputError):
-        found = Measured(measure, tuple(measure.of(pairs)), time.monotonic() - began)
-    left_out = {one.title: (ROW_LINKS,) for one in (*metrics(), *attacks())}
-    return Evidence(text, len(pairs), pairs.of, (found,), (), left_out, _cost(policy))
+    return without_rows(text, measure, pairs, _cost(policy), progress)
 
 
 def _counts(place: str, policy: Policy, text: str) -> dict[str, int]:
@@ -158,11 +129,7 @@ def _raw(layout: Layout, text: str, label: str, rows: int) -> Pairs:
         raise InputError(f"the raw table has no column {label!r}", "--label names a column of the raw table")
     with seam("reading the raw table", InputError, "is the file whole and readable?"):
         found = frame.select(text, pl.col(label).cast(pl.String).alias("label")).drop_nulls().collect()
-    taken = found.sample(min(rows, found.height), seed=0, shuffle=True)
-    if taken.height < FEWEST:
-        raise InputError(f"{taken.height} raw rows have a text and a label; {FEWEST} are the fewest")
-    labels = taken["label"].to_numpy().astype(str)
-    return Pairs(tuple(taken[text]), ("",) * taken.height, label=labels, of=found.height)
+    return raw_sample(found, text, "label", rows, what="a text and a label")
 
 
 def _cost(policy: Policy) -> dict[str, Any]:

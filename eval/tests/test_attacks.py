@@ -165,7 +165,7 @@ def test_attacks_that_lack_a_mechanism_or_models_are_left_out():
 
 
 def test_no_person_is_on_both_sides_of_an_encoders_split():
-    from dptext_etl_eval.encoder import parted
+    from dptext_etl_eval.attacks.attribute_by_encoder import parted
 
     people = np.array([f"p{row % 7}" for row in range(60)])
     learn, test = parted(people, 60)
@@ -176,12 +176,11 @@ def test_no_person_is_on_both_sides_of_an_encoders_split():
 
 def test_an_encoder_learns_a_word_that_tells_the_attribute(monkeypatch):
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
-    from dptext_etl_eval import encoder
     from dptext_etl_eval.attacks import attribute_by_encoder
 
     monkeypatch.setattr(attribute_by_encoder, "MODEL", "example-masked")
-    monkeypatch.setattr(encoder, "RATE", 5e-3)
-    monkeypatch.setattr(encoder, "EPOCHS", 12)
+    monkeypatch.setattr(attribute_by_encoder, "RATE", 5e-3)
+    monkeypatch.setattr(attribute_by_encoder, "EPOCHS", 12)
     city = np.array(["oslo", "rome"] * 60)
     raw = tuple(f"{('cat', 'mat')[row % 2]} sat here" for row in range(120))
     pairs = Pairs(raw=raw, released=("dog sat here",) * 120, attribute=city, models=True)

@@ -22,7 +22,7 @@ from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.madlib import Madlib
 from dptext_etl.mechanisms.santext import SanText
 from dptext_etl_eval import audit, audit_mechanism
-from dptext_etl_eval.auditing import bound
+from dptext_etl_eval.auditing import results
 from dptext_etl_eval.commands import audit as command
 from eval.tests import planted_keys
 
@@ -198,8 +198,8 @@ def test_limits_are_those_of_clopper_and_pearson():
             for alpha in (0.025, 1e-7):
                 high = beta.isf(alpha, hits + 1, draws - hits) if hits < draws else 1.0
                 low = beta.ppf(alpha, hits, draws - hits + 1) if hits else 0.0
-                assert bound.high(hits, draws, alpha) == pytest.approx(high, rel=1e-5)
-                assert bound.low(hits, draws, alpha) == pytest.approx(low, rel=1e-5)
+                assert results.high(hits, draws, alpha) == pytest.approx(high, rel=1e-5)
+                assert results.low(hits, draws, alpha) == pytest.approx(low, rel=1e-5)
 
 
 def test_what_draws_can_show_is_said():

@@ -8,7 +8,7 @@ from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.madlib import Madlib
 from dptext_etl_eval import audit_mechanism
-from dptext_etl_eval.auditing.divided import POSITIONS, limit_of, whole
+from dptext_etl_eval.auditing.trials import POSITIONS, limit_of, whole
 
 SECRETS = tuple(_kernel.Secret.from_bytes(bytes([number]) * 32) for number in (1, 2))
 GIVEN = Allocation(total=6.0, template=(23.0, 1.0))

@@ -10,8 +10,9 @@ from dptext_etl import _kernel, sampling, scoring
 from dptext_etl.accounting.conversion import log_delta, smallest_epsilon
 from dptext_etl.policy import Policy
 from dptext_etl_eval import audit, audit_mechanism
-from dptext_etl_eval.auditing import step_law, worst_models
-from dptext_etl_models.families.latent.noise import Scale
+from dptext_etl_eval.auditing import models as audited
+from dptext_etl_eval.auditing import worst_models
+from dptext_etl_models.families.latent_noise import Scale
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.mechanisms.adept import Adept
 from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
@@ -91,13 +92,13 @@ def test_trials_come_close_to_what_is_realised(few):
 def test_the_law_of_a_step_is_that_of_the_sampler():
     for mechanism in (masked(1.0), masked(20.0), masked(250.0)):
         wanted = sampling.epsilon_implemented(mechanism.epsilon, mechanism.outputs)
-        assert step_law.of_scores(mechanism, ("a", "b")).realised == pytest.approx(wanted, rel=1e-12)
+        assert audited.of_scores(mechanism, ("a", "b")).realised == pytest.approx(wanted, rel=1e-12)
 
 
 @pytest.mark.parametrize(("epsilon", "mu"), [(0.1, 0.5), (1.0, 1.0), (20.0, 3.2), (500.0, 27.673312), (2500.0, 66.0)])
 def test_the_divergence_is_that_of_the_analytic_formula(epsilon, mu):
-    assert math.log(step_law.divergence(epsilon, mu)) == pytest.approx(log_delta(epsilon, mu), abs=1e-5)
-    assert step_law._epsilon_at(mu, 1e-6) == pytest.approx(smallest_epsilon(mu, 1e-6), rel=1e-6)
+    assert math.log(audited.divergence(epsilon, mu)) == pytest.approx(log_delta(epsilon, mu), abs=1e-5)
+    assert audited.epsilon_at(mu, 1e-6) == pytest.approx(smallest_epsilon(mu, 1e-6), rel=1e-6)
 
 
 class TwiceEpsilon(DPPrompt):
@@ -278,7 +279,10 @@ mechanism = { name = "dpmlm", epsilon = 2.0, model = "example-masked" }
 
 
 def test_stand_ins_are_as_far_apart_as_can_be():
-    assert worst_models._extremes(3).tolist() == [[math.inf, -math.inf, -math.inf], [-math.inf, math.inf, math.inf]]
+    assert worst_models.extreme_scores(3).tolist() == [
+        [math.inf, -math.inf, -math.inf],
+        [-math.inf, math.inf, math.inf],
+    ]
     model = worst_models.WorstLatents(1.0, along="c")
     first, second, third, none = model.encode(["a", "b", "c", ""])
     assert (first == -second).all()

@@ -15,7 +15,7 @@ from dptext_etl.mechanisms.madlib import Madlib
 from dptext_etl.mechanisms.santext import SanText
 from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl_eval import audit_mechanism
-from dptext_etl_eval.auditing.result import Audit
+from dptext_etl_eval.auditing.results import Audit
 from dptext_etl_models.mechanisms.adept import Adept
 from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
 from dptext_etl_models.mechanisms.dpmlm import DPMLM

@@ -11,8 +11,8 @@ from dptext_etl.embeddings.vectors import DATA
 from dptext_etl.errors import ArtifactError
 from dptext_etl_eval import Pairs
 from dptext_etl_eval.metrics.perplexity import Perplexity
-from dptext_etl_eval.ngram_counts import Settings, count, write
 from dptext_etl_eval.ngrams import NAME, OTHERS, START, Ngrams
+from studies.shipped_data.ngrams import Settings, count, write
 
 pytest.importorskip("scipy", reason="counting needs scipy (extra `dev`)")
 

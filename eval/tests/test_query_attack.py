@@ -11,7 +11,7 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.words import sample_many
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl_eval import queries_needed, replays_seen
-from dptext_etl_eval.query_attack import success_probability
+from dptext_etl_eval.attacks.query import success_probability
 
 
 def exactly(chances, queries):

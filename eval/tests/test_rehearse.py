@@ -16,7 +16,7 @@ from dptext_etl.mechanisms.surrogate import Surrogate
 from dptext_etl_eval import stand_in
 from dptext_etl_eval.baselines import BLIND, CORPUS, NAMES, PUBLIC, label_names, public_data
 from dptext_etl_eval.commands.rehearse import KEYS, rehearse
-from dptext_etl_eval.forms import FORMS, STEP, _cheapest, _two_digits
+from dptext_etl_eval.forms import FORMS, STEP, cheapest_draw, two_digits
 from dptext_etl_eval.rehearsal import Figure, answers, free, recommendation
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
@@ -74,14 +74,14 @@ def test_a_person_loses_at_most_what_was_asked_in_every_form(per_person):
 
 
 def test_draws_of_an_unlinked_release_cost_more_than_they_are_charged():
-    draw, central, delta = _cheapest(1_000, 1e-6, 1, 1.0)
+    draw, central, delta = cheapest_draw(1_000, 1e-6, 1, 1.0)
     law = Surrogate(epsilon=draw, corpus=CORPUS).law
     assert draw > 1.0
     assert central == central_epsilon(1_000, law, 1e-6) <= 1
     assert central_epsilon(1_000, Surrogate(epsilon=draw + STEP, corpus=CORPUS).law, 1e-6) > 1
     assert delta == Fraction(1, 10**6)
-    assert _cheapest(2, 1e-6, 1, 1.1)[0] >= 1.1  # the local guarantee of a draw holds without other records
-    assert [_two_digits(count) for count in (1, 7, 99, 129, 1_438)] == [2, 7, 99, 120, 1_400]
+    assert cheapest_draw(2, 1e-6, 1, 1.1)[0] >= 1.1  # the local guarantee of a draw holds without other records
+    assert [two_digits(count) for count in (1, 7, 99, 129, 1_438)] == [2, 7, 99, 120, 1_400]
 
 
 def test_labels_of_one_row_are_not_released_unlinked():

@@ -39,17 +39,14 @@ class Trainings:
 
     def drawn(self, seed: int) -> tuple[list[str], dict[str, Any]]:
         """Return the texts of a training, and facts about their corpora."""
-        from dptext_etl_models.training.corpus import Corpus
-        from dptext_etl_models.training.token_rows import public_texts
+        from dptext_etl_models.training.corpus import draw_texts
 
-        found = [Corpus.parse(given, self.column) for given in self.corpora]
-        facts = [{"name": item.name, "sha256": item.sha256, "share": repr(item.share)} for item in found]
-        return public_texts(found, self.length - 2, self.texts, seed), {"corpora": facts}
+        return draw_texts(self.corpora, self.column, self.length - 2, self.texts, seed)
 
-    def settings(self, training: Any, name: str, **more: Any) -> Any:
-        """Return the settings of a training's module at this scale."""
+    def settings(self, name: str, paper: Any, small: Any, **more: Any) -> Any:
+        """Return the settings of a training at this scale."""
         changed = {"length": self.length, **more, **(self.changes or {}).get(name, {})}
-        return replace(training.SMALL if self.scale == "small" else training.Settings(), **changed)
+        return replace(small if self.scale == "small" else paper, **changed)
 
 
 def training_assets(
@@ -60,39 +57,39 @@ def training_assets(
 
 
 def _pruned(trainings: Trainings, model: str) -> dg.AssetsDefinition:
-    def train(out: Path, tell: Callable[[Any], None]) -> Any:
-        from dptext_etl_models.training.base_model import Base
-        from dptext_etl_models.training.latent import dpbart_prune
+    def train(out: Path, report: Callable[[Any], None]) -> Any:
+        from dptext_etl_models.training import dpbart
+        from dptext_etl_models.training.bart import Base
 
-        settings = trainings.settings(dpbart_prune, "prune")
+        settings = trainings.settings("prune", dpbart.PruneSettings(), dpbart.SMALL_PRUNE)
         texts, facts = trainings.drawn(settings.seed)
-        history = dpbart_prune.train(Base.load(model), texts, settings, out, facts=facts, listener=tell)
+        history = dpbart.train_pruned(Base.load(model), texts, settings, out, facts=facts, listener=report)
         return settings, {"kept": len(history[max(settings.stages - 2, 0)])}
 
     return _asset("dpbart_pr", trainings, train, "Columns pruned for DP-BART-PR, trained on public text.")
 
 
 def _noisy(trainings: Trainings, epsilon: float, delta: float) -> dg.AssetsDefinition:
-    def train(out: Path, tell: Callable[[Any], None]) -> Any:
-        from dptext_etl_models.training.base_model import Base
-        from dptext_etl_models.training.latent import dpbart_noise
+    def train(out: Path, report: Callable[[Any], None]) -> Any:
+        from dptext_etl_models.training import dpbart
+        from dptext_etl_models.training.bart import Base
 
-        settings = trainings.settings(dpbart_noise, "noise", epsilon=epsilon, delta=delta)
+        settings = trainings.settings("noise", dpbart.NoiseSettings(), dpbart.SMALL_NOISE, epsilon=epsilon, delta=delta)
         texts, facts = trainings.drawn(settings.seed)
         base = Base.load(str(trainings.folder / "dpbart_pr"))
-        return settings, {"steps": dpbart_noise.train(base, texts, settings, out, facts=facts, listener=tell)}
+        return settings, {"steps": dpbart.train_noisy(base, texts, settings, out, facts=facts, listener=report)}
 
     name = f"dpbart_pr_plus_{epsilon:g}".replace(".", "_")
     return _asset(name, trainings, train, f"DP-BART-PR+ for epsilon {epsilon:g}.", deps=["dpbart_pr"])
 
 
 def _adept(trainings: Trainings) -> dg.AssetsDefinition:
-    def train(out: Path, tell: Callable[[Any], None]) -> Any:
-        from dptext_etl_models.training.latent import adept
+    def train(out: Path, report: Callable[[Any], None]) -> Any:
+        from dptext_etl_models.training import adept
 
-        settings = trainings.settings(adept, "adept")
+        settings = trainings.settings("adept", adept.Settings(), adept.SMALL)
         texts, facts = trainings.drawn(settings.seed)
-        return settings, {"steps": adept.train(texts, settings, out, facts=facts, listener=tell)}
+        return settings, {"steps": adept.train(texts, settings, out, facts=facts, listener=report)}
 
     return _asset("adept", trainings, train, "ADePT's LSTM autoencoder, trained on public text.")
 

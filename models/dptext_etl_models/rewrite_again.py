@@ -30,8 +30,8 @@ from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, refuse_model
 from dptext_etl.postprocessing import PURPOSE, PostProcess, Provenance, Rewritten
 from dptext_etl.scoring import Choices, Slots
 from dptext_etl_models.inference import language_model
-from dptext_etl_models.inference.generative.prompts import FIELD, Prompts
-from dptext_etl_models.inference.generative.steps import Generation, Generator, probe_scores
+from dptext_etl_models.inference.generation import Generation, Generator, probe_scores
+from dptext_etl_models.inference.prompts import FIELD, Prompts
 
 FACTS = "training.json"
 """What a model says of its training; it is next to the weights."""
@@ -80,8 +80,7 @@ class RewriteAgain(PostProcess):
     @classmethod
     def _holds_the_text_once(cls, template: str | None) -> str | None:
         if template is not None and template.count(FIELD) != 1:
-            msg = f"a template holds {FIELD} once"
-            raise ValueError(msg)
+            raise ValueError(f"a template holds {FIELD} once")
         return template
 
     @classmethod
@@ -156,17 +155,13 @@ class RewriteAgain(PostProcess):
         """Return the encoder of texts to token ids and back."""
         tokenizer = language_model.tokenizer(self.model_files)
         template = self.template or self._setting("template", FIELD)
-        limit = self._limit
+        limit = self.prompt_limit
         return Prompts(tokenizer, template, limit, limit, continued=False)
 
     @cached_property
-    def _limit(self) -> int:
+    def prompt_limit(self) -> int:
         """Return the largest number of tokens of a prompt."""
-        try:
-            read = json.loads(self.model_files[language_model.ROLE + language_model.CONFIG].path.read_bytes())
-        except (OSError, ValueError):
-            read = {}
-        places = read.get("max_position_embeddings") if isinstance(read, dict) else None
+        places = language_model.config(self.model_files).get("max_position_embeddings")
         most = places - _SPARE if isinstance(places, int) else LONGEST
         if self.l_max > most or (self.input_limit or 0) > most:
             raise PolicyError(f"the model has places for {most} tokens", "lower l_max and input_limit")
@@ -175,7 +170,7 @@ class RewriteAgain(PostProcess):
     @cached_property
     def generator(self) -> Generator:
         """Load the model on this machine's device, once per process."""
-        from dptext_etl_models.inference.generative.models import ModelGenerator
+        from dptext_etl_models.inference.model_generator import ModelGenerator
 
         model = language_model.sequence_model(self.model_files, self.computing.device, self.computing.dtype)
         named = model.config.eos_token_id
@@ -217,7 +212,7 @@ class RewriteAgain(PostProcess):
 
     def probe(self) -> None:
         """Score two tokens for a short public text, and for one that fills the longest prompt."""
-        texts = [PROBE_TEXT, " ".join(PROBE_WORDS * (self._limit // len(PROBE_WORDS) + 1))]
+        texts = [PROBE_TEXT, " ".join(PROBE_WORDS * (self.prompt_limit // len(PROBE_WORDS) + 1))]
         if not all(probe_scores(self.generator, self.generator.prompts(texts), self.l_max)):
             refuse_model()
 

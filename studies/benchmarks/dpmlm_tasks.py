@@ -118,7 +118,8 @@ def one_draw(folder: str, lengths: list[int], draws: int = 2) -> dict[str, float
 
     from dptext_etl import scoring
     from dptext_etl_models.inference.masked.scorer import Shape
-    from dptext_etl_models.inference.masked.steps import Block, Script
+    from dptext_etl_models.inference.masked.script import Script
+    from dptext_etl_models.inference.masked.steps import Block
 
     mechanism = made(folder, "float32", decoding="sequential")
     scorer = mechanism.scorer()

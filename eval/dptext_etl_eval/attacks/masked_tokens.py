@@ -24,17 +24,11 @@ _ROWS = 64
 
 
 class Masked(NamedTuple):
-    """A word that was masked.
+    """A word that was masked."""
 
-    Attributes:
-        row: Row of its text.
-        place: Its place among the words of the text, from 0.
-        tokens: Tokens of the text with one mask in the place of the word.
-    """
-
-    row: int
-    place: int
-    tokens: list[int]
+    row: int  # row of its text
+    place: int  # its place among the words of the text, from 0
+    tokens: list[int]  # tokens of the text with one mask in the place of the word
 
 
 class MaskedTokens(Attack):

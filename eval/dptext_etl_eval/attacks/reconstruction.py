@@ -34,17 +34,11 @@ Reals = npt.NDArray[np.float64]
 
 
 class Candidates(NamedTuple):
-    """Words that may stand behind a released one.
+    """Words that may stand behind a released one."""
 
-    Attributes:
-        words: The words.
-        numbers: Their numbers in the language model, shape (words,).
-        logs: Logarithms of the probabilities that the mechanism releases the word for them, shape (words,).
-    """
-
-    words: tuple[str, ...]
-    numbers: npt.NDArray[np.int64]
-    logs: Reals
+    words: tuple[str, ...]  # the words
+    numbers: npt.NDArray[np.int64]  # their numbers in the language model, shape (words,)
+    logs: Reals  # logarithms of the probabilities that the mechanism releases the word for them, shape (words,)
 
 
 class Reconstruction(Attack):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dptext_etl import _kernel
 from dptext_etl.accounting import is_finite
@@ -30,11 +30,8 @@ from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import PAD, Mechanism
 from dptext_etl.policy import PolicyLike, resolve
 from dptext_etl.policy.synthetic import no_rows
-from dptext_etl_eval.auditing import bound
-from dptext_etl_eval.auditing.choice import of_choice
-from dptext_etl_eval.auditing.divided import limit_of
-from dptext_etl_eval.auditing.result import ALARM, ROUNDING, Audit, Trial
-from dptext_etl_eval.auditing.trials import REPEATED, trials
+from dptext_etl_eval.auditing.results import ALARM, ROUNDING, Audit, Counts, Trial, largest_loss
+from dptext_etl_eval.auditing.trials import REPEATED, UNKNOWN, Pair, Subject, limit_of, trials, trials_of
 
 DRAWS = 100_000
 CONFIDENCE = 0.95
@@ -136,7 +133,7 @@ def audit_mechanism(
             sure = counts.bound(ALARM / many)
             least = counts.bound((1 - confidence) / many)
             done.append(Trial(counts, level.epsilon, limit, least, sure > limit * (1 + ROUNDING)))
-    largest = bound.largest(draws, ALARM / many)
+    largest = largest_loss(draws, ALARM / many)
     note = "" if table else "the distribution of a word has no finite table: trials alone"
     if claim >= largest:
         note += (
@@ -171,7 +168,7 @@ def _levels(
     The configured mechanism gets the first pair, to show its loss as far as possible, and all other pairs whose claim
     can be refuted.
     """
-    reach = bound.largest(draws, ALARM / (2 * (_PER_PAIR * len(pairs) + REPEATED)))
+    reach = largest_loss(draws, ALARM / (2 * (_PER_PAIR * len(pairs) + REPEATED)))
     limits = [(pair, _limit(mechanism, pair)) for pair in pairs]
     yield mechanism, [limits[0], *(item for item in limits[1:] if item[1] < reach)]
     if claim > reach / 2:
@@ -245,3 +242,58 @@ def _unknown_words(mechanism: WordMechanism) -> tuple[str, str]:
     while letters in known or digits in known:
         letters, digits = letters + "q", digits + "9"
     return letters, digits
+
+
+_PAIRS = 5
+MOST_TRIALS = 2 * (2 * _PAIRS + REPEATED)
+"""Largest number of trials: of two levels, each with some pairs both ways, and those of repeated draws."""
+
+
+def of_one_draw(mechanism: ChoiceMechanism) -> ChoiceMechanism:
+    """Return the mechanism that draws once for a text, at epsilon of one draw."""
+    return mechanism.model_copy(update={"epsilon": float(mechanism.epsilon_per_draw), "parts": 1, "surrogates": 1})
+
+
+def trials_of_choice(
+    mechanism: ChoiceMechanism, draws: int, alarm: float, secrets: tuple[Any, Any]
+) -> Iterator[tuple[ChoiceMechanism, Counts]]:
+    """Yield trials of one draw: the mechanism, at its epsilon or a small one, and the counts."""
+    reach = largest_loss(draws, alarm / MOST_TRIALS)
+    levels = [mechanism]
+    if mechanism.epsilon > reach / 2:
+        levels.append(mechanism.model_copy(update={"epsilon": float(f"{reach / 2:.3g}")}))
+    for level in levels:
+        text, other = level.far_texts()
+        pairs: list[Pair] = [(text, other), (text, ""), UNKNOWN, (text, UNKNOWN[0])]
+        if level.null_as_empty:
+            pairs.append((text, None))
+        for counts in trials_of(Subject(level, None), pairs, draws, secrets):
+            yield level, counts
+
+
+def of_choice(  # noqa: PLR0917
+    mechanism: ChoiceMechanism,
+    begun: Audit,
+    draws: int,
+    alarms: tuple[float, float],
+    secrets: tuple[_kernel.Secret, _kernel.Secret],
+    progress: Callable[[str], object],
+) -> Audit:
+    """Audit one draw of a mechanism that draws whole public texts."""
+    alarm, error = alarms
+    progress("the exact certificate")
+    single, done = of_one_draw(mechanism), []
+    for level, counts in trials_of_choice(single, draws, alarm, secrets):
+        progress(f"trials at epsilon {level.epsilon:g}")
+        sure, least = counts.bound(alarm / MOST_TRIALS), counts.bound(error / MOST_TRIALS)
+        done.append(Trial(counts, level.epsilon, level.epsilon, least, sure > level.epsilon * (1 + ROUNDING)))
+    return replace(
+        begun,
+        unit="draw",
+        claim=single.epsilon,
+        charged=float(single.epsilon_tight),
+        certificate=single.certificate(),
+        trials=tuple(done),
+        largest=largest_loss(draws, alarm / MOST_TRIALS),
+        note="" if mechanism.most_positions == 1 else f"a text has {mechanism.most_positions} such draws",
+    )

@@ -1,10 +1,14 @@
 """Audit one step of mechanisms with a model, under the worst possible model, through the code that releases.
 
 The claim is per step (a masked word, a token of an answer, a record of a vector) and holds whatever a model computes.
-So the certificate comes from the integers or the noise of a step (`step_law`). Trials release public words with a
-substitute for the model (`worst_models`), which makes the loss as large as possible; a real model has a smaller loss,
-and its weights are never loaded. Trials use the configured epsilon, and a small epsilon if draws could hardly refute
-the claim.
+So the certificate comes from the integers or the noise of a step: for scores, from the integer weights of the two most
+different rows of clipped scores; for vectors, from the divergence of the noise at the largest distance under the clip,
+computed from the sampler's rate or deviation and not from the formula that chose them
+(docs/spec/privacy.md#epsilon-implemented, docs/spec/privacy.md#grid-noise).
+
+Trials release public words with a substitute for the model (`worst_models`), which makes the loss as large as possible;
+a real model has a smaller loss, and its weights are never loaded. Trials use the configured epsilon, and a small
+epsilon if draws could hardly refute the claim.
 """
 
 from __future__ import annotations
@@ -12,22 +16,100 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
-from dptext_etl import _kernel
+import numpy as np
+
+from dptext_etl import _kernel, scoring
 from dptext_etl.families.certificate import Certificate
 from dptext_etl.mechanism import Mechanism
-from dptext_etl_eval.auditing import bound, step_law
-from dptext_etl_eval.auditing.choice import UNKNOWN
-from dptext_etl_eval.auditing.divided import POSITIONS, watched, whole
-from dptext_etl_eval.auditing.result import ALARM, ROUNDING, Audit, Trial
-from dptext_etl_eval.auditing.trials import REPEATED, Counts, Pair, Subject, trials_of
+from dptext_etl_eval.auditing.results import ALARM, ROUNDING, Audit, Counts, Trial, largest_loss
+from dptext_etl_eval.auditing.trials import POSITIONS, REPEATED, UNKNOWN, Pair, Subject, trials_of, watched, whole
 from dptext_etl_eval.auditing.worst_models import COORDINATES, WorstGenerator, WorstLatents, WorstScorer
+from dptext_etl_models.families.generative import GenerativeMechanism
 from dptext_etl_models.families.latent import LatentMechanism
+from dptext_etl_models.families.latent_noise import STEPS, clipped_steps
+from dptext_etl_models.families.masked import MaskedMechanism
 from dptext_etl_models.families.model import ModelMechanism
-from dptext_etl_models.families.score.generative import GenerativeMechanism
-from dptext_etl_models.families.score.masked import MaskedMechanism
-from dptext_etl_models.grid_noise import STEPS
+from dptext_etl_models.families.score import ScoreMechanism
+
+_POINTS = 200_001
+_TAIL = 40.0
+"""Standard deviations beyond which the mass of Gaussian noise is negligible."""
+
+
+def of_scores(mechanism: ScoreMechanism, words: tuple[str, str]) -> Certificate:
+    """Compute the certificate of one draw from two rows of scores: one output alone is high, or alone is low.
+
+    All weights are within the range of these two rows: the largest weight is always 2^B, and the smallest is at least
+    theirs.
+    """
+    (low, high), outputs = mechanism.score_range, mechanism.outputs
+    rows = np.full((2, outputs), low, np.float64)
+    rows[0, 0], rows[1, 1:] = high, high
+    top, bottom = (_chances(row) for row in scoring.weights(rows, mechanism.largest_epsilon, low, high).tolist())
+    uniform = Fraction(1, outputs)
+    laws = (top, bottom, [uniform] * 2)
+    source = f"the integers of the most different scores of {outputs:,} outputs"
+    if not all(chance for law in laws for chance in law):
+        return Certificate(source, math.inf, exact=True, words=words)
+    worst = max(most / least for one in laws for other in laws for most, least in zip(one, other, strict=True))
+    realised = math.log(worst.numerator) - math.log(worst.denominator)
+    return Certificate(source, realised, exact=True, words=words)
+
+
+def _chances(weights: list[int]) -> list[Fraction]:
+    """Return the probabilities of the first output and of the likeliest other one."""
+    total = sum(weights)
+    return [Fraction(weights[0], total), Fraction(max(weights[1:]), total)]
+
+
+def of_latents(mechanism: LatentMechanism, size: int, words: tuple[str, str]) -> Certificate:
+    """Compute the certificate of the noise on a vector of `size` numbers, or on those of all sentences of a text.
+
+    Discrete Laplace noise: the rate times the largest distance in grid steps. Gaussian noise: the least epsilon at
+    which the divergence of two densities at the largest distance, integrated, is the declared delta.
+    """
+    scale, value, count = mechanism.scale(size), mechanism.norm == "value", mechanism.sentences
+    if scale.rate is not None:
+        steps = Fraction(2 * size * clipped_steps(mechanism.clip))
+        if not value:  # the l1 norm of a vector is at most its l2 norm times the square root of its dimension
+            steps = 2 * Fraction(mechanism.clip) * STEPS * Fraction(math.isqrt(size << 64) + 1, 1 << 32)
+        return Certificate(
+            "the stored rate of discrete noise", float(scale.rate * steps * count), exact=value, words=words
+        )
+    apart = 2 * clipped_steps(mechanism.clip) / STEPS * math.sqrt(size) if value else 2 * mechanism.clip
+    apart *= math.sqrt(count)
+    realised = math.inf if not scale.sigma else epsilon_at(apart / scale.sigma, mechanism.used_delta)
+    source = f"the divergence of the noise at delta {mechanism.used_delta:g}, integrated"
+    return Certificate(source, realised, exact=True, words=words)
+
+
+def epsilon_at(mu: float, delta: float) -> float:
+    """Return the smallest epsilon whose delta is at most `delta`, for two normal densities `mu` deviations apart."""
+    low, high = 0.0, 1.0
+    while divergence(high, mu) > delta:
+        low, high = high, 2 * high
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if divergence(middle, mu) > delta else (low, middle)
+    return high
+
+
+def divergence(epsilon: float, mu: float) -> float:
+    """Return the integral of (p - e^epsilon q) where it is positive, p and q normal densities `mu` deviations apart.
+
+    >>> round(divergence(1.0, 1.0), 6)
+    0.126937
+    """
+    start = epsilon / mu - mu / 2  # point at which both are equal, relative to the mean of p
+    if start > _TAIL:
+        return 0.0
+    places = np.linspace(max(start, -_TAIL), _TAIL, _POINTS)
+    inside = np.exp(-(places**2) / 2) * -np.expm1(np.minimum(0.0, mu * (start - places)))
+    return float(np.trapezoid(inside, places) / math.sqrt(2 * math.pi))
+
 
 WORDS = ("good", "film")
 _WEIGHTS = 2**27
@@ -39,25 +121,15 @@ _TRIALS = 2 * _PAIRS + REPEATED
 
 @dataclass(frozen=True)
 class Step:
-    """The audited step of a mechanism with a model.
+    """The audited step of a mechanism with a model."""
 
-    Attributes:
-        unit: Unit of the claim.
-        claim: Declared loss of a step.
-        charged: Amount of the ledger's tight component for a step.
-        delta: Declared delta of a step.
-        certificate: The exact loss of a step.
-        draws: Number of records to release per input and trial.
-        note: Reason why these are fewer than requested; empty if they are not.
-    """
-
-    unit: str
-    claim: float
-    charged: float
-    delta: float
-    certificate: Certificate
-    draws: int
-    note: str = ""
+    unit: str  # unit of the claim
+    claim: float  # declared loss of a step
+    charged: float  # amount of the ledger's tight component for a step
+    delta: float  # declared delta of a step
+    certificate: Certificate  # the exact loss of a step
+    draws: int  # number of records to release per input and trial
+    note: str = ""  # reason why these are fewer than requested; empty if they are not
 
 
 def audit_model(
@@ -80,7 +152,7 @@ def audit_model(
         counted = replace(counts, delta=step.delta)
         sure, least = counted.bound(ALARM / many), counted.bound((1 - confidence) / many)
         done.append(Trial(counted, level.epsilon, limit, least, sure > limit * (1 + ROUNDING)))
-    largest = bound.largest(step.draws, ALARM / many)
+    largest = largest_loss(step.draws, ALARM / many)
     notes = ["trials are of the worst model there can be, in place of this one", *filter(None, [step.note])]
     if small := {trial.epsilon for trial in done} - {mechanism.epsilon}:
         notes.append(f"{step.claim:,.6g} is hardly refuted by these: so they are at epsilon {min(small):g}, too")
@@ -104,9 +176,9 @@ def step_of(mechanism: Mechanism, draws: int) -> Step | None:
         note = "" if held == draws else f"{held:,} draws, because each is among {mechanism.outputs:,} outputs"
         claim = mechanism.largest_epsilon
         charged = min(claim, mechanism.epsilon_tight)
-        return Step("draw", claim, charged, 0.0, step_law.of_scores(mechanism, WORDS), held, note)
+        return Step("draw", claim, charged, 0.0, of_scores(mechanism, WORDS), held, note)
     if isinstance(mechanism, LatentMechanism):
-        certificate = step_law.of_latents(mechanism, COORDINATES, ("a", "b"))
+        certificate = of_latents(mechanism, COORDINATES, ("a", "b"))
         return Step("record", mechanism.epsilon, mechanism.epsilon, mechanism.used_delta, certificate, draws)
     return None
 
@@ -115,7 +187,7 @@ def trials_of_step(
     mechanism: ModelMechanism, step: Step, alarm: float, secrets: tuple[Any, Any]
 ) -> Iterator[tuple[ModelMechanism, float, Counts]]:
     """Yield trials: the mechanism at its epsilon, the claimed upper bound of the loss, and the counts."""
-    reach = bound.largest(step.draws, alarm / (2 * _TRIALS * 2))
+    reach = largest_loss(step.draws, alarm / (2 * _TRIALS * 2))
     most = whole(mechanism) or 2 * getattr(mechanism, "draws_per_position", 1) * step.claim  # of a text of two steps
     levels = [mechanism]
     if most > reach / 2:

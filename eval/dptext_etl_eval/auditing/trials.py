@@ -4,6 +4,11 @@ The event is chosen on separate draws (the pilot), so that counting it on other 
 compare two draws that should be independent: of neighboring positions, of two records, of two keys, columns or
 releases, of two passes. Draws that repeat each other would show whether two texts are equal, which no finite epsilon
 allows (docs/spec/privacy.md#shared-samples).
+
+Where one budget is divided among the draws of a record, a text of one draw gives it the largest part there is. Two
+texts of two draws may differ in both divisions, even if they differ in one word alone, so the budget of the record
+bounds their loss; under a template it is the part of the position in which they differ (docs/spec/privacy.md#theorem-a,
+docs/spec/privacy.md#allocation-allowed).
 """
 
 from __future__ import annotations
@@ -11,19 +16,84 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pydantic import PrivateAttr
 
 from dptext_etl import _kernel
+from dptext_etl.allocation import Allocation, Place
 from dptext_etl.families.words import WordMechanism
+from dptext_etl.guarantee import MICRO
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Mechanism
-from dptext_etl_eval.auditing import bound
-from dptext_etl_eval.auditing.divided import OF_TWO, PASSES, POSITIONS, Watched, watched
+from dptext_etl_eval.auditing.results import Counts
 
+Kind = TypeVar("Kind", bound=Mechanism)
+
+POSITIONS = "two positions"
+"""Name of the trial whose texts have two draws, the second of which differs."""
+OF_TWO = "one draw of two"
+"""Name of the trial of one such text and another, by what both release."""
+PASSES = "two passes"
+"""Name of the trial of what the first and the second pass of a text of one draw release."""
+
+
+def limit_of(mechanism: Mechanism, trial: str, otherwise: float) -> float:
+    """Return the claimed bound of a trial's loss."""
+    allocation = mechanism.allocation
+    if allocation is None or trial not in (POSITIONS, OF_TWO):
+        return otherwise
+    if allocation.template is None:
+        return mechanism.epsilon
+    return allocation.by_position(allocation.template, 2)[1] / MICRO
+
+
+def whole(mechanism: Mechanism) -> float | None:
+    """Return the epsilon of a record where one budget is divided among its draws; otherwise None."""
+    return None if mechanism.allocation is None else mechanism.epsilon
+
+
+class Watched(Allocation):
+    """An allocation of two passes that keeps what the first one released; all words score alike."""
+
+    _first: list[str] = PrivateAttr(default_factory=list)
+
+    @property
+    def seen(self) -> list[str]:
+        """Return what the first pass released of every text, in the order of the texts."""
+        return self._first
+
+    def over(
+        self, tokens: Sequence[str], places: Sequence[Place] | None = None, *, draws: int | None = None
+    ) -> list[int]:
+        """Divide the budget of the second pass, and keep the words of the first."""
+        self._first.append(" ".join(tokens).strip())
+        return super().over(tokens, places, draws=draws)
+
+    def rated(self, tokens: Sequence[str]) -> list[float]:
+        """Return equal scores, so that no tool is loaded."""
+        return [1.0] * len(tokens)
+
+
+def watched(mechanism: Kind) -> tuple[Kind, Watched] | None:
+    """Return the mechanism with two passes of equal budgets, whose first one is seen; None where it has one pass.
+
+    With equal budgets, two passes that share a stream release the same word of a text of one draw.
+    """
+    allocation = mechanism.allocation
+    if allocation is None or allocation.first is None:
+        return None
+    budget = min(allocation.first, allocation.largest)
+    same = {name: getattr(allocation, name) for name in allocation.model_fields_set}
+    seen = Watched(**same | {"total": budget, "first": budget, "eps_lo": None, "eps_hi": None})
+    return mechanism.model_copy(update={"allocation": seen}), seen
+
+
+UNKNOWN = ("qzxvkj", "90417735")
+"""Two texts that no public corpus holds a word of."""
 PILOT = 4
 """Number of counted draws per draw of the pilot."""
 
@@ -37,48 +107,13 @@ _NULL = "(null)"
 
 @dataclass(frozen=True)
 class Subject:
-    """What releases in trials.
+    """What releases in trials."""
 
-    Attributes:
-        single: The mechanism, for texts of one step.
-        double: The same for texts of two steps; None where a record has one.
-        passes: The same as `single` in two passes, and what sees the first; None where a text has one pass.
-        between: What stands between the two words of a text of two steps.
-    """
-
-    single: Mechanism
-    double: Mechanism | None
+    single: Mechanism  # the mechanism, for texts of one step
+    double: Mechanism | None  # the same for texts of two steps; None where a record has one
+    # the same as `single` in two passes, and what sees the first; None where a text has one pass
     passes: tuple[Mechanism, Watched] | None = None
-    between: str = " "
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Counts of an event under two inputs; it should occur more often under the first one, if there is a difference.
-
-    Attributes:
-        trial: What was compared, in words.
-        words: The two inputs, public texts; "" is the empty text, "(null)" a null.
-        event: The event, in words.
-        hits: Under the first input.
-        draws: Under the first input.
-        other_hits: Under the second.
-        other_draws: Under the second.
-        delta: Of the claim, that the bound leaves out.
-    """
-
-    trial: str
-    words: tuple[str, str]
-    event: str
-    hits: int
-    draws: int
-    other_hits: int
-    other_draws: int
-    delta: float = 0.0
-
-    def bound(self, alpha: float) -> float:
-        """Return the lower bound of the log ratio at joint confidence 1 - alpha."""
-        return bound.log_ratio(self.hits, self.draws, self.other_hits, self.other_draws, alpha, self.delta)
+    between: str = " "  # what stands between the two words of a text of two steps
 
 
 def trials(mechanism: WordMechanism, pairs: Sequence[Pair], draws: int, secrets: tuple[Any, Any]) -> Iterator[Counts]:

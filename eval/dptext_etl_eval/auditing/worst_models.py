@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.scoring import Choices
-from dptext_etl_models.inference.generative.server import Prompt
-from dptext_etl_models.inference.masked.steps import Answer, Block, Script
+from dptext_etl_models.inference.masked.script import Script
+from dptext_etl_models.inference.masked.steps import Answer, Block
+from dptext_etl_models.inference.server import Prompt
 
 _CELLS = 2**22
 """Number of scores that are made at once."""
@@ -27,7 +28,7 @@ _PARTS = 4.0
 Scores = npt.NDArray[np.float32]
 
 
-def _extremes(outputs: int) -> Scores:
+def extreme_scores(outputs: int) -> Scores:
     """Return the two most different rows of scores: one output far above all others, and far below them."""
     rows = np.zeros((2, outputs), np.float32)
     rows[0, 0], rows[1, 0] = np.inf, -np.inf
@@ -40,7 +41,7 @@ class WorstScorer:
 
     def __init__(self, outputs: int, word: str) -> None:
         self.outputs, self.word = outputs, word
-        self.rows = _extremes(outputs)
+        self.rows = extreme_scores(outputs)
 
     def open(self, scripts: Sequence[Script]) -> WorstSession:
         """Start scoring some texts."""
@@ -80,7 +81,7 @@ class WorstGenerator:
 
     def __init__(self, outputs: int) -> None:
         self.outputs, self.ends = outputs, frozenset([outputs])
-        self.extremes = _extremes(outputs)
+        self.extremes = extreme_scores(outputs)
 
     def prompts(self, texts: Sequence[str]) -> list[Prompt]:
         """Return the letters of every text."""
@@ -107,12 +108,12 @@ class WorstBatch:
     """Hold the answers that a `WorstGenerator` scores step by step."""
 
     def __init__(self, extremes: Scores, prompts: Sequence[Sequence[int]]) -> None:
-        self._extremes, self._prompts, self._step = extremes, prompts, 0
+        self.extreme_scores, self._prompts, self._step = extremes, prompts, 0
 
     def scores(self) -> Scores:
         """Return the scores of the next token, shape (rows, outputs)."""
         lowest = [prompt[min(self._step, len(prompt) - 1)] != ord("a") for prompt in self._prompts]
-        scores: Scores = self._extremes[np.array(lowest, np.int64)]
+        scores: Scores = self.extreme_scores[np.array(lowest, np.int64)]
         return scores
 
     def append(self, chosen: npt.NDArray[np.int64]) -> None:  # noqa: ARG002

@@ -142,7 +142,7 @@ def _say(number: int, of: int, title: str, left: float | None) -> None:
 def _show(found: Any) -> None:
     from dptext_etl.cli import terminal
     from dptext_etl_eval.measure import WAYS
-    from dptext_etl_eval.summary import in_short
+    from dptext_etl_eval.report import in_short
 
     terminal.heading(f"{found.column}: {found.rows:,} of {found.of:,} rows")
     for line in in_short(found):

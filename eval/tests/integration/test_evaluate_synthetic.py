@@ -17,8 +17,8 @@ pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval
 
 from dptext_etl_eval.classifier import counted, fit
 from dptext_etl_eval.published import columns_of, evidence_of
+from dptext_etl_eval.report import in_short
 from dptext_etl_eval.statistics import macro_f1
-from dptext_etl_eval.summary import in_short
 
 ALL = 10_000
 

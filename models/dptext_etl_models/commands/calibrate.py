@@ -8,8 +8,11 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dptext_etl.cli.options import Json
+from dptext_etl_models.commands.training_options import Column, Revision, show
 
 EXAMPLE = "dptext calibrate --model models/roberta --corpus wiki.parquet --out roberta_clip.json"
+LATENT_FILE = "dptext_latent_clip.json"
+LATENT_KIND = "dptext-latent-clip/1"
 KEYS = ("out", "low", "high", "kind", "texts", "scores", "mean", "sd", "percentiles")
 
 
@@ -19,14 +22,14 @@ def calibrate(
     corpus: Annotated[
         Path, typer.Option(metavar="FILE", help="Parquet file of PUBLIC texts, never those to privatize.")
     ],
-    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
+    column: Column = "text",
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="PATH", help="The file, or a folder for its dptext_clip.json; by default the model's folder."
         ),
     ] = None,
-    revision: Annotated[str | None, typer.Option(help="The hub's revision of the model.")] = None,
+    revision: Revision = None,
     kind: Annotated[
         Literal["masked", "causal", "seq2seq"] | None,
         typer.Option(help="The kind of model, if its files do not say it."),
@@ -55,13 +58,8 @@ def calibrate(
     With --latent, the command chooses the clip of dpbart's latents from the spread of their values (paper 003,
     appendix B).
     """
-    from dptext_etl.errors import PolicyError
-
     if latent:
-        from dptext_etl_models.commands.calibrate_latent import calibrate_latent
-
-        asked: dict[str, Any] = {"column": column, "out": out, "revision": revision, "texts": texts, "as_json": as_json}
-        calibrate_latent(model, corpus, length=length, deviations=deviations or 0.5, **asked)
+        _calibrate_latent(model, corpus, column, out, revision, texts, length, deviations or 0.5, as_json)
         return
     from dptext_etl.cli import terminal
     from dptext_etl_models.inference import language_model
@@ -69,22 +67,16 @@ def calibrate(
     from dptext_etl_models.training import calibration
     from dptext_etl_models.training.corpus import Corpus
 
-    place = out or Path(model)
-    if out is None and not place.is_dir():
-        raise PolicyError("there is no place to write the range: the model is not a folder", "name a file with --out")
-    path = place / CLIP_FILE if place.is_dir() else place
-    terminal.note("this command assumes that the corpus is public: never calibrate on texts that you privatize")
+    path = _place(model, out, CLIP_FILE)
     every = max(1, texts // 10)
 
     def report(done: int, total: int) -> None:
         if done % every == 0:
             terminal.note(f"{done:,} of {total:,} texts")
 
-    texts_of = Corpus(corpus, column=column)
-    files = language_model.model_files(model, revision)
     found = calibration.calibrate(
-        files,
-        texts_of,
+        language_model.model_files(model, revision),
+        Corpus(corpus, column=column),
         path,
         texts=texts,
         kind=kind,
@@ -94,9 +86,55 @@ def calibrate(
     )
     low, high = found.clip
     facts = found.facts({})
-    shown = {"out": str(path), "low": low, "high": high, **{name: facts[name] for name in KEYS[3:]}}
-    if as_json:
-        terminal.emit(shown)
-    else:
-        terminal.pairs(shown)
+    show({"out": str(path), "low": low, "high": high, **{name: facts[name] for name in KEYS[3:]}}, as_json=as_json)
+    if not as_json:
         terminal.say(f'\nin a policy: clip = "{path}"')
+
+
+def _place(model: str, out: Path | None, name: str) -> Path:
+    """Return the file to write: `out`, or a file of that name in it or in the model's folder."""
+    from dptext_etl.cli import terminal
+    from dptext_etl.errors import PolicyError
+
+    place = out or Path(model)
+    if out is None and not place.is_dir():
+        raise PolicyError("there is no place to write the range: the model is not a folder", "name a file with --out")
+    terminal.note("this command assumes that the corpus is public: never calibrate on texts that you privatize")
+    return place / name if place.is_dir() else place
+
+
+def _calibrate_latent(  # noqa: PLR0917
+    model: str,
+    corpus: Path,
+    column: str,
+    out: Path | None,
+    revision: str | None,
+    texts: int,
+    length: int,
+    deviations: float,
+    as_json: bool,
+) -> None:
+    """Choose C from latents of public text (paper 003), write it, and print the losses of other choices."""
+    from dataclasses import asdict
+
+    from dptext_etl.artifacts import canon
+    from dptext_etl.cli import terminal
+    from dptext_etl_models.training.bart import Base, choose_clip
+    from dptext_etl_models.training.corpus import Corpus, public_texts
+
+    path, public, base = _place(model, out, LATENT_FILE), Corpus(corpus, column=column), Base.load(model, revision)
+    drawn = public_texts([public], length - 2, texts, seed=1)
+    found = choose_clip(base, drawn, length=length, deviations=deviations)
+    facts = {"format": LATENT_KIND, "model": base.sha256, "length": length, "texts": len(drawn), **asdict(found)}
+    facts["corpus"] = {"name": public.name, "sha256": public.sha256}
+    path.write_bytes(canon(facts))
+    if as_json:
+        terminal.emit({"out": str(path), **facts})
+        return
+    rows: list[list[Any]] = [
+        [choice.deviations, choice.clip, f"{100 * choice.inside:.1f} %", f"{choice.loss:.4f}"]
+        for choice in found.choices
+    ]
+    terminal.pairs({"out": str(path), "mean": found.mean, "deviation": found.deviation, "values": found.values})
+    terminal.table(["deviations", "C", "values inside", "loss without noise"], rows)
+    terminal.say(f"\nin a policy: clip = {found.clip:.4g}")

@@ -7,7 +7,8 @@ model is built once per machine from a fixed seed and kept in the artifact cache
 from __future__ import annotations
 
 import tempfile
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,36 +21,39 @@ CLIPS = {"masked": (-6.0, 10.0), "causal": (-6.0, 6.0), "seq2seq": (-6.0, 6.0), 
 """Public ranges for their scores."""
 WORDS = 400
 """Number of whole words in their tokenizers, which are the first of the embedded vocabulary."""
-_VERSION = 1
 _SEED = 20_260_101
 _SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-_PROVENANCE = "random weights from a fixed seed; no text was used"
 
 
 def example_model(kind: str) -> dict[str, Artifact]:
     """Return the files of the tiny model of a kind by file name; build them if this machine does not have them."""
-    made: list[Path] = []
+    files = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+    return stored_model(kind, files, lambda folder: _build(kind, folder))
+
+
+def stored_model(
+    kind: str, files: Sequence[str], build: Callable[[Path], None], version: int = 1
+) -> dict[str, Artifact]:
+    """Return the cached files of a random model by name; `build` writes them into a folder if they are missing."""
+    built: list[Path] = []
     with tempfile.TemporaryDirectory(prefix="dptext-example-") as folder:
 
-        def build(name: str, out: Path) -> None:
-            if not made:
-                _build(kind, Path(folder))
-                made.append(Path(folder))
+        def write(name: str, out: Path) -> None:
+            if not built:
+                build(Path(folder))
+                built.append(Path(folder))
             out.write_bytes((Path(folder) / name).read_bytes())
 
-        names = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
-        return {name: _stored(kind, name, build) for name in names}
-
-
-def _stored(kind: str, name: str, build: Any) -> Artifact:
-    description = {"format": "dptext-example-model/1", "kind": kind, "file": name, "version": _VERSION}
-    return store(
-        description,
-        lambda out: build(name, out),
-        suffix=Path(name).suffix,
-        provenance=_PROVENANCE,
-        licence="none needed",
-    )
+        return {
+            name: store(
+                {"format": "dptext-example-model/1", "kind": kind, "file": name, "version": version},
+                partial(write, name),
+                suffix=Path(name).suffix,
+                provenance="random weights from a fixed seed; no text was used",
+                licence="none needed",
+            )
+            for name in files
+        }
 
 
 def _build(kind: str, folder: Path) -> None:
@@ -123,12 +127,12 @@ def _byte_pairs(*, framed: bool) -> Any:
     vocabulary = {symbol: number for number, symbol in enumerate([*_SPECIAL, *symbols])}
     merges: list[tuple[str, str]] = []
     for word in words():
-        spelt = "Ġ"
+        spelling = "Ġ"
         for byte in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(word)[0][0]:
-            if spelt + byte not in vocabulary:
-                vocabulary[spelt + byte] = len(vocabulary)
-                merges.append((spelt, byte))
-            spelt += byte
+            if spelling + byte not in vocabulary:
+                vocabulary[spelling + byte] = len(vocabulary)
+                merges.append((spelling, byte))
+            spelling += byte
     made = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()

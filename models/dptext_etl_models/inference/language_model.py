@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -88,6 +89,15 @@ def is_here(model: str) -> bool:
     with suppress(ValueError):  # this is no name of the hub
         return isinstance(try_to_load_from_cache(model, CONFIG), str)
     return False
+
+
+def config(files: Mapping[str, Artifact]) -> dict[str, Any]:
+    """Return a model's configuration; nothing if it cannot be read."""
+    try:
+        found = json.loads(files[ROLE + CONFIG].path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def placed_files(values: Mapping[str, Any]) -> dict[str, Artifact]:

@@ -9,7 +9,6 @@ C by the analytic formula.
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -18,17 +17,15 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, PositiveInt
 
 from dptext_etl import device
-from dptext_etl.artifacts import Artifact, store
-from dptext_etl.embeddings import WordVectors
+from dptext_etl.artifacts import Artifact
 from dptext_etl_models.families.latent import LatentMechanism
-from dptext_etl_models.families.latent.noise import Clip
-from dptext_etl_models.grid_noise import Norm
+from dptext_etl_models.families.latent_noise import Clip, Norm
 from dptext_etl_models.inference import language_model
-from dptext_etl_models.inference.latent.model import LatentModel
+from dptext_etl_models.inference.example_model import stored_model, words
+from dptext_etl_models.inference.latent_model import LatentModel
 
 _EXAMPLE = "example-adept"
 _FILES = ("config.json", "model.safetensors", "tokenizer.json")
-_WORDS = 400
 
 
 class Adept(LatentMechanism):
@@ -58,7 +55,8 @@ class Adept(LatentMechanism):
     def _find_files(self) -> dict[str, Artifact]:
         """Find the autoencoder's files; build those of the tiny random one."""
         if self.model == _EXAMPLE:
-            return {f"{language_model.ROLE}{name}": _example(name) for name in _FILES}
+            files = stored_model("adept", _FILES, _build_example, version=2)
+            return {f"{language_model.ROLE}{name}": file for name, file in files.items()}
         return super()._find_files()
 
     @cached_property
@@ -70,7 +68,7 @@ class Adept(LatentMechanism):
     @cached_property
     def latent_model(self) -> LatentModel:
         """Load the autoencoder in float32 on this machine's device."""
-        from dptext_etl_models.inference.latent.autoencoder import AutoencoderModel, load
+        from dptext_etl_models.inference.lstm import AutoencoderModel, load
 
         language_model.need_transformers()
         where = self.computing.device
@@ -83,17 +81,8 @@ class Adept(LatentMechanism):
         return cls(epsilon=20.0, n_rec=10_000, model=_EXAMPLE)
 
 
-def _example(name: str) -> Artifact:
-    """Return a file of the tiny random autoencoder; build it if this machine does not have it."""
+def _build_example(folder: Path) -> None:
+    from dptext_etl_models.inference.lstm import random_autoencoder
 
-    def build(out: Path) -> None:
-        from dptext_etl_models.inference.latent.autoencoder import random_autoencoder
-
-        language_model.need_transformers()
-        with tempfile.TemporaryDirectory(prefix="dptext-example-") as folder:
-            random_autoencoder(Path(folder), WordVectors.load(limit=_WORDS).words)
-            out.write_bytes((Path(folder) / name).read_bytes())
-
-    description = {"format": "dptext-example-model/1", "kind": "adept", "file": name, "version": 2}
-    facts = {"provenance": "random weights from a fixed seed; no text was used", "licence": "none needed"}
-    return store(description, build, suffix=Path(name).suffix, **facts)
+    language_model.need_transformers()
+    random_autoencoder(folder, words())

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from dptext_etl_models.families.score.generative import GenerativeMechanism
+from dptext_etl_models.families.generative import GenerativeMechanism
 
 
 class DPParaphrase(GenerativeMechanism):

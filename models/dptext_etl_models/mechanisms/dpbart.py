@@ -15,24 +15,77 @@ value, and all get noise. The decoder attends to all of them and writes a text b
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt
 
 from dptext_etl import device
-from dptext_etl.artifacts import Artifact
-from dptext_etl.errors import PolicyError
+from dptext_etl.artifacts import Artifact, canon, sha256_file
+from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl_models.families.latent import LatentMechanism
-from dptext_etl_models.families.latent.noise import Clip
-from dptext_etl_models.grid_noise import Norm
+from dptext_etl_models.families.latent_noise import Clip, Norm
 from dptext_etl_models.inference import language_model
-from dptext_etl_models.inference.latent.kept_columns import FILE, KeptColumns, read_kept
-from dptext_etl_models.inference.latent.model import LatentModel
+from dptext_etl_models.inference.latent_model import LatentModel
 
-_CONFIG = f"{language_model.ROLE}{language_model.CONFIG}"
+FILE = "dptext_kept.json"
+KIND = "dptext-kept/1"
 _KEPT = f"{language_model.ROLE}{FILE}"
 _WEIGHTS = f"{language_model.ROLE}model.safetensors"
+
+_HINT = "`dptext train dpbart-prune` writes it next to the weights that belong to it"
+
+
+@dataclass(frozen=True)
+class KeptColumns:
+    """The columns that a model keeps."""
+
+    columns: tuple[int, ...]  # column indices, strictly increasing, below `width`
+    width: int  # d of the model
+    model: str  # SHA-256 of the model.safetensors that was trained with these columns
+    stage: int  # number of pruning stages
+    # noise of the latents in training (`{"epsilon": 500.0, "delta": 1e-6, "noise": "gaussian"}`); None for training
+    # without noise (PR, not PR+)
+    noise: dict[str, Any] | None = None
+    # more facts about the training, for people: corpus, steps, figures
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def write_kept(folder: Path, columns: Sequence[int], width: int, stage: int, **more: Any) -> Path:
+    """Write the file next to the weights that were trained with these columns."""
+    written = {
+        "format": KIND,
+        "kept": [int(column) for column in columns],
+        "width": int(width),
+        "model": sha256_file(folder / "model.safetensors"),
+        "stage": int(stage),
+        **more,
+    }
+    path = folder / FILE
+    path.write_bytes(canon(written))
+    read_kept(path)
+    return path
+
+
+def read_kept(path: Path, weights: str | None = None) -> KeptColumns:
+    """Read the file."""
+    try:
+        written = json.loads(path.read_bytes())
+        columns = tuple(written["kept"])
+        kept = KeptColumns(columns, written["width"], written["model"], written["stage"], written.get("noise"), written)
+        whole = all(type(item) is int for item in (*columns, kept.width))
+        fits = whole and columns == tuple(sorted(set(columns))) and 0 <= min(columns) <= max(columns) < kept.width
+        right = written["format"] == KIND and fits
+    except (OSError, ValueError, LookupError, TypeError):
+        right = False
+    if not right:
+        raise ArtifactError(f"{path.name} is no list of kept columns, strictly increasing and below the width", _HINT)
+    if weights is not None and kept.model != weights:
+        raise ArtifactError(f"the columns of {path.name} were found with other weights than this model's", _HINT)
+    return kept
 
 
 class DPBart(LatentMechanism):
@@ -74,11 +127,10 @@ class DPBart(LatentMechanism):
     def configuration(self) -> dict[str, Any]:
         """As for all latent mechanisms; where `length` is all that a model takes, one id less is read since version 2.
 
-        A place of every row is padding (`inference.latent.sequence_model`).
+        A place of every row is padding (`inference.sequence_model`).
         """
         found = super().configuration()
-        settings = json.loads(self.artifacts()[_CONFIG].path.read_bytes())
-        full = settings.get("max_position_embeddings") == self.length
+        full = language_model.config(self.artifacts()).get("max_position_embeddings") == self.length
         return {**found, "mechanism_version": self.version + 1} if full else found
 
     @cached_property
@@ -104,7 +156,7 @@ class DPBart(LatentMechanism):
     @cached_property
     def latent_model(self) -> LatentModel:
         """Load the model on this machine's device."""
-        from dptext_etl_models.inference.latent.sequence_model import SequenceModel
+        from dptext_etl_models.inference.sequence_model import SequenceModel
 
         files, kept = self.model_files, self.kept
         loaded = language_model.sequence_model(files, self.computing.device, self.computing.dtype)

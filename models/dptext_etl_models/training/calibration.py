@@ -10,7 +10,7 @@ the next token of an answer (DP-Prompt, DP-Paraphrase); the answer here is the t
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,6 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.clipping import write_clip
 from dptext_etl_models.training.corpus import Corpus
-from dptext_etl_models.training.latent.moments import Moments
 
 Kind = Literal["masked", "causal", "seq2seq"]
 TEMPLATES = {"causal": "{text} >>>>> ", "seq2seq": "Document : {text}\nParaphrase of the document :"}
@@ -41,19 +40,12 @@ _LONGEST = 128  # words of a text that are read
 
 @dataclass(frozen=True)
 class Estimate:
-    """Hold the estimated moments of a model's scores.
+    """Hold the estimated moments of a model's scores."""
 
-    Attributes:
-        kind: Kind of model.
-        texts: Number of public texts that were scored.
-        moments: Moments of their scores.
-        deviations: Upper end of the range, in standard deviations above the mean.
-    """
-
-    kind: Kind
-    texts: int
-    moments: Moments
-    deviations: float = SPREAD
+    kind: Kind  # kind of model
+    texts: int  # number of public texts that were scored
+    moments: Moments  # moments of their scores
+    deviations: float = SPREAD  # upper end of the range, in standard deviations above the mean
 
     @property
     def clip(self) -> tuple[float, float]:
@@ -80,7 +72,7 @@ class Estimate:
 
 def kind_of(files: Mapping[str, Artifact]) -> Kind:
     """Read the kind of a model from its configuration."""
-    found = json.loads(files[language_model.ROLE + language_model.CONFIG].path.read_bytes())
+    found = language_model.config(files)
     names = " ".join(found.get("architectures") or ())
     if found.get("is_encoder_decoder"):
         return "seq2seq"
@@ -182,7 +174,7 @@ def _answers(files: Mapping[str, Artifact], texts: Sequence[str], kind: Kind, te
     """Yield scores of the next token at every position of an answer, which is the text itself after its prompt."""
     import torch
 
-    from dptext_etl_models.inference.generative.prompts import Prompts
+    from dptext_etl_models.inference.prompts import Prompts
 
     continues = kind == "causal"
     tokenizer = language_model.tokenizer(files)
@@ -206,3 +198,56 @@ def _answers(files: Mapping[str, Artifact], texts: Sequence[str], kind: Kind, te
                 ids = torch.tensor([prompt], device=model.device)
                 logits = model(input_ids=ids, decoder_input_ids=asked).logits[0]
             yield 1, logits.float().cpu().numpy()
+
+
+_SAMPLE = 4_096  # numbers kept per batch for percentiles
+_HELD = 2**20
+
+
+class Moments:
+    """Compute count, mean and variance of all numbers, and percentiles of an even sample of them.
+
+    Numbers that are not finite are counted apart and left out.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.left_out = 0
+        self.mean = 0.0
+        self._squares = 0.0
+        self.low, self.high = math.inf, -math.inf
+        self._sample: list[npt.NDArray[np.float64]] = []
+
+    def add(self, numbers: npt.NDArray[np.floating]) -> None:
+        """Add a batch of any shape."""
+        flat = np.asarray(numbers, dtype=np.float64).ravel()
+        finite = flat[np.isfinite(flat)]
+        self.left_out += len(flat) - len(finite)
+        if not len(finite):
+            return
+        mean = float(finite.mean())
+        squares = float(np.square(finite - mean).sum())
+        count = self.count + len(finite)
+        apart = mean - self.mean
+        self._squares += squares + apart * apart * self.count * len(finite) / count
+        self.mean += apart * len(finite) / count
+        self.count = count
+        self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
+        self._keep(finite[:: max(1, len(finite) // _SAMPLE)])
+
+    @property
+    def sd(self) -> float:
+        """Return the standard deviation of all numbers (the divisor is their count)."""
+        return math.sqrt(self._squares / self.count) if self.count else math.nan
+
+    def percentiles(self, shares: tuple[float, ...]) -> dict[str, float]:
+        """Return percentiles of the sample by name, such as {"50": 1.2}."""
+        every = np.concatenate(self._sample) if self._sample else np.zeros(0)
+        if not len(every):
+            return {}
+        return {f"{share:g}": float(value) for share, value in zip(shares, np.percentile(every, shares), strict=True)}
+
+    def _keep(self, some: npt.NDArray[np.float64]) -> None:
+        self._sample.append(some)
+        if sum(map(len, self._sample)) > _HELD:  # keep every second number of all batches
+            self._sample = [np.concatenate(self._sample)[::2]]

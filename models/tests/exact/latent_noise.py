@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from scipy import special
 
-from dptext_etl_models.grid_noise import STEPS, noisy_latents
+from dptext_etl_models.families.latent_noise import STEPS, noisy_latents
 
 OVERFLOW = 1 << 31
 

@@ -14,7 +14,8 @@ import pytest
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.sampling import epsilon_implemented
-from dptext_etl_models.inference.masked.steps import DrawParameters, Script, draw
+from dptext_etl_models.inference.masked.script import Script
+from dptext_etl_models.inference.masked.steps import DrawParameters, draw
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from models.tests.exact.toy_scorer import KEY, Forced, ToyScorer
 

@@ -207,5 +207,5 @@ def test_columns_are_worked_through_in_parts(monkeypatch):
     made = mechanism(decoding="block", block=2)
     column, every = pa.array(["good film music", None, "", "music good", "film"] * 4), keys(20)
     expected = made.release_with(blind(made), scoring, column, every)
-    monkeypatch.setattr("dptext_etl_models.families.score.masked.AT_ONCE", 4)
+    monkeypatch.setattr("dptext_etl_models.families.masked.AT_ONCE", 4)
     assert made.release_with(blind(made), scoring, column, every) == expected

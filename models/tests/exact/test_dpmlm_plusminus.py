@@ -19,9 +19,8 @@ from dptext_etl.column import step_costs
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.sampling import epsilon_implemented
-from dptext_etl_models.inference.masked.plan import draw_plans, likely_draws, planned
+from dptext_etl_models.inference.masked.script import draw_plans, likely_draws, planned, write_strict
 from dptext_etl_models.inference.masked.steps import DrawParameters, draw
-from dptext_etl_models.inference.masked.texts import write_strict
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from models.tests.exact.toy_scorer import KEY, Forced, ToyScorer, keys
 

@@ -319,8 +319,8 @@ def test_an_allow_list_is_the_output_set(flan, tmp_path):
 def test_answers_and_prompts_that_do_not_fit_are_refused(flan):
     for changed, said in ({"l_max": 512}, "takes 512"), ({"l_max": 100, "input_limit": 450}, "412"):
         with pytest.raises(PolicyError, match=said):
-            _ = DPParaphrase(epsilon=1.0, model=flan, clip=CLIP, **changed)._limit
-    assert DPParaphrase(epsilon=1.0, model=flan, clip=CLIP, l_max=100)._limit == 412
+            _ = DPParaphrase(epsilon=1.0, model=flan, clip=CLIP, **changed).prompt_limit
+    assert DPParaphrase(epsilon=1.0, model=flan, clip=CLIP, l_max=100).prompt_limit == 412
     for template in ("no place", "{text} {text}"):
         with pytest.raises(ValueError, match="once"):
             DPPrompt(epsilon=1.0, model=flan, template=template)

@@ -1,3 +1,4 @@
+# ruff: noqa: E402  (what needs torch is imported once it is known to be there)
 """Models that generate: caches, padding and mates change no score, prompts are cut by tokens, answers are tokens."""
 
 import itertools
@@ -13,13 +14,13 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dptext_etl.errors import PolicyError  # noqa: E402
-from dptext_etl_models.inference import language_model  # noqa: E402
-from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase  # noqa: E402
-from dptext_etl_models.mechanisms.dp_prompt import DPPrompt  # noqa: E402
-from models.tests.exact.toy_generator import KEY, keys  # noqa: E402
-from tests.computing import PLACES, PRECISE, place_name, settle  # noqa: E402
-from tests.examples import examples  # noqa: E402
+from dptext_etl.errors import PolicyError
+from dptext_etl_models.inference import language_model
+from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
+from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
+from models.tests.exact.toy_generator import KEY, keys
+from tests.computing import PLACES, PRECISE, place_name, settle
+from tests.examples import examples
 
 TEXTS = ["good film about a doctor", "", "the of", "naïve 😀 café", "</s> <pad> it", "word " * 12]
 STEPS = 6
@@ -222,7 +223,7 @@ def test_an_allow_list_bounds_what_is_drawn(mechanism, tmp_path):
     listed = tmp_path / "allowed.json"
     listed.write_text(json.dumps(word))
     few = mechanism.model_copy(update={"allow_list": str(listed), "epsilon": 0.1})
-    assert few.outputs == len({*word, *few._ends})
+    assert few.outputs == len({*word, *few.end_tokens})
     seen = []
     noted = Delegating(few.generator, lambda inner, *asked: inner.begin(*asked))
     noted.text = lambda outputs: seen.extend(outputs) or few.generator.text(outputs)

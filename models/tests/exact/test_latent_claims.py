@@ -19,7 +19,7 @@ from dptext_etl.accounting.conversion import log_delta
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import worst_spend
-from dptext_etl_models.grid_noise import STEPS, noisy_latents
+from dptext_etl_models.families.latent_noise import STEPS, noisy_latents
 from dptext_etl_models.mechanisms.adept import Adept
 from dptext_etl_models.mechanisms.dpbart import DPBart
 from models.tests.exact.latent_toys import MECHANISMS, adept, dpbart, keys, paper

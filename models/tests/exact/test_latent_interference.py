@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.errors import PolicyError
-from dptext_etl_models.families.latent.latent import latent_keys
+from dptext_etl_models.families.latent import latent_keys
 from models.tests.exact.latent_toys import MECHANISMS, Toy, adept, constant, dpbart, keys
 from tests.examples import examples
 

@@ -21,7 +21,7 @@ from scipy import special, stats
 from dptext_etl import _kernel
 from dptext_etl.accounting.conversion import analytic_gaussian_sigma, log_delta, smallest_epsilon
 from dptext_etl.errors import PolicyError
-from dptext_etl_models.grid_noise import LATENT, STEPS, clipped_steps, laplace_rate, noisy_latents
+from dptext_etl_models.families.latent_noise import LATENT, STEPS, clipped_steps, laplace_rate, noisy_latents
 from models.tests.exact.latent_noise import INFLATION, in_steps, key_column, oracle_normal
 
 # The size of the noise

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl_models.grid_noise import STEPS, clipped_steps, laplace_rate, noisy_latents
+from dptext_etl_models.families.latent_noise import STEPS, clipped_steps, laplace_rate, noisy_latents
 from models.tests.exact.latent_noise import NO_NOISE, RECORD, ROWS, in_steps, kept, key_column
 from tests.examples import examples
 

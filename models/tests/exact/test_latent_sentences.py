@@ -15,8 +15,7 @@ from dptext_etl.allocation import Allocation
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.sampling import epsilon_implemented
-from dptext_etl_models.families.latent.sentences import cut
-from dptext_etl_models.grid_noise import clipped_steps, noisy_latents
+from dptext_etl_models.families.latent_noise import clipped_steps, cut, noisy_latents
 from models.tests.exact.latent_toys import Toy, adept, constant, dpbart, keys
 from tests.exact.told import Told, scores_exist
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl import scoring
-from dptext_etl_models.families.score.generative import GenerativeMechanism
+from dptext_etl_models.families.generative import GenerativeMechanism
 
 CLIP = (0.0, 1.0)
 END = 2

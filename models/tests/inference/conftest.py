@@ -99,7 +99,7 @@ def _same_place(request, monkeypatch):
 
 @pytest.fixture
 def model(bart, tokenizer):
-    from dptext_etl_models.inference.latent.sequence_model import SequenceModel
+    from dptext_etl_models.inference.sequence_model import SequenceModel
 
     made = SequenceModel(bart, tokenizer, length=LENGTH, beams=3)
     made.rows = len(TEXTS)

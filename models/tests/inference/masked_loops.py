@@ -154,10 +154,10 @@ def divergence(made, texts, settings):
     for setting in settings:
         with pytest.MonkeyPatch.context() as patch:
             setting(patch)
-            made.scorer()._rows.clear()
+            made.scorer().batch_rows.clear()
             released.append(
                 made.release_with(made.scorer(), scoring, pa.array(texts), keys(len(texts))).text.to_pylist()
             )
-            made.scorer()._rows.clear()
+            made.scorer().batch_rows.clear()
     pairs = zip(*(" ".join(filter(None, texts)).split(" ") for texts in released), strict=True)
     return float(np.mean([one != other for one, other in pairs]))

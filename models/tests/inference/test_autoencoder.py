@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
 from dptext_etl.errors import PolicyError
-from dptext_etl_models.inference.latent import autoencoder
-from dptext_etl_models.inference.latent.autoencoder import END, PAD, UNKNOWN, Autoencoder, AutoencoderModel, Sizes
+from dptext_etl_models.inference import lstm
+from dptext_etl_models.inference.lstm import END, PAD, UNKNOWN, Autoencoder, AutoencoderModel, Sizes
 from dptext_etl_models.mechanisms.adept import Adept
 
 WORDS = ["the", "good", "film", ".", ",", "don", "'", "t", "doctor", "café"]
@@ -24,7 +24,7 @@ LENGTH = 6
 
 @pytest.fixture(scope="module")
 def model():
-    tokenizer = autoencoder.word_tokenizer(WORDS)
+    tokenizer = lstm.word_tokenizer(WORDS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         made = Autoencoder(Sizes(tokenizer.get_vocab_size(), embedding=8, hidden=16, length=LENGTH))
@@ -78,12 +78,12 @@ def test_the_first_words_are_those_of_the_greatest_scores(model):
 
 
 def test_a_folder_keeps_everything(model, tmp_path):
-    autoencoder.save(tmp_path, model.model, model.tokenizer, provenance="public")
-    again, tokenizer = autoencoder.load(tmp_path)
+    lstm.save(tmp_path, model.model, model.tokenizer, provenance="public")
+    again, tokenizer = lstm.load(tmp_path)
     assert np.array_equal(AutoencoderModel(again, tokenizer).encode(TEXTS), model.encode(TEXTS))
     assert json.loads((tmp_path / "config.json").read_bytes())["provenance"] == "public"
     before = (tmp_path / "model.safetensors").read_bytes()
-    autoencoder.save(tmp_path, again, tokenizer)
+    lstm.save(tmp_path, again, tokenizer)
     assert (tmp_path / "model.safetensors").read_bytes() == before
     mechanism = Adept(epsilon=500.0, n_rec=100, model=str(tmp_path))
     key = pa.array([bytes([row]) * 32 for row in range(3)], pa.binary(32))
@@ -100,7 +100,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 
 def test_clipping_for_training_is_that_of_the_release():
     latents = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]], requires_grad=True)
-    kept = autoencoder.clipped(latents, 1.0)
+    kept = lstm.clipped(latents, 1.0)
     assert torch.allclose(kept, torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
     kept.sum().backward()
     assert torch.isfinite(latents.grad).all()

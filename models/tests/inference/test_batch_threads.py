@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import scoring
-from dptext_etl_models.inference.failures import without_numbers
 from dptext_etl_models.inference.masked import scorer as masked_scorer
-from dptext_etl_models.inference.masked.encoder import Encoder
+from dptext_etl_models.inference.masked.model import Encoder
+from dptext_etl_models.inference.running import without_numbers
 from models.tests.exact.toy_scorer import Recorded, keys
 from models.tests.inference.masked_loops import DECODINGS, LONG
 
@@ -82,7 +82,7 @@ def test_side_by_side_a_failing_text_is_lost_alone_and_memory_halves(whole, lane
     out = made.release_with(scorer, sampler, column, every).text.to_pylist()
     assert sampler.uniform == {(every[10].as_py(), 0), (every[10].as_py(), 1)}
     assert out[:10] + out[11:] == expected[:10] + expected[11:]
-    assert all(rows <= 2 for rows in scorer._rows.values())
+    assert all(rows <= 2 for rows in scorer.batch_rows.values())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from dptext_etl_models.inference.latent.beams import Search, _likeliest, beam_search
+from dptext_etl_models.inference.beams import Search, _likeliest, beam_search
 
 END = 0
 

@@ -7,7 +7,7 @@ import pytest
 
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.example_model import example_model
-from dptext_etl_models.inference.masked import tokens
+from dptext_etl_models.inference.masked import vocabulary
 from dptext_etl_models.inference.masked.model import MaskedModel
 from dptext_etl_models.inference.masked.vocabulary import MaskedVocabulary
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
@@ -55,8 +55,8 @@ def test_scores_have_the_bits_of_transformers(files, dtype):
 
 
 def test_tokens_are_those_of_transformers(files):
-    made, usual = tokens.tokenizer(files), language_model.tokenizer(files)
-    assert isinstance(made, tokens.Tokens)
+    made, usual = vocabulary.tokenizer(files), language_model.tokenizer(files)
+    assert isinstance(made, vocabulary.Tokens)
     assert len(made) == len(usual)
     assert sorted(usual.all_special_ids) == made.all_special_ids
     for name in ("mask_token_id", "pad_token_id", "sep_token_id", "unk_token_id"):
@@ -128,19 +128,19 @@ def test_other_weights_are_left_to_transformers(folder):
     ],
 )
 def test_other_tokenizers_are_left_to_transformers(folder, change):
-    assert tokens.read(folder) is not None
+    assert vocabulary.read_tokens(folder) is not None
     settings = json.loads((folder / "tokenizer_config.json").read_bytes())
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, **change}))
-    assert tokens.read(folder) is None
+    assert vocabulary.read_tokens(folder) is None
 
 
 @pytest.mark.parametrize("change", [{"post_processor": None}, {"truncation": {"max_length": 4}}, {"padding": {"x": 1}}])
 def test_a_tokenizer_that_does_more_is_left_to_transformers(folder, change):
     stated = json.loads((folder / "tokenizer.json").read_bytes())
     (folder / "tokenizer.json").write_text(json.dumps({**stated, **change}))
-    assert tokens.read(folder) is None
+    assert vocabulary.read_tokens(folder) is None
 
 
 def test_a_file_of_special_tokens_is_left_to_transformers(folder):
     (folder / "special_tokens_map.json").write_text("{}")
-    assert tokens.read(folder) is None
+    assert vocabulary.read_tokens(folder) is None

@@ -19,9 +19,8 @@ from dptext_etl import ColumnPolicy, _kernel, privatize
 from dptext_etl.device import Computing
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.keys import RecordKeys
-from dptext_etl_models.inference.latent.kept_columns import FILE, read_kept, write_kept
-from dptext_etl_models.inference.latent.sequence_model import SequenceModel
-from dptext_etl_models.mechanisms.dpbart import DPBart
+from dptext_etl_models.inference.sequence_model import SequenceModel
+from dptext_etl_models.mechanisms.dpbart import FILE, DPBart, read_kept, write_kept
 from models.tests.inference.barts import LENGTH, TEXTS, WIDTH, blind_encoder, precisely
 from tests.computing import settle
 from tests.examples import examples

@@ -6,7 +6,7 @@ import pytest
 
 from dptext_etl_models.inference.masked import scorer as masked_scorer
 from dptext_etl_models.inference.masked.layout import Layout
-from dptext_etl_models.inference.masked.steps import INSERTED, Item, Script
+from dptext_etl_models.inference.masked.script import INSERTED, Item, Script
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from models.tests.exact.toy_scorer import Recorded, keys
 from tests.computing import PRECISE, settle

@@ -11,7 +11,7 @@ from dptext_etl import scoring
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.masked import scorer as masked_scorer
 from dptext_etl_models.inference.masked.model import MaskedModel
-from dptext_etl_models.inference.masked.steps import Script
+from dptext_etl_models.inference.masked.script import Script
 from models.tests.exact.toy_scorer import Recorded, keys
 from models.tests.inference.masked_loops import DECODINGS, LONG, rows_of
 
@@ -31,7 +31,7 @@ def test_rows_order_partition_and_padding_change_no_draw(whole, options, monkeyp
     for bucket, tokens in [(16, (64, 64)), (4, (4096, 4096)), (32, (700, 700))]:
         monkeypatch.setattr(masked_scorer, "BUCKET", bucket)
         monkeypatch.setattr(masked_scorer, "_CPU_TOKENS", tokens)
-        scorer._rows.clear()
+        scorer.batch_rows.clear()
         assert made.release_with(scorer, scoring, column, every).text.to_pylist() == expected
 
 
@@ -48,12 +48,12 @@ def test_running_out_of_memory_halves_rows_and_goes_on(whole, caplog):
         return forward(tokens, *rest)
 
     scorer.model.forward = narrow
-    scorer._rows.clear()
+    scorer.batch_rows.clear()
     with caplog.at_level(logging.WARNING):
         assert made.release_with(scorer, scoring, column, every).text.to_pylist() == expected
     assert failures
     assert not caplog.records
-    assert all(rows <= 2 for rows in scorer._rows.values())
+    assert all(rows <= 2 for rows in scorer.batch_rows.values())
 
 
 def test_a_text_that_cannot_be_scored_fails_alone(whole):

@@ -8,7 +8,8 @@ import pytest
 
 from dptext_etl import scoring
 from dptext_etl_models.inference.masked import scorer as masked_scorer
-from dptext_etl_models.inference.masked.steps import DrawParameters, Script, draw
+from dptext_etl_models.inference.masked.script import Script
+from dptext_etl_models.inference.masked.steps import DrawParameters, draw
 from models.tests.exact.toy_scorer import keys
 from models.tests.inference.masked_loops import (
     DECODINGS,
@@ -111,7 +112,7 @@ def test_likeness_of_words_moves_the_scores(of_kind, computing):
 
 def test_antonyms_are_wordnet_s(shared_data):
     from dptext_etl.errors import ArtifactError
-    from dptext_etl_models.families.score.antonyms import antonyms_among
+    from dptext_etl_models.mechanisms.dpmlm import antonyms_among
 
     corpora = shared_data / "nltk_data" / "corpora"
     found = antonyms_among(corpora / "wordnet.zip", ["unable", "Large", "late", "film", "big", "large"])

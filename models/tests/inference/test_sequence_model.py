@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 from transformers.modeling_outputs import BaseModelOutput
 
 from dptext_etl.errors import PolicyError
-from dptext_etl_models.inference.latent import sequence_model
-from dptext_etl_models.inference.latent.bart_decoding import BartDecoding
-from dptext_etl_models.inference.latent.beams import Search, beam_search
-from dptext_etl_models.inference.latent.sequence_model import AnyDecoding, SequenceModel
+from dptext_etl_models.inference import sequence_model
+from dptext_etl_models.inference.beams import Search, beam_search
+from dptext_etl_models.inference.sequence_model import AnyDecoding, BartDecoding, SequenceModel
 from dptext_etl_models.mechanisms.dpbart import DPBart
 from tests.examples import examples
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import torch
 import transformers
 
-from dptext_etl_models.inference import generative
+from dptext_etl_models import inference
 
 
 class MoveDirectionality(Enum):
@@ -142,5 +142,5 @@ def install(monkeypatch):
         module.__spec__ = SimpleNamespace(name=name, parent="vllm")
         module.__dict__.update(contents)
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.delitem(sys.modules, f"{generative.__name__}.vllm_server", raising=False)
-    monkeypatch.delattr(generative, "vllm_server", raising=False)
+    monkeypatch.delitem(sys.modules, f"{inference.__name__}.vllm_server", raising=False)
+    monkeypatch.delattr(inference, "vllm_server", raising=False)

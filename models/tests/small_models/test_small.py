@@ -16,8 +16,8 @@ from dptext_etl.column import release
 from dptext_etl_models.inference.clipping import CLIP_FILE, read_clip
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from dptext_etl_models.training.corpus import Corpus, held_out
-from dptext_etl_models.training.masked.figures import figures
-from dptext_etl_models.training.masked.masked_lm import FACTS
+from dptext_etl_models.training.masked_card import figures
+from dptext_etl_models.training.resumable import FACTS
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "models" / "dptext_etl_models" / "english-small"

@@ -14,11 +14,10 @@ torch = pytest.importorskip("torch")
 
 from safetensors.numpy import load_file
 
-from dptext_etl_models.inference.latent import autoencoder
-from dptext_etl_models.inference.latent.autoencoder import AutoencoderModel
+from dptext_etl_models.inference import lstm
+from dptext_etl_models.inference.lstm import AutoencoderModel
 from dptext_etl_models.mechanisms.adept import Adept
-from dptext_etl_models.training import resumable
-from dptext_etl_models.training.latent import adept
+from dptext_etl_models.training import adept, resumable
 
 WORDS = ("the", "a", "cat", "dog", "bird", "house", "sings", "sleeps", "runs", "near")
 SETTINGS = adept.Settings(
@@ -52,16 +51,16 @@ def trained(tmp_path_factory, texts) -> Path:
 
 
 def test_texts_are_rebuilt_from_clipped_latents(trained, texts) -> None:
-    model, tokenizer = autoencoder.load(trained)
+    model, tokenizer = lstm.load(trained)
     reader = AutoencoderModel(model, tokenizer)
     latents = torch.from_numpy(reader.encode(texts[:100]))
-    rebuilt = reader.decode(autoencoder.clipped(latents, SETTINGS.clip).numpy())
+    rebuilt = reader.decode(lstm.clipped(latents, SETTINGS.clip).numpy())
     assert sum(one == two for one, two in zip(texts, rebuilt, strict=False)) >= 70
     assert len(set(reader.decode(np.zeros_like(latents.numpy())))) == 1
 
 
 def test_the_loss_clips_latents_at_the_bound(trained, texts) -> None:
-    model, tokenizer = autoencoder.load(trained)
+    model, tokenizer = lstm.load(trained)
     reader = AutoencoderModel(model, tokenizer)
     rows = reader.targets(texts[:50]).numpy().astype(np.int32)
     norms = torch.from_numpy(reader.encode(texts[:50])).norm(dim=1)
@@ -72,7 +71,7 @@ def test_the_loss_clips_latents_at_the_bound(trained, texts) -> None:
 
 
 def test_padding_goes_to_the_front_for_the_encoder(trained, texts) -> None:
-    model, tokenizer = autoencoder.load(trained)
+    model, tokenizer = lstm.load(trained)
     reader = AutoencoderModel(model, tokenizer)
     assert torch.equal(adept.in_front(reader.targets(texts[:50])), reader.ids(texts[:50]))
 

@@ -28,8 +28,8 @@ from dptext_etl_models.inference.masked.vocabulary import MaskedVocabulary
 from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from dptext_etl_models.training import calibration
+from dptext_etl_models.training.calibration import Moments
 from dptext_etl_models.training.corpus import Corpus
-from dptext_etl_models.training.latent.moments import Moments
 
 TEXTS = [
     "The people of the city were there before the war.",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -11,9 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dptext_etl_models.inference.latent.kept_columns import write_kept
-from dptext_etl_models.training.base_model import Base
-from dptext_etl_models.training.masked.clip_choice import choose
+from dptext_etl_models.mechanisms.dpbart import write_kept
+from dptext_etl_models.training.bart import Base, choose_clip
 
 TEXTS = ["the cat sees the dog", "a bird", "where are the other people now", "it was not good", "time for more"]
 
@@ -33,7 +33,7 @@ def latents(base: Base, length: int) -> np.ndarray:
 
 def test_half_a_deviation_of_all_values_is_the_choice(base) -> None:
     values = latents(base, 8)
-    found = choose(base, TEXTS, length=8)
+    found = choose_clip(base, TEXTS, length=8)
     assert found.values == values.size == len(TEXTS) * 8 * 32
     assert found.mean == pytest.approx(values.mean(), abs=1e-9)
     assert found.deviation == pytest.approx(values.std(ddof=1), rel=1e-9)
@@ -42,7 +42,7 @@ def test_half_a_deviation_of_all_values_is_the_choice(base) -> None:
 
 def test_other_choices_say_what_they_cost(base) -> None:
     values = latents(base, 8)
-    found = choose(base, TEXTS, length=8, deviations=0.7)
+    found = choose_clip(base, TEXTS, length=8, deviations=0.7)
     assert [choice.deviations for choice in found.choices] == [0.25, 0.5, 0.7, 1.0, 2.0, 3.0]
     for choice in found.choices:
         assert choice.inside == pytest.approx((np.abs(values) <= choice.clip).mean(), abs=1e-6)
@@ -51,17 +51,17 @@ def test_other_choices_say_what_they_cost(base) -> None:
 
 
 def test_texts_of_all_lengths_count_with_their_padding(base) -> None:
-    assert choose(base, ["the"], length=8).values == 8 * 32
+    assert choose_clip(base, ["the"], length=8).values == 8 * 32
 
 
 def test_pruned_columns_do_not_count(tmp_path, base) -> None:
     base.write(tmp_path, {})
     write_kept(tmp_path, [1, 5, 9], 32, 1)
-    found = choose(Base.load(str(tmp_path)), TEXTS, length=8)
+    found = choose_clip(Base.load(str(tmp_path)), TEXTS, length=8)
     values = latents(base, 8)[:, :, [1, 5, 9]]
     assert found.values == values.size
     assert found.deviation == pytest.approx(values.std(ddof=1), rel=1e-6)
 
 
 def test_what_was_found_is_plain_data(base) -> None:
-    assert json.loads(json.dumps(choose(base, TEXTS, length=8).as_dict()))["clip"] > 0
+    assert json.loads(json.dumps(asdict(choose_clip(base, TEXTS, length=8))))["clip"] > 0

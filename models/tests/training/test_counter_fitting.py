@@ -13,8 +13,7 @@ from dptext_etl.embeddings.grid import write_grid
 from dptext_etl.embeddings.vectors import DATA, SYNONYMS
 from dptext_etl.errors import InputError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl_models.training.words.counter_fitting import Settings, fit
-from dptext_etl_models.training.words.thesaurus import Thesaurus, read
+from dptext_etl_models.training.counter_fitting import Settings, Thesaurus, fit, read_thesaurus
 from tests.cli.saying import dptext
 
 WORDS = ("good", "excellent", "bad", "awful", "table", "chair", "river", "light")
@@ -59,22 +58,22 @@ def named(pairs):
 
 
 def test_pairs_are_those_of_frequent_senses_and_of_what_is_similar(wordnet):
-    found = read(wordnet, WORDS)
+    found = read_thesaurus(wordnet, WORDS)
     assert named(found.synonyms) == {frozenset(("good", "excellent")), frozenset(("bad", "awful"))}
     assert named(found.antonyms) == {
         frozenset(pair) for pair in (("good", "bad"), ("good", "awful"), ("excellent", "bad"), ("excellent", "awful"))
     }
-    assert frozenset(("good", "light")) in named(read(wordnet, WORDS, senses=3).synonyms)
+    assert frozenset(("good", "light")) in named(read_thesaurus(wordnet, WORDS, senses=3).synonyms)
 
 
 def test_synonyms_come_near_and_antonyms_part(wordnet, vectors):
     before = vectors.vectors.astype(float)
-    after = fit(vectors, read(wordnet, WORDS), Settings(near=2))
+    after = fit(vectors, read_thesaurus(wordnet, WORDS), Settings(near=2))
     assert cosine(before, "good", "bad") > 0.9
     assert cosine(after, "good", "bad") < 0.2
     assert cosine(after, "good", "excellent") > cosine(before, "good", "excellent") + 0.2
     assert np.linalg.norm(after, axis=1) == pytest.approx(np.ones(len(WORDS)))
-    assert (after == fit(vectors, read(wordnet, WORDS), Settings(near=2))).all()
+    assert (after == fit(vectors, read_thesaurus(wordnet, WORDS), Settings(near=2))).all()
 
 
 def test_without_pairs_nothing_moves(vectors):
@@ -98,7 +97,7 @@ def test_the_command_writes_vectors_of_the_same_words(wordnet, vectors, tmp_path
 
 def test_a_missing_table_is_named_as_one(tmp_path):
     with pytest.raises(InputError, match="reading WordNet's tables"):
-        read(tmp_path, WORDS)
+        read_thesaurus(tmp_path, WORDS)
 
 
 def test_the_vectors_that_ship_part_what_the_text_puts_together():

@@ -1,3 +1,4 @@
+# ruff: noqa: E402  (what needs torch is imported once it is known to be there)
 """Training of denoisers from nothing: what they read and write, exact resumption, and mechanisms that load them."""
 
 import json
@@ -9,14 +10,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dptext_etl.embeddings import WordVectors  # noqa: E402
-from dptext_etl_models.inference.generative.models import ModelGenerator  # noqa: E402
-from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase  # noqa: E402
-from dptext_etl_models.mechanisms.dp_prompt import DPPrompt  # noqa: E402
-from dptext_etl_models.training import resumable  # noqa: E402
-from dptext_etl_models.training.generative import denoiser  # noqa: E402
-from dptext_etl_models.training.generative.corruption import Corruption, Recipe  # noqa: E402
-from dptext_etl_models.training.generative.denoiser_model import Settings, new_model  # noqa: E402
+from dptext_etl.embeddings import WordVectors
+from dptext_etl_models.inference.model_generator import ModelGenerator
+from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
+from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
+from dptext_etl_models.training import (
+    denoiser,
+)
+from dptext_etl_models.training.denoiser import Corruption, Recipe, Settings, new_model
 
 SMALL = {"vocabulary": 900, "pieces": 50, "words": 8, "places": 128, "width": 32, "layers": 1, "heads": 2, "inner": 32}
 KINDS = {kind: Settings(kind=kind, **SMALL, rows=8, steps=4, warmup=1) for kind in ("seq2seq", "causal")}
@@ -99,17 +100,17 @@ def test_the_causal_model_copies_before_it_is_trained(tokenizer):
 def test_a_training_that_was_stopped_ends_with_the_same_weights(tokenizer, texts, tmp_path, monkeypatch, kind):
     settings = KINDS[kind]
     denoiser.train(tokenizer, texts, settings, tmp_path / "whole", every=2)
-    kept = resumable._keep
+    write_facts = denoiser.write_facts
 
     def power_cut(*args, **kwargs):
-        kept(*args, **kwargs)
+        write_facts(*args, **kwargs)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(resumable, "_keep", power_cut)
+    monkeypatch.setattr(denoiser, "write_facts", power_cut)
     with pytest.raises(KeyboardInterrupt):
         denoiser.train(tokenizer, texts, settings, tmp_path / "stopped", every=2)
     assert json.loads((tmp_path / "stopped" / "training.json").read_text())["steps"] == 2
-    monkeypatch.setattr(resumable, "_keep", kept)
+    monkeypatch.setattr(denoiser, "write_facts", write_facts)
     assert denoiser.train(tokenizer, texts, settings, tmp_path / "stopped", every=2) == 4
     assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
     other = replace(settings, seed=8)

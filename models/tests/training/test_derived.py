@@ -15,7 +15,7 @@ from dptext_etl.mechanisms import custext
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.santext import SanText
-from dptext_etl_models.training.words.derived import FORMATS
+from studies.shipped_data.derived import FORMATS
 
 EVERY = [(path, json.loads((path / "about.json").read_bytes())) for path in DERIVED.iterdir()]
 MOVED = WordVectors.load(SYNONYMS).artifact.sha256

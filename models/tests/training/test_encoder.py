@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="training needs torch (extra `models`)")
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.grid import write_grid
 from dptext_etl.errors import InputError
-from dptext_etl_models.training.words import adjacent, contrast
+from dptext_etl_models.training import contrast
 from tests.cli.saying import dptext
 
 TOPICS = (
@@ -53,21 +53,21 @@ def files(tmp_path_factory):
 def test_pairs_are_neighbours_within_a_dialogue_and_within_an_article(files, base):
     vectors = WordVectors.load(base)
     topics = np.arange(len(WORDS)) // 6
-    turns = adjacent.read([], [files / "turns.parquet"], vectors)
+    turns = contrast.read_pairs([], [files / "turns.parquet"], vectors)
     assert len(turns.train) + len(turns.held) == 400 * (3 + 2)
     assert 0 < len(turns.held) < 0.1 * len(turns.train)
     for one, other in turns.train[::50]:
         assert len({*topics[one], *topics[other]}) == 1, "pairs stay within their dialogue"
-    both = adjacent.read([files / "articles.parquet"], [files / "turns.parquet"], vectors, most=900)
+    both = contrast.read_pairs([files / "articles.parquet"], [files / "turns.parquet"], vectors, most=900)
     assert len(both.train) + len(both.held) == 600 + 900
     assert set(both.sources) == {"articles.parquet", "turns.parquet"}
     with pytest.raises(InputError, match="pairs of texts with known words; allowed: 1,000"):
-        adjacent.read([files / "articles.parquet"], [], vectors)
+        contrast.read_pairs([files / "articles.parquet"], [], vectors)
 
 
 def test_words_of_one_topic_come_near_and_equal_inputs_give_equal_vectors(files, base):
     vectors = WordVectors.load(base)
-    pairs = adjacent.read([], [files / "turns.parquet"], vectors)
+    pairs = contrast.read_pairs([], [files / "turns.parquet"], vectors)
     settings = contrast.Settings(steps=40, batch=64, rate=0.03)
     learned = contrast.fit(vectors, pairs.train, settings)
     assert np.array_equal(learned, contrast.fit(vectors, pairs.train, settings))

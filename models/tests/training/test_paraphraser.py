@@ -1,3 +1,4 @@
+# ruff: noqa: E402  (what needs torch is imported once it is known to be there)
 """Fine-tuning of paraphrasers: it learns, goes on where it was stopped, and what it writes is drawn from."""
 
 import json
@@ -11,16 +12,18 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from typer.testing import CliRunner  # noqa: E402
+from typer.testing import CliRunner
 
-from dptext_etl import ColumnPolicy, privatize  # noqa: E402
-from dptext_etl.errors import InputError  # noqa: E402
-from dptext_etl_models.inference.language_model import model_files, tokenizer  # noqa: E402
-from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase  # noqa: E402
-from dptext_etl_models.training import resumable  # noqa: E402
-from dptext_etl_models.training.generative import paraphraser  # noqa: E402
-from dptext_etl_models.training.generative.paraphraser import Settings  # noqa: E402
-from dptext_etl_models.training.sentence_pairs import SentencePairs  # noqa: E402
+from dptext_etl import ColumnPolicy, privatize
+from dptext_etl.errors import InputError
+from dptext_etl_models.inference.language_model import model_files, tokenizer
+from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
+from dptext_etl_models.training import (
+    paraphraser,
+    resumable,
+)
+from dptext_etl_models.training.corpus import SentencePairs
+from dptext_etl_models.training.paraphraser import Settings
 
 WORDS = ["the", "of", "and", "to", "in", "is", "for", "that", "it", "was", "on", "as", "with", "his", "he", "are"]
 SETTINGS = Settings(steps=6, rows=4, longest=40, rate=3e-3, warmup=1)
@@ -101,12 +104,12 @@ def test_a_training_that_was_stopped_ends_with_the_same_weights(pairs, tmp_path,
         kept(*args, **kwargs)
         raise KeyboardInterrupt
 
-    kept = resumable._keep
-    monkeypatch.setattr(resumable, "_keep", power_cut)
+    kept = resumable.Checkpoint.save
+    monkeypatch.setattr(resumable.Checkpoint, "save", power_cut)
     with pytest.raises(KeyboardInterrupt):
         paraphraser.train(base, pairs, tmp_path / "stopped", SETTINGS, clip=False, every=3)
     assert not (tmp_path / "stopped" / "model.safetensors").exists()
-    monkeypatch.setattr(resumable, "_keep", kept)
+    monkeypatch.setattr(resumable.Checkpoint, "save", kept)
     seen = []
     resumed = paraphraser.train(
         base, pairs, tmp_path / "stopped", SETTINGS, clip=False, every=3, listener=lambda told: seen.append(told.step)

@@ -19,16 +19,12 @@ pytest.importorskip("transformers")
 from safetensors.numpy import load_file
 
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl_models.inference.latent.kept_columns import FILE, read_kept
-from dptext_etl_models.inference.latent.sequence_model import SequenceModel
-from dptext_etl_models.mechanisms.dpbart import DPBart
-from dptext_etl_models.training import resumable
-from dptext_etl_models.training.base_model import Base
-from dptext_etl_models.training.corpus import Corpus, held_out
-from dptext_etl_models.training.latent import dpbart_noise, dpbart_prune
-from dptext_etl_models.training.latent import path as latent_path
-from dptext_etl_models.training.latent import sequence_autoencoder as autoencoder
-from dptext_etl_models.training.token_rows import batch, public_texts, random_rows, short_texts
+from dptext_etl_models.inference.sequence_model import SequenceModel
+from dptext_etl_models.mechanisms.dpbart import FILE, DPBart, read_kept
+from dptext_etl_models.training import dpbart, resumable
+from dptext_etl_models.training import sequence_autoencoder as autoencoder
+from dptext_etl_models.training.bart import Base, Channel, loss
+from dptext_etl_models.training.corpus import Corpus, batch, held_out, public_texts, random_rows, short_texts
 
 LENGTH = 8
 WIDTH = 48
@@ -53,7 +49,7 @@ SETTINGS = autoencoder.Settings(
     vocabulary=420, length=LENGTH, width=WIDTH, layers=1, heads=4, inner=96, random=0.5, rows=32, steps=300,
     rate=3e-3, warmup=20, noise=0.2,
 )  # fmt: skip
-PRUNING = dpbart_prune.Settings(length=LENGTH, stages=3, steps=30, rows=16, rate=2e-3)
+PRUNING = dpbart.PruneSettings(length=LENGTH, stages=3, steps=30, rows=16, rate=2e-3)
 
 
 class StoppedError(Exception):
@@ -85,7 +81,7 @@ def trained(tmp_path_factory, texts) -> Path:
 @pytest.fixture(scope="module")
 def pruned(tmp_path_factory, trained, texts) -> tuple[Path, list[list[int]]]:
     folder = tmp_path_factory.mktemp("pr")
-    return folder, dpbart_prune.train(Base.load(str(trained)), texts, PRUNING, folder)
+    return folder, dpbart.train_pruned(Base.load(str(trained)), texts, PRUNING, folder)
 
 
 def stopping_at(step: int):
@@ -96,9 +92,9 @@ def stopping_at(step: int):
     return listener
 
 
-def loss_of(base: Base, texts: list[str], path: latent_path.Path) -> float:
+def loss_of(base: Base, texts: list[str], path: Channel) -> float:
     with torch.inference_mode():
-        return float(latent_path.loss(base.model.eval(), base.rows(texts[:200], LENGTH), path))
+        return float(loss(base.model.eval(), base.rows(texts[:200], LENGTH), path))
 
 
 def weights_of(folder: Path) -> dict[str, np.ndarray]:
@@ -123,9 +119,9 @@ def test_latents_are_used_up_to_the_clip_of_a_release(trained, texts) -> None:
 
 def test_scaled_latents_are_computed_by_the_same_model(trained, texts) -> None:
     base = Base.load(str(trained))
-    before = loss_of(base, texts, latent_path.Path(0.1))
+    before = loss_of(base, texts, Channel(0.1))
     autoencoder.scale_latents(base.model, 10.0)
-    assert loss_of(base, texts, latent_path.Path(1.0)) == pytest.approx(before, rel=1e-4)
+    assert loss_of(base, texts, Channel(1.0)) == pytest.approx(before, rel=1e-4)
 
 
 def test_columns_of_the_first_stage_are_those_of_an_independent_computation(trained, pruned) -> None:
@@ -149,7 +145,7 @@ def test_five_stages_of_the_paper_keep_182_of_768_columns() -> None:
     scores = np.random.default_rng(3).random(768)
     kept = list(range(768))
     for _ in range(5):
-        kept = dpbart_prune.prune(kept, scores, 0.25)
+        kept = dpbart.prune(kept, scores, 0.25)
     assert len(kept) == 182
     assert min(scores[kept]) > max(np.delete(scores, kept))
 
@@ -164,7 +160,7 @@ def test_a_release_uses_the_columns_of_the_stage_before_the_last(pruned) -> None
 def test_provenance_names_base_settings_and_corpus(trained, texts, tmp_path) -> None:
     base = Base.load(str(trained))
     short = replace(PRUNING, stages=1, steps=1)
-    dpbart_prune.train(base, texts, short, tmp_path, facts={"corpora": [{"name": "toy"}]})
+    dpbart.train_pruned(base, texts, short, tmp_path, facts={"corpora": [{"name": "toy"}]})
     written = json.loads((tmp_path / FILE).read_bytes())
     assert written["base"] == base.sha256 != written["model"]
     assert written["corpora"] == [{"name": "toy"}]
@@ -174,9 +170,9 @@ def test_provenance_names_base_settings_and_corpus(trained, texts, tmp_path) -> 
 def test_training_after_pruning_recovers_what_pruning_cost(trained, pruned, texts) -> None:
     folder, history = pruned
     before, after = Base.load(str(trained)), Base.load(str(folder))
-    whole = loss_of(before, texts, latent_path.Path(0.1))
-    cut = loss_of(before, texts, latent_path.Path(0.1, kept=history[-2]))
-    recovered = loss_of(after, texts, latent_path.Path(0.1, kept=history[-2]))
+    whole = loss_of(before, texts, Channel(0.1))
+    cut = loss_of(before, texts, Channel(0.1, kept=history[-2]))
+    recovered = loss_of(after, texts, Channel(0.1, kept=history[-2]))
     assert whole < cut
     assert recovered < cut / 2 or recovered < 1.5 * whole
 
@@ -197,10 +193,10 @@ def test_sensitivity_falls_with_the_root_of_the_share_kept(trained, pruned) -> N
 def test_a_stopped_training_ends_as_one_that_was_not(trained, pruned, texts, tmp_path, step) -> None:
     folder, history = pruned
     with pytest.raises(StoppedError):
-        dpbart_prune.train(
+        dpbart.train_pruned(
             Base.load(str(trained)), texts, PRUNING, tmp_path, every=15, listener=stopping_at(step)
         )  # fmt: skip
-    again = dpbart_prune.train(Base.load(str(trained)), texts, PRUNING, tmp_path)
+    again = dpbart.train_pruned(Base.load(str(trained)), texts, PRUNING, tmp_path)
     assert again == history
     for name, weight in weights_of(folder).items():
         np.testing.assert_array_equal(weights_of(tmp_path)[name], weight)
@@ -209,19 +205,19 @@ def test_a_stopped_training_ends_as_one_that_was_not(trained, pruned, texts, tmp
 def test_a_checkpoint_of_other_settings_is_not_gone_on_with(trained, texts, tmp_path) -> None:
     short = replace(PRUNING, stages=1, steps=5)
     seen: list[int] = []
-    dpbart_prune.train(Base.load(str(trained)), texts, short, tmp_path)
+    dpbart.train_pruned(Base.load(str(trained)), texts, short, tmp_path)
     other = replace(short, seed=4, steps=6)
-    dpbart_prune.train(Base.load(str(trained)), texts, other, tmp_path, listener=lambda told: seen.append(told.step))
+    dpbart.train_pruned(Base.load(str(trained)), texts, other, tmp_path, listener=lambda told: seen.append(told.step))
     assert seen == [6]
 
 
 def test_noise_of_training_is_that_of_a_release(pruned) -> None:
     folder, history = pruned
-    settings = dpbart_noise.Settings(epsilon=300.0, delta=1e-6, length=LENGTH)
+    settings = dpbart.NoiseSettings(epsilon=300.0, delta=1e-6, length=LENGTH)
     mechanism = DPBart(variant="pr", model=str(folder), epsilon=300.0, n_rec=1000, delta=1e-6, length=LENGTH)
     columns = len(history[-2])
-    assert dpbart_noise.sigma(settings, columns) == pytest.approx(mechanism.scale(LENGTH * columns).sigma, rel=1e-12)
-    path = latent_path.Path(0.1, kept=history[-2], sigma=dpbart_noise.sigma(settings, columns))
+    assert dpbart.sigma(settings, columns) == pytest.approx(mechanism.scale(LENGTH * columns).sigma, rel=1e-12)
+    path = Channel(0.1, kept=history[-2], sigma=dpbart.sigma(settings, columns))
     noisy = path.apply(torch.zeros(2000, LENGTH, WIDTH), torch.Generator().manual_seed(1))
     dropped = sorted(set(range(WIDTH)) - set(history[-2]))
     assert float(noisy[:, :, history[-2]].std()) == pytest.approx(path.sigma, rel=0.01)
@@ -230,14 +226,14 @@ def test_noise_of_training_is_that_of_a_release(pruned) -> None:
 
 def test_training_under_noise_helps_under_noise(pruned, texts, tmp_path) -> None:
     folder, history = pruned
-    settings = replace(dpbart_noise.SMALL, epsilon=150.0, length=LENGTH, epochs=1, steps=60, rows=16, warmup=5)
+    settings = replace(dpbart.SMALL_NOISE, epsilon=150.0, length=LENGTH, epochs=1, steps=60, rows=16, warmup=5)
     base = Base.load(str(folder))
-    noisy = latent_path.Path(
-        0.1, kept=history[-2], sigma=dpbart_noise.sigma(settings, len(history[-2]))
+    noisy = Channel(
+        0.1, kept=history[-2], sigma=dpbart.sigma(settings, len(history[-2]))
     )  # fmt: skip
     torch.manual_seed(1)
     before = loss_of(base, texts, noisy)
-    dpbart_noise.train(base, texts, settings, tmp_path)
+    dpbart.train_noisy(base, texts, settings, tmp_path)
     torch.manual_seed(1)
     assert loss_of(Base.load(str(tmp_path)), texts, noisy) < 0.8 * before
     kept = read_kept(tmp_path / FILE)
@@ -251,7 +247,7 @@ def test_training_under_noise_helps_under_noise(pruned, texts, tmp_path) -> None
 @pytest.mark.parametrize("given", [{"epsilon": 0.0}, {"epsilon": math.inf}, {"delta": 0.0}, {"delta": 1.0}])
 def test_noise_of_no_budget_is_refused(given) -> None:
     with pytest.raises(PolicyError, match="no budget"):
-        dpbart_noise.sigma(dpbart_noise.Settings(**given), 10)
+        dpbart.sigma(dpbart.NoiseSettings(**given), 10)
 
 
 def test_a_corpus_without_texts_is_refused(tmp_path) -> None:

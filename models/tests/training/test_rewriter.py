@@ -1,3 +1,4 @@
+# ruff: noqa: E402  (what needs torch is imported once it is known to be there)
 """Training of rewriters: on pairs that the mechanism itself made, resumed exactly, and with a record of whose texts."""
 
 import json
@@ -11,15 +12,17 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from typer.testing import CliRunner  # noqa: E402
+from typer.testing import CliRunner
 
-from dptext_etl.errors import PolicyError  # noqa: E402
-from dptext_etl.mechanisms.custext import CusText  # noqa: E402
-from dptext_etl_models.inference.language_model import model_files  # noqa: E402
-from dptext_etl_models.training import resumable  # noqa: E402
-from dptext_etl_models.training.corpus import Corpus, held_out  # noqa: E402
-from dptext_etl_models.training.generative import privatized_pairs, rewriter  # noqa: E402
-from dptext_etl_models.training.generative.rewriter import InDomain, Settings  # noqa: E402
+from dptext_etl.errors import PolicyError
+from dptext_etl.mechanisms.custext import CusText
+from dptext_etl_models.inference.language_model import model_files
+from dptext_etl_models.training import (
+    resumable,
+    rewriter,
+)
+from dptext_etl_models.training.corpus import Corpus, held_out
+from dptext_etl_models.training.rewriter import InDomain, Settings
 
 WORDS = ["the", "of", "and", "to", "in", "is", "for", "that", "it", "was", "on", "as", "with", "his", "he", "are"]
 SETTINGS = Settings(texts=40, words=8, steps=4, rows=4, longest=60, rate=3e-3, warmup=1)
@@ -52,7 +55,7 @@ def weights(folder):
 def test_pairs_are_privatised_public_texts_and_are_drawn_once(corpora, tmp_path):
     asked = {"words": 8, "count": 30, "seed": 1}
     seen = []
-    found = privatized_pairs.made(
+    found = rewriter.privatized_pairs(
         MECHANISM, corpora[0], tmp_path / "p", "a", progress=lambda *at: seen.append(at), **asked
     )
     assert seen[-1][0] == seen[-1][1] == len(found.train) + len(found.held)
@@ -64,20 +67,20 @@ def test_pairs_are_privatised_public_texts_and_are_drawn_once(corpora, tmp_path)
     assert all(held_out(written) for _, written in found.held)
     changed = sum(read != written for read, written in found.train)
     assert changed > len(found.train) / 2, "the mechanism drew nothing"
-    again = privatized_pairs.made(MECHANISM, corpora[0], tmp_path / "p", "a", **asked)
+    again = rewriter.privatized_pairs(MECHANISM, corpora[0], tmp_path / "p", "a", **asked)
     assert again.train == found.train, "pairs were drawn a second time"
-    assert privatized_pairs.made(MECHANISM, corpora[0], tmp_path / "p", "b", **asked).train != found.train
+    assert rewriter.privatized_pairs(MECHANISM, corpora[0], tmp_path / "p", "b", **asked).train != found.train
 
 
 @pytest.mark.parametrize("base", ["example-seq2seq", "example-bart"])
 def test_a_training_that_was_stopped_goes_on_with_the_same_pairs(corpora, tmp_path, monkeypatch, base):
-    kept, pairs = resumable._keep, []
+    kept, pairs = resumable.Checkpoint.save, []
 
     def power_cut(*args, **kwargs):
         kept(*args, **kwargs)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(resumable, "_keep", power_cut)
+    monkeypatch.setattr(resumable.Checkpoint, "save", power_cut)
     also = InDomain(corpora[1], "disjoint-records")
     asked = (MECHANISM, model_files(base), corpora[0], tmp_path / "out", SETTINGS)
     for _ in range(2):  # once in T, once in T++
@@ -86,7 +89,7 @@ def test_a_training_that_was_stopped_goes_on_with_the_same_pairs(corpora, tmp_pa
         held = sorted((tmp_path / "out" / "checkpoint").glob("*.parquet"))
         pairs.append([pq.read_table(path) for path in held])
     assert [len(found) for found in pairs] == [1, 1]
-    monkeypatch.setattr(resumable, "_keep", kept)
+    monkeypatch.setattr(resumable.Checkpoint, "save", kept)
     seen = []
     facts = rewriter.train(*asked, also=also, listener=lambda told: seen.append((told.name, told.step)))
     assert pairs[0] == pairs[1]

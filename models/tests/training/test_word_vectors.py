@@ -10,8 +10,7 @@ pytest.importorskip("scipy", reason="training needs scipy (extra `dev`)")
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.vectors import DATA
-from dptext_etl_models.training.words.vector_figures import correlation, figures
-from dptext_etl_models.training.words.vectors import Settings, main, train
+from studies.shipped_data.vectors import Settings, correlation, figures, main, train
 
 SHIPPED = DATA / "english-20k.safetensors"
 CARD = DATA / "english-20k.md"

@@ -15,31 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.scoring import Choices
-from dptext_etl_models.inference.masked.steps import PADDED, Block, Numbers, Script
+from dptext_etl_models.inference.masked.script import PADDED, Script
+from dptext_etl_models.inference.masked.steps import Block, Numbers
 
 Pieces = Sequence[int]
 
 
 class Frame(NamedTuple):
-    """The tokens around the two copies of a text.
+    """The tokens around the two copies of a text."""
 
-    Attributes:
-        before: Token ids before the first copy.
-        between: Token ids between the copies.
-        after: Token ids after the second copy.
-        types: Segment numbers of before, first copy, between, second copy, after.
-        mask: Token id of the mask.
-        pad: Token id of the padding.
-        window: Largest number of tokens of a row.
-    """
-
-    before: tuple[int, ...]
-    between: tuple[int, ...]
-    after: tuple[int, ...]
-    types: tuple[int, int, int, int, int]
-    mask: int
-    pad: int
-    window: int
+    before: tuple[int, ...]  # token ids before the first copy
+    between: tuple[int, ...]  # token ids between the copies
+    after: tuple[int, ...]  # token ids after the second copy
+    types: tuple[int, int, int, int, int]  # segment numbers of before, first copy, between, second copy, after
+    mask: int  # token id of the mask
+    pad: int  # token id of the padding
+    window: int  # largest number of tokens of a row
 
     @property
     def room(self) -> int:
@@ -65,17 +56,11 @@ class Asked(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The sources of every row's tokens.
+    """The sources of every row's tokens."""
 
-    Attributes:
-        starts: Indices into `Layout.tokens`, one per segment of a row, shape (n, 9).
-        lengths: Tokens of each segment, shape (n, 9).
-        centre: Number of masks inside the window, the first of them at the start of segment 5, shape (n,).
-    """
-
-    starts: Numbers
-    lengths: Numbers
-    centre: Numbers
+    starts: Numbers  # indices into `Layout.tokens`, one per segment of a row, shape (n, 9)
+    lengths: Numbers  # tokens of each segment, shape (n, 9)
+    centre: Numbers  # number of masks inside the window, the first of them at the start of segment 5, shape (n,)
 
     @property
     def totals(self) -> Numbers:

@@ -1,10 +1,9 @@
 """Run a masked language model of any architecture: the encoder on all tokens, the head only at masks.
 
 The head is the largest matrix of a model. It is computed only at masked positions, and only for tokens that can be
-drawn. So is the last layer: on a CPU all of it but keys and values, where the layers are those of BERT
-(`dptext_etl_models.inference.masked.encoder`), otherwise what follows its attention. Architectures name their parts
-differently. What is found is checked once against the model's own answer; if the scores differ, the next longer way is
-taken, and at last the model's own.
+drawn. So is the last layer: on a CPU all of it but keys and values, where the layers are those of BERT (`Encoder`),
+otherwise what follows its attention. Architectures name their parts differently. Each shortcut is compared once with
+the model's own answer; if the scores differ, the next slower way is taken, and at last the model's own.
 """
 
 from __future__ import annotations
@@ -14,14 +13,97 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
 
 from dptext_etl.errors import PolicyError
-from dptext_etl_models.inference.masked.encoder import Encoder
 from dptext_etl_models.inference.masked.steps import Numbers
+
+_PARTS = {"embeddings", "encoder", "pooler"}
+
+
+class _Layer(NamedTuple):
+    """The modules of one layer in the order of their use."""
+
+    query: Any
+    key: Any
+    value: Any
+    mixed: Any
+    first_norm: Any
+    up: Any
+    activation: Callable[[Any], Any]
+    down: Any
+    second_norm: Any
+
+
+class Encoder:
+    """Compute hidden states at masks."""
+
+    def __init__(self, embeddings: Any, layers: list[_Layer], heads: int) -> None:
+        self._embeddings, self._layers, self._heads = embeddings, layers, heads
+
+    @classmethod
+    def of(cls, base: Any) -> Encoder | None:
+        """Return the encoder of a model; None if the model has another structure."""
+        layers = getattr(getattr(base, "encoder", None), "layer", None)
+        if not layers or getattr(base.config, "is_decoder", False):
+            return None
+        if not _names(base) <= _PARTS or _names(base.encoder) != {"layer"}:
+            return None
+        try:
+            found = [_layer(layer) for layer in layers]
+            heads = {int(layer.attention.self.num_attention_heads) for layer in layers}
+        except AttributeError:
+            return None
+        known = all(_weights(layer) == _known(parts) for layer, parts in zip(layers, found, strict=True))
+        return cls(base.embeddings, found, heads.pop()) if known and len(heads) == 1 else None
+
+    def __call__(self, ids: Any, real: Any, places: Any, extra: dict[str, Any]) -> Any:
+        """Compute hidden states."""
+        hidden = self._embeddings(input_ids=ids, **extra)
+        seen = real[:, None, None, :]
+        *layers, last = self._layers
+        for layer in layers:
+            hidden = self._after(layer, hidden, hidden, seen)
+        return self._after(last, hidden, hidden[places], seen)
+
+    def _after(self, layer: _Layer, every: Any, asked: Any, seen: Any) -> Any:
+        """Return the output of a layer for the tokens that are asked, which attend to every token."""
+        import torch
+
+        parts = ((layer.query, asked), (layer.key, every), (layer.value, every))
+        split = (part(given).unflatten(-1, (self._heads, -1)).transpose(1, 2) for part, given in parts)
+        mixed = torch.nn.functional.scaled_dot_product_attention(*split, attn_mask=seen)
+        inner = layer.first_norm(layer.mixed(mixed.transpose(1, 2).flatten(2)) + asked)
+        return layer.second_norm(layer.down(layer.activation(layer.up(inner))) + inner)
+
+
+def _layer(layer: Any) -> _Layer:
+    """Find the modules of a layer by the names of BERT and similar models."""
+    own, after = layer.attention.self, layer.attention.output
+    rise, fall = layer.intermediate, layer.output
+    return _Layer(
+        own.query, own.key, own.value, after.dense, after.LayerNorm,
+        rise.dense, rise.intermediate_act_fn, fall.dense, fall.LayerNorm,
+    )  # fmt: skip
+
+
+def _known(layer: _Layer) -> set[int]:
+    """Return the identities of all weights that a layer is known to have."""
+    return set().union(*(_weights(part) for name, part in layer._asdict().items() if name != "activation"))
+
+
+def _weights(module: Any) -> set[int]:
+    """Return the identities of a module's weights and buffers."""
+    return {id(one) for one in (*module.parameters(), *module.buffers())}
+
+
+def _names(module: Any) -> set[str]:
+    """Return the names of a module's parts."""
+    return {name for name, _ in module.named_children()}
+
 
 _Way = Callable[[Any, Any, Any, dict[str, Any]], Any]
 """Turns tokens, which are real, places of masks, and further arguments into scores."""

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from dptext_etl.scoring import Clip
 from dptext_etl_models.inference.masked.layout import Asked, Frame, Layout, Pieces
 from dptext_etl_models.inference.masked.model import MaskedModel
-from dptext_etl_models.inference.masked.steps import Numbers, Script, Session
+from dptext_etl_models.inference.masked.script import Script
+from dptext_etl_models.inference.masked.steps import Numbers, Session
 
 BUCKET = 8
 """Rows are padded to a multiple of the first number of tokens, and to a multiple of the second number of masks."""
@@ -36,53 +37,34 @@ class Shape(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Rows of one shape for the model.
+    """Rows of one shape for the model."""
 
-    Attributes:
-        asked: The draws to score, one row each; rows after these are dummies.
-        shape: Padded tokens and masks of a row.
-        tokens: Token ids, shape (rows, length).
-        totals: Number of real tokens of each row.
-        types: Segment numbers, shape (rows, length).
-        columns: Positions of each row's masks, shape (rows, masks).
-        real: True for masks inside the window, shape (asked rows, masks).
-    """
-
-    asked: Asked
-    shape: Shape
-    tokens: Numbers
-    totals: Numbers
-    types: Numbers
-    columns: Numbers
-    real: npt.NDArray[np.bool_]
+    asked: Asked  # the draws to score, one row each; rows after these are dummies
+    shape: Shape  # padded tokens and masks of a row
+    tokens: Numbers  # token ids, shape (rows, length)
+    totals: Numbers  # number of real tokens of each row
+    types: Numbers  # segment numbers, shape (rows, length)
+    columns: Numbers  # positions of each row's masks, shape (rows, masks)
+    real: npt.NDArray[np.bool_]  # True for masks inside the window, shape (asked rows, masks)
 
 
 class Lexicon(NamedTuple):
-    """Words and outputs as token ids.
+    """Words and outputs as token ids."""
 
-    Attributes:
-        encode: Turns words into token ids, one list per word.
-        outputs: Token ids of every output in the context of later words; none for the padding of hidden lengths.
-        tokens: Token ids whose scores are those of the outputs, shape (m,), without the padding.
-        pads: True if the last output is the padding, which has no token.
-    """
-
-    encode: Callable[[Sequence[str]], list[Pieces]]
+    encode: Callable[[Sequence[str]], list[Pieces]]  # turns words into token ids, one list per word
+    # token ids of every output in the context of later words; none for the padding of hidden lengths
     outputs: Sequence[Pieces]
-    tokens: Numbers
-    pads: bool
+    tokens: Numbers  # token ids whose scores are those of the outputs, shape (m,), without the padding
+    pads: bool  # True if the last output is the padding, which has no token
 
 
 class Adjustment(NamedTuple):
-    """An adjustment of scores before they are clipped.
+    """An adjustment of scores before they are clipped."""
 
-    Attributes:
-        likeness: Weight of the model's clipped scores next to the similarity of words, or None to use scores alone
-            (appendix A of the paper, bounded: docs/spec/privacy.md#dpmlm-appendix-a).
-        excluded: Outputs that get the lowest score in the place of a word (the paper's filter of antonyms).
-    """
-
+    # weight of the model's clipped scores next to the similarity of words, or None to use scores alone (appendix A of
+    # the paper, bounded: docs/spec/privacy.md#dpmlm-appendix-a)
     likeness: float | None = None
+    # outputs that get the lowest score in the place of a word (the paper's filter of antonyms)
     excluded: Callable[[str], Sequence[int]] | None = None
 
 
@@ -101,7 +83,7 @@ class MaskedScorer:
             self.single = np.array([piece[0] for piece in lexicon.outputs], np.int64)
         self.most = max(1, (frame.room // 2) // 2)
         """Largest number of masks of one row; the rest of a copy's half of the window is context."""
-        self._rows: dict[Shape, int] = {}
+        self.batch_rows: dict[Shape, int] = {}
         self.likeness = None if self.adjustment.likeness is None else _unit(model.embeddings)
 
     def open(self, scripts: Sequence[Script]) -> Session:
@@ -117,18 +99,18 @@ class MaskedScorer:
 
     def rows(self, shape: Shape) -> int:
         """Return the number of rows of a batch of a shape on this device."""
-        if shape not in self._rows:
+        if shape not in self.batch_rows:
             if self.model.device.type == "cpu":
                 least, most = _CPU_TOKENS
                 tokens, masks = min(most, max(least, _CPU_WORK // self.model.parameters)), _CPU_MASKS
             else:
                 tokens, masks = _CUDA_TOKENS, _CUDA_MASKS
-            self._rows[shape] = max(1, min(tokens // shape.length, masks // shape.masks))
-        return self._rows[shape]
+            self.batch_rows[shape] = max(1, min(tokens // shape.length, masks // shape.masks))
+        return self.batch_rows[shape]
 
     def halve(self, shape: Shape) -> None:
         """Halve the rows of batches of a shape from now on."""
-        self._rows[shape] = max(1, self.rows(shape) // 2)
+        self.batch_rows[shape] = max(1, self.rows(shape) // 2)
 
     @property
     def batches_at_once(self) -> int:

@@ -1,24 +1,66 @@
-"""Queue the rows of texts by shape, and answer with the scores of batches, several under way at a time.
+"""Queue the rows of texts by shape, and answer with the scores of batches, several in progress at a time.
 
 The next batch takes the shape with the most waiting rows, so that few dummies are computed. Answers come in the order
-in which batches were begun, the one that is ready first. A row that cannot be scored fails alone.
+in which batches were started. A row that cannot be scored fails alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Barrier, Lock
 from typing import Any
 
 import numpy as np
 
 from dptext_etl.scoring import Choices
-from dptext_etl_models.inference.failures import out_of_memory
-from dptext_etl_models.inference.masked.batch_threads import BatchThreads
 from dptext_etl_models.inference.masked.layout import Asked, Layout
 from dptext_etl_models.inference.masked.scorer import Batch, MaskedScorer, Shape
-from dptext_etl_models.inference.masked.steps import PADDED, Answer, Block, Item, Numbers, Script
+from dptext_etl_models.inference.masked.script import PADDED, Item, Script
+from dptext_etl_models.inference.masked.steps import Answer, Block, Numbers
+from dptext_etl_models.inference.running import out_of_memory
+
+_SETTING = Lock()
+
+
+class BatchThreads:
+    """Threads that compute one batch each; with a width of 1, the caller's own."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self._pool = _single_threads(width) if width > 1 else None
+
+    def begin(self, work: Callable[..., Any], *given: Any) -> Future[Any]:
+        """Begin a piece of work, and return the future of its result or of its exception."""
+        if self._pool is not None:
+            return self._pool.submit(work, *given)
+        done: Future[Any] = Future()
+        try:
+            done.set_result(work(*given))
+        except Exception as exc:  # noqa: BLE001  (the caller of the result gets it)
+            done.set_exception(exc)
+        return done
+
+
+def _single_threads(width: int) -> ThreadPoolExecutor:
+    """Start threads in which torch takes no further ones; they end with the pool."""
+    import torch
+
+    pool, met = ThreadPoolExecutor(width, thread_name_prefix="dptext-batch"), Barrier(width)
+
+    def alone() -> None:
+        torch.get_num_threads()  # a thread that was never asked takes the number of the process at its first product
+        torch.set_num_threads(1)
+        met.wait()
+
+    with _SETTING:
+        before = torch.get_num_threads()
+        for started in [pool.submit(alone) for _ in range(width)]:
+            started.result()
+        torch.set_num_threads(before)  # torch also keeps a number for threads that are yet to start
+    return pool
+
 
 _PADS = 256  # draws after the ends of texts that are answered at once
 _WORTH = 0.5  # share of a batch's rows that makes it worth a thread while others are under way

@@ -11,10 +11,7 @@ never dropped, and no part of it ever passes through.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -23,19 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl.scoring import TOKEN, Choices, Sampler, Slots
-from dptext_etl_models.inference.failures import out_of_memory, without_numbers
+from dptext_etl_models.inference.masked.script import Script
+from dptext_etl_models.inference.running import Listener, Progress, out_of_memory, without_numbers
 
 log = logging.getLogger("dptext_etl.score")
 
 Numbers = npt.NDArray[np.int64]
-Progress = Callable[[int, int], None]
-"""Function that is called with the number of draws done and the number of all draws."""
-
-INSERTED = -1
-"""Instead of a word's index: the draw replaces no word."""
-PADDED = -2
-"""Instead of a word's index: the draw is after the end of the text, because its length is hidden."""
-_EVERY = 30.0  # seconds between two lines of the log
 
 
 class DrawParameters(NamedTuple):
@@ -47,83 +37,27 @@ class DrawParameters(NamedTuple):
     purpose: int = TOKEN
 
 
-class Item(NamedTuple):
-    """One position of a script: a draw, or a word that is kept.
-
-    Attributes:
-        word: Index of the word in its text, `INSERTED` or `PADDED`.
-        drawn: True for a draw, False for a word that is kept.
-        tail: Index of the first word of the text that still follows when this position is drawn.
-    """
-
-    word: int
-    drawn: bool
-    tail: int
-
-
-@dataclass(frozen=True)
-class Script:
-    """A text and its positions, for the model.
-
-    Attributes:
-        words: The words in the form that the model reads.
-        items: The positions in order.
-    """
-
-    words: Sequence[str]
-    items: Sequence[Item]
-
-    @classmethod
-    def plain(cls, words: Sequence[str], kept: Sequence[bool] | None = None, padding: int = 0) -> Script:
-        """Make the script that draws every word that is not kept, and then the padding."""
-        flags = kept or [False] * len(words)
-        items = [Item(number, not keep, number + 1) for number, keep in enumerate(flags)]
-        return cls(words, items + [Item(PADDED, True, len(words))] * padding)
-
-    @cached_property
-    def draws(self) -> int:
-        """Return the number of draws."""
-        return sum(item.drawn for item in self.items)
-
-
 class Block(NamedTuple):
-    """Draws of one text that see the same earlier draws: all before `first`, and none of the block.
+    """Draws of one text that see the same earlier draws: all before `first`, and none of the block."""
 
-    Attributes:
-        record: Index of the text.
-        first: Index of the first draw in its text.
-        last: Index of the last draw plus one.
-    """
-
-    record: int
-    first: int
-    last: int
+    record: int  # index of the text
+    first: int  # index of the first draw in its text
+    last: int  # index of the last draw plus one
 
 
 class Drawn(NamedTuple):
-    """What was drawn of one text.
+    """What was drawn of one text."""
 
-    Attributes:
-        outputs: Numbers of outputs, in the order of its draws.
-        failed: Draws that no score decided, because the scorer failed on them.
-    """
-
-    outputs: Choices
-    failed: int
+    outputs: Choices  # numbers of outputs, in the order of its draws
+    failed: int  # draws that no score decided, because the scorer failed on them
 
 
 class Answer(NamedTuple):
-    """Scores of some of the requested draws of one or several texts.
+    """Scores of some of the requested draws of one or several texts."""
 
-    Attributes:
-        records: Index of the text of each draw, shape (n,).
-        draws: Index of the draw in that text, shape (n,).
-        scores: Scores, shape (n, outputs), any floats, numpy or torch; None if they could not be computed.
-    """
-
-    records: Numbers
-    draws: Numbers
-    scores: Any
+    records: Numbers  # index of the text of each draw, shape (n,)
+    draws: Numbers  # index of the draw in that text, shape (n,)
+    scores: Any  # scores, shape (n, outputs), any floats, numpy or torch; None if they could not be computed
 
 
 class Session(Protocol):
@@ -140,13 +74,9 @@ class Session(Protocol):
 
 
 class Scorer(Protocol):
-    """A scorer of positions.
+    """A scorer of positions."""
 
-    Attributes:
-        outputs: Size of the output set, the same at every position of every text.
-    """
-
-    outputs: int
+    outputs: int  # size of the output set, the same at every position of every text
 
     def open(self, scripts: Sequence[Script]) -> Session:
         """Start scoring some texts."""
@@ -161,20 +91,20 @@ def draw(
     parameters: DrawParameters,
     block: int,
     epsilons: Sequence[npt.NDArray[np.float64]] | None = None,
-    progress: Progress | None = None,
+    progress: Listener | None = None,
 ) -> list[Drawn]:
     """Draw every position of every text.
 
     Where the scorer fails on texts as a whole, they are drawn again in halves, down to the text that it fails on: that
     one alone is uniform. A draw takes the same integers of its record's stream no matter what is scored next to it.
     """
-    report = _Report(sum(script.draws for script in scripts), progress)
+    counted = Progress(log, "words", sum(script.draws for script in scripts), progress)
     drawn: list[Drawn] = []
     waiting = [slice(0, len(scripts))]
     while waiting:
         some = waiting.pop()
         law = _Law(sampler, parameters, None if epsilons is None else np.concatenate([[], *epsilons[some]]))
-        drawing = _Drawing(scorer, law, scripts[some], keys[some], block=block, report=report)
+        drawing = _Drawing(scorer, law, scripts[some], keys[some], block=block, progress=counted)
         if drawing.run() or some.stop - some.start < 2:
             drawn.extend(drawing.finished())
             continue
@@ -215,7 +145,7 @@ class _Drawing:
         keys: pa.Array,
         *,
         block: int,
-        report: _Report,
+        progress: Progress,
     ) -> None:
         self._scorer, self._law, self._keys, self._block = scorer, law, keys, block
         counts = [script.draws for script in scripts]
@@ -227,7 +157,7 @@ class _Drawing:
         self._waiting = np.zeros(len(scripts), np.int64)  # draws of the current block without an answer
         self._scripts = scripts
         self._failed = np.zeros(len(scripts), np.int64)  # draws of each text that no score decided
-        self._report = report
+        self._progress = progress
 
     def run(self) -> bool:
         """Draw all texts, and say whether the scorer went through with it."""
@@ -274,7 +204,7 @@ class _Drawing:
         self._drawn[places] = chosen
         self._known[places] = True
         np.subtract.at(self._waiting, records, 1)
-        self._report.add(len(records))
+        self._progress.add(len(records))
 
     def _chosen(self, scores: Any, slots: Slots) -> Choices:
         """Draw; if memory runs out, draw half of them at a time, which gives the same outputs."""
@@ -307,21 +237,3 @@ class _Drawing:
             np.add.at(self._failed, records, 1)
             slots = Slots(self._keys, records.astype(np.uint32), (places - self._starts[records]).astype(np.uint64))
             self._drawn[places] = self._law.choose_uniform(slots, self._scorer.outputs)
-
-
-class _Report:
-    """Report how many draws are done, and the time for the rest."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._total, self._progress, self._done = total, progress, 0
-        self._began = self._said = time.monotonic()
-
-    def add(self, draws: int) -> None:
-        self._done = min(self._total, self._done + draws)
-        if self._progress is not None:
-            self._progress(self._done, self._total)
-        now = time.monotonic()
-        if now - self._said >= _EVERY:
-            self._said = now
-            left = (now - self._began) * (self._total - self._done) / self._done
-            log.info("%d of %d words are drawn; about %d s are left", self._done, self._total, left)

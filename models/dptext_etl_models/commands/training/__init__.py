@@ -1,1 +1,0 @@
-"""Hold the commands of `dptext train`, one per file."""

@@ -1,1 +1,0 @@
-"""Run language models that answer a prompt token by token."""

@@ -1,0 +1,180 @@
+"""Describe the positions of a text: which words are drawn, kept, added, or deleted, and how the drawn text is written.
+
+The plan of algorithm 3 (corrected) says which words are deleted, and after which words another word is added. It
+consists of Bernoulli trials that do not depend on any text, is drawn before anything is scored, from a stream of its
+own, and so discloses nothing about the text. Given the plan, a release costs only the draws that it makes, at most two
+per word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.allocation import Marked, along
+from dptext_etl.guarantee import exact
+from dptext_etl.mechanism import PAD
+from dptext_etl.scoring import Choices, Slots, bernoulli
+
+INSERTED = -1
+"""Instead of a word's index: the draw replaces no word."""
+PADDED = -2
+"""Instead of a word's index: the draw is after the end of the text, because its length is hidden."""
+
+
+class Item(NamedTuple):
+    """One position of a script: a draw, or a word that is kept."""
+
+    word: int  # index of the word in its text, `INSERTED` or `PADDED`
+    drawn: bool  # True for a draw, False for a word that is kept
+    tail: int  # index of the first word of the text that still follows when this position is drawn
+
+
+@dataclass(frozen=True)
+class Script:
+    """A text and its positions, for the model."""
+
+    words: Sequence[str]  # the words in the form that the model reads
+    items: Sequence[Item]  # the positions in order
+
+    @classmethod
+    def plain(cls, words: Sequence[str], kept: Sequence[bool] | None = None, padding: int = 0) -> Script:
+        """Make the script that draws every word that is not kept, and then the padding."""
+        flags = kept or [False] * len(words)
+        items = [Item(number, not keep, number + 1) for number, keep in enumerate(flags)]
+        return cls(words, items + [Item(PADDED, True, len(words))] * padding)
+
+    @cached_property
+    def draws(self) -> int:
+        """Return the number of draws."""
+        return sum(item.drawn for item in self.items)
+
+
+PLAN = 3
+"""Purpose number of the trials: word i takes positions 2i (deleted?) and 2i + 1 (followed by another word?)."""
+
+
+def draw_plans(
+    keys: pa.Array, counts: npt.NDArray[np.int64], deletion: float, addition: float
+) -> list[npt.NDArray[np.bool_]]:
+    """Draw the plans of some texts."""
+    records = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    words = np.arange(len(records), dtype=np.uint64) - np.repeat(starts[:-1], counts).astype(np.uint64)
+    drawn = np.zeros((len(records), 2), bool)
+    for side, chance in enumerate((deletion, addition)):
+        slots = Slots(keys, records, 2 * words + np.uint64(side))
+        drawn[:, side] = bernoulli(slots, exact(chance), purpose=PLAN)
+    return [drawn[first:last] for first, last in pairwise(starts.tolist())]
+
+
+def planned(words: Sequence[str], kept: Sequence[bool], plan: npt.NDArray[np.bool_]) -> Script:
+    """Return the script of a text under a plan: remaining words and added words take one draw each."""
+    items: list[Item] = []
+    of_words = iter(plan.tolist())
+    for number, keep in enumerate(kept):
+        if keep:
+            items.append(Item(number, drawn=False, tail=number + 1))
+            continue
+        deleted, followed = next(of_words)
+        if not deleted:
+            items.append(Item(number, drawn=True, tail=number + 1))
+        if followed:
+            items.append(Item(INSERTED, drawn=True, tail=number + 1))
+    return Script(words, items)
+
+
+@lru_cache(maxsize=4096)
+def likely_draws(words: int, deletion: float, addition: float, delta: float) -> int:
+    """Return the smallest t such that a text takes more than t draws with probability at most `delta`.
+
+    >>> likely_draws(20, 0.05, 0.1, 1e-6), likely_draws(100, 0.05, 0.25, 1e-6)
+    (30, 144)
+    """
+    stays = 1.0 - deletion
+    one = np.array([deletion * (1 - addition), stays * (1 - addition) + deletion * addition, stays * addition])
+    distribution = _power(one, words)
+    tails = np.cumsum(distribution[::-1])[::-1] * (
+        1 + 1e-9
+    )  # tails[t]: probability of at least t draws, plus a margin above all rounding errors
+    beyond = np.append(tails[1:], 0.0)
+    return int(np.argmax(beyond <= delta))
+
+
+def _power(one: npt.NDArray[np.float64], times: int) -> npt.NDArray[np.float64]:
+    """Return the distribution of a sum of equal draws; sums of positive products lose hardly any precision."""
+    total, square = np.ones(1), one
+    while times:
+        if times & 1:
+            total = np.convolve(total, square)
+        times >>= 1
+        if times:
+            square = np.convolve(square, square)
+    return total
+
+
+def write_strict(script: Script, chosen: Choices, outputs: Sequence[str]) -> str:
+    """Join drawn outputs and kept words by single blanks; the padding of a hidden length gives nothing."""
+    drawn = iter(chosen.tolist())
+    written = (outputs[next(drawn)] if item.drawn else script.words[item.word] for item in script.items)
+    return " ".join(word for word in written if word != PAD)
+
+
+def write_faithful(text: str, n_max: int, script: Script, chosen: Choices, outputs: Sequence[str]) -> str:
+    """Put drawn outputs in the places of words, capitalized if the word was (as the paper's code does)."""
+    drawn, places, last = iter(chosen.tolist()), dict[int, list[str]](), 0
+    for item in script.items:
+        if not item.drawn:
+            last = item.word
+            places[last] = [script.words[last]]
+            continue
+        word = outputs[next(drawn)].lower()
+        if item.word == INSERTED:
+            last = item.tail - 1
+        else:
+            last = item.word
+            word = word.capitalize() if script.words[last][:1].isupper() else word
+        places.setdefault(last, []).append(word)
+    written, number, seen = [], 0, 0
+    for segment, is_word in _kernel.split(text):
+        seen += is_word
+        if seen > n_max:
+            break
+        if segment.strip():
+            written.append(" ".join(places.get(number, [])))
+            number += 1
+        else:
+            written.append(segment)
+    return "".join(written)
+
+
+def marked(script: Script, words: Sequence[str], most: int) -> Marked:
+    """Mark the words of a text: a draw that adds a word, or pads the text, has none."""
+    return Marked(words, [item.word if item.word >= 0 else None for item in script.items if item.drawn], most)
+
+
+def marked_again(script: Script, drawn: Sequence[str], most: int) -> Marked:
+    """Mark what was drawn as a text with the same positions; kept words stay, and padding has no word."""
+    outputs, words = iter(drawn), list[str]()
+    places: list[int | None] = []
+    for item in script.items:
+        word = next(outputs) if item.drawn else script.words[item.word]
+        if item.drawn:
+            places.append(None if word == PAD else len(words))
+        if word != PAD:
+            words.append(word)
+    return Marked(words, places, most)
+
+
+def marked_along(text: str, steps: int, n_max: int) -> Marked:
+    """Mark a text whose answer is drawn step by step: a step stands for the word as far along the text as itself."""
+    words = [segment for segment, is_word in _kernel.split(text) if is_word][:n_max]
+    return Marked(words, along(len(words), steps), steps)

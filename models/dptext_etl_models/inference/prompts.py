@@ -1,0 +1,115 @@
+"""Turn texts into prompts, and drawn tokens into texts.
+
+A prompt is a template with the text in it. Special tokens that a text spells out ("</s>", "<pad>") are ordinary text,
+even if a tokenizer has pieces of the same spelling (T5). If a prompt is too long for the model, tokens of the text are
+cut by their position, never tokens of the template, and never by a search for a string
+(docs/spec/privacy.md#special-tokens, docs/spec/privacy.md#generative-defects). A released text is a function of the
+drawn tokens alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from dptext_etl.errors import PolicyError
+from dptext_etl_models.inference.server import Prompt
+
+FIELD = "{text}"
+"""Place of the text in a template."""
+SPARE = 8
+"""Padding tokens of the longest prompts."""
+_LEAST_TEXT = 8  # smallest number of a text's tokens that must fit into a prompt
+_WORD = re.compile(r"\S+")
+
+
+class Prompts:
+    """Encode texts with a template to token ids, and decode drawn tokens."""
+
+    def __init__(self, tokenizer: Any, template: str, limit: int, n_max: int, *, continued: bool) -> None:
+        from tokenizers import Tokenizer
+
+        self._tokens = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())  # a copy: the original is shared
+        self._tokens.no_truncation()
+        self._tokens.no_padding()
+        self._tokens.encode_special_tokens = True
+        self._unseen = frozenset(tokenizer.all_special_ids)
+        self._known = len(tokenizer)
+        self._spelt = self._spellings(tokenizer)
+        self._before, _, self._after = template.partition(FIELD)
+        self.limit = limit
+        """Largest number of tokens of a prompt."""
+        self._n_max, self._continued = n_max, continued
+        own = len(self._ids(self._tokens.encode(self._before + self._after), 0))
+        if own + _LEAST_TEXT > limit:
+            raise PolicyError(
+                f"the template takes {own} tokens of a prompt, which has at most {limit}",
+                "shorten the template, lower l_max, or raise input_limit",
+            )
+
+    def encode(self, texts: Sequence[str]) -> list[Prompt]:
+        """Return the token ids of every text's prompt; None for a text that cannot be encoded."""
+        cut = [self._first_words(text) for text in texts]
+        try:
+            encodings = self._tokens.encode_batch([self._before + text + self._after for text in cut])
+        except Exception:  # noqa: BLE001  (one text failed; the others do not depend on it)
+            return [self._alone(text) for text in cut]
+        return [self._ids(encoding, len(text)) for encoding, text in zip(encodings, cut, strict=True)]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of drawn tokens; special and unused token ids give nothing."""
+        shown = [number for number in tokens if number < self._known and number not in self._unseen]
+        text: str = self._tokens.decode(shown, skip_special_tokens=True)
+        return text.strip()
+
+    def _alone(self, text: str) -> Prompt:
+        try:
+            return self._ids(self._tokens.encode(self._before + text + self._after), len(text))
+        except Exception:  # noqa: BLE001  (its tokens are drawn uniformly then)
+            return None
+
+    def _first_words(self, text: str) -> str:
+        rest = islice(_WORD.finditer(text), self._n_max - 1, None)
+        last, more = next(rest, None), next(rest, None)
+        return text if last is None or more is None else text[: last.end()]
+
+    def _ids(self, encoding: Any, length: int) -> list[int]:
+        """Return a prompt's token ids; the end of the template stays, and excess tokens before it are cut."""
+        ids, added = encoding.ids, encoding.special_tokens_mask
+        ends = [end for _, end in encoding.offsets]
+        if any(number in self._spelt and not own for number, own in zip(ids, added, strict=True)):
+            ids, added, ends = self._spell(ids, added, ends)
+        if self._continued:  # the model would not continue after an end token
+            while added and added[-1]:
+                ids, added, ends = ids[:-1], added[:-1], ends[:-1]
+        if len(ids) <= self.limit:
+            return list(ids)
+        text_ends, tail = len(self._before) + length, 0
+        while tail < len(ids) and (added[-1 - tail] or ends[-1 - tail] > text_ends):
+            tail += 1
+        return [*ids[: max(0, self.limit - tail)], *ids[len(ids) - tail :]][: self.limit]
+
+    def _spell(self, ids: list[int], added: list[int], ends: list[int]) -> tuple[list[int], list[int], list[int]]:
+        """Replace special tokens in a text by the tokens of their characters."""
+        written = [
+            (number, own, end)
+            for first, own, end in zip(ids, added, ends, strict=True)
+            for number in (self._spelt.get(first, [first]) if not own else [first])
+        ]
+        return [item[0] for item in written], [item[1] for item in written], [item[2] for item in written]
+
+    def _spellings(self, tokenizer: Any) -> dict[int, list[int]]:
+        """Return the tokens of the characters of each special token except the unknown token."""
+        special = {number: tokenizer.convert_ids_to_tokens(number) for number in tokenizer.all_special_ids}
+        special.pop(tokenizer.unk_token_id, None)
+        return {
+            number: [
+                part
+                for character in token
+                for part in self._tokens.encode(character, add_special_tokens=False).ids
+                if part not in special
+            ]
+            for number, token in special.items()
+        }

@@ -1,0 +1,75 @@
+"""What a model server offers to a release: it schedules steps itself, and asks for every draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl_models.inference.running import without_numbers
+
+Prompt = Sequence[int] | None
+"""Token ids of a prompt; None for a text that cannot be encoded."""
+
+
+class Request(NamedTuple):
+    """A text that a model server continues.
+
+    Attributes:
+        record: Its number among the texts of the release.
+        prompt: Token ids of its prompt.
+        drawn: Outputs that it has drawn before, which follow the prompt.
+        most: Largest number of further draws.
+    """
+
+    record: int
+    prompt: Sequence[int]
+    drawn: Sequence[int]
+    most: int
+
+
+Draw = Callable[[Any, npt.NDArray[np.int64]], npt.NDArray[np.int64]]
+"""Take scores, shape (n, outputs), and the n records that they belong to, and return the output that each one draws."""
+
+
+@runtime_checkable
+class ModelServer(Protocol):
+    """A model that schedules its steps itself, such as vLLM: it asks for draws as scores become known.
+
+    Attributes:
+        outputs: Size of the output set, the same for every text and step.
+        ends: Indices of the outputs that end a text.
+    """
+
+    outputs: int
+    ends: frozenset[int]
+
+    def prompts(self, texts: Sequence[str]) -> list[Prompt]:
+        """Return the prompt of every text; a text never fails because of another text."""
+
+    def answer(self, requests: Sequence[Request], draw: Draw) -> None:
+        """Continue every text until it draws an end or its most draws are done.
+
+        Each step calls `draw` with the full scores of some texts, at most once per text and step. The scores of a text
+        must be a function of its own tokens alone, not of other texts (docs/spec/privacy.md#batch-independence).
+        """
+
+    def text(self, outputs: Sequence[int]) -> str:
+        """Return the released text of a sequence of outputs, the end included if it was drawn."""
+
+
+def probe_server(server: ModelServer, prompt: Sequence[int], most: int) -> bool:
+    """Let a server score the first two tokens of an answer, and say whether there were numbers among the scores."""
+    fine = []
+
+    def draw(scores: Any, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        fine.append(tuple(scores.shape) == (1, server.outputs) and not without_numbers(scores).any())
+        return np.full(len(records), next(number for number in range(server.outputs + 1) if number not in server.ends))
+
+    try:
+        server.answer([Request(0, prompt, (), min(2, most))], draw)
+    except Exception:  # noqa: BLE001  (models fail in any way)
+        return False
+    return len(fine) == min(2, most) and all(fine)

@@ -1,1 +1,0 @@
-"""Models that write text: denoisers, paraphrasers and rewriters, and the pairs that they learn from."""

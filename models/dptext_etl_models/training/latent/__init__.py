@@ -1,1 +1,0 @@
-"""Models with a latent for ADePT and DP-BART: autoencoders, training under noise, pruning."""

@@ -1,1 +1,0 @@
-"""Masked language models for DP-MLM: examples, training, clips and the figures of their cards."""

@@ -1,1 +1,0 @@
-"""What mechanisms over words are built from: vectors, counts, tags, synonyms and n-grams of public text."""
