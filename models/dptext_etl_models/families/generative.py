@@ -301,7 +301,7 @@ class GenerativeMechanism(ScoreMechanism):
             raise PolicyError(f"{device.SERVER_SETTING} is vllm, which is not installed", "pip install vllm")
         from dptext_etl_models.inference import vllm_server
 
-        dtype, length = self.computing.dtype, self._limit + self.most_positions
+        dtype, length = self.computing.dtype, self.prompt_limit + self.most_positions
         load = partial(vllm_server.load, dtype=dtype, length=length)
         engine = language_model.once("vllm", (dtype, str(length)), self.model_files, load)
         return vllm_server.VLLMServer(engine, self.prompts, self.columns, self.end_tokens)
