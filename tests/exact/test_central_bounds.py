@@ -29,7 +29,8 @@ UNKNOWN = "nothing known"
 @pytest.fixture
 def large_deltas(monkeypatch):
     """Allow deltas at which tables of three records have a central epsilon below that of a draw."""
-    monkeypatch.setattr("dptext_etl.guarantee.LARGEST_DELTA", 1.0)
+    for module in ("guarantee", "families.unlinked"):
+        monkeypatch.setattr(f"dptext_etl.{module}.LARGEST_DELTA", 1.0)
 
 
 def laws_of(drawn) -> list[list[Fraction]]:
