@@ -66,3 +66,11 @@ def exact_weights(m, d, epsilon):
 def record_keys(count, seed=0):
     rng = np.random.default_rng(seed)
     return pa.array([rng.bytes(32) for _ in range(count)], pa.binary(32))
+
+
+def released(drawn, texts, keys):
+    return drawn.release_with_keys(pa.array(texts, pa.large_string()), keys).text.to_pylist()
+
+
+def kernel_corpus(drawn):
+    return _kernel.Corpus.open(str(drawn.table.path), drawn.table.sha256)

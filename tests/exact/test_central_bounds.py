@@ -9,13 +9,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from dptext_etl.synthetic import CLAIM
-from dptext_etl.unlinked import Unlinked
 
-from dptext_etl import delta_policy
 from dptext_etl.accounting.shuffling import central_epsilon
 from dptext_etl.families.aggregate import describe
-from dptext_etl.families.aggregate.statistic import rho_of, rounded_up, variance_of
+from dptext_etl.families.aggregate.statistic import rho_of, variance_of
+from dptext_etl.families.unlinked import Unlinked
+from dptext_etl.guarantee import float_above
+from dptext_etl.policy.synthetic import CLAIM
 
 from .choice_toys import mechanism, toy
 
@@ -29,7 +29,8 @@ UNKNOWN = "nothing known"
 @pytest.fixture
 def large_deltas(monkeypatch):
     """Allow deltas at which tables of three records have a central epsilon below that of a draw."""
-    monkeypatch.setattr(delta_policy, "LARGEST_DELTA", 1.0)
+    for module in ("guarantee", "families.unlinked"):
+        monkeypatch.setattr(f"dptext_etl.{module}.LARGEST_DELTA", 1.0)
 
 
 def laws_of(drawn) -> list[list[Fraction]]:
@@ -156,7 +157,7 @@ def test_rho_bounds_the_divergence_of_every_order(shift):
     loss, law = losses(shift, variance)
     for order in (1.001, 1.5, 2.0, 8.0, 40.0):
         found = math.log(float(law @ np.exp((order - 1) * loss))) / (order - 1)
-        assert found <= order * rounded_up(rho_of(20, variance)) * (1 + 1e-9)
+        assert found <= order * float_above(rho_of(20, variance)) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
