@@ -64,7 +64,12 @@ PLAN: dict[str, list[Line]] = {
 
 
 ENCODERS = {name: [Line(f"{EVERYDAY}, {MINILM}")] for name in ("Snips", "Banking77", "SST-2")}
-"""What `--encoders` measures; `PLAN` has the same corpora with encoders that need no model."""
+ENCODERS |= {
+    f"{name}, {rows:,} texts": [Line(of), Line(f"{of}, {MINILM}")]
+    for name, rows in measures.FEW.items()
+    for of in ["5,000 dialogue turns" if name == "Snips" else "5,000 film reviews"]
+}
+"""What `--encoders` measures. `PLAN` has `EVERYDAY` with word vectors; corpora of a domain have both encoders here."""
 BESIDE = ", encoders side by side"
 """How names of data sets of `--encoders` end."""
 

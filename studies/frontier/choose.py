@@ -193,7 +193,7 @@ def _vectors(found: Found) -> Any:
     ).filter(pl.col("figure").str.starts_with("macro-F1"))
     return "".join(
         "<b>Vectors of whole texts: only with a model that was trained under noise.</b> DP-BART at ε = 1,000 on "
-        f"Snips: F1 {cell['use']:.2f} without (CLV), {trained:.2f} with it (PR+)."
+        f"Snips: F1 {cell['use']:.2f} without (CLV), {trained:.2f} with it (PR+, by the former learner)."
         for cell in cells
         for trained in rows["value"]
     )

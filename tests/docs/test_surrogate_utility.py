@@ -36,10 +36,10 @@ def test_learners_see_words_vectors_or_both(utility):
 
 
 def test_no_study_or_example_brings_a_learner_of_its_own():
-    """But the study of synthetic tables, whose page says that it learns from vectors."""
+    """But the study of synthetic tables, which learns from vectors, and the comparison with the former learner."""
     for folder in ("studies", "examples"):
         for path in (ROOT / folder).rglob("*.*"):
-            if path.suffix in (".py", ".ipynb") and path.name != "synthetic_utility.py":
+            if path.suffix in (".py", ".ipynb") and path.name not in {"synthetic_utility.py", "former_learner.py"}:
                 assert "LogisticRegression" not in path.read_text(encoding="utf-8"), path
 
 
