@@ -65,11 +65,11 @@ class LocalEngine(Engine[pl.LazyFrame]):
         return open_table(policy, layout) if self._frame is None else table_of(self._frame, policy, layout)
 
     def files(self, layout: Layout) -> Files | None:
-        """Find plain files in folders; objects of a store, and tables with a log of their own, are read as they are."""
+        """Find plain files in folders, or one version of a table with a log; other objects are read as they are."""
         if self._frame is not None:
             return None
         files = Files.find(layout)
-        return files if files.version is None and not is_remote(layout.source) else None
+        return files if files.version is not None or not is_remote(layout.source) else None
 
     def examine(
         self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
