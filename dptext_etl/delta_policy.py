@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from dptext_etl.errors import InputError
+from dptext_etl.errors import InputError, counted
 from dptext_etl.guarantee import exact
 
 LARGEST_DELTA = 1e-6  # delta of one record in strict mode, at most
@@ -45,5 +45,8 @@ def largest(n_rec: int) -> float:
 def refuse_more_records(records: int, n_rec: int | None, where: str) -> None:
     """Refuse more records than the delta of a release was stated for."""
     if n_rec is not None and records > n_rec:
-        msg = f"{where} would hold {records} records over all partitions; its delta was stated for n_rec = {n_rec}"
+        msg = (
+            f"{where} would hold {counted(records, 'record')} over all partitions; "
+            f"its delta was stated for n_rec = {n_rec}"
+        )
         raise InputError(msg, "state a public bound that holds, under a new release name; the noise grows with it")

@@ -96,7 +96,7 @@ def _left_out(found: Mapping[str, Any]) -> list[Section]:
     rows = [(why, _counted(count, what)) for why, what, _, count in reasons]
     if kept := counts.get("changed_kept"):
         rows.append(("published as before their text changed", _counted(kept, "records")))
-    says = f"The source had {counts['read']:,} rows. "
+    says = f"The source had {_counted(counts['read'], 'rows')}. "
     if not reasons:
         says += "None of them was left out."
     else:

@@ -200,7 +200,7 @@ def test_one_edited_ticket_is_refused_then_kept(folder, rows):
     try:
         for command in ("plan", "run"):
             message, told = refused("input", 5, command, folder / "privacy.toml")
-            assert "texts of 1 records changed" in message
+            assert "texts of 1 record changed" in message
             assert told == {"records": 1}
         write(folder / "privacy.toml", on_changed='"keep"')
         kept = facts("run", folder / "privacy.toml")

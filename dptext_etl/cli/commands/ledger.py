@@ -11,7 +11,7 @@ import typer
 
 from dptext_etl.cli import amounts, terminal
 from dptext_etl.cli.options import IdKey, Json, LedgerCommand, LedgerUrl, epilog
-from dptext_etl.errors import GATE, PolicyError, UsageError
+from dptext_etl.errors import GATE, PolicyError, UsageError, counted
 from dptext_etl.guarantee import PURE
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
             item[f"max_{PURE}"],
             "draws made" if item["expost"] else "worst case",
             f"10^{item['log10_odds']}",
-            [f"{version['version']} ({version['rows']:,} rows)" for version in item["published"]],
+            [f"{version['version']} ({counted(version['rows'], 'row')})" for version in item["published"]],
             item["burnt"],
         )
         for item in releases
