@@ -35,7 +35,7 @@ def test_only_what_was_reserved_with_this_text_is_committed(kit):
         kit.commit(["a", "b", "c"], texts=["text", "other", "text"])
     with pytest.raises(LedgerError, match="1 record took more positions than were reserved"):
         kit.commit(["a", "b"], positions=[1, 2])
-    with pytest.raises(InputError, match="1 record ids of the batch are repeated"):
+    with pytest.raises(InputError, match="1 record id of the batch is repeated"):
         kit.commit(["a", "a"])
     with pytest.raises(LedgerError, match="not registered in this ledger"):
         kit.commit(["a"], ref=kit.ref().__class__(7, "reviews", "review", "r1", "c1"))
@@ -152,7 +152,7 @@ def test_results_whose_reservation_is_given_back_are_not_committed(kit):
     with pytest.raises(LedgerError, match="1 record was never reserved"):
         kit.ledger.commit_examined("job", ready)
     kit.reserve(["a"], cap=9, texts="another text", job="later")
-    with pytest.raises(LedgerError, match=r"0 records were never reserved .*, 1 were reserved with another text"):
+    with pytest.raises(LedgerError, match=r"0 records were never reserved .*, 1 was reserved with another text"):
         kit.ledger.commit_examined("job", ready)
     assert kit.sound()["committed"] == 0
 
@@ -183,7 +183,7 @@ def test_what_a_writer_remembers_of_a_reservation_is_never_out_of_date(kit, new_
     other.ledger.abort("mine", compute_never_started=True)
     other.reserve(names, texts=["changed", "text"], job="theirs")
     with pytest.raises(
-        LedgerError, match="0 records were never reserved in this release, 1 were reserved with another"
+        LedgerError, match="0 records were never reserved in this release, 1 was reserved with another"
     ):
         kit.commit(names)
     kit.reserve(["c", "d"])
