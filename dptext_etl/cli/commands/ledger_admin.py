@@ -130,7 +130,7 @@ def revoke(
     """Revoke a release name permanently, so that nothing more is released under it. Its charges stay."""
     with open_ledger(ledger, id_key, write=True) as handle:
         rows = [row for row in handle.show() if (row["dataset"], row["release"]) == (dataset, release)]
-        records = sum(row["records"] for row in rows)
+        records = sum(row["records"] - row["canaries"] for row in rows)
         versions = sorted({version["version"] for row in rows for version in row["published"]})
         if rows and not all(row["burnt"] for row in rows):
             shown = f", published as {' and '.join(versions)}" if versions else ""
