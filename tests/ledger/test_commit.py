@@ -182,9 +182,7 @@ def test_what_a_writer_remembers_of_a_reservation_is_never_out_of_date(kit, new_
     kit.reserve(names, job="mine")
     other.ledger.abort("mine", compute_never_started=True)
     other.reserve(names, texts=["changed", "text"], job="theirs")
-    with pytest.raises(
-        LedgerError, match="0 records were never reserved in this release, 1 was reserved with another"
-    ):
+    with pytest.raises(LedgerError, match="0 records were never reserved in this release, 1 was reserved with another"):
         kit.commit(names)
     kit.reserve(["c", "d"])
     other.commit(["d"], outputs="theirs")
