@@ -150,7 +150,8 @@ class Preview:
         return Expected(dict(+answers), self._unkept, left, dict(self._charged), self._words, self._computed)
 
     def _charge(self, frame: pl.DataFrame) -> Charged:
-        return charge(frame, self._columns, self._policy)
+        held = any(item.ref.id != NEW for item in self._columns)  # else no text can have changed
+        return charge(frame, self._columns, self._policy, identified=held)
 
     def _draws(self, frame: pl.DataFrame, charged: npt.NDArray[np.uint32]) -> int:
         return sum(_draws(frame, *pair) for pair in zip(self._columns, charged, strict=True))

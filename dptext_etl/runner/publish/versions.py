@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dptext_etl import files
 from dptext_etl.checks.sink import MANIFEST, LocalSink, shown_name
-from dptext_etl.errors import BusyError, InputError, seam
+from dptext_etl.errors import BusyError, InputError, counted, seam
 from dptext_etl.files import flush, sha256
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import tables
@@ -137,7 +137,10 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
             ours = _IN_TABLE if sink.table else _OURS if sink.old else _SHOWN
             foreign = sum(not ours.fullmatch(item.name) for item in sink.path.iterdir())
     if foreign:
-        msg = f"the sink {sink.path} holds {foreign} files or folders that no run of dptext wrote"
+        msg = (
+            f"the sink {sink.path} holds {counted(foreign, 'file or folder', 'files or folders')} "
+            "that no run of dptext wrote"
+        )
         raise InputError(msg, "publication takes the place of the whole folder: name one that is new or empty")
 
 
