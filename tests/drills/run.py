@@ -47,6 +47,7 @@ KINDS = {
     "at once": Kind(("test_at_once.py",), {"pairs": 20}),
     "clock": Kind(("test_clock.py",), {"clock": 20}),
     "stopped": Kind(("test_stopped.py",), {"stopped": 20}),
+    "tables": Kind(("test_tables.py",), {"tables": 20}),
     "objects": Kind(("test_objects.py",), {"objects": 12}),
     "restore": Kind(("test_restore.py",), {"restore": 10}),
     "spark": Kind(SPARK, {}),

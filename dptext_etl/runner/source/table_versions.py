@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+import polars as pl
+
 from dptext_etl.errors import InputError, seam
 from dptext_etl.runner.source.table import TABLE_HINT, Files
 
@@ -25,14 +27,18 @@ class TableVersion:
 
     table: str  # what identifies the table among all that were ever at its place
     root: str  # folder or URL of the table
-    paths: tuple[str, ...]  # of its Parquet files, sorted; URLs, or local paths
+    files: tuple[tuple[str, int], ...]  # paths or URLs and sizes of its Parquet files, sorted
     partition_by: tuple[str, ...]  # columns whose values are in the names of folders
     columns: Any = field(repr=False)  # the schema: that of Arrow, or as Delta Lake (and Spark) writes it in JSON
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(path for path, _ in self.files)
+
+    @property
     def digest(self) -> str:
         """The SHA-256 of what identifies the version: its table and its files, which are written once."""
-        return hashlib.sha256(json.dumps([self.table, self.paths]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([self.table, self.files]).encode()).hexdigest()
 
 
 def table_version(files: Files, *, from_files: bool = True) -> TableVersion:
@@ -55,9 +61,10 @@ def _delta(source: str, version: int, storage: dict[str, Any], *, from_files: bo
             features.append("columnMapping")
         if features:
             raise _refused("a table of Delta Lake", f"the features {', '.join(dict.fromkeys(features))}")
-    paths = tuple(sorted(map(_plain, table.file_uris())))
+    sizes = pl.DataFrame(table.get_add_actions())["size_bytes"].to_list()  # in the order of `file_uris`
+    files = tuple(sorted(zip(map(_plain, table.file_uris()), sizes, strict=True)))
     columns = json.loads(table.schema().to_json())
-    return TableVersion(str(metadata.id), source.rstrip("/"), paths, tuple(metadata.partition_columns), columns)
+    return TableVersion(str(metadata.id), source.rstrip("/"), files, tuple(metadata.partition_columns), columns)
 
 
 def _iceberg(source: str, version: int, storage: dict[str, Any], *, from_files: bool) -> TableVersion:
@@ -83,8 +90,8 @@ def _iceberg(source: str, version: int, storage: dict[str, Any], *, from_files: 
         for problem, found in problems:
             if found:
                 raise _refused("a table of Iceberg", problem)
-    paths = tuple(sorted(task.file.file_path.removeprefix("file://") for task in tasks))
-    return TableVersion(str(table.metadata.table_uuid), table.location(), paths, (), table.schema().as_arrow())
+    files = tuple(sorted((task.file.file_path.removeprefix("file://"), task.file.file_size_in_bytes) for task in tasks))
+    return TableVersion(str(table.metadata.table_uuid), table.location(), files, (), table.schema().as_arrow())
 
 
 def _refused(what: str, problem: str) -> InputError:
