@@ -81,7 +81,7 @@ def _measured(
     out = Path(wanted.folder, *([partition] if partition else []))
     where = f"{partition}: " if partition else ""
 
-    def tell(number: int, of: int, title: str, left: float | None) -> None:
+    def report_progress(number: int, of: int, title: str, left: float | None) -> None:
         context.log.info(
             f"{where}{number} of {of}: {title}" + ("" if left is None else f"; about {left:.0f} s are left")
         )
@@ -92,7 +92,7 @@ def _measured(
         "rows": wanted.rows,
         "models": wanted.models,
     }
-    found = list(evidence_of(policy, out, progress=tell, partition=partition, **asked))
+    found = list(evidence_of(policy, out, progress=report_progress, partition=partition, **asked))
     page, _ = report.write(found, out)
     return {
         "report": dg.MetadataValue.path(str(page)),

@@ -97,7 +97,7 @@ def _known(finder: WordEncoder, pairs: Sequence[tuple[str, str]]) -> Iterable[Pa
 Reals = npt.NDArray[np.float64]
 
 _CHOICES = 500
-_TOLD = 100  # steps
+_REPORT_EVERY = 100  # steps
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ def fit(
         learning.step()
         learning.param_groups[0]["lr"] = settings.rate * (1 - (step + 1) / settings.steps)
         lost += float(loss.detach()) / 2
-        if (step + 1) % _TOLD == 0:
-            progress(f"step {step + 1:,} of {settings.steps:,}: loss {lost / _TOLD:.3f}")
+        if (step + 1) % _REPORT_EVERY == 0:
+            progress(f"step {step + 1:,} of {settings.steps:,}: loss {lost / _REPORT_EVERY:.3f}")
             lost = 0.0
     return _unit(table.detach().double().numpy())
 

@@ -195,29 +195,29 @@ def finish(out: Path, held: Held, *, licence: str | None = None, pieces: int = 3
 _TEXT = """# {name}
 
 A small masked language model whose vocabulary is whole words, so that DP-MLM runs without a hub. It was trained on
-public text alone: nothing of it depends on any text that is privatised. It knows little of the world; take a larger one
+public text alone: nothing of it depends on any text that is privatized. It knows little of the world; use a larger one
 for real work.
 
 - RoBERTa, {layers} layers of width {hidden}, {vocabulary:,} entries, {long} places
 - half precision: {weights:,} bytes of weights, {size:,} bytes in all
 - SHA-256 of the weights `{sha256}`
 - {steps:,} steps of about {tokens:,} tokens; {pairs:.0%} of the examples are pairs, as DP-MLM shows them
-- range of its scores ({method}; whole words behind masks of texts kept back): ({low:.4f}, {high:.4f})
+- range of its scores ({method}; whole words behind masks of held-out texts): ({low:.4f}, {high:.4f})
 
-## Data and licence
+## Data and license
 
 | corpus | SHA-256 |
 | --- | --- |
 {corpora}
 
-Two in a hundred texts of each were kept back, by their own hash; files that were only examined on are in the table.
+Two in a hundred texts of each were held out, by their own hash; files for evaluation only are in the table, too.
 
 {licence}
 
 ## Figures
 
-Words found on texts kept back, in percent: at once (top 1) and among ten (top 10), beside always saying the most
-frequent word, or the ten most frequent ones. Every masked word counts, those outside the vocabulary as missed.
+Words found on held-out texts, in percent: at once (top 1) and among ten (top 10), next to always guessing the
+most frequent word, or the ten most frequent ones. Every masked word counts, those outside the vocabulary as missed.
 
 | corpus | setting | masked words | top 1 | most frequent | top 10 | ten most frequent |
 | --- | --- | --- | --- | --- | --- | --- |

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-ROOM = Path(__file__).resolve().parents[3] / "models" / "dptext_etl_models"
+PACKAGE = Path(__file__).resolve().parents[3] / "models" / "dptext_etl_models"
 LARGEST = {"english-small": 16_000_000, "english-autoencoder": 16_000_000}
 """Bytes that a folder may have; all others may have 8,000,000."""
 
 
 @pytest.mark.parametrize(
-    "folder", sorted(path.parent for path in ROOM.glob("*/config.json")), ids=lambda path: path.name
+    "folder", sorted(path.parent for path in PACKAGE.glob("*/config.json")), ids=lambda path: path.name
 )
 def test_it_is_small_and_its_card_names_its_weights_and_licences(folder):
     card = (folder / "README.md").read_text(encoding="utf-8")

@@ -16,8 +16,8 @@ from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
 from models.tests.small_models.kept_words import kept, unseen
 from tests.computing import PRECISE, place_name
 
-ROOM = Path(__file__).resolve().parents[3] / "models" / "dptext_etl_models"
-pytestmark = pytest.mark.skipif(not ROOM.is_dir(), reason="the small models do not lie next to the tests")
+PACKAGE = Path(__file__).resolve().parents[3] / "models" / "dptext_etl_models"
+pytestmark = pytest.mark.skipif(not PACKAGE.is_dir(), reason="the small models do not lie next to the tests")
 MODELS = {"english-denoiser": DPPrompt, "english-paraphraser": DPParaphrase}
 ROWS = 24
 
@@ -25,7 +25,7 @@ ROWS = 24
 @pytest.fixture(params=MODELS)
 def model(request):
     """The folder of a model, and the mechanism that it is for."""
-    return ROOM / request.param, MODELS[request.param]
+    return PACKAGE / request.param, MODELS[request.param]
 
 
 def test_it_learnt_from_public_texts_and_its_range_is_in_its_folder(model):
