@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
-from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, seam
+from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, counted, seam
 from dptext_etl.families.unlinked import unlinked_of
 from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, exact, steps
 from dptext_etl.keys import RecordKeys, canonical_ids
@@ -164,7 +164,10 @@ def require_charged_draws(policy: ColumnPolicy, charged: npt.ArrayLike, drawn: n
         return
     other = int((np.asarray(drawn) != np.asarray(charged)).sum())
     if other:
-        msg = f"column {policy.column!r}: {other} texts were released with another number of draws than was charged"
+        msg = (
+            f"column {policy.column!r}: {counted(other, 'text was', 'texts were')} released "
+            "with another number of draws than was charged"
+        )
         raise LedgerError(f"{msg}; nothing was committed", "this is a defect of the mechanism: fix it first")
 
 

@@ -189,6 +189,15 @@ def is_full(error: BaseException | None) -> bool:
     return isinstance(error, Exception) and any(message in str(error) for message in messages)
 
 
+def counted(count: int, one: str, several: str | None = None) -> str:
+    """Write a count with what is counted, in the singular where it is one; without `several`, an "s" is added.
+
+    >>> counted(1, "record"), counted(24, "row has", "rows have")
+    ('1 record', '24 rows have')
+    """
+    return f"{count} {one if count == 1 else several or f'{one}s'}"
+
+
 def by_place(names: Iterable[str], among: Iterable[str]) -> str:
     """Write columns for a message by their places, because names that no policy declares may be texts.
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from dptext_etl.errors import InputError
+from dptext_etl.errors import InputError, counted
 
 UNIQUE_IDS = "UNIQUE_IDS"
 """Assumption of what is released without a ledger: no one checks that record ids are unique, and two rows of one id and
@@ -332,5 +332,6 @@ def largest_delta(n_rec: int) -> float:
 def refuse_more_records(records: int, n_rec: int | None, where: str) -> None:
     """Refuse more records than the delta of a release was stated for."""
     if n_rec is not None and records > n_rec:
-        msg = f"{where} would hold {records} records over all partitions; its delta was stated for n_rec = {n_rec}"
+        held = counted(records, "record")
+        msg = f"{where} would hold {held} over all partitions; its delta was stated for n_rec = {n_rec}"
         raise InputError(msg, "state a public bound that holds, under a new release name; the noise grows with it")

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.errors import InputError, KeyReferenceError, bare
+from dptext_etl.errors import InputError, KeyReferenceError, bare, counted
 from dptext_etl.key_providers import BUILT_IN, installed
 
 REFERENCE_FORMS = (
@@ -102,5 +102,7 @@ def canonical_ids(ids: pa.Array, *, by_name: bool = False) -> pa.Array:
     """Write record ids in the canonical form of the specification (docs/spec/stream.md#record-id), one per record."""
     id_type(ids.type)
     if ids.null_count:
-        raise InputError(f"{ids.null_count} record ids are null", "every record needs an id of its own")
+        raise InputError(
+            counted(ids.null_count, "record id is null", "record ids are null"), "every record needs an id of its own"
+        )
     return pa.array(_kernel.canonical_ids(ids, by_name))

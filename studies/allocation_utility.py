@@ -18,11 +18,11 @@ import allocation_measures as measures
 from allocation_figure import figure
 from allocation_measures import FIVE, SCORED, TURNED, UNIFORM, DataSet
 from allocation_page import PAGE as PAGE_TEXT
-from surrogate_measures import Kept
+from surrogate_measures import FigureCache
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
-ROOM = ROOT / "target" / "allocation-utility"
+WORK_FOLDER = ROOT / "target" / "allocation-utility"
 PAGE = ROOT / "docs" / "allocation.md"
 ROWS = {"custext": 1_000, "dpmlm": 200}
 PER_WORD = {"custext": (3.0, 8.0, 20.0), "dpmlm": (20.0, 40.0)}
@@ -55,7 +55,7 @@ def totals(data: DataSet, mechanism: str) -> list[float]:
 
 
 def measured(
-    kept: Kept, data: DataSet, mechanism: str, way: str, total: float, seed: int, make: Any
+    kept: FigureCache, data: DataSet, mechanism: str, way: str, total: float, seed: int, make: Any
 ) -> dict[str, float]:
     """Release once and measure everything; figures that are there are not measured again."""
     key = (mechanism, data.name, len(data.texts), way, total, seed)
@@ -70,7 +70,7 @@ def measured(
     return {name: kept.figure((*key, name), lambda name=name: of(name)) for name in names}
 
 
-def cells(kept: Kept, data: DataSet, mechanism: str) -> Cells:
+def cells(kept: FigureCache, data: DataSet, mechanism: str) -> Cells:
     """Measure a data set: every way at every budget, three keys each."""
     found: Cells = {}
     for total in totals(data, mechanism):
@@ -87,8 +87,8 @@ def cells(kept: Kept, data: DataSet, mechanism: str) -> Cells:
 
                 runs.append(measured(kept, data, mechanism, way, total, seed, make))
             found[way, total] = {name: [run[name] for run in runs] for name in runs[0]}
-            told = {name: round(statistics.fmean(values), 3) for name, values in found[way, total].items()}
-            print(mechanism, data.name, way, total, told, flush=True)
+            details = {name: round(statistics.fmean(values), 3) for name, values in found[way, total].items()}
+            print(mechanism, data.name, way, total, details, flush=True)
     return found
 
 
@@ -163,26 +163,26 @@ def counts(found: dict[str, Cells]) -> dict[str, tuple[int, int, int]]:
 
 def verdict(found: dict[str, Cells]) -> str:
     """Say in how many cells scores help, and in how many they cost."""
-    said = []
+    sentences = []
     for title, (good, bad, every) in counts(found).items():
         rest = f", {every - good - bad} not distinguished" if "equal" not in title else ""
-        said.append(f"* **{title}**: better in {good} of {every} cells, worse in {bad}{rest}.")
-    said[-1] += " (*Label read* is equal; the even division then has another budget. Differences may be noise.)"
-    return "\n".join(said)
+        sentences.append(f"* **{title}**: better in {good} of {every} cells, worse in {bad}{rest}.")
+    sentences[-1] += " (*Label read* is equal; the even division then has another budget. Differences may be noise.)"
+    return "\n".join(sentences)
 
 
 def conclusion(found: dict[str, dict[str, Cells]]) -> str:
     """Say in words what the counts say, mechanism by mechanism."""
-    said, brought = [], False
+    sentences, brought = [], False
     for mechanism, cells_ in found.items():
         (use, lost, _), (safe, open_, _), (level_, _, pairs) = counts(cells_).values()
         brought |= level_ >= pairs * SHARE
-        said.append(
+        sentences.append(
             f"* **{mechanism}**, at the same E: use is better in {use} and worse in {lost} cells, protection better in "
             f"{safe} and worse in {open_}. At equal use, attacks find less in {level_} of {pairs} cells."
         )
     last = "At equal use the scores protect more than an even budget does." if brought else NOTHING
-    return "\n".join([*said, "", last])
+    return "\n".join([*sentences, "", last])
 
 
 def unspent(data: DataSet) -> str:
@@ -206,22 +206,22 @@ def main(asked: Sequence[str] | None = None) -> None:
     given = parser.parse_args(asked)
     if not DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
-    ROOM.mkdir(parents=True, exist_ok=True)
-    kept = Kept(ROOM / "figures.jsonl", measures=not given.kept)
+    WORK_FOLDER.mkdir(parents=True, exist_ok=True)
+    kept = FigureCache(WORK_FOLDER / "figures.jsonl", measures=not given.kept)
     parts, found, alone = {"figure": figure(DATA / "nltk_data")}, {}, []
     for mechanism, rows in ROWS.items():
         sets = [data.first(rows) for data in measures.data_sets(DATA, max(ROWS.values()))]
         found[mechanism] = {data.name: cells(kept, data, mechanism) for data in sets}
-        told = [verdict(found[mechanism])]
+        details = [verdict(found[mechanism])]
         for data in sets:
             here = found[mechanism][data.name]
-            told += [f"**{data.name}**: {len(data.texts):,} texts of {data.words:.1f} words."]
-            told += [lines(data, here, (UNIFORM, SCORED, TURNED))]
+            details += [f"**{data.name}**: {len(data.texts):,} texts of {data.words:.1f} words."]
+            details += [lines(data, here, (UNIFORM, SCORED, TURNED))]
             if mechanism == "custext":
                 total = ALONE * round(data.words)
                 some = {cell: held for cell, held in here.items() if cell[1] == total}
                 alone += [f"**{data.name}**:", lines(data, some, (UNIFORM, SCORED, *FIVE))]
-        parts[mechanism] = "\n\n".join(told)
+        parts[mechanism] = "\n\n".join(details)
     parts |= {
         "alone": "\n\n".join([*alone, unspent(sets[-1])]),
         "conclusion": conclusion(found),

@@ -157,17 +157,17 @@ def trained(folder: Path, bart: str, minutes: float, plus: Iterable[float]) -> M
     missing = [path for path in (models.pruned, *models.plus.values(), models.adept) if not _whole(path)]
     texts = public_texts(corpora, 18, 40_000, seed=3) if missing else []
 
-    def tell(progress: Any) -> None:
+    def report(progress: Any) -> None:
         print(progress, flush=True)
 
     if models.pruned in missing:
-        dpbart.train_pruned(Base.load(bart), texts, dpbart.SMALL_PRUNE, models.pruned, facts=facts, listener=tell)
+        dpbart.train_pruned(Base.load(bart), texts, dpbart.SMALL_PRUNE, models.pruned, facts=facts, listener=report)
     for epsilon, path in models.plus.items():
         if path in missing:
             settings = replace(dpbart.SMALL_NOISE, epsilon=epsilon, minutes=minutes)
-            dpbart.train_noisy(Base.load(str(models.pruned)), texts, settings, path, facts=facts, listener=tell)
+            dpbart.train_noisy(Base.load(str(models.pruned)), texts, settings, path, facts=facts, listener=report)
     if models.adept in missing:
-        adept.train(texts, replace(adept.SMALL, minutes=3 * minutes), models.adept, facts=facts, listener=tell)
+        adept.train(texts, replace(adept.SMALL, minutes=3 * minutes), models.adept, facts=facts, listener=report)
     return models
 
 

@@ -42,6 +42,9 @@ SNIPS_BY_DOMAIN = {
 }
 """What a classifier that knows public dialogues alone can tell of Snips: five of its seven intents."""
 
+FEW = {"Snips": 2_000, "SST-2": 2_000, "UCI sentences": 2_000, "IMDb": 500}
+"""Numbers of texts that a sentence model encodes in minutes."""
+
 _UNIT = 254.0  # vectors have half the length of the words' features
 Rows = tuple[list[str], list[str]]
 
@@ -89,10 +92,16 @@ def data_sets(data: Path) -> dict[str, DataSet]:
         DataSet("DrugLib, condition", _rows(_train(drugs)), _rows(_test(drugs))),
         DataSet("Blogs, gender", _rows(blogs[:4_500]), _rows(blogs[4_500:])),
     ]
+    found += [few(one, FEW[one.name]) for one in found if one.name in FEW]
     return {
         one.name: replace(one, names={label: _called(label) for label in set(one.test[1] + one.train[1])})
         for one in found
     }
+
+
+def few(data: DataSet, rows: int) -> DataSet:
+    """Return a data set with its first training texts alone."""
+    return replace(data, name=f"{data.name}, {rows:,} texts", train=(data.train[0][:rows], data.train[1][:rows]))
 
 
 def _called(label: str) -> str:
@@ -149,6 +158,10 @@ MINILM = "all-MiniLM-L6-v2"
 TURNS, REVIEWS, ARTICLES = "sgd_utterances", "imdb_unsup", "wiki_en"
 CORPORA: dict[str, Made] = {
     f"{EVERYDAY}, {MINILM}": Made(EVERYDAY, model=MINILM, texts=SIZE),
+    "5,000 dialogue turns": Made(TURNS, texts=5_000),
+    f"5,000 dialogue turns, {MINILM}": Made(TURNS, model=MINILM, texts=5_000),
+    "5,000 film reviews": Made(REVIEWS, sentences=True, texts=5_000),
+    f"5,000 film reviews, {MINILM}": Made(REVIEWS, sentences=True, model=MINILM, texts=5_000),
     "dialogue turns": Made(TURNS),
     "film reviews": Made(REVIEWS, sentences=True),
     "film reviews, task of SST-2": Made(REVIEWS, sentences=True, task="SST-2"),
@@ -282,7 +295,7 @@ def guessing(test: Rows, train: Rows) -> float:
 
 
 @dataclass
-class Kept:
+class FigureCache:
     """Keep figures in a file of JSON lines, so that a run that was stopped goes on where it was.
 
     Attributes:

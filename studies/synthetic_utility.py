@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import surrogate_measures as measures
-from surrogate_measures import EVERYDAY, Kept, Rows
+from surrogate_measures import EVERYDAY, FigureCache, Rows
 
 from dptext_etl import _kernel
 from dptext_etl.corpora import Corpus
@@ -34,7 +34,7 @@ from dptext_etl_eval.classifier import counted, fit
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
-ROOM = ROOT / "target" / "synthetic-utility"
+WORK_FOLDER = ROOT / "target" / "synthetic-utility"
 PAGE = ROOT / "docs" / "synthetic-tables.md"
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 SEEDS = (0, 1, 2)
@@ -224,7 +224,7 @@ VOTES = {f"two rounds, votes among {count} texts": count for count in (100, 500)
 NEAREST, WORDS = "nearest mean", f"{DEFAULT}, learner on words"
 
 
-def baselines(kept: Kept, data: Set) -> dict[str, float]:
+def baselines(kept: FigureCache, data: Set) -> dict[str, float]:
     """Return what needs no release: raw texts, label names alone, public data alone."""
     place = describe(Corpus.open(EVERYDAY), epsilon=1.0, delta=DELTA, labels=data.labels)
 
@@ -245,7 +245,7 @@ def baselines(kept: Kept, data: Set) -> dict[str, float]:
     return found
 
 
-def measured(kept: Kept, data: Set, what: str, epsilon: float, seeds: Sequence[int]) -> list[float]:
+def measured(kept: FigureCache, data: Set, what: str, epsilon: float, seeds: Sequence[int]) -> list[float]:
     """Release, learn, and test on raw texts, once per seed."""
     statistic = describe(Corpus.open(EVERYDAY), epsilon=epsilon, delta=DELTA, labels=data.labels)
 
@@ -267,7 +267,7 @@ def _shown(figure: float) -> str:
     return "" if np.isnan(figure) else f"{figure:.3f}"
 
 
-def lines(kept: Kept, sets: Sequence[Set], seeds: Sequence[int]) -> Iterator[str]:
+def lines(kept: FigureCache, sets: Sequence[Set], seeds: Sequence[int]) -> Iterator[str]:
     """Yield the tables of the page."""
 
     def cells(data: Set, what: str, keys: Sequence[int] = seeds) -> str:
@@ -301,8 +301,8 @@ def main(asked: Sequence[str] | None = None) -> None:
     given = parser.parse_args(asked)
     if not DATA.exists():
         sys.exit("left out: shared/data does not lie next to this checkout")
-    ROOM.mkdir(parents=True, exist_ok=True)
-    kept = Kept(ROOM / "figures.jsonl", measures=not given.kept)
+    WORK_FOLDER.mkdir(parents=True, exist_ok=True)
+    kept = FigureCache(WORK_FOLDER / "figures.jsonl", measures=not given.kept)
     sets = [one for one in data_sets() if not given.only or one.name in given.only]
     found = list(lines(kept, sets, SEEDS[: given.seeds]))
     print("\n".join(found))

@@ -1,9 +1,12 @@
 """Errors say what and what next, carry exit codes, and keep what libraries say inside."""
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
+from dptext_etl import errors
 from dptext_etl.errors import BudgetError, DPTextError, GateError, InputError, LedgerError, PolicyError, seam
 
 SENTINEL = "a private sentence about lupus"
@@ -55,3 +58,18 @@ def test_seam_lets_our_errors_and_interrupts_through():
         raise BudgetError("cap")
     with pytest.raises(KeyboardInterrupt), seam("x"):
         raise KeyboardInterrupt
+
+
+def test_messages_count_in_the_singular_and_plural():
+    """Counts of records, rows, or texts are written by `counted`; shares such as "3 of 5 rows" are not."""
+    root = Path(errors.__file__).parent
+    noun = r"(?:changed |forgotten )?(?:records|rows|texts|record ids) (?!of type|and|of public)"
+    fixed = re.compile(rf'(?<!\}} of )(?<!"of )(?<!all )(?<!most )\{{[^}}"]*\}} {noun}')
+    found = [
+        f"{path.relative_to(root)}: {match[0]}"
+        for folder in ("runner", "ledger", "checks", "orchestration", "engines", "spark", "polars", "cli")
+        for path in sorted((root / folder).rglob("*.py"))
+        for match in fixed.finditer(path.read_text())
+        if "counted(" not in match[0]
+    ]
+    assert found == []

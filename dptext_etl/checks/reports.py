@@ -38,7 +38,7 @@ from dptext_etl import _kernel
 from dptext_etl.checks.candidate import word_columns
 from dptext_etl.checks.chance import grouped_threshold, word_chance
 from dptext_etl.checks.gate import Gate, Verdict
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.families.by_word import WordByWord
 from dptext_etl.guarantee import fine
 from dptext_etl.policy import Policy
@@ -314,7 +314,7 @@ def rewriting_reports(policy: Policy, shards: Iterable[Mapping[str, Mapping[str,
     for shard in shards:
         failures.update(shard.get("failed", {}))
     for column, texts in failures.items():
-        message = f"column {column!r}: a rewriter failed on {texts} texts, which stay as they were released"
+        message = f"column {column!r}: a rewriter failed on {counted(texts, 'text')}; released texts stay there"
         reports.append(_reported(REWRITING_FAILURES, {"texts": texts}, message))
     return reports
 
@@ -327,8 +327,9 @@ def model_failures(shards: Iterable[Mapping[str, Mapping[str, int]]]) -> list[Ve
             total.setdefault(column, Counter()).update(counts)
     reports = []
     for column, counts in total.items():
-        message = f"column {column!r}: the model failed on {counts['texts']} texts; {counts['draws']} of their draws "
-        reports.append(_reported(MODEL_FAILURES, counts, f"{message}are uniform, at the same spend"))
+        texts, draws = counted(counts["texts"], "text"), counted(counts["draws"], "uniform draw")
+        message = f"column {column!r}: the model failed on {texts}, with {draws} at the same spend"
+        reports.append(_reported(MODEL_FAILURES, counts, message))
     return reports
 
 

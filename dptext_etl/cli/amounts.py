@@ -35,14 +35,15 @@ def balance(remaining: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def releases(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Convert the rows of `Ledger.show`; `records` then leaves canary rows out."""
-    return [
-        {
-            **{name: plain(item) if name.startswith("max_") else item for name, item in release.items()},
-            "records": release["records"] - release["canaries"],
-        }
-        for release in rows
-    ]
+    """Convert the rows of `Ledger.show`; all counts but `canaries` then leave canary rows out."""
+    converted = []
+    for release in rows:
+        shown = {name: plain(item) if name.startswith("max_") else item for name, item in release.items()}
+        del shown["canaries_by_state"]
+        planted: Mapping[str, int] = release["canaries_by_state"]
+        shown |= {name: release[name] - count for name, count in planted.items()}
+        converted.append({**shown, "records": release["records"] - release["canaries"]})
+    return converted
 
 
 def public_view(exported: Mapping[str, Any]) -> dict[str, Any]:

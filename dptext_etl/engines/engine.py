@@ -56,7 +56,7 @@ class Engine(ABC, Generic[Rows]):
         """Open the raw table and check its columns, before anything is written or charged."""
 
     def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (most engines take frames)
-        """Return the local files whose bytes are all that a run reads, or None where nothing says so."""
+        """Return the local files, or the version of a table, that a run reads; None where nothing says so."""
         return None
 
     @abstractmethod

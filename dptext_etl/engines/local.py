@@ -16,7 +16,6 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
@@ -26,6 +25,7 @@ from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.errors import InputError
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger.types import Mask
 from dptext_etl.parallel import sharing_threads
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import refunds
@@ -65,11 +65,11 @@ class LocalEngine(Engine[pl.LazyFrame]):
         return open_table(policy, layout) if self._frame is None else table_of(self._frame, policy, layout)
 
     def files(self, layout: Layout) -> Files | None:
-        """Find plain files in folders; objects of a store, and tables with a log of their own, are read as they are."""
+        """Find plain files in folders, or one version of a table with a log; other objects are read as they are."""
         if self._frame is not None:
             return None
         files = Files.find(layout)
-        return files if files.version is None and not is_remote(layout.source) else None
+        return files if files.version is not None or not is_remote(layout.source) else None
 
     def examine(
         self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
@@ -99,7 +99,9 @@ class LocalEngine(Engine[pl.LazyFrame]):
     def look(
         self, work: Work[pl.LazyFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame
     ) -> Expected:
-        found = preview_rows(Preview(work.attempt.policy, columns, ledger, work.staging.changed), rows, meter)
+        known, changed = rows is work.source.known, work.staging.changed
+        preview = Preview(work.attempt.policy, columns, ledger, changed, published=known)
+        found = preview_rows(preview, rows, meter)
         require_models(work.attempt.columns, found)
         return found
 
@@ -145,22 +147,19 @@ def shards_at_once(policy: Policy) -> int:
 
 
 def _foresee(work: Work[pl.LazyFrame], ledger: Ledger, columns: list[Column], numbers: range) -> None:
-    policy, folder = work.attempt.policy, work.staging.folder
-    refs, own = [column.ref for column in columns], policy.on_null_subject == "own"
+    policy, refs = work.attempt.policy, [column.ref for column in columns]
+    rows = (work.source.wanted, policy.shard_rows, _ids(work, numbers), work.staging.folder)
     with work.attempt.profile.stage("reserve"):
-        rows, ids = work.source.wanted, _ids(work, numbers)
-        ledger.foresee(Scope.of(policy), refs, rows, policy.shard_rows, ids, folder, own=own)
+        ledger.foresee(Scope.of(policy), refs, *rows, own=policy.on_null_subject == "own")
 
 
-def _ids(work: Work[pl.LazyFrame], numbers: range) -> Iterator[tuple[pa.Array, pa.Array | None, npt.NDArray[np.bool_]]]:
+def _ids(work: Work[pl.LazyFrame], numbers: range) -> Iterator[tuple[pa.Array, pa.Array | None, Mask]]:
     """Read ids and subjects of all rows, in their order, then those of canary rows, in the order of their shards."""
-    policy, rows = work.attempt.policy, work.source.rows
-    by_record = policy.unit == "record" or policy.subject is None
-    for frame in batches(rows.select(policy.id) if by_record else rows.select(policy.id, policy.subject), COUNT_ROWS):
+    policy, by_record = work.attempt.policy, work.attempt.policy.unit == "record"
+    for frame in batches(work.source.rows.select(policy.id, *(() if by_record else (policy.subject,))), COUNT_ROWS):
         yield canonical_ids(frame[policy.id].to_arrow()), subjects_of(frame, policy), np.zeros(frame.height, np.bool_)
-    sets = by_shard(work.plans, numbers)
-    for number in numbers:
-        ids = canonical_ids(_joined(sets[number], work.plans[0]).ids().to_arrow())
+    for plans in by_shard(work.plans, numbers).values():
+        ids = canonical_ids(_joined(plans, work.plans[0]).ids().to_arrow())
         yield ids, None if by_record else pa.nulls(len(ids), pa.string()), np.ones(len(ids), np.bool_)
 
 

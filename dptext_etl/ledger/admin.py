@@ -166,20 +166,21 @@ class LedgerAdmin(LedgerReader):
             self._db.scopes.check(scope, cap, lowering=lowering)
 
     @bare
-    def preview(self, scope: Scope, ready: PreparedBatch, *, again: bool = False) -> Preview:
+    def preview(self, scope: Scope, ready: PreparedBatch, *, again: bool = False, balances: bool = True) -> Preview:
         """Return what `reserve` would answer to a batch if there was no cap; nothing is written.
 
         Args:
             scope: Where the spends would add up.
             ready: What `make_ready` made of the batch; a release that is not pinned yet has the number `types.NEW`.
             again: As `reserve` takes it.
+            balances: Look up what the units have used; otherwise it is given as zero.
 
         Raises:
             LedgerError: A release is revoked, or a record was charged to another unit before.
         """
         with self._db.store.snapshot():
             self._db.forget_merged_runs()
-            return preview(self._db, scope, ready.batch, ready.columns, again=again)
+            return preview(self._db, scope, ready.batch, ready.columns, again=again, balances=balances)
 
     def record_publication(
         self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.errors import InputError, LedgerError, counted
 from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.batch import whole_numbers
 from dptext_etl.ledger.database import Database
@@ -100,12 +100,15 @@ def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
     same = holdings.same_text(results.identities)
     if not same.all():
         missing, other = int((~holdings.known).sum()), int((holdings.known & ~same).sum())
-        msg = f"{missing} records were never reserved in this release, {other} were reserved with another text"
+        msg = (
+            f"{counted(missing, 'record was', 'records were')} never reserved in this "
+            f"release, {counted(other, 'was', 'were')} reserved with another text"
+        )
         raise LedgerError(f"{msg}; nothing was committed", "reserve the batch before you compute it")
     done = holdings.state == State.COMMITTED
     over = int((results.positions[~done] > db.records.reserved(holdings.places.take(~done), "n_worst")).sum())
     if over:
-        msg = f"{over} records took more positions than were reserved; nothing was committed"
+        msg = f"{counted(over, 'record')} took more positions than were reserved; nothing was committed"
         raise LedgerError(msg, "reserve the worst case of the mechanism")
     outcome = np.full(records.size, CommitOutcome.COMMITTED, np.uint8)
     if done.any():
@@ -179,7 +182,9 @@ def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places
         columns = db.segments.read(batch, ["unit", "canary", PURE])
         worst = columns[PURE][rows]
         if (used < 0).any() or (used > worst).any():
-            raise LedgerError(f"{int((used > worst).sum())} records used more than was reserved; nothing was committed")
+            raise LedgerError(
+                f"{counted(int((used > worst).sum()), 'record')} used more than was reserved; nothing was committed"
+            )
         if pinned.measure == REFUNDED_MEASURE:
             settled = {"batch": np.full(len(rows), batch, np.int64), "row": rows, PURE: used}
             db.segments.append(Event.SETTLE, settled, **names)
@@ -210,7 +215,10 @@ def record_postprocessing(  # noqa: PLR0917
     holdings = db.records.look_up(ref, records.ids, records.distinct_order)
     missing = int((~holdings.committed).sum())
     if missing:
-        raise LedgerError(f"{missing} records are not committed, so nothing of them is rewritten", "commit them before")
+        raise LedgerError(
+            f"{counted(missing, 'record is', 'records are')} not committed, so nothing of them is rewritten",
+            "commit them before",
+        )
     done, first = db.records.postprocessed(holdings.places, chain)
     outcome = np.full(records.ids.size, CommitOutcome.COMMITTED, np.uint8)
     outcome[done] = np.where((first != digests).any(axis=1), CommitOutcome.DIVERGED, CommitOutcome.ALREADY)[done]

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
-from dptext_etl.errors import InputError, KeyReferenceError, LedgerError
+from dptext_etl.errors import InputError, KeyReferenceError, LedgerError, counted
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, Index, hashed_ids, matrix
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import Mask
@@ -43,7 +43,10 @@ class RecordIds:
         order = self.ids.order()
         repeated = self.ids.size - len(self.ids.take(order).starts())
         if repeated:
-            raise InputError(f"{repeated} record ids of the batch are repeated", "every record needs an id of its own")
+            raise InputError(
+                f"{counted(repeated, 'record id of the batch is', 'record ids of the batch are')} repeated",
+                "every record needs an id of its own",
+            )
         return order
 
     @cached_property
@@ -92,7 +95,10 @@ class IdKey:
         marked = canary_mask(canary, len(ids))
         ids = _strings(ids, "record ids")
         if ids.null_count:
-            raise InputError(f"{ids.null_count} record ids are null", "every record needs an id of its own")
+            raise InputError(
+                counted(ids.null_count, "record id is null", "record ids are null"),
+                "every record needs an id of its own",
+            )
         for recent in tuple(self._recent):
             if recent.is_of(ids, marked):
                 return recent
@@ -118,7 +124,7 @@ class IdKey:
             raise InputError(f"{len(canary)} records and {len(ids)} subjects: one subject per record")
         known = ids.filter(to_arrow(~canary)) if canary.any() else ids
         if known.null_count:
-            raise InputError(f"{known.null_count} records have no subject", hint)
+            raise InputError(counted(known.null_count, "record has no subject", "records have no subject"), hint)
         if not canary.any():
             return self._hash("sub", known)
         hashes = np.zeros((len(ids), WIDTH), np.uint8)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from dptext_etl.accounting import least
 from dptext_etl.artifacts import canon
-from dptext_etl.errors import FrozenLedgerError, LedgerError
+from dptext_etl.errors import FrozenLedgerError, LedgerError, counted
 from dptext_etl.guarantee import ADDITIVE, Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
@@ -215,7 +215,10 @@ class Releases:
         for ref in refs:
             mine = before.pop((ref.id, ref.nonce), {})
             if rows > max(mine.values(), default=-1):
-                msg = f"{ref} has published at most {max(mine.values(), default=0)} rows there, got a version of {rows}"
+                msg = (
+                    f"{ref} has published at most {counted(max(mine.values(), default=0), 'row')} "
+                    f"there, got a version of {rows}"
+                )
                 raise LedgerError(msg, "what is retired is replaced by a part of itself")
             retired |= mine.keys()
         facts: dict[str, Any] = {"version": version, "manifest": manifest, "rows": rows, "retired": sorted(retired)}

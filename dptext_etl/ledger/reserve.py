@@ -161,7 +161,9 @@ def prepare(  # noqa: PLR0917
     return Preparation(ahead)
 
 
-def preview(db: Database, scope: Scope, batch: BatchIds, columns: list[ColumnCharge], *, again: bool) -> Preview:
+def preview(
+    db: Database, scope: Scope, batch: BatchIds, columns: list[ColumnCharge], *, again: bool, balances: bool = True
+) -> Preview:
     """Judge a batch without a look at the cap. Call it inside a snapshot.
 
     What fits a cap depends on all records before, which stand in other batches; a forecast adds them up.
@@ -169,7 +171,7 @@ def preview(db: Database, scope: Scope, batch: BatchIds, columns: list[ColumnCha
     pinned = db.scopes.find(scope)
     states, outcome = compare(Request(db, "", scope, pinned, batch, columns, again), Preparation())
     used = np.zeros((len(pinned.components), batch.size), np.int64)
-    if pinned.measure is not None:
+    if balances and pinned.measure is not None:
         order = batch.unit_order
         used[:, order] = db.scopes.balances(pinned).find(batch.unit_ids.take(order))[1]
     charged = np.stack([state.new & np.isin(outcome, CHARGED) for state in states])

@@ -22,6 +22,12 @@ from dptext_etl.ledger.types import I64, Event, ReleaseRef, Scope, State
 
 COUNTS = ("records", "canaries", "committed", "expired", "aborted", "diverged")
 """The counts of a release, in the order of their columns in the table `tally`."""
+_STATES = {
+    State.RESERVED: "pending",
+    State.COMMITTED: "committed",
+    State.EXPIRED: "expired",
+    State.ABORTED: "aborted",
+}
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 
 
@@ -176,7 +182,7 @@ def releases(db: Database) -> list[dict[str, Any]]:
         published = db.store.rows(
             "select version, rows from publication where release=? and nonce=? order by length(version), version", key
         )
-        largest = _largest_charges(db, number, nonce)
+        largest, planted = _charges(db, number, nonce)
         shown.append(
             {
                 "dataset": dataset,
@@ -190,6 +196,7 @@ def releases(db: Database) -> list[dict[str, Any]]:
                 **{name: facts[name] for name in ("mechanism", "class", "disclosures", "assumptions", "unit")},
                 "expost": facts.get("expost", False),
                 **tally,
+                "canaries_by_state": planted,
                 **{f"max_{name}": "inf" if amount == INFINITE else amount for name, amount in largest.items()},
                 "log10_odds": "inf" if largest[PURE] == INFINITE else round(log10_odds(largest[PURE]), 3),
                 "published": [{"version": version, "rows": rows} for version, rows in published],
@@ -199,13 +206,17 @@ def releases(db: Database) -> list[dict[str, Any]]:
     return shown
 
 
-def _largest_charges(db: Database, release: int, nonce: int) -> dict[str, int | float]:
+def _charges(db: Database, release: int, nonce: int) -> tuple[dict[str, Micro], dict[str, int]]:
+    """Return the largest charges of a record of a release, and how many of its canary rows are in which state."""
+    planted = Counter[str]()
     largest = dict.fromkeys((PURE, "eps_approx", "delta"), 0)
     for (seq,) in db.store.rows("select seq from batch where release=? and nonce=? order by seq", (release, nonce)):
         columns = db.segments.read(seq, ["canary", *largest])
         own = columns["canary"] == 0
         largest = {name: max(amount, int(columns[name][own].max(initial=0))) for name, amount in largest.items()}
-    return {name: amount if amount == INFINITE else millionths(name, amount) for name, amount in largest.items()}
+        planted.update(_STATES[state] for state in db.records.states(seq)[~own].tolist())
+    shown = {name: amount if amount == INFINITE else millionths(name, amount) for name, amount in largest.items()}
+    return shown, {name: planted[name] for name in _STATES.values()}
 
 
 def _postprocessings(db: Database) -> dict[tuple[int, int], dict[str, dict[str, Any]]]:
@@ -220,18 +231,17 @@ def _postprocessings(db: Database) -> dict[tuple[int, int], dict[str, dict[str, 
 
 def jobs(db: Database) -> list[dict[str, Any]]:
     shown: dict[str, dict[str, Any]] = {}
-    for name, dataset, release, seq, rows, pending in db.store.rows(
-        "select job, dataset, release.release, min(seq), cast(sum(rows) as bigint), cast(sum(open) as bigint)"
-        " from batch join release on release.id = batch.release group by job, release.id, dataset, release.release"
-        " order by 4"
+    for name, dataset, release, seq, state in db.store.rows(
+        "select job, dataset, release.release, seq, state from batch join release on release.id = batch.release"
+        " order by seq"
     ):
         if name not in shown:
             since = db.journal.facts(seq)["ts"]
             shown[name] = {"job": name, "since": since, "dataset": dataset, "releases": [], "records": 0, "pending": 0}
-        job = shown[name]
+        job, own = shown[name], db.segments.read(seq, ["canary"])["canary"] == 0
         job["releases"] += [] if release in job["releases"] else [release]
-        job["records"] += rows
-        job["pending"] += pending
+        job["records"] += int(own.sum())
+        job["pending"] += int((np.frombuffer(state, np.uint8)[own] == State.RESERVED).sum())
     return list(shown.values())
 
 

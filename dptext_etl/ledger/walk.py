@@ -28,12 +28,16 @@ from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.identities import per_subject
 from dptext_etl.ledger.storage.hashed_ids import HashedIds, Index, Values, hashed_ids
 from dptext_etl.ledger.storage.memo import Foreseen, Known
-from dptext_etl.ledger.storage.part_cache import LastParts, PartCache
+from dptext_etl.ledger.storage.part_cache import CACHE_BYTES, LastParts, PartCache
 from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.ledger.types import I64, NEW, Mask, ReleaseRef, Scope
 
-WORTH = 64
-"""A walk takes about as long per record as a look-up that goes through so many entries of the indexes."""
+WORTH = 1000
+"""A walk takes about as long per record as it takes to read so many bytes of the indexes from the store."""
+AGAIN = 100
+"""A second walk is worth it when batches went through so many entries per record that the first one did not see."""
+_KEY = 8
+"""Bytes of an entry that are read if it is not the one that is looked for."""
 _NUMBER = np.dtype("<i8")
 _CELL = 24
 """Bytes of a record or unit: the first 16 bytes of its keyed hash, and the number of its row."""
@@ -155,10 +159,13 @@ class Walk:
             self._units.add(_cells(units.take(charged), numbers[charged]))
 
     def is_worth(self, rows: int, at_once: int) -> bool:
-        """Return whether a walk for so many records takes less than to look batches up, of `at_once` records each."""
+        """Return whether a walk for so many records takes less than to look batches up, of `at_once` records each.
+
+        Each of these reads what the cache cannot hold of the indexes, which grow meanwhile.
+        """
         maps = self._maps(LastParts())
-        entries = sum(run.size for runs in maps for run in runs.runs())
-        return rows > at_once and entries + len(maps) * rows // 2 > WORTH * at_once
+        entries = sum(run.size for runs in maps for run in runs.runs()) + len(maps) * rows // 2
+        return rows > at_once and max(0, _KEY * entries - CACHE_BYTES) > WORTH * at_once
 
     def _maps(self, cache: PartCache) -> list[SortedRuns]:
         balances = [] if self._pinned.measure is None else [self._db.scopes.balances(self._pinned, cache)]
@@ -241,7 +248,7 @@ class Walk:
             total += sum(run.size for run in live)
             unknown += sum(run.size for run in live if not (covered and run.id in known.runs))
         self._read += unknown
-        if self._read > total + self._seen.rows:
+        if self._read > total + AGAIN * self._seen.rows:
             self.go()
 
     def settle(self, ahead: Ahead | None) -> None:

@@ -24,11 +24,12 @@ from dptext_etl.orchestration import facts, steps
 from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, Names, in_run
 from dptext_etl.orchestration.resources import Settings, after_gates, deployed
 from dptext_etl.orchestration.steps import as_failure, progress_logger
-from dptext_etl.policy import Policy
-from dptext_etl.runner.layout import Layout, is_remote
+from dptext_etl.policy import PARTITION, Policy
+from dptext_etl.runner.layout import Layout, format_of, is_remote
 from dptext_etl.runner.observing import Observed, observed
 from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.source.table import Files
+from dptext_etl.runner.source.table_versions import table_version
 from dptext_etl.runner.summary import remaining, summarize
 from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 from dptext_etl.runner.synthetic.publishing import publish_table, summarize_table
@@ -155,7 +156,7 @@ def schedule_of(cron: str, job: Any, settings: Settings) -> Any:
 
 def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefinition:
     """Return a sensor that starts the job when the files of the source, or of a partition, are new or have changed."""
-    if is_remote(policy.source):
+    if is_remote(policy.source) and not _is_version(policy):
         msg = f"no sensor watches a source in an object store: {policy.source}"
         raise PolicyError(msg, "take a schedule, or a sensor of your own on `" + settings.names.job + "`")
 
@@ -177,14 +178,29 @@ def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefi
     return watch
 
 
-_SENSOR = "Starts the job when files of the source are new or have changed; it reads names, sizes and times alone."
+def _is_version(policy: Policy) -> bool:
+    """Return whether the source is a table with a log, whose version shows what is new."""
+    if PARTITION in policy.source or format_of(policy.source) is not None:
+        return False
+    try:
+        return Files.find(Layout.of(policy)).version is not None
+    except PolicyError:
+        return False
+
+
+_SENSOR = (
+    "Starts the job when files of the source are new or have changed; it reads names, sizes and times alone, and of a "
+    "Delta Lake or Iceberg table its log."
+)
 
 
 def _fingerprint(policy: Policy, partition: str | None) -> str:
     """Return a hash of the names, sizes and times of the source's files; an empty string where there are none."""
     try:
-        files = Files.find(Layout.of(policy, partition)).paths
+        found = Files.find(Layout.of(policy, partition))
+        if found.version is not None:
+            return table_version(found, from_files=False).digest[:16]
     except PolicyError:
         return ""
-    stats = [(Path(path).name, Path(path).stat().st_size, Path(path).stat().st_mtime_ns) for path in files]
+    stats = [(Path(path).name, Path(path).stat().st_size, Path(path).stat().st_mtime_ns) for path in found.paths]
     return hashlib.sha256(json.dumps(sorted(stats)).encode()).hexdigest()[:16]

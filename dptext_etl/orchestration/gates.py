@@ -20,7 +20,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 from dptext_etl import runner
 from dptext_etl.checks import Stage, Verdict, catalogue, published, reports, require
 from dptext_etl.engines.synthetic import reopened
-from dptext_etl.errors import GateError, InputError
+from dptext_etl.errors import GateError, InputError, counted
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.orchestration import steps
 from dptext_etl.orchestration.names import to_judge
@@ -264,7 +264,11 @@ def _copies_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> Ch
 
 def _left_out_result(asset: dg.AssetKey, partition: str | None, run: Staged) -> CheckResult:
     records = run.rows["quarantined"]
-    message = f"{records} records over the cap were left out" if records else "no record was over the cap"
+    message = (
+        f"{counted(records, 'record over the cap was', 'records over the cap were')} left out"
+        if records
+        else "no record was over the cap"
+    )
     return CheckResult(asset, LEFT_OUT, partition, not records, message, {"records": records}, blocking=False)
 
 

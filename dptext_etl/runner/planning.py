@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl.accounting import log10_odds, require_delta
-from dptext_etl.errors import DPTextError, bare, described
+from dptext_etl.errors import DPTextError, bare, counted, described
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import MICRO, PURE, Disclosure
 from dptext_etl.ledger import Ledger, Scope
@@ -227,7 +227,7 @@ def _unlinked_notes(policy: Policy, beyond: int) -> list[str]:
     notes = [f"published unlinked: epsilon {local} of a draw is {central} of a record among {policy.unlinked.rows:,}"]
     if beyond:
         most = policy.unlinked.per_subject
-        notes.append(f"{beyond} records are left out: per_subject = {most} of a person take part")
+        notes.append(f"{counted(beyond, 'record')} left out: per_subject = {most} of a person take part")
     return notes
 
 

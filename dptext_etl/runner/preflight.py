@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from dptext_etl import column, files
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.caps import limits
@@ -182,7 +182,10 @@ def _refuse_changed(policy: Policy, changed: int, unkept: int) -> None:
     """Refuse records whose texts changed, unless the policy says what becomes of them."""
     listed = "Nothing was charged; a run lists their ids in its staging folder alone"
     if changed and policy.on_changed == "refuse":
-        msg = f"the texts of {changed} records changed since this release took them; it holds one text per record id"
+        msg = (
+            f"the texts of {counted(changed, 'record')} changed since this release "
+            "took them; it holds one text per record id"
+        )
         hint = (
             'on_changed = "keep" publishes their earlier released texts again; "quarantine" leaves them out, and '
             '"release_again" charges their new texts: both show which texts changed, so a release takes them from its '
@@ -190,7 +193,10 @@ def _refuse_changed(policy: Policy, changed: int, unkept: int) -> None:
         )
         raise InputError(msg, hint, {"records": changed})
     if unkept and policy.on_changed == "keep":
-        msg = f"the texts of {unkept} of {changed} changed records were never released: there is nothing to keep"
+        msg = (
+            f"the texts of {unkept} of {counted(changed, 'changed record')} were "
+            "never released: there is nothing to keep"
+        )
         hint = f"bring their texts back, or take a new release name. {listed}"
         raise InputError(msg, hint, {"records": unkept})
 

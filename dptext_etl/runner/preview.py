@@ -29,6 +29,8 @@ from dptext_etl.runner.shard.charging import Charged, Column, charge, views_of
 from dptext_etl.runner.source.cutting import pieces
 
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 32 << 20
+_PUBLISHED_AT_ONCE = 1 << 20, 64 << 20
+"""Rows and bytes of published rows that are looked at together: each look goes through the ledger's whole index."""
 _OWN = "\0"
 """What the name of a unit begins with in a forecast without a ledger, where a record is its own person."""
 _ADMITTED = ("RESERVED", "AGAIN", "PENDING", "COMMITTED")
@@ -94,7 +96,8 @@ class Expected:
 class Preview:
     """Counts what a run will find, frame by frame in the order in which it will charge them.
 
-    `on_changed` takes the ids of records whose texts changed; they stay inside the boundary.
+    `on_changed` takes the ids of records whose texts changed; they stay inside the boundary. Of rows that are published
+    (`published`), answers alone are counted.
     """
 
     def __init__(
@@ -103,7 +106,10 @@ class Preview:
         columns: Sequence[Column],
         ledger: Ledger | None,
         on_changed: Callable[[pl.DataFrame], object] | None = None,
+        *,
+        published: bool = False,
     ) -> None:
+        self.published = published
         self.forecast = Forecast(policy)
         self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
         self._answers, self._charged = Counter[str](), Counter[str]()
@@ -113,6 +119,13 @@ class Preview:
         """Take the next rows, without canary rows. The ledger is read first: a call that it refused can be repeated."""
         charged = self._charge(frame)
         outcome, asking, kept, units, used = self._answer(charged)
+        self._answers.update({Outcome(kind).name: int((outcome == kind).sum()) for kind in np.unique(outcome)})
+        self._computed += int((~np.isin(outcome, (Outcome.COMMITTED, *LEFT_OUT))).sum()) or self._unwritten(charged)
+        changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
+        if self._on_changed is not None and changed.any():
+            self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)))
+        if self.published:
+            return
         worst = np.zeros((len(self.forecast.components), frame.height), np.int64)
         asked = worst.copy()
         draws = np.stack([np.asarray(item.n_worst) for item in charged.charges])
@@ -123,14 +136,9 @@ class Preview:
                 worst[at] = _plus(worst[at], amounts)
                 asked[at] = _plus(asked[at], np.where(mine, amounts, 0))
         self.forecast.add(worst, asked, units, draws, used)
-        self._answers.update({Outcome(kind).name: int((outcome == kind).sum()) for kind in np.unique(outcome)})
         self._unkept += int((~kept & (outcome == Outcome.CHANGED)).sum())
         self._drawn += int(((draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)).sum())
         self._words += self._draws(frame, draws)
-        self._computed += int((~np.isin(outcome, (Outcome.COMMITTED, *LEFT_OUT))).sum()) or self._unwritten(charged)
-        changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
-        if self._on_changed is not None and changed.any():
-            self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)))
 
     def expected(self) -> Expected:
         over = self.forecast.over_cap()["records"]
@@ -142,7 +150,8 @@ class Preview:
         return Expected(dict(+answers), self._unkept, left, dict(self._charged), self._words, self._computed)
 
     def _charge(self, frame: pl.DataFrame) -> Charged:
-        return charge(frame, self._columns, self._policy)
+        held = any(item.ref.id != NEW for item in self._columns)  # else no text can have changed
+        return charge(frame, self._columns, self._policy, identified=held)
 
     def _draws(self, frame: pl.DataFrame, charged: npt.NDArray[np.uint32]) -> int:
         return sum(_draws(frame, *pair) for pair in zip(self._columns, charged, strict=True))
@@ -167,15 +176,19 @@ class Preview:
         ready = self._ledger.make_ready(
             policy.unit, charged.ids, charged.subjects, charged.charges, own=policy.on_null_subject == "own"
         )
-        answer = self._ledger.preview(Scope.of(policy), ready, again=policy.on_changed == "release_again")
+        again = policy.on_changed == "release_again"
+        answer = self._ledger.preview(Scope.of(policy), ready, again=again, balances=not self.published)
         # a scope without a cap pins no components: a first cap counts what units have used all the same
-        used = answer.used if len(answer.used) else self.forecast.used_before(self._ledger, units)
+        used = answer.used
+        if not (len(used) or self.published):
+            used = self.forecast.used_before(self._ledger, units)
         return answer.outcome, answer.charged, answer.changes_committed, answer.units, used
 
 
 def preview_rows(preview: Preview, rows: pl.LazyFrame, meter: Meter) -> Expected:
     """Take all rows of a table in bounded memory."""
-    for frame in pieces(rows, _ROWS_AT_ONCE, _BYTES_AT_ONCE):
+    at_once = _PUBLISHED_AT_ONCE if preview.published else (_ROWS_AT_ONCE, _BYTES_AT_ONCE)
+    for frame in pieces(rows, *at_once):
         preview.add(frame)
         meter.add(frame.height)
     return preview.expected()

@@ -78,7 +78,10 @@ def facts(
         "rows": manifest.rows,
         "files": len(manifest.parts),
         "id": manifest.id,
-        "in_clear": [name for name in manifest.schema if name not in texts],
+        "ids": manifest.ids,
+        "in_clear": [
+            name for name in manifest.schema if name not in texts and (manifest.ids == "keep" or name != manifest.id)
+        ],
         "manifest_sha256": manifest.digest,
         "sink": Path(place).name if public and "://" not in place else place,  # no folders of a machine for outsiders
         "gates": [

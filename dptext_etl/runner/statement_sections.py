@@ -60,7 +60,11 @@ def _released(found: dict[str, Any]) -> Section:
         return Section("What was released", (_released_synthetic(found),), where)
     texts = _listed([column["name"] for column in found["columns"]])
     rewritten = f"The text in {texts} was rewritten under differential privacy."
-    rows = "different texts with their counts" if "count" in found["in_clear"] and found["id"] is None else "rows"
+    rows = (
+        "different texts with their counts"
+        if found["id"] is None and found["ids"] != "drop" and "count" in found["in_clear"]
+        else "rows"
+    )
     table = (("rewritten", texts), ("in clear", _listed(found["in_clear"])), *where)
     return Section("What was released", (f"{found['rows']:,} {rows}. {rewritten} {_in_clear(found)}",), table)
 
@@ -96,7 +100,7 @@ def _left_out(found: Mapping[str, Any]) -> list[Section]:
     rows = [(why, _counted(count, what)) for why, what, _, count in reasons]
     if kept := counts.get("changed_kept"):
         rows.append(("published as before their text changed", _counted(kept, "records")))
-    says = f"The source had {counts['read']:,} rows. "
+    says = f"The source had {_counted(counts['read'], 'rows')}. "
     if not reasons:
         says += "None of them was left out."
     else:
@@ -109,13 +113,25 @@ def _counted(count: int, what: str) -> str:
     return f"{count:,} {what if count != 1 else what.removesuffix('s')}"
 
 
+_IDS = {
+    "keep": "",
+    "keyed": "The record id is a keyed hash, the same within this release: without the key it does not show the id.",
+    "drop": "The record id is left out.",
+}
+
+
 def _in_clear(found: dict[str, Any]) -> str:
-    if found["id"] is None:
+    if found["id"] is None and found["ids"] != "drop":
         return "The texts are published without ids, in alphabetical order, and without other columns of their rows."
     others = [name for name in found["in_clear"] if name != found["id"]]
-    if not others:
-        return "The record id passes unchanged: this page promises nothing about it."
-    return f"{_listed(others)} and the record id pass unchanged: this page promises nothing about them."
+    own = "the record id" if others else "The record id"
+    names = [*others, own] if found["ids"] == "keep" else others
+    if not names:
+        return _IDS[found["ids"]]
+    *first, last = names
+    both, verb, them = (f"{', '.join(first)} and {last}", "pass", "them") if first else (last, "passes", "it")
+    said = f"{both} {verb} unchanged: this page promises nothing about {them}."
+    return f"{_IDS[found['ids']]} {said}".lstrip()
 
 
 def _promise(column: dict[str, Any]) -> Section:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dptext_etl import html_output
 from dptext_etl.checks import Verdict
+from dptext_etl.errors import counted
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import refund_notes, spend_facts, total_spends
@@ -70,7 +71,7 @@ class RunSummary:
 
     def __repr__(self) -> str:
         passed = sum(gate["passed"] for gate in self.gates)
-        rows = f"{self.rows['released']} rows released, {self.rows['new']} new"
+        rows = f"{counted(self.rows['released'], 'row')} released, {self.rows['new']} new"
         gates = f"{passed} of {len(self.gates)} gates passed"
         return f"RunSummary({self.dataset} {self.release}, {rows}, {gates}, version {self.version})"
 
@@ -171,26 +172,28 @@ def dropped_note(dropped: Sequence[str]) -> list[str]:
     return [f"columns that the policy does not name were dropped unread: {', '.join(dropped)}"] if dropped else []
 
 
+_NAMELESS = 'left out (on_null_subject = "quarantine")'
+
+
 def _notes(staged: StagedRun) -> list[str]:
     rows, folder = staged.rows, staged.layout.staging.url
     listed = f"their ids are listed in {folder} alone"
     most = 0 if staged.policy.unlinked is None else staged.policy.unlinked.per_subject
+    again = "in the source again and left out; take them out of it, or admit them by id with `dptext ledger readmit`"
+    take = f"left out: per_subject = {most} of a person take part"
     reasons = {
-        "quarantined": f"records over the cap were left out; {listed}",
-        "without_subject": 'rows without a person were left out (on_null_subject = "quarantine")',
-        "changed_kept": f"records changed: their earlier released texts are published; {listed}",
-        "changed_left_out": f"records changed: they were left out; {listed}",
-        "changed_released": f"records changed: they were charged for their new texts as well; {listed}",
-        "over_contribution": f"records were left out: per_subject = {most} of a person take part",
-        "forgotten": (
-            "records that were forgotten are in the source again and were left out; take them out of it, or admit them "
-            "by id with `dptext ledger readmit`"
-        ),
+        "quarantined": ("record over the cap was", "records over the cap were", f"left out; {listed}"),
+        "without_subject": ("row without a person was", "rows without a person were", _NAMELESS),
+        "changed_kept": ("record", "records", f"changed: their earlier released texts are published; {listed}"),
+        "changed_left_out": ("record", "records", f"changed: they were left out; {listed}"),
+        "changed_released": ("record", "records", f"changed: they were charged for their new texts as well; {listed}"),
+        "over_contribution": ("record was", "records were", take),
+        "forgotten": ("record that was forgotten is", "records that were forgotten are", again),
     }
-    notes = [f"{rows[name]} {reason}" for name, reason in reasons.items() if rows.get(name)]
+    notes = [f"{counted(rows[name], *whose)} {what}" for name, (*whose, what) in reasons.items() if rows.get(name)]
     failed = sum(sum(shard.post.get("failed", {}).values()) for shard in staged.shards)
     if failed:
-        notes.append(f"{failed} texts stayed as they were released: the model of a post-processing failed on them")
+        notes.append(f"{counted(failed, 'text')} stayed as released: the model of a post-processing failed there")
     notes += dropped_note(staged.dropped)
     if rows["read"] and not rows["new"] and not rows.get("changed_released"):
         notes.append(NOTHING_SPENT)

@@ -32,6 +32,7 @@ from dptext_etl.runner.publish.manifest import Manifest, is_whole
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.source.table import READ_HINT, Files
+from dptext_etl.runner.source.table_versions import table_version
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary
 
 log = logging.getLogger("dptext_etl.runner")
@@ -45,15 +46,16 @@ _NOTE = "source and policy are those of this version, byte for byte, so nothing 
 @dataclass(frozen=True)
 class Input:
     attempt: Attempt
-    files: Files  # of the source; they lie in folders
-    marks: tuple[tuple[int, ...], ...]  # size, times and number of every file, as the file system has them
+    files: Files  # of the source; they lie in folders, or are one version of a table with a log
+    # size, times and number of every file, as the file system has them; none for a version, which does not change
+    marks: tuple[tuple[int, ...], ...]
     profile: Profile = field(default_factory=Profile)
     _stopped: Event = field(default_factory=Event)
 
     @classmethod
     def of(cls, attempt: Attempt, files: Files) -> Self:
         """Note the state of the files of a source; their bytes are read later."""
-        found = cls(attempt, files, _marks(files))
+        found = cls(attempt, files, _marks(files) if files.version is None else ())
         found.profile.count("open", size=sum(mark[0] for mark in found.marks))
         return found
 
@@ -69,10 +71,13 @@ class Input:
                 "cfg": attempt.configurations(),
                 "gates": [gate.name for gate in judges(policy, Stage.STAGED)],
                 "files": [[path, self._digest(path)] for path in self.files.paths],
+                **({} if self.files.version is None else {"version": self.files.version}),
             }
         return attempt.secret.derive("seal", _LABEL + canon(facts)).hex()
 
     def _digest(self, path: str) -> str:
+        if self.files.version is not None:
+            return table_version(self.files, from_files=False).digest
         digest = hashlib.sha256()
         with Path(path).open("rb", buffering=0) as file:
             while piece := file.read(1 << 20):
@@ -130,7 +135,9 @@ class Input:
 
     def _same_files(self) -> bool:
         try:
-            return _marks(self.files) == self.marks
+            if self.files.version is None:
+                return _marks(self.files) == self.marks
+            return Files.at(self.files.paths[0], self.files.storage).version == self.files.version
         except InputError:
             return False
 

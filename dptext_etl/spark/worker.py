@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from dptext_etl import _kernel, column
 from dptext_etl.column import require_row_by_row
 from dptext_etl.engines.spark.worker_policy import WorkerLedger, WorkerPolicy
-from dptext_etl.errors import DPTextError, InputError, LedgerError, bare, seam
+from dptext_etl.errors import DPTextError, InputError, LedgerError, bare, counted, seam
 from dptext_etl.id_forms import IdForm, arranged, normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, CommitOutcome, IdForms, Ledger, Outcome, PreparedBatch, ReleaseRef, ReserveResult
@@ -267,7 +267,10 @@ class Account:
             return
         with suppress(LedgerError):  # otherwise the reservation stays charged, because another task relies on it
             self._ledger.abort(job, compute_never_started=True)
-        msg = f"the texts of {changed} records changed since this release took them; it holds one text per record id"
+        msg = (
+            f"the texts of {counted(changed, 'record')} changed since this release "
+            "took them; it holds one text per record id"
+        )
         raise InputError(
             msg,
             "no row of the batch was charged; release changed data, or data under another key, under a new name, at "
@@ -277,7 +280,10 @@ class Account:
 
 def _refuse_diverged(diverged: int) -> None:
     if diverged:
-        msg = f"{diverged} records, computed again, gave other bytes than committed; nothing of the batch is returned"
+        msg = (
+            f"{counted(diverged, 'record')}, computed again, gave other bytes than "
+            "committed; nothing of the batch is returned"
+        )
         raise LedgerError(msg, "the first commit is the release: read it where it was written, or take a new name")
 
 

@@ -86,3 +86,14 @@ def word_pieces():
     )
     made.add_special_tokens(special)
     return made
+
+
+TEXTS = [
+    f"The {size} {animal} {verb} the {food} in {place}. It doesn\u2019t {verb} {number} of them!"
+    for size in ("old", "small", "quiet")
+    for animal in ("cat", "dog", "bird", "fish")
+    for verb in ("eat", "like", "see")
+    for food in ("bread", "rice", "corn")
+    for place in ("Paris", "Oslo")
+    for number in ("12", "none")
+]

@@ -42,7 +42,7 @@ def rows() -> list[Row]:
         before = cpu_seconds(server)
         found = charged(server.url())
         both = RECORDS / found["records_per_cpu_s"] + cpu_seconds(server) - before
-        beside = writers(server)
+        context = writers(server)
     finally:
         server.remove()
     rate = RECORDS / both
@@ -56,7 +56,7 @@ def rows() -> list[Row]:
             ">= 1",
             rate >= GOAL,
         ),
-        *beside,
+        *context,
     ]
 
 

@@ -57,8 +57,8 @@ def main(asked: list[str] | None = None) -> int:
         for name, part in parts(Path(folder), device, size).items():
             found = run(name, part, began)
             bad += [name] * any(row.met is False for row in found)
-            said = f"{named(device)}; {machine(load)}"
-            results.put(name, found, date=datetime.now(UTC).date().isoformat(), machine=said)
+            sentence = f"{named(device)}; {machine(load)}"
+            results.put(name, found, date=datetime.now(UTC).date().isoformat(), machine=sentence)
             results.write()
     print(f"{time.perf_counter() - began:.0f} s; written to {options.out.name}")
     if bad:
@@ -118,8 +118,8 @@ def tests() -> list[Row]:
         )
     except subprocess.TimeoutExpired:
         return [Row("tests of models on CUDA", f"not done after {TESTS_SECONDS} s", goal="pass", met=False)]
-    said = done.stdout.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
-    return [Row("tests of models on CUDA", said[0], goal="pass", met=done.returncode == 0)]
+    sentence = done.stdout.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+    return [Row("tests of models on CUDA", sentence[0], goal="pass", met=done.returncode == 0)]
 
 
 def where() -> str:

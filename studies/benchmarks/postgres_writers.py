@@ -75,7 +75,7 @@ def measure(
         process.start()
     ready.wait()
     began, server = time.perf_counter(), server_cpu()
-    said = [answers.get() for _ in started]
+    text = [answers.get() for _ in started]
     took, server = time.perf_counter() - began, server_cpu() - server
     ready.wait()
     for process in started:
@@ -91,9 +91,9 @@ def measure(
         "records": done,
         "seconds": round(took, 2),
         "records_per_s": round(done / took),
-        "client_cpu_s": round(sum(one["cpu_s"] for one in said), 2),
+        "client_cpu_s": round(sum(one["cpu_s"] for one in text), 2),
         "server_cpu_s": round(server, 2),
-        "waited_s": round(sum(one["waited_s"] for one in said), 2),
+        "waited_s": round(sum(one["waited_s"] for one in text), 2),
     }
 
 

@@ -29,10 +29,10 @@ def short_texts(rows: int) -> Any:
     """Return distinct public utterances and sentences as a frame (id, text), rotated once there are no more."""
     import polars as pl
 
-    said = pl.read_parquet(data("public_corpus/sgd_utterances.parquet"), columns=["text"])
+    sentence = pl.read_parquet(data("public_corpus/sgd_utterances.parquet"), columns=["text"])
     written = pl.read_parquet(data("public_corpus/wiki_en.parquet"), columns=["text"])
     sentences = written.select(pl.col("text").str.split(". ").explode().str.slice(0, SHORT))
-    texts = pl.concat([said, sentences]).filter(pl.col("text").str.len_chars() > SHORT // 7)
+    texts = pl.concat([sentence, sentences]).filter(pl.col("text").str.len_chars() > SHORT // 7)
     texts = texts.unique(maintain_order=True)
     turns = range(-(-rows // texts.height) + 1)
     texts = pl.concat(texts.select(rotated("text", turn)) for turn in turns).unique(maintain_order=True).head(rows)

@@ -19,13 +19,13 @@ def table(folder: str, rows: int) -> dict[str, float]:
     """Write `rows` short rows, then the same with a thousand more: distinct utterances, words rotated if needed."""
     import polars as pl
 
-    said = (
+    text = (
         pl.read_parquet(data("public_corpus/sgd_utterances.parquet"), columns=["text"])
         .drop_nulls()
         .unique(maintain_order=True)
     )
-    turns = range(-(-(rows + 1_000) // said.height) + 2)
-    texts = pl.concat(said.select(rotated("text", turn)) for turn in turns).unique(maintain_order=True)["text"]
+    turns = range(-(-(rows + 1_000) // text.height) + 2)
+    texts = pl.concat(text.select(rotated("text", turn)) for turn in turns).unique(maintain_order=True)["text"]
     for name, height in (("raw.parquet", rows), ("more.parquet", rows + 1_000)):
         numbers = pl.int_range(height, eager=True)
         frame = pl.DataFrame({"id": pl.select(pl.format("r{}", numbers)).to_series(), "text": texts.head(height)})
@@ -58,10 +58,10 @@ def run(folder: str, source: str) -> dict[str, float]:
         }
     )
     _ = plan.column_policies()[0].mechanism.table
-    said: dict[str, Any] = {}
-    found = clocked(lambda: said.update(run_policy(plan).as_dict()))
+    text: dict[str, Any] = {}
+    found = clocked(lambda: text.update(run_policy(plan).as_dict()))
     whole = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {**found, "whole": whole, "new": said["rows"]["new"], "published": said["published_rows"]}
+    return {**found, "whole": whole, "new": text["rows"]["new"], "published": text["published_rows"]}
 
 
 TASKS: dict[str, Callable[..., dict[str, float]]] = {"table": table, "run": run}

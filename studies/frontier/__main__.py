@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from frontier import baselines, beside, data, forms, masked, plan, tidy
+from frontier import baselines, data, forms, masked, plan, queries, tidy
 from frontier.cells import Cell, measured
 
 KEYS = 3
@@ -42,7 +42,7 @@ def main(asked: Sequence[str] | None = None) -> None:
         _measure(list(cells(given.sets, given.only, models, given.keys)), given.again)
         masked.measure()
     whole = cells(list(data.CUTS), [], models, KEYS)
-    table = tidy.write(whole, [*beside.queries(), *baselines.rows(), *tidy.families()])
+    table = tidy.write(whole, [*queries.queries(), *baselines.rows(), *tidy.families()])
     if not given.kept:
         forms.measure()
     from frontier import page

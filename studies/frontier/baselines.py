@@ -13,7 +13,7 @@ from dptext_etl_eval.baselines import BLIND, NAMES, PUBLIC, label_names, public_
 from dptext_etl_eval.statistics import macro_f1
 from frontier import tidy
 from frontier.data import CUTS, read
-from frontier.kept import BOUND
+from frontier.shares import BOUND
 from frontier.tables import amount, figure, named, table
 
 MEASURE, SETS = "baselines", " (baselines)"

@@ -27,7 +27,7 @@ from dptext_etl_eval.statistics import wilson
 from frontier.data import NEURAL, ROOT, DataSet
 from frontier.plan import Line
 
-ROOM = ROOT / "target" / "frontier"
+WORK_FOLDER = ROOT / "target" / "frontier"
 SPANS = "typed_spans"
 DIGITS = 5
 _RAW: dict[tuple[str, int], dict[Any, Any]] = {}
@@ -114,7 +114,7 @@ def measured(cell: Cell, only: Sequence[str] | None = None, again: Sequence[str]
         again: Measures that are taken anew.
     """
     mechanism = cell.mechanism()
-    path = ROOM / f"{cell.name(mechanism)}.json"
+    path = WORK_FOLDER / f"{cell.name(mechanism)}.json"
     kept: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
     for name in again:
         kept.get("scores", {}).pop(name, None)
@@ -143,7 +143,7 @@ def measured(cell: Cell, only: Sequence[str] | None = None, again: Sequence[str]
 
 def store(cell: Cell, kept: dict[str, Any]) -> None:
     """Keep the figures of a cell."""
-    path = ROOM / f"{cell.name(cell.mechanism())}.json"
+    path = WORK_FOLDER / f"{cell.name(cell.mechanism())}.json"
     draft = path.with_suffix(".draft")
     draft.write_text(json.dumps(kept), encoding="utf-8")
     draft.replace(path)
@@ -151,7 +151,7 @@ def store(cell: Cell, kept: dict[str, Any]) -> None:
 
 def kept_figures(cell: Cell) -> dict[str, Any] | None:
     """Return what is kept of a cell; None where nothing is."""
-    path = ROOM / f"{cell.name(cell.mechanism())}.json"
+    path = WORK_FOLDER / f"{cell.name(cell.mechanism())}.json"
     return json.loads(path.read_text("utf-8")) if path.exists() else None
 
 

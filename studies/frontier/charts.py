@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from frontier.data import CUTS
-from frontier.kept import BOUND, axes
+from frontier.shares import BOUND, axes
 
 WIDTH, HEIGHT = 340, 250
 LEFT, RIGHT, TOP, BOTTOM = 40, 332, 12, 208
@@ -94,9 +94,9 @@ def budgets(points: pl.DataFrame, data_set: str) -> str:
         return LEFT + (RIGHT - LEFT) * math.log10(min(max(epsilon, 1.0), HIGHEST)) / decades
 
     shade = f'<rect class="bounds" x="{LEFT}" y="{TOP}" width="{x(BOUND) - LEFT:.1f}" height="{BOTTOM - TOP}"/>'
-    told = f'<text class="tick" x="{LEFT + 4}" y="{TOP + 10}">ε bounds something</text>'
+    details = f'<text class="tick" x="{LEFT + 4}" y="{TOP + 10}">ε bounds something</text>'
     ticks = [(x(10.0**power), f"10{_raised(power)}" if power > 1 else f"{10**power}") for power in range(6)]
-    body = [shade, told, _grid(None, y, "ε per text", "use kept", ticks)]
+    body = [shade, details, _grid(None, y, "ε per text", "use kept", ticks)]
     for (mechanism, variant), rows in _lines(here):
         at = [(x(row["epsilon_per_text"]), y(row["use_kept"])) for row in rows]
         body.append(_path(at, mechanism, variant))
@@ -134,20 +134,20 @@ def _grid(
     ticks: Sequence[tuple[float, str]] = (),
 ) -> str:
     shares = [(0.0, "0"), (0.5, "½"), (1.0, "1")]
-    across = ticks if x is None else [(x(share), said) for share, said in shares]
+    across = ticks if x is None else [(x(share), text) for share, text in shares]
     parts = [
         *(f'<line class="axis" x1="{at:.1f}" y1="{TOP}" x2="{at:.1f}" y2="{BOTTOM}"/>' for at, _ in across),
         *(
-            f'<text class="tick" x="{at:.1f}" y="{BOTTOM + 14}" text-anchor="middle">{said}</text>'
-            for at, said in across
+            f'<text class="tick" x="{at:.1f}" y="{BOTTOM + 14}" text-anchor="middle">{text}</text>'
+            for at, text in across
         ),
         *(
             f'<line class="axis" x1="{LEFT}" y1="{y(share):.1f}" x2="{RIGHT}" y2="{y(share):.1f}"/>'
             for share, _ in shares
         ),
         *(
-            f'<text class="tick" x="{LEFT - 6}" y="{y(share) + 4:.1f}" text-anchor="end">{said}</text>'
-            for share, said in shares
+            f'<text class="tick" x="{LEFT - 6}" y="{y(share) + 4:.1f}" text-anchor="end">{text}</text>'
+            for share, text in shares
         ),
         f'<text class="name" x="{(LEFT + RIGHT) / 2}" y="{HEIGHT - 10}" text-anchor="middle">{x_says}</text>',
         f'<text class="name turned" transform="translate(12 {(TOP + BOTTOM) / 2}) rotate(-90)">{y_says}</text>',

@@ -11,8 +11,8 @@ import polars as pl
 from dptext_etl_eval.baselines import NAMES, PUBLIC
 from frontier import forms
 from frontier.cells import SPANS
-from frontier.kept import BOUND
 from frontier.of_surrogate import OTHERS
+from frontier.shares import BOUND
 from frontier.tables import amount
 from frontier.tidy import BY
 
@@ -57,9 +57,9 @@ class Found:
 def lines(found: Found) -> Iterator[str]:
     """Yield the lines, as HTML; a line whose figures are missing is left out."""
     for line in (_bounds, _topics, _tables, _sentiment, _long, _writers, _words, _expected, _vectors, _names, _noise):
-        said = line(found)
-        if said:
-            yield str(said)
+        text = line(found)
+        if text:
+            yield str(text)
 
 
 def _share(kept: float) -> str:
@@ -85,9 +85,9 @@ def _topics(found: Found) -> Any:
         rows = found.study(name, "everyday-30k", 4.0, 8.0)
         names = found.free(f"{name} (surrogate)").get(NAMES)
         if rows and names is not None:
-            said = " and ".join(f"{row['value']:.2f} at ε = {row['epsilon']:g}" for row in rows)
-            said = f"{name} ({classes} intents, {rows[0]['n']:,} texts) {said}"
-            parts.append(f"{said}, raw {rows[0]['raw']:.2f}, {NAMES} {names:.2f}")
+            text = " and ".join(f"{row['value']:.2f} at ε = {row['epsilon']:g}" for row in rows)
+            text = f"{name} ({classes} intents, {rows[0]['n']:,} texts) {text}"
+            parts.append(f"{text}, raw {rows[0]['raw']:.2f}, {NAMES} {names:.2f}")
     cells = found.cells(("Snips", "surrogate", "everyday-30k", 4.0), ("Snips", "surrogate", "everyday-30k", 8.0))
     fewer = " and ".join(f"{cell['use']:.2f}" for cell in cells)
     return (
@@ -107,8 +107,8 @@ def _tables(found: Found) -> Any:
         free = found.free(f"{name} (surrogate)", NAMES, PUBLIC, OTHERS)
         best = max(free, key=lambda title: free[title], default="")
         if best and all({1.0, 4.0} <= set(one) for one in at.values()):
-            said = (f"{' / '.join(f'{at[form][e]:.2f}' for form in forms.SAYS)} at ε = {e:g}" for e in (1.0, 4.0))
-            parts.append(f"{name} {', '.join(said)} ({best} {free[best]:.2f})")
+            text = (f"{' / '.join(f'{at[form][e]:.2f}' for form in forms.SAYS)} at ε = {e:g}" for e in (1.0, 4.0))
+            parts.append(f"{name} {', '.join(text)} ({best} {free[best]:.2f})")
     return parts and (
         "<b>No row has to stay with its record: a synthetic table, or unlinked releases, one per label.</b> Macro-F1 "
         f"at an equal ε per person, {' / '.join(forms.SAYS.values())}: {'; '.join(parts)}."
@@ -166,24 +166,24 @@ def _writers(found: Found) -> Any:
 
 def _words(found: Found) -> Any:
     cells = found.cells(("UCI", "custext", "", 2.0), ("UCI", "custext", "", 10.0))
-    said = "; ".join(
+    text = "; ".join(
         f"F1 {cell['use']:.2f} at {cell['epsilon']:g} per word ({amount(cell['epsilon_per_text'])} per text), "
         f"{cell['attack']:.0%} of the raw texts found again"
         for cell in cells
     )
     return (
-        cells and f"<b>The sense of single words: CusText</b>, which shows the output set of every word. UCI: {said}."
+        cells and f"<b>The sense of single words: CusText</b>, which shows the output set of every word. UCI: {text}."
     )
 
 
 def _expected(found: Found) -> Any:
     cells = found.cells(("Snips", "dpmlm", "at once", 25.0), ("Snips", "dpmlm", "at once", 50.0))
-    said = "; ".join(
+    text = "; ".join(
         f"F1 {cell['use']:.2f} of {cell['raw']:.2f} at {cell['epsilon']:g} per word "
         f"({amount(cell['epsilon_per_text'])} per text), {cell['attack']:.0%} found again"
         for cell in cells
     )
-    return cells and f"<b>Sentences that follow the original: DP-MLM</b>; protection is empirical. Snips: {said}."
+    return cells and f"<b>Sentences that follow the original: DP-MLM</b>; protection is empirical. Snips: {text}."
 
 
 def _vectors(found: Found) -> Any:
@@ -193,7 +193,7 @@ def _vectors(found: Found) -> Any:
     ).filter(pl.col("figure").str.starts_with("macro-F1"))
     return "".join(
         "<b>Vectors of whole texts: only with a model that was trained under noise.</b> DP-BART at ε = 1,000 on "
-        f"Snips: F1 {cell['use']:.2f} without (CLV), {trained:.2f} with it (PR+)."
+        f"Snips: F1 {cell['use']:.2f} without (CLV), {trained:.2f} with it (PR+, by the former learner)."
         for cell in cells
         for trained in rows["value"]
     )
@@ -202,8 +202,8 @@ def _vectors(found: Found) -> Any:
 def _names(found: Found) -> Any:
     asked = (("surrogate", "everyday-30k", 8.0), ("custext", "", 10.0), ("dpmlm", "at once", 50.0))
     shares = {f"{name} at {epsilon:g}": found.spans(name, variant, epsilon) for name, variant, epsilon in asked}
-    said = ", ".join(f"{name} {share:.1%}" for name, share in shares.items() if share is not None)
-    return said and f"<b>Names and numbers</b> that stand in their own release: {said}. No mechanism looks for them."
+    text = ", ".join(f"{name} {share:.1%}" for name, share in shares.items() if share is not None)
+    return text and f"<b>Names and numbers</b> that stand in their own release: {text}. No mechanism looks for them."
 
 
 def _noise(found: Found) -> Any:

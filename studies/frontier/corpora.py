@@ -9,12 +9,12 @@ import surrogate_measures as measures
 from dptext_etl.corpora import Corpus
 from frontier.data import CUTS, DATA, ROOT
 
-ROOM = ROOT / "target" / "surrogate-utility"
+WORK_FOLDER = ROOT / "target" / "surrogate-utility"
 
 
 @cache
 def domain_corpus(data_set: str) -> Corpus:
     """Return the corpus of public texts of the domain of a data set; it is built once."""
-    found = measures.corpus(CUTS[data_set].domain, DATA, ROOM, {})
+    found = measures.corpus(CUTS[data_set].domain, DATA, WORK_FOLDER, {})
     assert found is not None
     return found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import surrogate_measures as measures
-from surrogate_measures import EVERYDAY, DataSet, Kept
+from surrogate_measures import EVERYDAY, DataSet, FigureCache
 
 from dptext_etl.guarantee import largest_delta
 from dptext_etl_eval.baselines import NAMES, PUBLIC
@@ -18,7 +18,7 @@ from dptext_etl_eval.stand_in import StandIn
 from dptext_etl_eval.statistics import macro_f1
 from frontier import of_surrogate, tidy
 from frontier.baselines import LEVEL, verdict
-from frontier.cells import ROOM
+from frontier.cells import WORK_FOLDER
 from frontier.data import DATA
 from frontier.tables import figure, table
 
@@ -44,7 +44,7 @@ SAYS = {
 }
 
 
-def rows(kept: Kept, names: Sequence[str] = PLAN, keys: int = KEYS) -> Iterator[dict[str, Any]]:
+def rows(kept: FigureCache, names: Sequence[str] = PLAN, keys: int = KEYS) -> Iterator[dict[str, Any]]:
     """Yield macro-F1 on raw test texts of both forms, one record per person: the first key of all before the second."""
     sets = measures.data_sets(DATA)
     for key in range(keys):
@@ -54,7 +54,7 @@ def rows(kept: Kept, names: Sequence[str] = PLAN, keys: int = KEYS) -> Iterator[
                     yield _row(kept, sets[name], form, epsilon, key)
 
 
-def _row(kept: Kept, data: DataSet, form: str, epsilon: float, key: int) -> dict[str, Any]:
+def _row(kept: FigureCache, data: DataSet, form: str, epsilon: float, key: int) -> dict[str, Any]:
     (texts, labels), (variant, claim) = data.train, CENTRAL[form]
     own = StandIn(tuple(texts), np.array([data.names[one] for one in labels]), (), np.array([]))
 
@@ -89,12 +89,12 @@ def forms(found: pl.DataFrame) -> str:
     for name in measured(found):
         linked, free = _guesses(found, name)
         raw = of_surrogate.first(linked.filter(pl.col("figure") == of_surrogate.F1), "raw")
-        beside = [name, f"{linked['n'].max():,}", *(figure(value) or "–" for value in (raw, *map(free.get, GUESSES)))]
+        context = [name, f"{linked['n'].max():,}", *(figure(value) or "–" for value in (raw, *map(free.get, GUESSES)))]
         for form, says in SAYS.items():
             best = reached(found, name, form)
             shown = (figure(best.get(epsilon)) for epsilon in EPSILONS)
-            lines.append([*beside, says, *shown, verdict(free, best)])
-            beside = [""] * len(beside)
+            lines.append([*context, says, *shown, verdict(free, best)])
+            context = [""] * len(context)
     head = ["data set", "texts", "raw", *GUESSES, "form", *(f"ε = {at:g}" for at in EPSILONS), "what to do"]
     return table(head, lines)
 
@@ -115,11 +115,11 @@ def choices(found: pl.DataFrame) -> str:
 
 def _take(free: Mapping[str, float], at: Mapping[str, float]) -> str:
     """Say what to do, and what to do without public labeled texts, where these win."""
-    said = advice(free, at)
-    if not said.endswith(of_surrogate.OTHERS):
-        return said
+    text = advice(free, at)
+    if not text.endswith(of_surrogate.OTHERS):
+        return text
     return (
-        f"{said} (without such texts: {advice({what: free[what] for what in free if what != of_surrogate.OTHERS}, at)})"
+        f"{text} (without such texts: {advice({what: free[what] for what in free if what != of_surrogate.OTHERS}, at)})"
     )
 
 
@@ -165,8 +165,8 @@ def reached(found: pl.DataFrame, name: str, form: str) -> dict[float, float]:
 
 def measure() -> None:
     """Measure what is not kept, and write it to the tidy file."""
-    ROOM.mkdir(parents=True, exist_ok=True)
-    tidy.put(MEASURE, rows(Kept(ROOM / "forms.jsonl")))
+    WORK_FOLDER.mkdir(parents=True, exist_ok=True)
+    tidy.put(MEASURE, rows(FigureCache(WORK_FOLDER / "forms.jsonl")))
 
 
 if __name__ == "__main__":

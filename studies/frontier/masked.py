@@ -10,7 +10,7 @@ from typing import Any
 from dptext_etl_eval.attacks.masked_tokens import POSITIONS, MaskedTokens
 from dptext_etl_eval.pairs import RAW, RELEASED, Pairs
 from frontier import data, plan
-from frontier.cells import ROOM, Cell, kept_figures, rounded, store
+from frontier.cells import WORK_FOLDER, Cell, kept_figures, rounded, store
 
 ROWS = 100
 """Texts of a release, under its first key, and of these `POSITIONS` words at most; 3 to 30 CPU-seconds each."""
@@ -49,7 +49,7 @@ def attacked(cell: Cell, memory: dict[Any, Any]) -> bool:
         cell: The cell; it was measured before.
         memory: What attacks on the same raw texts share.
     """
-    kept, path = kept_figures(cell), ROOM / f"{cell.name(cell.mechanism())}.gz"
+    kept, path = kept_figures(cell), WORK_FOLDER / f"{cell.name(cell.mechanism())}.gz"
     if kept is None or not path.exists() or NAME in kept["scores"]:
         return False
     texts = json.loads(gzip.decompress(path.read_bytes()))["texts"][:ROWS]

@@ -21,12 +21,12 @@ COLUMNS = {
 def draws(found: pl.DataFrame) -> str:
     """Return what differs between the three ways, and below it, folded, all figures."""
     own = found.filter(pl.col("measure") == "score_utility")
-    said, parts = [], []
+    sentences, parts = [], []
     for name in own["dataset"].unique(maintain_order=True):
         here, title = own.filter(pl.col("dataset") == name), name.removesuffix(SETS)
-        said += [f"<li>{title}, {line}</li>" for line in verdicts(here)]
+        sentences += [f"<li>{title}, {line}</li>" for line in verdicts(here)]
         parts.append(folded(f"{title}: {here['n'].max():,} texts", _figures(here)))
-    return f"<ul>{''.join(said)}</ul>{''.join(parts)}"
+    return f"<ul>{''.join(sentences)}</ul>{''.join(parts)}"
 
 
 def verdicts(here: pl.DataFrame) -> list[str]:
@@ -38,7 +38,7 @@ def verdicts(here: pl.DataFrame) -> list[str]:
         name: float(rows["value"].median())  # type: ignore[arg-type]
         for (name,), rows in here.filter(pl.col("figure") == RATE).group_by("variant", maintain_order=True)
     }
-    said = []
+    sentences = []
     for name in sorted(set(rates) - {"sequential"}):
         rows = here.filter(pl.col("variant") == name, pl.col("figure").str.ends_with(LESS))
         budgets = here.filter(pl.col("variant") == name)["epsilon"].drop_nulls().n_unique()
@@ -49,8 +49,8 @@ def verdicts(here: pl.DataFrame) -> list[str]:
             gaps = ", ".join(f"{row['value']:+.3g} at {row['epsilon']:g}" for row in apart.to_dicts())
             level = f"level at {budgets - len(apart)} of {budgets} budgets"
             parts.append(f"{title} {level}, {gaps}" if gaps else f"{title} {level}")
-        said.append(f"<b>{name}</b>: {rates[name] / rates['sequential']:.1f} × as fast; {'; '.join(parts)}.")
-    return said
+        sentences.append(f"<b>{name}</b>: {rates[name] / rates['sequential']:.1f} × as fast; {'; '.join(parts)}.")
+    return sentences
 
 
 def _figures(here: pl.DataFrame) -> str:

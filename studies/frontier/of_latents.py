@@ -31,17 +31,20 @@ def latents(found: pl.DataFrame) -> str:
 
 def facts(found: pl.DataFrame) -> str:
     """Return how the models were made, in one sentence."""
-    told = dict(found.filter(pl.col("dataset") == FACTS).select("figure", "value").rows())
+    details = dict(found.filter(pl.col("dataset") == FACTS).select("figure", "value").rows())
     steps = ", ".join(
-        f"{name.removeprefix('steps of ')} {count:,.0f}" for name, count in told.items() if name.startswith("steps of ")
+        f"{name.removeprefix('steps of ')} {count:,.0f}"
+        for name, count in details.items()
+        if name.startswith("steps of ")
     )
     return (
-        f"<p>The model has {told['megabytes of the model']:g} MB (bart-base 558). Steps of training: {steps}; the "
-        f"paper takes 3,000 for PR and 50,000 and more for each PR+. Beams: {told['beams']:g}; the paper's are 10.</p>"
+        f"<p>The model has {details['megabytes of the model']:g} MB (bart-base 558). Steps of training: {steps}; "
+        f"the paper takes 3,000 for PR and 50,000 and more for each PR+. Beams: "
+        f"{details['beams']:g}; the paper's are 10.</p>"
     )
 
 
-def told(found: pl.DataFrame) -> str:
+def nats_by_budget(found: pl.DataFrame) -> str:
     """Return what a noisy latent reveals at most, by budget."""
     own = found.filter(pl.col("dataset") == "Snips, as paper 003", pl.col("epsilon").is_finite())
     budgets = own["epsilon"].unique().sort(descending=True)

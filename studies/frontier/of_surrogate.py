@@ -62,15 +62,15 @@ def encoders(found: pl.DataFrame) -> str:
         title = name.removesuffix(BESIDE)
         here = found.filter(pl.col("dataset").is_in([name, title + SETS]), pl.col("figure") != OTHERS)
         lines = here.filter(pl.col("figure") == F1).sort(pl.col("dataset") == name, maintain_order=True)
-        means, beside = _means(lines), [f"{title}, {here['n'].max():,} texts"]
-        beside += [figure(first(lines, "raw")), *(figure(value_of(here, what)) for what in (NAMES, PUBLIC))]
+        means, context = _means(lines), [f"{title}, {here['n'].max():,} texts"]
+        context += [figure(first(lines, "raw")), *(figure(value_of(here, what)) for what in (NAMES, PUBLIC))]
         for line in means["variant"].unique(maintain_order=True):
-            rows.append([*beside, line, *_cells(means, line, SHOWN)])
-            beside = [""] * len(beside)
+            rows.append([*context, line, *_cells(means, line, SHOWN)])
+            context = [""] * len(context)
     speed = own.filter(pl.col("kind") == "cost").select("variant", "figure", "value").rows()
-    said = "; ".join(f"{name}: {value:,.0f} {what}" for name, what, value in sorted(speed, reverse=True))
+    sentence = "; ".join(f"{name}: {value:,.0f} {what}" for name, what, value in sorted(speed, reverse=True))
     head = ["data set", "raw", NAMES, PUBLIC, "corpus and encoder", *(f"ε = {at:g}" for at in SHOWN)]
-    return table(head, rows) + f"<p>{said}.</p>"
+    return table(head, rows) + f"<p>{sentence}.</p>"
 
 
 def learners(found: pl.DataFrame) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from frontier.kept import SECRET, USE
 from frontier.plan import ADDED
-from frontier.printed import RELEASED, STATIC, beside, one, order, rows_of
+from frontier.printed import RELEASED, STATIC, compared, one, order, rows_of
+from frontier.shares import SECRET, USE
 from frontier.tables import figure, table
 from frontier.tidy import means
 
@@ -50,9 +50,9 @@ def _table_2(found: pl.DataFrame) -> str:
     return (
         "<p>Table 2, SST-2, accuracy, printed / here: roberta-base, GPT-2, flan-t5 and DeBERTa there; models of 3 to "
         "8 MB that were made otherwise, and logistic regression, here.</p>"
-        + table(head, beside(printed[1], ours[1], 2))
+        + table(head, compared(printed[1], ours[1], 2))
         + f"<p>{order(printed[1], ours[1])} BLEU:</p>"
-        + table(head, beside(printed[0], ours[0], 2))
+        + table(head, compared(printed[0], ours[0], 2))
         + f"<p>{order(printed[0], ours[0])} Our rivals write more of a text again than the paper's: they were "
         "trained to rebuild texts. That DP-MLM is best in 14 of 20 cells reproduces from the printed "
         "numbers.</p>"
@@ -65,8 +65,8 @@ def _table_3(found: pl.DataFrame) -> str:
         for name in ("movie_snippets4", "DrugLib"):
             ours = _gains(found, name, "at once", float(epsilon))
             less += None not in ours and ours[1] < ours[0]  # type: ignore[operator]
-            said = (f"{value:.2f} / {figure(mine, digits=2) or '–'}" for value, mine in zip(printed, ours, strict=True))
-            rows.append([str(epsilon), name, *said])
+            text = (f"{value:.2f} / {figure(mine, digits=2) or '–'}" for value, mine in zip(printed, ours, strict=True))
+            rows.append([str(epsilon), name, *text])
     return (
         "<p>Table 3, relative gain of DP-MLM on Yelp (10 authors), printed / here, on sets of ours (4 authors, 10 "
         "illnesses), by macro-F1:</p>"

@@ -100,7 +100,7 @@ def better(by: dict[tuple[str, str, str], list[float]], of: Printed) -> int:
 
 
 def _table_1() -> str:
-    rows, near, told = [], 0, []
+    rows, near, details = [], 0, []
     for title, of in (("Yelp", YELP), ("Trustpilot", TRUSTPILOT)):
         again, right = gains(of, of.guessing), gains(of, of.accuracy)
         printed = {
@@ -108,7 +108,7 @@ def _table_1() -> str:
             for name, both in of.rows.items()
             for way, row in zip(("evenly", "by scores"), both, strict=True)
         }
-        told.append(f"{title} {better(printed, of)} of 12 as printed, {better(right, of)} by accuracy")
+        details.append(f"{title} {better(printed, of)} of 12 as printed, {better(right, of)} by accuracy")
         for name, values in printed.items():
             near += sum(abs(value - new) <= NEAR for value, new in zip(values, again[name], strict=True))
             cells = [
@@ -126,7 +126,7 @@ def _table_1() -> str:
         + f"<p>{near} of {4 * (len(YELP.rows) + len(TRUSTPILOT.rows))} printed cells reproduce from their rows within "
         f"{NEAR:g}. The others: 1-Diffractor evenly at ε = 1 against the static attacker, on Yelp printed 0.19 "
         "(.705), on Trustpilot printed 1.34, a copy of the cell below (.725). Dividing by scores is better in: "
-        f"{'; '.join(told)}. Above guessing Yelp's raw classifier has 1.6 points, with ± 0.3 to 1.0 between runs: "
+        f"{'; '.join(details)}. Above guessing Yelp's raw classifier has 1.6 points, with ± 0.3 to 1.0 between runs: "
         'nothing can be ranked by that. Here <a href="allocation.html">dividing brings nothing</a> that a smaller '
         "budget does not bring, and both mechanisms refuse it: there is no finite guarantee.</p>"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from frontier.printed import beside, one, order
+from frontier.printed import compared, one, order
 from frontier.tables import table
 from frontier.tidy import means
 
@@ -37,7 +37,7 @@ def paper_003(table_: pl.DataFrame) -> str:
         printed = {(line, at): value for line, row in rows.items() for at, value in zip(BUDGETS, row, strict=True)}
         ours = {(line, at): one(found, f"{name}, as paper 003", *LINES[line], float(at), *what) for line, at in printed}
         head = ["mechanism", *(f"ε = {at:,}" for at in BUDGETS)]
-        parts += [f"<p>{name}:</p>{table(head, beside(printed, ours, 2))}<p>{order(printed, ours, LEVEL)}</p>"]
+        parts += [f"<p>{name}:</p>{table(head, compared(printed, ours, 2))}<p>{order(printed, ours, LEVEL)}</p>"]
     return (
         "<p>Table 5 (Figure 3 draws it), macro-F1, printed / here. The paper takes bart-base, all texts and BERT; here "
         "the model has 3 MB, 500 texts are released, and a logistic regression learns "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from frontier import masked
-from frontier.printed import RELEASED, beside, one, order
+from frontier.printed import RELEASED, compared, one, order
 from frontier.tables import figure, table
 from frontier.tidy import means
 
@@ -47,7 +47,7 @@ def paper_004(table_: pl.DataFrame) -> str:
     return (
         "<p>Table 1, accuracy on SST-2, printed / here. The paper tunes BERT on all texts and keeps unknown words; "
         "here a logistic regression learns from 960 texts (160 for SanText), and unknown words are drawn or dropped."
-        f"</p>{table(['mechanism', *head], beside(printed, ours, 3))}<p>{order(printed, ours)}</p>"
+        f"</p>{table(['mechanism', *head], compared(printed, ours, 3))}<p>{order(printed, ours)}</p>"
         "<p>Table 2, draws of one word that reveal it under CusText with counter-fitted vectors, printed / here (from "
         f"exact chances; the vectors and the sets differ).</p>{table(['word', *head, 'ε = 8'], drawn)}"
         + _figure_4(found)

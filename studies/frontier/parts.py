@@ -12,7 +12,7 @@ from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from frontier import baselines, charts, choose, forms, of_draws, of_latents, of_surrogate, papers, tidy
 from frontier.cells import SPANS
 from frontier.data import CUTS
-from frontier.kept import best, points
+from frontier.shares import best, points
 from frontier.tables import amount, figure, folded, named, of_data_set, table
 
 WANTED = (0.5, 0.8)
@@ -48,8 +48,8 @@ def unbeaten() -> str:
     here = best(found().points.filter(pl.col("use_kept") > 0.1, pl.col("attack_kept").is_not_null()))
     for name in (name for name in CUTS if name != "pii_synth"):
         some = here.filter(pl.col("dataset") == name).sort("use_kept", descending=True).to_dicts()
-        said = "; ".join(f"{named(row)} at {row['epsilon']:g}" for row in some)
-        rows.append([name, escape(CUTS[name].says), said])
+        text = "; ".join(f"{named(row)} at {row['epsilon']:g}" for row in some)
+        rows.append([name, escape(CUTS[name].says), text])
     return table(["data set", "what it is", "lines that no other beats in both, most use first"], rows)
 
 
@@ -122,20 +122,20 @@ def _surviving(here: pl.DataFrame) -> str:
     for (mechanism, variant), some in here.filter(pl.col("figure") == "all").group_by(
         "mechanism", "variant", maintain_order=True
     ):
-        said = ", ".join(f"{row['value']:.1%} at {row['epsilon']:g}" for row in some.sort("epsilon").to_dicts())
-        rows.append([named({"mechanism": mechanism, "variant": variant}), escape(some["reading"][0]), said])
+        text = ", ".join(f"{row['value']:.1%} at {row['epsilon']:g}" for row in some.sort("epsilon").to_dicts())
+        rows.append([named({"mechanism": mechanism, "variant": variant}), escape(some["reading"][0]), text])
     return table(["mechanism", "ε is", "spans that survive"], rows)
 
 
 def tables() -> str:
     """Return everything that was measured, by data set."""
     made = {name: of_data_set(found().points, found().means, name) for name in CUTS if name != "pii_synth"}
-    return "".join(folded(f"{name}: {CUTS[name].says}", said) for name, said in made.items())
+    return "".join(folded(f"{name}: {CUTS[name].says}", text) for name, text in made.items())
 
 
 def of_papers() -> str:
     """Return the papers' tables next to what was measured here."""
-    return "".join(f"<h3>{title}</h3>{said}" for title, said in papers.sections(tidy.read()))
+    return "".join(f"<h3>{title}</h3>{text}" for title, text in papers.sections(tidy.read()))
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -159,5 +159,5 @@ PARTS: dict[str, Callable[[], str]] = {
     "frontier_draws": lambda: of_draws.draws(tidy.read()),
     "frontier_latents": lambda: of_latents.latents(tidy.read()),
     "frontier_latent_models": lambda: of_latents.facts(tidy.read()),
-    "frontier_nats": lambda: of_latents.told(tidy.read()),
+    "frontier_nats": lambda: of_latents.nats_by_budget(tidy.read()),
 }

@@ -34,12 +34,12 @@ def order(printed: Figures, ours: Figures, level: float = LEVEL) -> str:
             continue
         holds, even = holds + (one - two > level), even + (abs(one - two) <= level)
         fails += [f"{name} over {other} at ε = {at:,}"] if two - one > level else []
-    said = f"<b>The printed order holds in {holds} of {holds + even + len(fails)} comparisons</b>"
-    said += f", {even} level here (within {level:g})" if even else ""
-    return said + (f"; it does not hold: {'; '.join(fails)}." if fails else ".")
+    text = f"<b>The printed order holds in {holds} of {holds + even + len(fails)} comparisons</b>"
+    text += f", {even} level here (within {level:g})" if even else ""
+    return text + (f"; it does not hold: {'; '.join(fails)}." if fails else ".")
 
 
-def beside(printed: Figures, ours: Figures, digits: int) -> list[list[str]]:
+def compared(printed: Figures, ours: Figures, digits: int) -> list[list[str]]:
     """Return one row per line with printed and own figures side by side, budget after budget."""
     lines = {name: [at for other, at in printed if other == name] for name, _ in printed}
     return [

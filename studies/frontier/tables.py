@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from frontier.kept import axes
+from frontier.shares import axes
 from frontier.tidy import BY
 
 BESIDE = {
@@ -77,11 +77,11 @@ def of_data_set(points: pl.DataFrame, means: pl.DataFrame, data_set: str) -> str
     ]
     chosen, one = axes(data_set), here.row(0, named=True) if len(here) else {}
     head = ["mechanism", "ε per text", "its ε", chosen.use_says, "use kept", chosen.attack_says, "attack left"]
-    beside = (
+    context = (
         f"<p>Without looking: use {one.get('blind', 0):.3f}, attack {one.get('blind_attack', 0):.3f}. From raw "
         f"texts, by the rows of a line: {_range(here, 'raw')} and {_range(here, 'raw_attack')}.</p>"
     )
-    return beside + table([*head, *BESIDE, "texts × keys"], rows, sorts=True)
+    return context + table([*head, *BESIDE, "texts × keys"], rows, sorts=True)
 
 
 def _range(here: pl.DataFrame, column: str) -> str:

@@ -64,9 +64,9 @@ def rows(cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
             for score in found["figures"]:
                 low, high = score["interval"] or (None, None)
                 figure = {"figure": score["what"], "value": score["value"], "low": low, "high": high}
-                beside = {name: score[name] for name in ("blind", "raw")}
+                context = {name: score[name] for name in ("blind", "raw")}
                 common["n"] = found.get("n", cell.rows)
-                yield {**common, "kind": found["kind"], "measure": measure, **figure, **beside}
+                yield {**common, "kind": found["kind"], "measure": measure, **figure, **context}
 
 
 def write(cells: Iterable[Cell], earlier: Iterable[dict[str, Any]] = (), path: Path = FILE) -> pl.DataFrame:

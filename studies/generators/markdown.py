@@ -16,7 +16,7 @@ def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     )
 
 
-def said(*arguments: str) -> dict[str, Any]:
+def command_json(*arguments: str) -> dict[str, Any]:
     """Return what `dptext ARGUMENTS --json` says."""
     from typer.testing import CliRunner
 

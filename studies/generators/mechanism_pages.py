@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from generators.markdown import linked, said, shown, table
+from generators.markdown import command_json, linked, shown, table
 
 NEXT = {
     "choice": "[What it leaves](../frontier.md#surrogate), and [how to build a corpus](../surrogate-corpus.md)",
@@ -33,7 +33,7 @@ def _description(name: str) -> str:
 
 def mechanism(name: str) -> str:
     """Return the page of one mechanism: what it does, its facts, then its source and what differs from it."""
-    facts = said("explain", name)
+    facts = command_json("explain", name)
     claim, cost = facts["guarantee"], facts["spend"]
     summary, _, source = _description(name).partition("\n\n")
     lines = [f"# {title(name)}", linked(summary)]

@@ -9,14 +9,14 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from generators.markdown import linked, said, table
+from generators.markdown import command_json, linked, table
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def mechanisms() -> str:
     """Return the table of all mechanisms and variants, as `dptext mechanisms` knows them."""
-    found = said("mechanisms")["mechanisms"]
+    found = command_json("mechanisms")["mechanisms"]
     rows = []
     for item in found:
         name = item["name"]
@@ -37,14 +37,14 @@ def costs() -> str:
     for name in available():
         for variant, example in mechanism_facts.examples(load(name)).items():
             claim = example.guarantee
-            told = ", ".join(sorted(item.value for item in claim.disclosures - {"nullness"})) or "nothing"
+            details = ", ".join(sorted(item.value for item in claim.disclosures - {"nullness"})) or "nothing"
             metric = example.metric_claim if isinstance(example, WordMechanism) else None
             rows.append(
                 (
                     f"[{name}]({name}.md)" + (f" {variant}" if variant else ""),
                     claim.unit,
                     f"`{claim.guarantee_class.value}`",
-                    told,
+                    details,
                     f"`{metric.metric}`" if metric else "none",
                     "·".join(example.cost_factors(1)),
                 )

@@ -41,7 +41,7 @@ def frontier():
 
 @pytest.fixture
 def room(frontier, tmp_path, monkeypatch):
-    monkeypatch.setattr(frontier.cells, "ROOM", tmp_path)
+    monkeypatch.setattr(frontier.cells, "WORK_FOLDER", tmp_path)
     return tmp_path
 
 
@@ -101,7 +101,7 @@ def test_the_report_is_made_of_the_file_and_loads_nothing(frontier):
 
 
 def test_shares_lie_between_not_looking_and_raw_texts(frontier):
-    use, attack = frontier.kept.USE, frontier.kept.AGAIN
+    use, attack = frontier.shares.USE, frontier.shares.AGAIN
     common = {"dataset": "UCI", "mechanism": "m", "variant": "", "epsilon": 1.0, "key": 0}
 
     def table(raw):
@@ -112,10 +112,10 @@ def test_shares_lie_between_not_looking_and_raw_texts(frontier):
         filled = [{**dict.fromkeys(frontier.tidy.SCHEMA), **row} for row in rows]
         return pl.DataFrame(filled, schema=frontier.tidy.SCHEMA)
 
-    (row,) = frontier.kept.points(table(raw=0.9)).to_dicts()
+    (row,) = frontier.shares.points(table(raw=0.9)).to_dicts()
     assert (row["use_kept"], row["attack_kept"]) == (pytest.approx(0.5), pytest.approx(0.0))
     assert (row["use"], row["attack"]) == (0.7, 0.1)
-    (row,) = frontier.kept.points(table(raw=0.54)).to_dicts()
+    (row,) = frontier.shares.points(table(raw=0.54)).to_dicts()
     assert row["use_kept"] is None
 
 
@@ -180,13 +180,13 @@ def test_a_form_that_loses_to_a_guess_is_not_advised(frontier):
 
 
 def test_a_form_of_a_set_is_measured_through_the_release(frontier, tmp_path):
-    from surrogate_measures import DataSet, Kept
+    from surrogate_measures import DataSet, FigureCache
 
     texts = ["play the new album of the band", "the bank closed my account"] * 200
     labels = ["music", "money"] * 200
     data = DataSet("toy", (texts, labels), (texts[:2], labels[:2]), names={"music": "music", "money": "money"})
     for form in frontier.forms.CENTRAL:
-        row = frontier.forms._row(Kept(tmp_path / form), data, form, 8.0, 0)
+        row = frontier.forms._row(FigureCache(tmp_path / form), data, form, 8.0, 0)
         assert (row["dataset"], row["mechanism"], row["n"], row["value"]) == ("toy (forms)", form, 400, 1.0)
         assert row["delta"] == 1e-6
 
@@ -223,7 +223,7 @@ def test_a_release_is_attacked_once_and_the_tidy_file_says_on_how_many_texts(fro
         seen.append((len(pairs), pairs.words("released")))
         return [Score("by bag", 0.25)]
 
-    monkeypatch.setattr(frontier.masked, "ROOM", room)
+    monkeypatch.setattr(frontier.masked, "WORK_FOLDER", room)
     monkeypatch.setattr(frontier.masked.MaskedTokens, "of", of)
     one = cell(frontier, "UCI", "custext", "", 5.0, 0)
     monkeypatch.setattr(type(one), "rows", 150)

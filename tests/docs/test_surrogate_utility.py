@@ -36,17 +36,17 @@ def test_learners_see_words_vectors_or_both(utility):
 
 
 def test_no_study_or_example_brings_a_learner_of_its_own():
-    """But the study of synthetic tables, whose page says that it learns from vectors."""
+    """But the study of synthetic tables, which learns from vectors, and the comparison with the former learner."""
     for folder in ("studies", "examples"):
         for path in (ROOT / folder).rglob("*.*"):
-            if path.suffix in (".py", ".ipynb") and path.name != "synthetic_utility.py":
+            if path.suffix in (".py", ".ipynb") and path.name not in {"synthetic_utility.py", "former_learner.py"}:
                 assert "LogisticRegression" not in path.read_text(encoding="utf-8"), path
 
 
 def test_a_stopped_run_goes_on_where_it_was(utility, tmp_path):
-    kept = utility.Kept(tmp_path / "figures.jsonl")
+    kept = utility.FigureCache(tmp_path / "figures.jsonl")
     assert kept.figure(("one", 1), lambda: 0.5) == 0.5
-    again = utility.Kept(tmp_path / "figures.jsonl")
+    again = utility.FigureCache(tmp_path / "figures.jsonl")
     assert again.figure(("one", 1), lambda: 0.9) == 0.5
     assert again.figure(("one", 2), lambda: 0.9) == 0.9
 
@@ -56,7 +56,7 @@ def test_a_section_is_measured_through_the_mechanism(utility, tmp_path, monkeypa
     data = utility.DataSet("toy", TRAIN, TEST)
     data = replace(data, names={"music": "music", "hotel": "hotel"})
     asked = {"lines": [utility.Line("example")], "epsilons": (2.0, 16.0)}
-    rows = list(utility.section(utility.Kept(tmp_path / "kept"), data, {"toy": data}, tmp_path, **asked))
+    rows = list(utility.section(utility.FigureCache(tmp_path / "kept"), data, {"toy": data}, tmp_path, **asked))
     assert {row["figure"]: row["value"] for row in rows if row["figure"] in utility.GUESSES} == {
         "label names alone": 1.0,
         "public data alone": 1.0,
@@ -97,6 +97,6 @@ def test_the_tidy_file_has_every_encoder_at_every_epsilon(utility):
 def test_the_cost_of_encoding_is_measured_without_the_cache(utility, tmp_path, monkeypatch):
     monkeypatch.setattr(utility.measures, "model_folder", lambda _: None)
     monkeypatch.setattr(utility, "TIMED", 3)
-    rows = list(utility.speeds(utility.Kept(tmp_path / "kept"), utility.DataSet("toy", TRAIN, TEST)))
+    rows = list(utility.speeds(utility.FigureCache(tmp_path / "kept"), utility.DataSet("toy", TRAIN, TEST)))
     assert [(row["variant"], row["figure"], row["n"]) for row in rows] == [("words", one, 3) for one in utility.BATCHES]
     assert all(row["value"] > 0 for row in rows)

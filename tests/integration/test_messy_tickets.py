@@ -13,12 +13,13 @@ from collections import Counter
 
 import polars as pl
 import pytest
+from dptext_etl.polars.run import OtherIdsWarning
 
 from dptext_etl.runner import scan_published
 from tests.cli.saying import dptext, facts
 
 SENTINEL = "zzqsentinelqzz"
-HEADER = ["Ticket Nr", "Kunde Größe", "Status", "Text der Anfrage"]
+HEADER = ["Ticket Nr", "Kunde Größe", "Status", "Text der Anfrage", "user_timezone"]
 SAID = [
     "Die Größe passt nicht; bitte tauschen",
     "My invoice is wrong, I was charged twice",
@@ -26,6 +27,7 @@ SAID = [
     'Die App zeigt "Fehler 7" und öffnet sich nicht',
     "Ich möchte mein Geld zurück",
 ]
+ZONES = ["Europe/Berlin", "America/Lima", "Asia/Tokyo"]
 BUSY, DOUBLED, NAMELESS, ROWS = "0007", 80, 24, 5_040
 
 
@@ -35,17 +37,28 @@ def tickets():
     persons = [BUSY] * 200 + [f"{100 + n % 1_190:04d}" for n in range(ROWS - DOUBLED - 200)]
     draw.shuffle(persons)
     rows = [
-        [f"{n:06d}", person, draw.choice(["offen", "erledigt"]), f"{SENTINEL} {draw.choice(SAID)} {n}"]
+        [
+            f"{n:06d}",
+            person,
+            draw.choice(["offen", "erledigt"]),
+            f"{SENTINEL} {draw.choice(SAID)} {n}",
+            draw.choice(ZONES),
+        ]
         for n, person in enumerate(persons)
     ]
     for row in draw.sample([row for row in rows if row[1] != BUSY], NAMELESS):
         row[1] = ""
-    return [*rows, *([*row[:3], f"{row[3]} noch einmal"] for row in draw.sample(rows, DOUBLED))]
+    return [*rows, *([*row[:3], f"{row[3]} noch einmal", row[4]] for row in draw.sample(rows, DOUBLED))]
 
 
 def save(rows, path):
     with path.open("w", encoding="cp1252", newline="") as file:
         csv.writer(file, delimiter=";").writerows([HEADER, *rows])
+
+
+def edited(rows, *ids):
+    """The rows after someone wrote more into some tickets."""
+    return [[*row[:3], f"{row[3]} und sofort", row[4]] if row[0] in ids else row for row in rows]
 
 
 def once(rows):
@@ -134,6 +147,7 @@ def test_init_guesses_roles_and_how_the_file_is_written(folder):
     roles = {item["role"]: item["column"] for item in found["columns"]}
     assert (roles["id"], roles["person"], roles["text"]) == ("Ticket Nr", "Kunde Größe", "Text der Anfrage")
     assert all(item["why"] for item in found["columns"])
+    assert [item["role"] for item in found["columns"] if item["column"] == "user_timezone"] != ["person"]
     assert found["csv"] == {"separator": ";", "encoding": "cp1252", "quote": '"'}
     values = tomllib.loads((folder / "first.txt").read_text())
     assert values["csv"] == found["csv"]
@@ -175,14 +189,50 @@ def test_the_same_run_again_costs_nothing(folder):
     before, table = used(folder), published(folder)
     again = facts("run", folder / "privacy.toml")
     assert (again["changed"], again["rows"]["new"], again["version"]) == (False, 0, 1)
+    assert "nothing was computed again" in again["notes"][0], "though rows were left out"
     assert used(folder) == before
     assert published(folder).equals(table)
+
+
+def test_counts_are_of_records(folder):
+    (shown,) = facts("ledger", "show", folder / "privacy.toml")["releases"]
+    assert (shown["records"], shown["committed"], shown["pending"], shown["canaries"] > 0) == (4_741, 4_741, 0, True)
+    done = read(folder, "run.json")
+    assert done["draws"] == done["rows"]["released"] == 4_741
+
+
+def test_a_plan_says_what_else_would_stop_a_run(folder):
+    policy = folder / "privacy.toml"
+    text, before = policy.read_text(), used(folder)
+    (folder / "bad.key").write_text("no key")
+    (folder / "bad.key").chmod(0o600)
+    stops = (
+        ({"key": '"file:bad.key"'}, "key", "64 hex digits"),
+        ({"release": '"another"', "min_released": "0.99"}, "budget", "min_released"),
+        ({"ledger": '{ url = "sqlite:///none/ledger.db" }'}, "ledger", "no such folder"),
+        ({}, "ledger", "pinned to another configuration"),
+    )
+    try:
+        for entries, code, words in stops:
+            policy.write_text(
+                text if entries else re.sub(r'surrogate", epsilon = [\d.]+', 'surrogate", epsilon = 7.0', text)
+            )
+            write(policy, **entries)
+            for command in ("plan", "run"):
+                message, _ = refused(code, 3 if code == "budget" else 5, command, policy)
+                assert words in message, message
+    finally:
+        policy.write_text(text)
+    assert used(folder) == before
 
 
 def test_the_page_to_sign_says_who_is_left_out(folder):
     assert dptext("statement", folder / "privacy.toml", "--out", folder / "page").exit_code == 0
     page = (folder / "page" / "statement.md").read_text()
     assert "| over the cap | 195 records" in page
+    assert "released of one subject under the cap adds up. At ε = 20 the odds" in page, "odds of a person"
+    assert "| in clear | Status |" in page
+    assert "The record id is a keyed hash" in page
     assert f"| without a person | {NAMELESS} rows" in page
     assert "passed. Would have stopped: texts that no draw could have made" in page
     (column,) = facts("statement", folder / "privacy.toml")["columns"]
@@ -194,13 +244,12 @@ def test_the_page_to_sign_says_who_is_left_out(folder):
 
 
 def test_one_edited_ticket_is_refused_then_kept(folder, rows):
-    edited = [[*row[:3], f"{row[3]} und sofort"] if row[0] == "000123" else row for row in rows]
-    save(edited, folder / "tickets.csv")
+    save(edited(rows, "000123"), folder / "tickets.csv")
     before, table = used(folder), published(folder)
     try:
         for command in ("plan", "run"):
             message, told = refused("input", 5, command, folder / "privacy.toml")
-            assert "texts of 1 records changed" in message
+            assert "texts of 1 record changed" in message
             assert told == {"records": 1}
         write(folder / "privacy.toml", on_changed='"keep"')
         kept = facts("run", folder / "privacy.toml")
@@ -213,6 +262,37 @@ def test_one_edited_ticket_is_refused_then_kept(folder, rows):
     assert facts("run", folder / "privacy.toml")["rows"]["new"] == 0
 
 
+def test_edited_tickets_are_left_out_or_drawn_again(rows, tmp_path, monkeypatch):
+    """A second dataset consents to show which texts changed; its ids are dropped, and nameless rows are persons."""
+    monkeypatch.chdir(tmp_path)
+    some = [row for row in rows if row[1] != BUSY][:400]
+    save(some, tmp_path / "tickets.csv")
+    facts("init", "tickets.csv")
+    policy = tmp_path / "privacy.toml"
+    policy.write_text(policy.read_text().replace('"everyday-30k"', '"example"'))
+    write(policy, ids='"drop"', on_null_subject='"own"', on_changed='"quarantine"')
+    policy.write_text(f'{policy.read_text()}\nallow = ["changed"]\n')
+    assert facts("run", policy)["rows"]["released"] == 400
+    assert "Ticket Nr" not in published(tmp_path).columns
+    save(edited(some, some[5][0], some[6][0]), tmp_path / "tickets.csv")
+    planned, left = facts("plan", policy), facts("run", policy)
+    assert planned["changed"] == planned["left_out"]["changed_left_out"] == left["rows"]["changed_left_out"] == 2
+    assert left["published_rows"] == 398
+    assert dptext("statement", policy, "--out", tmp_path / "page").exit_code == 0
+    assert "The record id is left out." in (tmp_path / "page" / "statement.md").read_text()
+    write(policy, on_changed='"release_again"')
+    again = facts("run", policy)
+    assert (again["rows"]["changed_released"], again["published_rows"]) == (2, 400)
+
+
+def test_a_table_with_other_ids_warns_at_the_door(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    table = pl.read_csv("tickets.csv", separator=";", encoding="cp1252").head(20)
+    assert table["Ticket Nr"].dtype == pl.Int64, "leading zeros are gone"
+    with pytest.warns(OtherIdsWarning):
+        table.dptext.privatize("privacy.toml")
+
+
 def test_what_is_published_can_be_checked_without_the_tickets(folder, rows):
     (folder / "tickets.csv").unlink()
     try:
@@ -223,6 +303,7 @@ def test_what_is_published_can_be_checked_without_the_tickets(folder, rows):
 
 
 def test_mistakes_have_codes_of_their_own(folder, tmp_path):
+    assert all(f"{code}" in dptext("--help").output for code in (2, 3, 4, 5, 6, 7, 130))
     assert dptext("run", folder / "privacy.toml", "--no-such-option").exit_code == 2
     assert dptext("run", tmp_path / "nothing.toml", "--json").exit_code == 5
     assert "nothing.toml" in json.loads(dptext("run", tmp_path / "nothing.toml", "--json").stdout)["error"]["message"]

@@ -235,7 +235,7 @@ def test_a_frame(job):
     run_frame(frame, policy)
     before = published(job)
     edited = frame.with_columns(review=pl.when(pl.col("id") == "r00003").then(pl.lit("anew")).otherwise("review"))
-    with pytest.raises(InputError, match="texts of 1 records changed"):
+    with pytest.raises(InputError, match="texts of 1 record changed"):
         run_frame(edited, policy)
     assert run_frame(edited, policy, on_changed="keep").rows["changed_kept"] == 1
     assert published(job).equals(before)

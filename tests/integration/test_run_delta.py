@@ -18,7 +18,7 @@ from dptext_etl.runner.publish.erasing import _partitions
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.table_formats import table_format
 
-from .conftest import SENTINEL
+from .conftest import SENTINEL, make_reviews
 
 deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
 
@@ -328,6 +328,33 @@ def test_clean_keeps_the_versions_that_the_policy_keeps(job):
     assert clean(job.policy(retention={"versions": 2})).versions == ["v1"]
     assert pl.read_delta(place(job), version=1).columns == ["id", "review", "note"]
     assert rows(job).height == 240
+
+
+def test_clean_leaves_the_version_that_the_table_still_shows(job):
+    """The run that was to replace it died before its commit."""
+    job.run()
+    job.values["release"] = "2026-12"
+    assert job.stop("manifest written")
+    assert clean(job.policy(retention={"versions": 1})).versions == []
+    assert rows(job).height == 240
+    job.run()
+    assert clean(job.policy(retention={"versions": 1})).versions == ["v1"]
+    assert rows(job).height == 240
+
+
+def test_forget_commits_a_synthetic_table_that_a_run_did_not(make_synthetic, save):
+    """Older versions go with the call, so the table must show the newest one first."""
+    from .synthetic_runs import labeled
+
+    job = make_synthetic(**TABLE)
+    job.run()
+    job.values["release"] = "2026-12"
+    assert job.stop("manifest written")
+    assert table(job).version() == 0
+    save(labeled(make_reviews()).filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    assert forget(job.policy(), subjects=["u007"]).versions == ["v1"]
+    assert rows(job).height == job.policy().synthetic.rows
+    assert not failing(job)
 
 
 def test_check_notices_a_log_that_is_gone(job):

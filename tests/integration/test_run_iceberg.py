@@ -189,6 +189,15 @@ def test_clean_expires_the_snapshots_whose_files_go(job):
         assert table(job).scan(snapshot_id=one.snapshot_id).to_arrow().num_rows == 240
 
 
+def test_clean_leaves_the_version_that_the_table_still_shows(job):
+    """The run that was to replace it died before its commit."""
+    job.run()
+    job.values["release"] = "2026-12"
+    assert job.stop("manifest written")
+    assert clean(job.policy(retention={"versions": 1})).versions == []
+    assert rows(job).height == 240
+
+
 def test_other_columns_are_refused_before_anything_is_charged(job):
     job.run()
     charged = job.charged()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 
+import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
@@ -158,3 +159,17 @@ def test_a_speculative_copy_on_another_worker_is_one_release_and_one_charge(
     with Ledger.open(**ledger, create=False) as book:
         assert book.verify().ok
         assert book.remaining(Scope.of(job.policy())).used == used(here)
+
+
+@pytest.mark.parametrize("ids", ["keep", "keyed"])
+def test_an_incremental_run_adds_objects(spark, make_job, place, store, reviews, save, ids):
+    job = place(make_job(), incremental=True, ids=ids)
+    run_frame(frame_of(spark, job), job.policy())
+    before, charged = published(store), used(job)
+    save(reviews(300), job.folder / "raw.parquet")
+    summary = run_frame(frame_of(spark, job), job.policy())
+    assert (summary.version, summary.rows["already_published"], summary.rows["new"]) == (2, 240, 60)
+    assert published(store).height == 300
+    assert published(store).filter(pl.col("id").is_in(before["id"].implode())).equals(before)
+    assert used(job) != charged
+    assert run_frame(frame_of(spark, job), job.policy()).rows["new"] == 0

@@ -168,7 +168,7 @@ def test_labels_and_texts_do_not_run_into_each_other(make_synthetic, reviews, sa
             frame.with_columns(topic=pl.lit(topic, pl.String), review=pl.lit(review, pl.String)),
             job.folder / "raw.parquet",
         )
-        with pytest.raises(InputError, match="of 1 records changed"):
+        with pytest.raises(InputError, match="of 1 record changed"):
             job.run()
 
 

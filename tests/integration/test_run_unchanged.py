@@ -65,7 +65,7 @@ def test_a_changed_text_is_noticed_though_size_and_times_are_the_same(job, steps
     path.write_bytes(path.read_bytes().replace(b"wordab", b"wordac", 1))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_size == before.st_size
-    with pytest.raises(InputError, match="the texts of 1 records changed"):
+    with pytest.raises(InputError, match="the texts of 1 record changed"):
         job.run()
     assert len(steps) == 2
 

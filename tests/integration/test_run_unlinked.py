@@ -157,7 +157,7 @@ def test_a_release_holds_one_table(make_unlinked, reviews, save, change):
         "other_ids": lambda: reviews().with_columns(("x" + pl.col("id")).alias("id")),
     }[change]()
     save(frame, job.folder / "raw.parquet")
-    with pytest.raises((InputError, LedgerError), match=r"holds one table, whole|texts of 1 records changed"):
+    with pytest.raises((InputError, LedgerError), match=r"holds one table, whole|texts of 1 record changed"):
         job.run()
     assert job.files("published") == before
     with job.ledger() as ledger:

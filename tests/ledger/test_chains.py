@@ -181,7 +181,7 @@ def test_what_was_given_back_meanwhile_is_not_committed(two, monkeypatch):
         return real(rows, work)
 
     monkeypatch.setattr(store, "write", write)
-    with pytest.raises(LedgerError, match="1 records were never reserved"):
+    with pytest.raises(LedgerError, match="1 record was never reserved"):
         one.commit(["a"], ref=ref)
     one.sound()
 

@@ -31,11 +31,11 @@ def test_the_first_commit_is_the_release(kit):
 
 def test_only_what_was_reserved_with_this_text_is_committed(kit):
     kit.reserve(["a", "b"], cap=9)
-    with pytest.raises(LedgerError, match=r"1 records were never reserved .*, 1 were reserved with another"):
+    with pytest.raises(LedgerError, match=r"1 record was never reserved .*, 1 was reserved with another"):
         kit.commit(["a", "b", "c"], texts=["text", "other", "text"])
-    with pytest.raises(LedgerError, match="1 records took more positions than were reserved"):
+    with pytest.raises(LedgerError, match="1 record took more positions than were reserved"):
         kit.commit(["a", "b"], positions=[1, 2])
-    with pytest.raises(InputError, match="1 record ids of the batch are repeated"):
+    with pytest.raises(InputError, match="1 record id of the batch is repeated"):
         kit.commit(["a", "a"])
     with pytest.raises(LedgerError, match="not registered in this ledger"):
         kit.commit(["a"], ref=kit.ref().__class__(7, "reviews", "review", "r1", "c1"))
@@ -85,7 +85,7 @@ def test_an_aborted_reservation_never_was(kit):
     assert kit.ledger.abort("job", compute_never_started=True) == 4
     assert kit.ledger.abort("job", compute_never_started=True) == 0
     assert kit.used("ann") == [0]
-    with pytest.raises(LedgerError, match="1 records were never reserved"):
+    with pytest.raises(LedgerError, match="1 record was never reserved"):
         kit.commit(["a"])
     assert kit.ledger.known(refs[0], pa.array(["a"])).tolist() == [False]
     assert kit.reserve(["a"], ["ann"], 8, cap=8, texts="another text") == [Outcome.RESERVED]
@@ -149,10 +149,10 @@ def test_results_whose_reservation_is_given_back_are_not_committed(kit):
     kit.reserve(["a"], cap=9)
     ready = kit.ledger.examine(*kit.results(["a"]))
     kit.ledger.abort("job", compute_never_started=True)
-    with pytest.raises(LedgerError, match="1 records were never reserved"):
+    with pytest.raises(LedgerError, match="1 record was never reserved"):
         kit.ledger.commit_examined("job", ready)
     kit.reserve(["a"], cap=9, texts="another text", job="later")
-    with pytest.raises(LedgerError, match=r"0 records were never reserved .*, 1 were reserved with another text"):
+    with pytest.raises(LedgerError, match=r"0 records were never reserved .*, 1 was reserved with another text"):
         kit.ledger.commit_examined("job", ready)
     assert kit.sound()["committed"] == 0
 
@@ -182,9 +182,7 @@ def test_what_a_writer_remembers_of_a_reservation_is_never_out_of_date(kit, new_
     kit.reserve(names, job="mine")
     other.ledger.abort("mine", compute_never_started=True)
     other.reserve(names, texts=["changed", "text"], job="theirs")
-    with pytest.raises(
-        LedgerError, match="0 records were never reserved in this release, 1 were reserved with another"
-    ):
+    with pytest.raises(LedgerError, match="0 records were never reserved in this release, 1 was reserved with another"):
         kit.commit(names)
     kit.reserve(["c", "d"])
     other.commit(["d"], outputs="theirs")
@@ -195,6 +193,6 @@ def test_what_a_writer_remembers_of_a_reservation_is_never_out_of_date(kit, new_
     marked = np.array([True, False])
     kit.reserve(["x", "y"], [None, "ann"], canary=marked)
     assert kit.commit(["x", "y"], canary=marked) == [0, 0]
-    with pytest.raises(LedgerError, match="1 records were never reserved"):
+    with pytest.raises(LedgerError, match="1 record was never reserved"):
         kit.commit(["x", "y"])
     kit.sound()

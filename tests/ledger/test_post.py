@@ -45,7 +45,7 @@ def test_the_first_result_is_the_one_and_costs_nothing(kit):
 def test_only_committed_records_and_only_by_what_learnt_from_others(kit):
     kit.reserve(["a", "b"], cap=9)
     kit.commit(["a"])
-    with pytest.raises(LedgerError, match="1 records are not committed"):
+    with pytest.raises(LedgerError, match="1 record is not committed"):
         post(kit, ["a", "b"])
     for steps in ([], [{**STEPS[0], "training_provenance": None}], [{**STEPS[0], "training_provenance": "in-domain"}]):
         with pytest.raises(LedgerError, match="costs nothing only where its training_provenance is 'public' or"):

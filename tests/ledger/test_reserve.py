@@ -123,7 +123,7 @@ def test_a_record_changed_in_one_column_is_charged_in_none(kit):
 def test_canary_rows_have_no_subject_and_take_nothing(kit):
     canary = np.array([False, True])
     assert kit.reserve(["a", "planted"], ["ann", None], [1, 99], cap=2, canary=canary) == [NEW, NEW]
-    with pytest.raises(LedgerError, match="1 records were never reserved"):
+    with pytest.raises(LedgerError, match="1 record was never reserved"):
         kit.commit(["planted"])
     assert kit.commit(["planted"], canary=canary[1:]) == [0]
     counts = kit.sound()
@@ -165,8 +165,8 @@ def test_an_empty_batch_is_no_event(kit):
     ("ids", "people", "said"),
     [
         (["a", "b", "a", "a"], ["x", "y", "z", "w"], "2 record ids of the batch are repeated"),
-        (["a", None], ["x", "y"], "1 record ids are null"),
-        (["a", "b"], ["x", None], "1 records have no subject"),
+        (["a", None], ["x", "y"], "1 record id is null"),
+        (["a", "b"], ["x", None], "1 record has no subject"),
         (["a", "b"], ["x"], "2 records and 1 subjects"),
     ],
 )

@@ -196,3 +196,26 @@ def test_the_component_has_the_same_settings(make_policy, tmp_path):
     assert job.run_tags["team"] == "privacy"
     assert job.get_node_named("v2__staged_notes").definition.retry_policy.max_retries == 2
     assert {item.name for item in [*defs.schedules, *defs.sensors]} == {"schedule_v2_notes", "sensor_v2_notes"}
+
+
+def test_a_sensor_looks_at_the_version_of_a_table(make_policy, tmp_path):
+    pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
+    place = tmp_path / "table"
+    write(tmp_path / "rows.parquet")
+    rows = pl.read_parquet(tmp_path / "rows.parquet")
+    rows.write_delta(str(place))
+    defs = build_definitions(make_policy(source=str(place)), watch_source=True)
+    sensor, repository = defs.resolve_sensor_def("sensor_notes"), defs.get_repository_def()
+
+    def asked(cursor):
+        with dg.DagsterInstance.ephemeral() as instance:
+            context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
+            data = sensor.evaluate_tick(context)
+        return len(data.run_requests), data.cursor or cursor
+
+    first, cursor = asked(None)
+    assert (first, asked(cursor)[0]) == (1, 0)
+    (place / "left over.parquet").touch()
+    assert asked(cursor)[0] == 0, "a file that the log does not list is no row"
+    rows.head(1).write_delta(str(place), mode="append")
+    assert asked(cursor)[0] == 1

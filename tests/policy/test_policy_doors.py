@@ -25,7 +25,7 @@ release = "r7"
 source = "raw-{partition}.parquet"
 csv = { separator = ";", encoding = "cp1252", quote = "'" }
 sink = "s3://bucket/out-{partition}"
-table = { format = "delta" }
+table = { format = "iceberg", name = "films.p{partition}", catalog = { type = "sql", uri = "env:CATALOG_URI" } }
 id = "number"
 ids = "keyed"
 subject = "person"

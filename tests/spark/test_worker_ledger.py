@@ -76,7 +76,7 @@ def test_changed_texts_are_refused_and_charge_nothing(policy, url):
     carried = plan_of(policy, url, unit="record")
     worker.release(carried, texts(ROWS[:5]), ids(ROWS[:5]))
     changed = pa.array(["sentinelword", *texts(ROWS[1:8]).to_pylist()])
-    with pytest.raises(InputError, match="texts of 1 records changed") as caught:
+    with pytest.raises(InputError, match="texts of 1 record changed") as caught:
         worker.release(carried, changed, ids(ROWS[:8]))
     assert "sentinelword" not in str(caught.value)
     assert counts(url)["committed"] == 5

@@ -7,6 +7,7 @@ from typing import Self
 
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate, Verdict
+from dptext_etl.errors import counted
 from dptext_etl.policy import Policy
 
 
@@ -44,7 +45,7 @@ class CanaryRowsReproducible(Gate):
             rows += counts["rows"]
             wrong += counts["equal"] < (counts["rows"] if item.mechanism.reproducible else counts["moved"])
         message = f"{rows} canary texts were released again without other rows, "
-        message += f"with other results in {wrong} columns" if wrong else "with the same results"
+        message += f"with other results in {counted(wrong, 'column')}" if wrong else "with the same results"
         if not rows:
             message = "not applicable: this run computed no canary row"
         return self.outcome({"rows": rows, "suspicious_columns": wrong}, message, passed=not wrong)

@@ -24,7 +24,7 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Candidate, Stage, canary_rows, other_rows
 from dptext_etl.checks.chance import FALSE_ALARM
 from dptext_etl.checks.gate import Gate, Verdict
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import Mechanism
@@ -113,10 +113,13 @@ class CanaryTextAbsent(Gate):
         else:
             message = f"none of {counts['words']} canary words survived"
         if self._in_clear:
-            message += f"; {len(self._in_clear)} columns keep unknown words in clear "
+            message += f"; {counted(len(self._in_clear), 'column keeps', 'columns keep')} unknown words in clear "
             message += "and were not searched for their own"
         if self._spelled_again:
-            message += f"; {len(self._spelled_again)} columns may spell them by chance: their canary rows prove nothing"
+            message += (
+                f"; {counted(len(self._spelled_again), 'column')} may spell them by "
+                "chance: their canary rows prove nothing"
+            )
         return self.outcome(counts, message, passed=not total and counts["words"] > 0)
 
 

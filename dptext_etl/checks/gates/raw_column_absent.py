@@ -11,6 +11,7 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Candidate, Lineage, Stage, declared_lineage
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.checks.published import changed, published_types
+from dptext_etl.errors import counted
 from dptext_etl.families.unlinked import COUNT
 from dptext_etl.policy import Policy
 
@@ -74,14 +75,18 @@ class RawColumnAbsent(Gate):
         if missing:
             problems.append(f"missing: {_names(missing)}")
         if unknown:
-            problems.append(f"{len(unknown)} columns that the policy does not publish (names not repeated here)")
+            problems.append(
+                f"{counted(len(unknown), 'column')} that the policy does not publish (names not repeated here)"
+            )
         if mistyped:
             problems.append(f"of another type than expected: {_names(mistyped)}")
         if self._wrong_edges:
-            problems.append(f"{self._wrong_edges} columns were made otherwise than the policy says")
+            problems.append(
+                f"{counted(self._wrong_edges, 'column was', 'columns were')} made otherwise than the policy says"
+            )
         if not schemas:
             problems.append("there are no parts")
-        message = "; ".join(problems) or f"{counts['columns']} columns, as the policy says"
+        message = "; ".join(problems) or f"{counted(counts['columns'], 'column')}, as the policy says"
         return self.outcome(counts, message, passed=not problems)
 
     def _mistyped(self, schema: dict[str, pl.DataType], first: dict[str, pl.DataType]) -> set[str]:

@@ -8,6 +8,7 @@ import polars as pl
 
 from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.gate import Gate, Verdict
+from dptext_etl.errors import counted
 from dptext_etl.policy import Policy
 
 
@@ -33,5 +34,5 @@ class RowCount(Gate):
 
     def verdict(self) -> Verdict:
         wanted = 0 if self.policy.synthetic is None else self.policy.synthetic.rows
-        message = f"{self._rows} rows, of {wanted} that the policy says"
+        message = f"{counted(self._rows, 'row')}, of {wanted} that the policy says"
         return self.outcome({"rows": self._rows, "wanted": wanted}, message, passed=self._rows == wanted)

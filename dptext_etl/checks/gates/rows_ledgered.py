@@ -16,7 +16,7 @@ from dptext_etl.checks.candidate import Candidate, Stage, with_id
 from dptext_etl.checks.comparison import ANY, Bounds, LedgerComparison, Mismatches
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.column import output_digests
-from dptext_etl.errors import GateError
+from dptext_etl.errors import GateError, counted
 from dptext_etl.families.by_word import by_word
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.keys import canonical_ids
@@ -126,7 +126,7 @@ class RowsLedgered(Gate):
         if problems.misshapen:
             message += f", {problems.misshapen} are null or of a length that their committed positions rule out"
         if self._unregistered:
-            message += f"; {self._unregistered} columns have no registered release"
+            message += f"; {counted(self._unregistered, 'column has', 'columns have')} no registered release"
         return self.outcome(counts, message, passed=passed)
 
     def _hold(self, key: _Key, name: str, rows: pl.DataFrame) -> None:

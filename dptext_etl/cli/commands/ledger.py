@@ -11,7 +11,7 @@ import typer
 
 from dptext_etl.cli import amounts, terminal
 from dptext_etl.cli.options import IdKey, Json, LedgerCommand, LedgerUrl, epilog
-from dptext_etl.errors import GATE, PolicyError, UsageError
+from dptext_etl.errors import GATE, PolicyError, UsageError, counted
 from dptext_etl.guarantee import PURE
 
 if TYPE_CHECKING:
@@ -39,21 +39,21 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
         terminal.emit({"releases": releases})
         return
     columns = ["dataset", "column", "release", "mechanism", "class", "records"]
-    columns += ["canaries", "committed", "pending", "expired", "aborted"]
+    columns += ["committed", "pending", "expired", "aborted", "canaries"]
     rows = [
         (
             *(item[name] for name in columns),
             item[f"max_{PURE}"],
             "draws made" if item["expost"] else "worst case",
             f"10^{item['log10_odds']}",
-            [f"{version['version']} ({version['rows']:,} rows)" for version in item["published"]],
+            [f"{version['version']} ({counted(version['rows'], 'row')})" for version in item["published"]],
             item["burnt"],
         )
         for item in releases
     ]
     terminal.table((*columns, "most per record", "pure caps charge", "odds", "published", "revoked"), rows)
     if any(item["canaries"] for item in releases):
-        terminal.say("records are without canary rows; committed, pending, expired and aborted count these, too")
+        terminal.say("canary rows are counted apart: the other counts are of records")
 
 
 @command("dptext ledger remaining --ledger ledger.db --subject u17", ("scopes",))
@@ -107,6 +107,7 @@ def verify(
         terminal.emit(outcome.as_dict())
     else:
         terminal.pairs(outcome.counts)
+        terminal.say("all counts are of rows, canary rows included")
         terminal.say("the ledger is whole" if outcome.ok else "the ledger does NOT agree with its own journal:")
         for problem in outcome.problems:
             terminal.say(f"  {problem}")

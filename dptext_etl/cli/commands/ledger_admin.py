@@ -11,7 +11,7 @@ from dptext_etl.cli import terminal
 from dptext_etl.cli.amounts import plain_all
 from dptext_etl.cli.commands.ledger import command, open_ledger, report
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl, Yes, require_confirmation
-from dptext_etl.errors import LedgerError, PolicyError
+from dptext_etl.errors import LedgerError, PolicyError, counted
 from dptext_etl.guarantee import PURE
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def revoke(
     """Revoke a release name permanently, so that nothing more is released under it. Its charges stay."""
     with open_ledger(ledger, id_key, write=True) as handle:
         rows = [row for row in handle.show() if (row["dataset"], row["release"]) == (dataset, release)]
-        records = sum(row["records"] for row in rows)
+        records = sum(row["records"] - row["canaries"] for row in rows)
         versions = sorted({version["version"] for row in rows for version in row["published"]})
         if rows and not all(row["burnt"] for row in rows):
             shown = f", published as {' and '.join(versions)}" if versions else ""
@@ -161,11 +161,15 @@ def readmit(
     """Let forgotten records be released again, in all releases of the dataset. Earlier charges still count."""
     import pyarrow as pa
 
-    require_confirmation(f"Let {len(set(record))} forgotten records of {dataset} be released again?", yes=yes)
+    require_confirmation(
+        f"Let {counted(len(set(record)), 'forgotten record')} of {dataset} be released again?", yes=yes
+    )
     ids = pa.array(sorted(set(record)), pa.large_string())
     with open_ledger(ledger, id_key, write=True) as handle, _writing(handle, dataset):
         count = handle.readmit(dataset, ids, reason)
-    report({"dataset": dataset, "readmitted": count}, f"{count:,} records may be released again", as_json=as_json)
+    report(
+        {"dataset": dataset, "readmitted": count}, f"{counted(count, 'record')} may be released again", as_json=as_json
+    )
 
 
 @command('dptext ledger expire JOB --reason "will not be run again" --ledger ledger.db', ("job", "expired"))

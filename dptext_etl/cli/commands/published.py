@@ -11,7 +11,7 @@ import typer
 from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import show_gates
 from dptext_etl.cli.options import Command, Json, Partition, PolicyFile, Yes, epilog, require_confirmation
-from dptext_etl.errors import UNCHANGED, PolicyError, UsageError, seam
+from dptext_etl.errors import UNCHANGED, PolicyError, UsageError, counted, seam
 from dptext_etl.extensions import pip_install
 
 if TYPE_CHECKING:
@@ -196,9 +196,12 @@ def _show_forgotten(done: Forgotten) -> None:
         )
         terminal.say("a table without these people takes a new release name; all others are charged again")
     elif done.removed:
-        terminal.say(f"{done.removed} records were taken out; version {done.version} holds {done.rows} rows")
+        terminal.say(
+            f"{counted(done.removed, 'record was', 'records were')} taken out; version "
+            f"{done.version} holds {counted(done.rows, 'row')}"
+        )
     else:
-        terminal.say(f"no row of these people is published; version {done.version} holds {done.rows} rows")
+        terminal.say(f"no row of these people is published; version {done.version} holds {counted(done.rows, 'row')}")
     terminal.say(f"records that the ledger newly notes as forgotten: {done.noted}")
     deleted = ", ".join(done.versions) or "none"
     terminal.say(f"deleted versions: {deleted}; files changed in staging: {done.staged}")

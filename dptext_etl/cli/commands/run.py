@@ -195,9 +195,12 @@ def _run_on_spark(policy: Policy, *, partition: str | None, **options: Any) -> R
     from dptext_etl.engines import run
     from dptext_etl.engines.spark.engine import SparkEngine
     from dptext_etl.engines.spark.session import read_source, session
+    from dptext_etl.runner.layout import Layout
+    from dptext_etl.runner.source.table import Files
 
     with session() as spark:
-        engine = SparkEngine(read_source(spark, policy, partition))
+        source = Files.find(Layout.of(policy, partition))
+        engine = SparkEngine(read_source(spark, policy, partition, source), source=source)
         return run(policy, engine=engine, partition=partition, **options)
 
 

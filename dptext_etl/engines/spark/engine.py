@@ -33,6 +33,7 @@ from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import Table, wanted_columns
+from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.staged import StagedRun
 
 if TYPE_CHECKING:
@@ -45,8 +46,15 @@ if TYPE_CHECKING:
 class SparkEngine(Engine["DataFrame"]):
     """Compute shards on the executors of a Spark session, classic or Connect."""
 
-    def __init__(self, df: DataFrame, gpus_per_task: int = 0, check_workers: bool | None = None) -> None:
+    def __init__(
+        self,
+        df: DataFrame,
+        gpus_per_task: int = 0,
+        check_workers: bool | None = None,
+        source: Files | None = None,
+    ) -> None:
         self._frame = df
+        self._source = source  # where the frame was read from, if a command did so
         self._gpus = gpus_per_task
         self._check_workers = check_workers
 
@@ -62,7 +70,12 @@ class SparkEngine(Engine["DataFrame"]):
             columns = [] if policy.synthetic is not None else policy.column_policies()
             parts = [part for column in columns for part in (column.mechanism, *column.postprocess)]
             require_workers(spark, ["dptext_etl.engines.spark.tasks", "dptext_etl.engines.spark.synthetic"], parts)
-        return open_table(self._frame, policy, layout)
+        table = open_table(self._frame, policy, layout)
+        return table if self._source is None else replace(table, origin=self._source.origin)
+
+    def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (the frame is read already)
+        """Return the version of a table with a log that the frame is, if it is one."""
+        return None if self._source is None or self._source.version is None else self._source
 
     def examine(
         self, table: Table[DataFrame], policy: Policy, layout: Layout, progress: Listener | None

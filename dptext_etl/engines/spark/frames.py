@@ -25,12 +25,11 @@ from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.canaries import by_shard
 from dptext_etl.runner.source.examine import Examined, refuse_gaps, refuse_repeated
 from dptext_etl.runner.source.roles import Table, check_roles, pinned_orders, wanted_columns
-from dptext_etl.runner.source.selection import PAIRS, Order, by_digest, require_plain, sum_of_pairs
+from dptext_etl.runner.source.selection import PAIRS, Order, by_digest, sum_of_pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -90,23 +89,11 @@ def check(rows: DataFrame, policy: Policy) -> tuple[int, int]:
 
 
 def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> tuple[DataFrame, int]:
-    rows = table.frame
-    if layout.remote_sink or manifest.file_format != "parquet":
-        msg = "an incremental run on Spark can only compare with published parts in local Parquet files"
-        raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
-    paths, column = [f"file://{layout.part(part.path)}" for part in manifest.parts], named(policy.id)
-    if policy.ids != "keep":
-        if layout.staging.remote:
-            msg = f"an incremental run on Spark with ids = {policy.ids!r} needs a folder as staging"
-            raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
-        require_plain(policy, table.schema[policy.id])
-        lists = own_ids.lists_of(layout.staging, (part.sha256 for part in manifest.parts))
-        paths = [f"file://{layout.staging.folder.absolute() / name}" for name in lists]
-        column = named("id").cast(rows.schema[policy.id].dataType)
-    with seam("reading the ids that are published", InputError, "check that all published parts exist"):
-        published = rows.sparkSession.read.parquet(*paths).select(column.alias(policy.id))
-        new = rows.join(published, on=policy.id, how="left_anti")
+    from dptext_etl.engines.spark.published_ids import published_ids
+
+    published = published_ids(table, policy, layout, manifest)
     with seam("comparing the frame with what is published", InputError, HINT):
+        new = table.frame.join(published, on=policy.id, how="left_anti")
         return new, new.count()
 
 

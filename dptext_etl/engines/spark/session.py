@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dptext_etl import __version__, extensions
 from dptext_etl.device import DTYPE_SETTING, SETTING
+from dptext_etl.engines.spark.table_sources import read_version
 from dptext_etl.errors import DPTextError, InputError, PolicyError, seam
 from dptext_etl.extensions import distribution
 from dptext_etl.policy import Policy
@@ -97,13 +98,15 @@ _TEXT_FORMATS = {
 _ENCODINGS = {"utf-8": "UTF-8", "utf-16": "UTF-16", "cp1252": "windows-1252", "latin-1": "ISO-8859-1"}
 
 
-def read_source(spark: SparkSession, policy: Policy, partition: str | None = None) -> DataFrame:
+def read_source(
+    spark: SparkSession, policy: Policy, partition: str | None = None, files: Files | None = None
+) -> DataFrame:
+    """Read the source of a policy; `files` are what was found of it, if someone looked before."""
     layout = Layout.of(policy, partition)
-    files = Files.find(layout)
+    files = Files.find(layout) if files is None else files
     refuse_own_corpus(policy, files.paths)
     if files.version is not None:
-        msg = f"a source in the format {files.format} is not read by the command on Spark"
-        raise InputError(msg, f'spark.read.format("{files.format}") reads it: give that frame to run_frame')
+        return read_version(spark, files)
     paths = [path if "://" in path else f"file://{path}" for path in files.paths]
     if files.format == "parquet":
         with seam("opening the source with Spark", InputError, READ_HINT):

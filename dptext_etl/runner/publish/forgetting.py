@@ -110,6 +110,8 @@ def forget(
         now, lists = before, set[str]()
         if policy.synthetic is None and (identified(before) or any(ledger.count_forgotten(ref) for ref in refs)):
             now, lists = _publish_without(is_forgotten, layout, policy, before, ledger, refs, checkpoint, renew_lock)
+        else:
+            show(layout, before)  # a run that was killed may not have done so, and older versions go
         with suppress(LedgerError):  # a revoked or frozen release takes no more records; the commit holds the digest
             tables.record(layout, now, ledger, refs)
         remember(ledger, layout.memory, policy)

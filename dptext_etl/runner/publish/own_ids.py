@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel, keys
 from dptext_etl.artifacts import canon
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.files import sha256
 from dptext_etl.policy import Policy
 from dptext_etl.storage import Storage
@@ -118,7 +118,8 @@ def finder(staging: Storage) -> Callable[[Path], pl.Series]:
         digest = sha256(path)
         ids = _read(staging, _next(lists.setdefault(digest, _lists(staging, digest))))
         if ids.null_count():
-            msg = f"{ids.null_count()} rows of a published part are of people who were forgotten in another table"
+            whose = counted(ids.null_count(), "row of a published part is", "rows of a published part are")
+            msg = f"{whose} of people who were forgotten in another table"
             raise InputError(msg, "`dptext forget` takes them out of this one: name the same people")
         return ids
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from dptext_etl.checks import Verdict, require
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.errors import BudgetError, LedgerError, PolicyError, bare
+from dptext_etl.errors import BudgetError, LedgerError, PolicyError, bare, counted
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy
@@ -34,9 +34,9 @@ from dptext_etl.runner.staged import StagedRun
 log = logging.getLogger("dptext_etl.runner")
 
 _WHY = {
-    "quarantined": "are over the cap",
-    "without_subject": "have no person",
-    "changed_left_out": "have changed texts",
+    "quarantined": "over the cap",
+    "without_subject": "without a person",
+    "changed_left_out": "with a changed text",
 }
 """Why rows are left out. Counts follow from balances, spends, and ids alone, and, where the policy consents, from which
 texts changed; never from what a text says (docs/spec/privacy.md#over-cap)."""
@@ -71,7 +71,10 @@ def publish(
     if staged.shards:
         require(verdicts)
     if not policy.publish:
-        note = f"not published (publish = false): {staged.rows['released']} rows stay staged in {layout.staging.url}"
+        note = (
+            f"not published (publish = false): {counted(staged.rows['released'], 'row stays', 'rows stay')} "
+            f"staged in {layout.staging.url}"
+        )
         return Published(None, None, None, 0, changed=False, note=note)
     staging = Staging(layout.staging)
     meter = Meter("publish", staged.rows["released"], progress)
@@ -167,7 +170,10 @@ def finish(  # noqa: PLR0917
         more = f"; {restored} damaged or missing parts were written again" if restored else ""
         return unchanged(layout, before, f"nothing changed{more}")
     log.info("published version %d: %d rows", manifest.version, manifest.rows)
-    note = f"published version {manifest.version}: {manifest.rows} rows in {len(manifest.parts)} parts"
+    note = (
+        f"published version {manifest.version}: {counted(manifest.rows, 'row')} "
+        f"in {counted(len(manifest.parts), 'part')}"
+    )
     return Published(manifest.version, layout.sink, manifest.digest, manifest.rows, changed=True, note=note)
 
 
@@ -229,7 +235,10 @@ def _refuse_forgotten(staged: StagedRun, ledger: Ledger) -> None:
         own = staging.read(shard).filter(~pl.col(CANARY))
         count += int(ledger.forgotten(policy.dataset, canonical_ids(own[policy.id].to_arrow())).sum())
     if count:
-        msg = f"{count} of the staged records were forgotten since this run staged them; nothing was published"
+        msg = (
+            f"{counted(count, 'of the staged records was', 'of the staged records were')} forgotten since "
+            "this run staged them; nothing was published"
+        )
         raise LedgerError(msg, "run the same policy again: it leaves them out, and what is charged costs nothing again")
 
 
@@ -262,7 +271,7 @@ def require_enough(policy: Policy, rows: Mapping[str, int], kept: int = 0) -> No
         return
     why = " or ".join(reason for reason, count in found.items() if count)
     msg = (
-        f"{left_out} of {released + left_out} rows {why}; the policy publishes only if a share of "
+        f"left out would be {left_out} of {released + left_out} rows, {why}; the policy publishes only if a share of "
         f"{policy.min_released:g} of them is there (min_released). Nothing was published, and nothing was replaced"
     )
     hint = "is the cap right? `dptext ledger remaining` shows balances; a smaller min_released publishes fewer rows"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dptext_etl import files
 from dptext_etl.checks.sink import MANIFEST, LocalSink, shown_name
-from dptext_etl.errors import BusyError, InputError, seam
+from dptext_etl.errors import BusyError, InputError, counted, seam
 from dptext_etl.files import flush, sha256
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import tables
@@ -137,7 +137,10 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
             ours = _IN_TABLE if sink.table else _OURS if sink.old else _SHOWN
             foreign = sum(not ours.fullmatch(item.name) for item in sink.path.iterdir())
     if foreign:
-        msg = f"the sink {sink.path} holds {foreign} files or folders that no run of dptext wrote"
+        msg = (
+            f"the sink {sink.path} holds {counted(foreign, 'file or folder', 'files or folders')} "
+            "that no run of dptext wrote"
+        )
         raise InputError(msg, "publication takes the place of the whole folder: name one that is new or empty")
 
 
@@ -162,7 +165,7 @@ def _migrate(layout: Layout) -> None:
 
 
 def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 0) -> list[str]:
-    """Return the versions that hold no file of the current one, and are not among the newest.
+    """Return the versions that hold no file of the current one, or that a table shows, and are not among the newest.
 
     Call it alone at the sink: then a version that is not older than the current one was left by a publication that was
     killed or refused. No reader was pointed at it.
@@ -172,7 +175,12 @@ def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 
             found = {name.partition("/")[0] for name in layout.published.names() if "/" in name}
         else:
             found = {path.name for path in layout.local.versions.iterdir() if path.is_dir()}
-    listed = set() if manifest is None else {part.path.partition("/")[0] for part in manifest.parts}
+    table = layout.table_format
+    state = (
+        None if table is None else table.state()
+    )  # a run that was killed may not have committed the manifest's parts
+    paths = [] if manifest is None else [part.path for part in manifest.parts]
+    listed = {path.partition("/")[0] for path in (*paths, *(() if state is None else state.files))}
     numbers = {name: int(known[1]) for name in found - listed if (known := _NAME.fullmatch(name))}
     now = 0 if manifest is None else manifest.version
     last = 0 if newest is None else now - newest if newest else now

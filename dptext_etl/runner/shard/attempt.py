@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from dptext_etl._kernel import Secret
-from dptext_etl.errors import BudgetError, InputError, KeyReferenceError, LedgerError
+from dptext_etl.errors import BudgetError, InputError, KeyReferenceError, LedgerError, counted
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import remember, require_same_ledger
@@ -101,7 +101,7 @@ class Attempt:
 def refuse_over_cap(over: int) -> None:
     """Stop a run that refuses records over the cap and has some."""
     if over:
-        msg = f'{over} records would exceed the cap, and on_cap is "refuse"; nothing was computed or charged'
+        msg = f'{counted(over, "record")} would exceed the cap, and on_cap is "refuse"; nothing was computed or charged'
         hint = '`dptext plan` and `dptext ledger remaining` say more; on_cap = "quarantine" leaves such records out'
         raise BudgetError(msg, hint, {"records": over})
 
@@ -138,7 +138,10 @@ def refuse_other_records(ref: ReleaseRef) -> NoReturn:
 def refuse_too_few(policy: Policy, texts: int) -> None:
     """Refuse an unlinked release of fewer texts than its bound is stated for."""
     if policy.unlinked is not None and texts < policy.unlinked.rows:
-        msg = f"[unlinked]: {texts} texts would be published, and the bound is stated for rows = {policy.unlinked.rows}"
+        msg = (
+            f"[unlinked]: {counted(texts, 'text')} would be published, and the bound is "
+            f"stated for rows = {policy.unlinked.rows}"
+        )
         hint = "this run drew and charged nothing; state fewer rows, at a larger epsilon, under a new release name"
         raise InputError(msg, hint)
 
@@ -156,7 +159,10 @@ def refuse_other_rows(wanted: int, read: int) -> None:
     """Refuse a source that changed between its checks and its use."""
     if read != wanted:
         then = "more" if read > wanted else str(read)
-        msg = f"the source changed while it was read: {wanted} rows were checked, then there were {then}"
+        msg = (
+            f"the source changed while it was read: {counted(wanted, 'row was', 'rows were')} "
+            f"checked, then there were {then}"
+        )
         raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
 
 

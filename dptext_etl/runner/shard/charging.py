@@ -128,18 +128,23 @@ def views_of(frame: pl.DataFrame, column: str) -> pa.Array:
     return frame[column].to_arrow(compat_level=pl.CompatLevel.newest())
 
 
-def charge(frame: pl.DataFrame, columns: list[Column], policy: Policy) -> Charged:
-    """Count draws and make the identities of texts. Nothing is drawn."""
+def charge(frame: pl.DataFrame, columns: list[Column], policy: Policy, *, identified: bool = True) -> Charged:
+    """Count draws and make the identities of texts; without `identified`, they are zeros. Nothing is drawn."""
     ids = canonical_ids(frame[policy.id].to_arrow())
     delta = gate_delta(policy)
     charges = []
     for column in columns:
         texts = views_of(frame, column.name)
         mechanism = column.policy.mechanism
-        identities = pa.array(_kernel.idem_keys(column.key, ids, texts, column.policy.nonce))
+        made = _kernel.idem_keys(column.key, ids, texts, column.policy.nonce) if identified else None
+        identities = _zeros(len(ids)) if made is None else pa.array(made)
         n_worst, spends = worst_case(mechanism, mechanism.positions(texts), texts)
         charges.append(Charge(column.ref, identities, n_worst, with_gate(spends, delta)))
     return Charged(ids, subjects_of(frame, policy), tuple(charges), forms_of(frame.schema, policy))
+
+
+def _zeros(rows: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.binary(32), rows, [None, pa.py_buffer(bytes(32 * rows))])
 
 
 def subjects_of(frame: pl.DataFrame, policy: Policy) -> pa.Array | None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.column import release
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Committed, Ledger, Outcome, Postprocessed, ReleaseRef
 from dptext_etl.mechanism import Released
@@ -114,7 +114,7 @@ def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np
         committed = ledger.committed(item.ref, ids)
         missing = int((~committed.mask).sum())
         if missing:
-            msg = f"the texts of {missing} changed records were never released: there is nothing to keep"
+            msg = f"the texts of {counted(missing, 'changed record')} were never released: there is nothing to keep"
             raise InputError(msg, "bring their texts back, or take a new release name")
         identities, n_worst = item.idem_keys.to_pylist(), np.array(item.n_worst)
         for place, identity in zip(places.tolist(), committed.idem_keys.to_pylist(), strict=True):
@@ -128,7 +128,7 @@ def require_found(replay: Replay | None, changed: npt.NDArray[np.bool_]) -> None
     """Refuse to go on where the released text of a changed record is nowhere."""
     missing = int((changed if replay is None else changed & replay.missing(len(changed))).sum())
     if missing:
-        msg = f"the released texts of {missing} changed records are neither published nor kept in staging"
+        msg = f"the released texts of {counted(missing, 'changed record')} are neither published nor kept in staging"
         raise InputError(msg, _NOTHING_DRAWN)
 
 

@@ -24,7 +24,7 @@ from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.column import output_digests, require_charged_draws, step_costs
 from dptext_etl.device import threads
-from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
+from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, counted, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, PreparedBatch, PreparedCommit, ReserveResult, Scope
 from dptext_etl.ledger.types import LEFT_OUT
@@ -123,7 +123,7 @@ class Shards:
         reserved = self._reserved_before(raw, index) if self.policy.unlinked else self.reserve(raw, index)
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())
         if over and self.policy.on_cap == "refuse":
-            raise BudgetError(f"{over} records would exceed the cap", "did the source change? Run again")
+            raise BudgetError(f"{counted(over, 'record')} would exceed the cap", "did the source change? Run again")
         left_out = np.flatnonzero(np.isin(reserved.outcome, self.left_out))
         self.staging.quarantine(index, reserved.frame[[self.policy.id]][pl.Series(to_arrow(left_out))])
         reserved = reserved.without(self.left_out)
@@ -273,7 +273,8 @@ class Shards:
                 diverged = int((self.ledger.commit_examined(self.job, one) == CommitOutcome.DIVERGED).sum())
                 if diverged:
                     return (
-                        f"column {column.name!r}: {diverged} records, computed again, gave other bytes than committed"
+                        f"column {column.name!r}: {counted(diverged, 'record')}, computed "
+                        "again, gave other bytes than committed"
                     )
                 self.checkpoint("committed")
         return None
@@ -308,7 +309,7 @@ class Shards:
         changed = (outcome == Outcome.CHANGED) & (canary | (self.policy.on_changed == "refuse"))
         if changed.any():
             self.give_back()
-            msg = f"the texts of {int(changed.sum())} records changed since this release took them"
+            msg = f"the texts of {counted(int(changed.sum()), 'record')} changed since this release took them"
             raise InputError(msg, "nothing of these rows was charged; another key, too, takes a new release name")
 
     def _inputs(self, reserved: Reserved) -> str:

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.arrays import to_arrow
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.keys import canonical_ids
 from dptext_etl.mechanism import stated_records
@@ -133,12 +133,15 @@ def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) ->
         raise InputError("the source has no rows", "nothing was spent or published")
     if null_ids:
         raise InputError(
-            f"{null_ids} record ids are null",
+            counted(null_ids, "record id is null", "record ids are null"),
             f"every record needs an id of its own in column {policy.id!r}",
             {"rows": null_ids, "column": policy.id},
         )
     if null_subjects and policy.on_null_subject == "refuse":
-        msg = f"{null_subjects} rows have no subject (column {policy.subject!r} is null), and caps are per subject"
+        msg = (
+            f"{counted(null_subjects, 'row has', 'rows have')} no subject (column "
+            f"{policy.subject!r} is null), and caps are per subject"
+        )
         hint = 'on_null_subject = "quarantine" leaves these rows out; "own" takes each of them as a person of its own'
         fields = {"rows": null_subjects, "column": policy.subject}
         raise InputError(msg, f"fill the column, or write one of these into the policy: {hint}", fields)
@@ -146,7 +149,10 @@ def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) ->
 
 def refuse_repeated(policy: Policy, twice: int) -> None:
     if twice:
-        msg = f"{twice} record ids occur more than once in column {policy.id!r}; a record is released once"
+        msg = (
+            f"{counted(twice, 'record id occurs', 'record ids occur')} more than once in "
+            f"column {policy.id!r}; a record is released once"
+        )
         hint = "keep one row of each id, or name a column that is unique per row; nothing was spent or published"
         raise InputError(msg, hint, {"ids": twice, "column": policy.id})
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from dptext_etl.errors import DPTextError, InputError
+from dptext_etl.errors import DPTextError, InputError, counted
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
 from dptext_etl.ledger import IdForms, Ledger, Scope
@@ -150,7 +150,7 @@ def _check_names(policy: Policy, found: pl.Schema, dropped: tuple[str, ...], lay
     missing = [name for name in wanted_columns(policy) if name not in found]
     if missing:
         names = ", ".join(repr(name) for name in missing)
-        msg = f"the source has no column {names}, and {len(found)} others"
+        msg = f"the source has no column {names}, and {counted(len(found), 'other')}"
         hint = "correct id, subject, keep or [[column]] in the policy"
         if len(missing) == len(wanted_columns(policy)):  # then its first line may be a text, not a header
             msg = f"the source has no column {names}; none of its {len(found)} columns is named in the policy"

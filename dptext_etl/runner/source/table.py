@@ -29,7 +29,7 @@ _NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
 _DELTA_LOG = "_delta_log"
 _ICEBERG = ".metadata.json"
 """Ending of the files that describe a version of an Iceberg table."""
-_TABLE_HINT = "check that the table is complete, and of a version that the library reads"
+TABLE_HINT = "check that the table is complete, and of a version that the library reads"
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def _current_version(source: str, kind: str, storage: dict[str, Any]) -> str:
             f"the source is a table of {_NAMES[kind]}, which is read by its log, and {_LIBRARY[kind]} is not installed"
         )
         raise InputError(msg, f"`{extensions.pip_install('tables')}`; its files alone would bring deleted rows back")
-    with seam(f"opening the source ({_NAMES[kind]})", InputError, _TABLE_HINT):
+    with seam(f"opening the source ({_NAMES[kind]})", InputError, TABLE_HINT):
         if kind == "delta":
             from deltalake import DeltaTable
 
@@ -244,7 +244,7 @@ def _current_version(source: str, kind: str, storage: dict[str, Any]) -> str:
 
 
 def _scan_version(source: str, kind: str, version: str, storage: dict[str, Any]) -> pl.LazyFrame:
-    with seam(f"opening the source ({_NAMES[kind]})", InputError, _TABLE_HINT):
+    with seam(f"opening the source ({_NAMES[kind]})", InputError, TABLE_HINT):
         if kind == "delta":
             return pl.scan_delta(source, version=int(version), storage_options=storage or None)
         return pl.scan_iceberg(source, snapshot_id=int(version), storage_options=storage or None)

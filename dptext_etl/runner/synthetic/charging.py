@@ -166,5 +166,5 @@ def charge(attempt: SyntheticAttempt, frames: Frames, records: Records, meter: M
 def refuse_crowded(persons: npt.NDArray[np.uint64], most: int) -> None:
     """Refuse persons with more records than were chosen before: their rows changed since."""
     if len(persons) and np.unique(persons, return_counts=True)[1].max() > most:
-        msg = f"the source changed while it was read: a person has more than per_subject = {most} records now"
+        msg = f"the source changed while it was read: a person has more records than per_subject = {most} now"
         raise InputError(msg, "run again when no one writes to it")

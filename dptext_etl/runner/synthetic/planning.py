@@ -7,7 +7,7 @@ from functools import partial
 import polars as pl
 
 from dptext_etl.accounting import log10_odds
-from dptext_etl.errors import DPTextError, described
+from dptext_etl.errors import DPTextError, counted, described
 from dptext_etl.guarantee import MICRO
 from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner.amounts import at_most
@@ -75,10 +75,10 @@ def _notes(attempt: SyntheticAttempt, person: float, beyond: int, held: int) -> 
     ]
     if policy.unit == "subject":
         bound = f"epsilon {at_most(person)} in all, at delta {made.delta:g}"
-        notes.append(f"a person has at most {most} records in it: {bound}")
+        notes.append(f"a person has at most {counted(most, 'record')} in it: {bound}")
     notes.append("the guarantee is central: it trusts you, who hold the exact sums while the run is under way")
     if beyond:
-        notes.append(f"{beyond} records do not count: per_subject = {most} of a person do")
+        notes.append(f"{counted(beyond, 'record does', 'records do')} not count: per_subject = {most} of a person do")
     if held:
         notes.append(f"the release holds {held} of these records already: the same table again costs nothing")
     return notes + policy_notes(policy)

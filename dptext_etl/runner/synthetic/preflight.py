@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import InputError
+from dptext_etl.errors import InputError, counted
 from dptext_etl.guarantee import ADDITIVE, refuse_more_records
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, Ledger, Outcome, ReleaseRef, Scope
@@ -108,7 +108,7 @@ def refuse_table(
 
 def refuse_changed(changed: int) -> None:
     held = "since this release took them; it holds one table, whole"
-    msg = f"the texts or labels of {changed} records changed {held}"
+    msg = f"the texts or labels of {counted(changed, 'record')} changed {held}"
     hint = "nothing was drawn; changed data, or another key, go under a new name, at full spend"
     raise InputError(msg, hint, {"records": changed})
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dptext_etl import telemetry
 from dptext_etl.checks import Candidate, Verdict, evaluate, require
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import LedgerError, counted
 from dptext_etl.families.aggregate.summing import published_facts
 from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -170,17 +170,21 @@ def published_before(attempt: SyntheticAttempt, ledger: Ledger, ref: ReleaseRef,
     return before if before.columns == [_claim(attempt, drawn)] else None
 
 
+_AGAIN = "in the source again and not counted"
+
+
 def summarize_table(
     staged: StagedTable, verdicts: Sequence[Verdict], published: Published, seconds: float
 ) -> RunSummary:
     attempt, rows = staged.attempt, staged.rows
     listed = f"their ids are listed in {attempt.layout.staging.url} alone"
+    most = attempt.synthetic.per_subject
     reasons = {
-        "quarantined": f"records over the cap do not count; {listed}",
-        "over_contribution": f"records do not count: per_subject = {attempt.synthetic.per_subject} of a person do",
-        "forgotten": "records that were forgotten are in the source again, and do not count",
+        "quarantined": ("record over the cap does", "records over the cap do", f"not count; {listed}"),
+        "over_contribution": ("record does", "records do", f"not count: per_subject = {most} of a person do"),
+        "forgotten": ("record that was forgotten is", "records that were forgotten are", _AGAIN),
     }
-    notes = [f"{rows[name]} {reason}" for name, reason in reasons.items() if rows.get(name)]
+    notes = [f"{counted(rows[name], *whose)} {what}" for name, (*whose, what) in reasons.items() if rows.get(name)]
     notes += [*dropped_note(staged.dropped), *([] if rows["new"] else [NOTHING_SPENT]), *policy_notes(staged.policy)]
     return summary_of(
         staged.policy,

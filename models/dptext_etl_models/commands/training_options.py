@@ -28,7 +28,8 @@ Texts = Annotated[int, typer.Option(min=1, help="Number of short texts to draw f
 Steps = Annotated[int | None, typer.Option(min=1, help="Largest number of steps.")]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the pairs.")]
 Minutes = Annotated[
-    float | None, typer.Option(min=0.01, help="Time limit in minutes; the learning rate falls with the time.")
+    float | None,
+    typer.Option(min=0.01, help="Time limit in minutes, over which the learning rate falls unless it is constant."),
 ]
 Rows = Annotated[int | None, typer.Option(min=1, help="Texts or pairs per step.")]
 Layers = Annotated[int | None, typer.Option(min=1, help="Layers; of the encoder, and of the decoder.")]

@@ -55,3 +55,7 @@ MECHANISMS = {
     "adept": adept(),
     "adept-laplace": adept(noise="laplace", n_rec=None),
 }
+
+
+def released(mechanism, model, given, record_keys):
+    return mechanism.release_with(model, pa.array(given, pa.large_string()), record_keys)

@@ -8,7 +8,7 @@ from typing import Any
 
 from dptext_etl import load
 from dptext_etl_eval import queries_needed
-from frontier.cells import ROOM
+from frontier.cells import WORK_FOLDER
 from frontier.plan import COUNTERFITTED
 
 WORDS = ("she", "car", "alice", "happy", "good", "bad", "film", "people", "doctor")
@@ -18,7 +18,7 @@ EPSILONS = (1.0, 2.0, 3.0, 8.0)
 
 def queries() -> Iterator[dict[str, Any]]:
     """Yield how many draws of a word reveal it, under CusText with counter-fitted vectors; 0 for never."""
-    path = ROOM / "queries.json"
+    path = WORK_FOLDER / "queries.json"
     kept: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
     for epsilon in EPSILONS:
         for word in WORDS:
@@ -37,5 +37,5 @@ def queries() -> Iterator[dict[str, Any]]:
             common |= {"guarantee": "COND_PURE", "discloses": "cluster, length, nullness", "kind": "learnt"}
             for figure, value in (("draws that reveal it", kept[name][0]), ("stays", round(kept[name][1], 5))):
                 yield {**common, "measure": "query_attack", "figure": f"{word}: {figure}", "value": float(value)}
-    ROOM.mkdir(parents=True, exist_ok=True)
+    WORK_FOLDER.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(kept), encoding="utf-8")

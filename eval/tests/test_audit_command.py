@@ -1,0 +1,113 @@
+"""The command that audits a policy, and tables or weights that state another loss than they have."""
+
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl import Policy, _kernel
+from dptext_etl.cli.app import app
+from dptext_etl.families import pair_weights, places
+from dptext_etl.mechanism import Released
+from dptext_etl.mechanisms.custext import CusText
+from dptext_etl.mechanisms.diffractor import Diffractor
+from dptext_etl.mechanisms.santext import SanText
+from dptext_etl_eval import audit, audit_mechanism
+from dptext_etl_eval.commands import audit as command
+
+SECRETS = tuple(_kernel.Secret.from_bytes(bytes([number]) * 32) for number in (1, 2))
+
+
+@pytest.fixture
+def policy_file(tmp_path, small_vectors):
+    path = tmp_path / "privacy.toml"
+    path.write_text(f"""
+dataset = "reviews"
+release = "r1"
+source = "no/such/file.parquet"
+sink = "published"
+id = "id"
+unit = "record"
+key = "file:no.key"
+ledger = {{ url = "sqlite:///ledger.db" }}
+
+[[column]]
+name = "review"
+mechanism = {{ name = "custext", epsilon = 2.0, k = 5, vectors = "{small_vectors}" }}
+allow = ["cluster"]
+
+[[column]]
+name = "title"
+mechanism = {{ name = "santext", variant = "plus", epsilon = 2.0, vectors = "{small_vectors}" }}
+allow = ["sens_class"]
+accept_unbounded = ["UMLDP"]
+""")
+    return path
+
+
+def test_the_command_reads_no_data_and_no_key(policy_file):
+    done = CliRunner().invoke(app, ["audit", str(policy_file), "--draws", "2000", "--json"])
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert tuple(found) == command.KEYS
+    assert [column["column"] for column in found["columns"]] == ["review", "title"]
+    assert [column["by_table"] for column in found["columns"]] == ["holds", "not applicable"]
+    assert not found["refuted"]
+    shown = CliRunner().invoke(app, ["audit", str(policy_file), "--draws", "2000"])
+    assert shown.exit_code == 0
+    assert "exact, from every row of the table, 103 words" in shown.stdout
+    assert "no finite epsilon is claimed" in shown.stdout
+    assert len(audit(Policy.load(policy_file), draws=1_000)) == 2
+
+
+def test_a_refuted_claim_ends_the_command_with_4(policy_file, monkeypatch):
+    honest = CusText.release
+
+    def in_clear(self, texts, keys):
+        released = honest(self, texts, keys)
+        known = pc.is_in(texts, pa.array(self.input_words(), pa.large_string()))
+        return Released(pc.if_else(known, released.text, texts), released.positions)
+
+    monkeypatch.setattr(CusText, "release", in_clear)
+    done = CliRunner().invoke(app, ["audit", str(policy_file), "--draws", "2000"])
+    assert done.exit_code == 4
+    assert "a claim is refuted, of column 'review'" in done.stderr
+    assert "refuted" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "states"),
+    [
+        (SanText(epsilon=4.0, limit=40), (pair_weights.PairWeights, "worst_log_ratio", lambda it: 0.1)),
+        (Diffractor(epsilon=1.5, limit=40), (places.TemDistribution, "loss", lambda it, places: (0.1, 0.1))),
+        (
+            Diffractor(epsilon=1.5, limit=40, walks=2),
+            (places.TemDistribution, "mixture_loss", lambda tem, lists: 0.1),
+        ),
+    ],
+    ids=["santext", "tem", "tem-mixture"],
+)
+def test_a_table_that_understates_itself_is_found_by_other_code(mechanism, states, monkeypatch, tmp_path):
+    """Planted in the code that states what a table realizes: a certificate by the same code would agree with it."""
+    monkeypatch.setenv("DPTEXT_CACHE", str(tmp_path))
+    honest = mechanism.certificate().realised
+    monkeypatch.setattr(*states)
+    made = type(mechanism)(**mechanism.model_dump(exclude_unset=True) | {"epsilon": mechanism.epsilon / 1.001})
+    found = audit_mechanism(made, draws=1_000, secrets=SECRETS)
+    assert found.stored == pytest.approx(0.1, abs=1e-6)
+    assert found.certificate.realised == pytest.approx(honest, rel=0.01)
+    assert found.by_table == "refuted"
+
+
+def test_weights_that_are_not_those_of_the_formula_have_no_bound(monkeypatch):
+    honest = pair_weights.PairWeights.weights
+    mechanism = SanText(epsilon=4.0, limit=40)
+    assert math.isfinite(mechanism.certificate().realised)
+    monkeypatch.setattr(
+        pair_weights.PairWeights, "weights", lambda law, rows: np.maximum(honest(law, rows), np.uint64(2**45))
+    )
+    assert mechanism.certificate().realised == math.inf
