@@ -239,6 +239,9 @@ def modelled(policy):
 
 
 def charges(policy):
+    """Return how many records were charged; a run that is refused before any charge makes no ledger."""
+    if not Path(policy.ledger.url.removeprefix("sqlite:///")).exists():
+        return 0
     with Ledger.open(policy.ledger.url, create=False) as ledger:
         return sum(item["records"] for item in ledger.show())
 
