@@ -437,6 +437,13 @@ def test_a_name_that_the_format_forbids_is_named(job, reviews, save):
         job.run(keep=["number of stars"])
 
 
+def test_names_that_differ_in_case_alone_are_named(job, reviews, save):
+    save(reviews().with_columns(Stars="stars"), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="the name of column 'stars' is that of another one in small letters"):
+        job.run(keep=["stars", "Stars"])
+    assert not (job.folder / "ledger.db").exists()
+
+
 def test_a_sink_that_names_a_file_is_refused(job):
     with pytest.raises(PolicyError, match="sink is the folder of the table"):
         job.policy(sink=str(job.folder / "published.csv"))
