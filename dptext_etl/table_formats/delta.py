@@ -27,6 +27,8 @@ _DIGEST = "dptext.manifest"
 """Entry of a commit that holds the digest of the manifest."""
 _FEATURES = frozenset({"timestampNtz", "appendOnly", "invariants"})
 """Features of a table under which its files are its rows."""
+_SETTINGS = {"delta.dataSkippingNumIndexedCols": "0"}
+"""Other writers keep statistics of no column, too."""
 _NAME = re.compile(r"[^ ,;{}()\n\t=]+")
 _TYPES = (
     pl.String, pl.Boolean, pl.Binary, pl.Date, pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Float32, pl.Float64,
@@ -91,7 +93,12 @@ class Delta:
             if before is None:
                 try:
                     create_table_with_add_actions(
-                        self._files.url, columns, actions, storage_options=self._options, commit_properties=properties
+                        self._files.url,
+                        columns,
+                        actions,
+                        configuration=_SETTINGS,
+                        storage_options=self._options,
+                        commit_properties=properties,
                     )
                 except DeltaError:
                     if self.state() is None:

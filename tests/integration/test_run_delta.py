@@ -91,6 +91,15 @@ def test_a_log_holds_no_statistics_of_cells(job):
     assert SENTINEL.encode() not in everything
 
 
+def test_other_writers_keep_no_statistics_of_cells_either(job):
+    """The log outlives the files that it describes, and `forget` does not rewrite it."""
+    job.run()
+    for change in STRANGERS.values():
+        change(job)
+    assert log(job).count(b'"add"') > 3
+    assert b"r0000" not in log(job)
+
+
 def test_an_incremental_run_adds_files_in_one_commit(job, reviews, save):
     changes = {"incremental": True}
     job.run(**changes)
