@@ -113,6 +113,20 @@ def test_an_incremental_run_adds_files_in_one_commit(job, reviews, save):
     assert not failing(job, **changes)
 
 
+def test_an_incremental_run_adds_no_files_of_other_types(job, reviews, save):
+    changes = {"incremental": True}
+    job.run(**changes)
+    charged = job.charged()
+    save(reviews(300).with_columns(pl.col("stars").cast(pl.Float64)), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="column 'stars' is of type Float64, and published as Int64"):
+        job.run(**changes)
+    assert job.charged() == charged
+    assert plan(job.policy()).rows == 300
+    job.run()
+    assert rows(job)["stars"].dtype == pl.Float64
+    assert not failing(job)
+
+
 def test_other_columns_change_the_schema_of_the_table(job):
     job.run()
     job.run(keep=["stars", "user_id"], release="2026-12")
