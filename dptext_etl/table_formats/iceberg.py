@@ -6,8 +6,10 @@ bounds of cells (`write.metadata.metrics.default` is `none`), so that no entry o
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -156,6 +158,11 @@ class Iceberg:
     def _open(self) -> Any | None:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
+        uri = str(self._properties.get("uri"))
+        if uri.startswith("sqlite:///"):  # to look into a catalog makes it, but a plan writes nothing
+            place = Path(uri.removeprefix("sqlite:///"))
+            if not place.exists() and os.access(place.parent, os.W_OK):
+                return None
         try:
             return self._catalog().load_table(self._table)
         except (NoSuchTableError, NoSuchNamespaceError):

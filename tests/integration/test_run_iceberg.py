@@ -293,6 +293,21 @@ def test_without_the_extra_nothing_is_charged(job, monkeypatch):
     assert not (job.folder / "ledger.db").exists()
 
 
+def test_a_plan_and_a_refused_run_make_no_catalog(job, reviews, save):
+    plan(job.policy())
+    save(reviews().with_columns(stars=pl.lit(1, pl.Int8)), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="cannot stand in a table of Iceberg"):
+        job.run()
+    assert sorted(path.name for path in job.folder.iterdir()) == ["noise.key", "raw.parquet"]
+
+
+def test_a_catalog_whose_folder_is_missing_is_refused_at_once(job):
+    unknown = job.values["table"] | {"catalog": {"type": "sql", "uri": f"sqlite:///{job.folder}/nowhere/catalog.db"}}
+    with pytest.raises(InputError, match="looking at the table in its catalog failed"):
+        job.run(table=unknown)
+    assert not (job.folder / "ledger.db").exists()
+
+
 def test_a_catalog_that_does_not_answer_loses_nothing(job):
     unknown = job.values["table"] | {"catalog": {"type": "rest", "uri": "http://127.0.0.1:9"}}
     with pytest.raises(InputError, match="looking at the table in its catalog failed"):
