@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ _DIGEST = "dptext.manifest"
 """Entry of a commit that holds the digest of the manifest."""
 _FEATURES = frozenset({"timestampNtz", "appendOnly", "invariants"})
 """Features of a table under which its files are its rows."""
+_SETTINGS = {"delta.dataSkippingNumIndexedCols": "0"}
+"""Other writers keep statistics of no column, too."""
 _NAME = re.compile(r"[^ ,;{}()\n\t=]+")
 _TYPES = (
     pl.String, pl.Boolean, pl.Binary, pl.Date, pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Float32, pl.Float64,
@@ -44,7 +47,11 @@ class Delta:
         self._options = {name: str(value) for name, value in options.items()} or None
 
     def require_columns(self, columns: Mapping[str, pl.DataType]) -> None:
+        lower = Counter(column.lower() for column in columns)
         for column, dtype in columns.items():
+            if lower[column.lower()] > 1:
+                msg = f"the name of column {column!r} is that of another one in small letters: Delta Lake forbids this"
+                raise InputError(msg, "rename the column in the source; nothing was spent", {"column": column})
             if not _NAME.fullmatch(column):
                 msg = f"the name of column {column!r} has a space or one of ,;{{}}()= in it: Delta Lake forbids these"
                 raise InputError(msg, "rename the column in the source; nothing was spent", {"column": column})
@@ -81,12 +88,17 @@ class Delta:
             if file.path not in there
         ]
         properties = CommitProperties({_DIGEST: digest}, 0, [Transaction(_APP, release, now)])
-        columns = Schema.from_arrow(_in_utc(schema))
         with seam("committing to the table", InputError, _HINT):
+            columns = Schema.from_arrow(_in_utc(schema))
             if before is None:
                 try:
                     create_table_with_add_actions(
-                        self._files.url, columns, actions, storage_options=self._options, commit_properties=properties
+                        self._files.url,
+                        columns,
+                        actions,
+                        configuration=_SETTINGS,
+                        storage_options=self._options,
+                        commit_properties=properties,
                     )
                 except DeltaError:
                     if self.state() is None:

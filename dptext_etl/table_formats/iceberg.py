@@ -6,7 +6,10 @@ bounds of cells (`write.metadata.metrics.default` is `none`), so that no entry o
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -21,6 +24,7 @@ _RELEASE, _DIGEST = "dptext.release", "dptext.manifest"
 """Property of the table with the number of the publication; entry of a snapshot with the digest of its manifest."""
 _PROPERTIES = {"write.metadata.metrics.default": "none", "commit.retry.num-retries": "0"}
 """No bounds of cells, and no second try over what another writer has committed."""
+_BOUNDS = re.compile(r"write\.metadata\.metrics\.(?!default$)")
 _TYPES = (pl.String, pl.Boolean, pl.Binary, pl.Date, pl.Int32, pl.Int64, pl.Float32, pl.Float64, pl.Decimal)
 _BESIDE = ("metadata/", "_", ".")
 """What the names of files begin with that are no rows."""
@@ -46,8 +50,8 @@ class Iceberg:
                 raise unfit(self.name, column, dtype)
         with seam("looking at the table in its catalog", InputError, _HINT):
             table = self._open()
-            there = list(columns) if table is None else [field.name for field in table.schema().fields]
-        if there != list(columns):
+            there = pl.Schema(columns) if table is None else _polars_schema(table)
+        if list(there.items()) != list(columns.items()):
             msg = f"the table {self._table} has other columns than this policy publishes; nothing was spent"
             raise InputError(msg, "name a new table: table.name, and sink", {"entry": "table.name"})
 
@@ -56,6 +60,9 @@ class Iceberg:
             table = self._open()
             if table is None:
                 return None
+            if table.spec().fields:
+                msg = f"another writer has given the table {self._table} partitions, and a run writes none"
+                raise InputError(msg, "replace its partition spec by an empty one, or name a new table")
             files = set[str]()
             for task in table.scan().plan_files():
                 files.add(self._relative(task.file.file_path))
@@ -75,7 +82,8 @@ class Iceberg:
             if (table is None) == (before is None) and (before is None or _version(table) == before.version):
                 there = {} if table is None else {task.file.file_path: task.file for task in table.scan().plan_files()}
                 change = self._created(schema) if table is None else table.transaction()
-                change.set_properties({_RELEASE: str(release)})
+                change.set_properties({_RELEASE: str(release), **_PROPERTIES})  # also where another writer changed them
+                change.remove_properties(*filter(_BOUNDS.match, change.table_metadata.properties))
                 snapshot = change.update_snapshot(snapshot_properties={_DIGEST: digest})
                 gone = [file for path, file in there.items() if path not in listed]
                 with snapshot.overwrite() if gone else snapshot.fast_append() as rows:
@@ -111,6 +119,10 @@ class Iceberg:
                 if (current is None or snapshot.snapshot_id != current.snapshot_id)
                 and (folders is None or self._lists(table, snapshot.snapshot_id, folders))
             ]
+            heads = [name for name, ref in table.refs().items() if ref.snapshot_id in old]
+            if heads:
+                msg = f"{len(heads)} tags or branches of the table {self._table} keep older snapshots with their files"
+                raise InputError(msg, "drop them in the catalog, and call this again: it goes on from here")
             if old:
                 table.maintenance.expire_snapshots().by_ids(old).commit()
         if folders is None:
@@ -146,10 +158,19 @@ class Iceberg:
     def _open(self) -> Any | None:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
+        uri = str(self._properties.get("uri"))
+        if uri.startswith("sqlite:///"):  # to look into a catalog makes it, but a plan writes nothing
+            place = Path(uri.removeprefix("sqlite:///"))
+            if not place.exists() and os.access(place.parent, os.W_OK):
+                return None
         try:
             return self._catalog().load_table(self._table)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+
+
+def _polars_schema(table: Any) -> pl.Schema:
+    return pl.Schema(pl.DataFrame(table.schema().as_arrow().empty_table()).schema)
 
 
 def _version(table: Any) -> str:

@@ -91,6 +91,15 @@ def test_a_log_holds_no_statistics_of_cells(job):
     assert SENTINEL.encode() not in everything
 
 
+def test_other_writers_keep_no_statistics_of_cells_either(job):
+    """The log outlives the files that it describes, and `forget` does not rewrite it."""
+    job.run()
+    for change in STRANGERS.values():
+        change(job)
+    assert log(job).count(b'"add"') > 3
+    assert b"r0000" not in log(job)
+
+
 def test_an_incremental_run_adds_files_in_one_commit(job, reviews, save):
     changes = {"incremental": True}
     job.run(**changes)
@@ -102,6 +111,20 @@ def test_an_incremental_run_adds_files_in_one_commit(job, reviews, save):
     assert before < set(table(job).file_uris())
     assert table(job).version() == 1
     assert not failing(job, **changes)
+
+
+def test_an_incremental_run_adds_no_files_of_other_types(job, reviews, save):
+    changes = {"incremental": True}
+    job.run(**changes)
+    charged = job.charged()
+    save(reviews(300).with_columns(pl.col("stars").cast(pl.Float64)), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="column 'stars' is of type Float64, and published as Int64"):
+        job.run(**changes)
+    assert job.charged() == charged
+    assert plan(job.policy()).rows == 300
+    job.run()
+    assert rows(job)["stars"].dtype == pl.Float64
+    assert not failing(job)
 
 
 def test_other_columns_change_the_schema_of_the_table(job):
@@ -397,8 +420,10 @@ def test_plain_files_and_a_table_do_not_take_each_others_place(make_job):
         job.run(release="2026-12", table=None)
 
 
-def test_foreign_files_in_the_folder_are_refused(job):
-    (job.folder / "published").mkdir()
+@pytest.mark.parametrize("log", [None, "_delta_log"])
+def test_foreign_files_in_the_folder_are_refused(job, log):
+    """A folder of a log is no table yet."""
+    (job.folder / "published" / (log or "")).mkdir(parents=True)
     (job.folder / "published" / "theirs.txt").touch()
     with pytest.raises(InputError, match="1 files or folders that no run of dptext wrote"):
         job.run()
@@ -435,6 +460,13 @@ def test_a_name_that_the_format_forbids_is_named(job, reviews, save):
     save(reviews().rename({"stars": "number of stars"}), job.folder / "raw.parquet")
     with pytest.raises(InputError, match="the name of column 'number of stars' has a space"):
         job.run(keep=["number of stars"])
+
+
+def test_names_that_differ_in_case_alone_are_named(job, reviews, save):
+    save(reviews().with_columns(Stars="stars"), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="the name of column 'stars' is that of another one in small letters"):
+        job.run(keep=["stars", "Stars"])
+    assert not (job.folder / "ledger.db").exists()
 
 
 def test_a_sink_that_names_a_file_is_refused(job):

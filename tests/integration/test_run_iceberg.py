@@ -80,6 +80,17 @@ def test_metadata_hold_no_bounds_of_cells(job):
     assert not any(file[name] for file in files for name in ("lower_bounds", "upper_bounds", "value_counts"))
 
 
+def test_another_writer_cannot_ask_for_bounds_of_cells(job):
+    """Manifests outlive the rows that they describe."""
+    job.run()
+    with table(job).transaction() as change:
+        names = ("default", "column.id")
+        change.set_properties({f"write.metadata.metrics.{name}": "full" for name in names})
+    job.run(release="2026-12")
+    files = table(job).inspect.files().to_pylist()
+    assert not any(file[name] for file in files for name in ("lower_bounds", "upper_bounds", "value_counts"))
+
+
 def test_an_incremental_run_adds_files_in_one_snapshot(job, reviews, save):
     job.run(incremental=True)
     save(reviews(300), job.folder / "raw.parquet")
@@ -180,6 +191,19 @@ def test_who_is_forgotten_is_in_no_file_and_in_no_snapshot(job, reviews, save):
     assert job.run().published_rows == 234
 
 
+def test_a_tag_on_an_older_snapshot_is_named_and_kept(job, reviews, save):
+    """It lists rows of someone who is forgotten: the call is not complete until the tag goes."""
+    job.run()
+    table(job).manage_snapshots().create_tag(table(job).current_snapshot().snapshot_id, "audit").commit()
+    save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match=r"1 tags or branches of the table public.* keep older snapshots"):
+        forget(job.policy(), subjects=["u007"])
+    assert rows(job).height == 234
+    table(job).manage_snapshots().remove_tag("audit").commit()
+    assert forget(job.policy(), subjects=["u007"]).versions == ["v1"]
+    assert len(table(job).snapshots()) == 1
+
+
 def test_clean_expires_the_snapshots_whose_files_go(job):
     for release in ("1", "2", "3"):
         job.run(release=release)
@@ -206,6 +230,50 @@ def test_other_columns_are_refused_before_anything_is_charged(job):
     assert job.charged() == charged
 
 
+@pytest.mark.parametrize("made", [pl.col("stars").cast(pl.Float64), pl.struct("stars")])
+def test_other_types_are_refused_before_anything_is_charged(job, reviews, save, made):
+    job.run()
+    save(reviews().with_columns(stars=made), job.folder / "raw.parquet")
+    for attempt in (job.run, lambda **changes: plan(job.policy(**changes))):
+        with pytest.raises(InputError, match="has other columns than this policy publishes"):
+            attempt(release="2026-12")
+    with job.ledger() as ledger:
+        assert {row["release"] for row in ledger.show()} == {"2026-11"}
+
+
+def test_partitions_that_another_writer_made_are_refused(job):
+    """A file without values of them would be left out by readers who ask for one."""
+    job.run()
+    with table(job).update_spec() as change:
+        change.add_identity("stars")
+    with pytest.raises(InputError, match=r"another writer has given the table public.* partitions"):
+        job.run(release="2026-12")
+    with job.ledger() as ledger:
+        assert {row["release"] for row in ledger.show()} == {"2026-11"}
+
+
+MANY = {
+    "day": pl.date(2026, 1, "stars"),
+    "moment": pl.datetime(2026, 1, "stars"),
+    "zoned": pl.datetime(2026, 1, "stars", time_zone="UTC"),
+    "price": pl.col("stars").cast(pl.Decimal(10, 2)),
+    "share": pl.col("stars").cast(pl.Float32),
+    "few": pl.col("stars").cast(pl.Int32),
+    "good": pl.col("stars") > 3,
+    "raw": pl.lit(b"x"),
+    "several": pl.concat_list("stars", "stars"),
+    "both": pl.struct("stars", half=pl.col("stars") / 2),
+}
+
+
+def test_columns_of_other_types_come_back_as_they_were(job, reviews, save):
+    source = reviews().with_columns(**MANY)
+    save(source, job.folder / "raw.parquet")
+    for release in ("1", "2"):
+        job.run(keep=["stars", *MANY], release=release)
+    assert rows(job).sort("id").select("id", *MANY).equals(source.select("id", *MANY))
+
+
 def test_a_table_of_someone_else_is_refused(job, reviews):
     from pyiceberg.catalog import load_catalog
 
@@ -222,6 +290,21 @@ def test_without_the_extra_nothing_is_charged(job, monkeypatch):
     monkeypatch.setattr(table_format, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="publishing a table of Iceberg needs pyiceberg"):
         job.run()
+    assert not (job.folder / "ledger.db").exists()
+
+
+def test_a_plan_and_a_refused_run_make_no_catalog(job, reviews, save):
+    plan(job.policy())
+    save(reviews().with_columns(stars=pl.lit(1, pl.Int8)), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="cannot stand in a table of Iceberg"):
+        job.run()
+    assert sorted(path.name for path in job.folder.iterdir()) == ["noise.key", "raw.parquet"]
+
+
+def test_a_catalog_whose_folder_is_missing_is_refused_at_once(job):
+    unknown = job.values["table"] | {"catalog": {"type": "sql", "uri": f"sqlite:///{job.folder}/nowhere/catalog.db"}}
+    with pytest.raises(InputError, match="looking at the table in its catalog failed"):
+        job.run(table=unknown)
     assert not (job.folder / "ledger.db").exists()
 
 

@@ -24,9 +24,8 @@ from dptext_etl.runner.publish.manifest import Manifest
 _OURS = re.compile(r"manifest\.json|\.manifest\.json\.draft|v\d+|\.v\d+\.incomplete|\.dptext-\d+")
 """What the older layout held in the sink itself."""
 _NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12})?")
-_IN_TABLE = re.compile(r"_dptext|v\d+|\.v\d+\.incomplete(\.elsewhere)?|\.dptext-\d+")
+_IN_TABLE = re.compile(r"_dptext|_delta_log|metadata|v\d+|\.v\d+\.incomplete(\.elsewhere)?|\.dptext-\d+")
 """What a table holds before its first commit."""
-_LOGS = ("_delta_log", "metadata")
 _SHOWN = re.compile(r"part-\d+\.(parquet|csv|ndjson)")
 """What a copy that followed the link of a sink holds."""
 _AGAIN = "is there room and access? Run the same policy again: it goes on from here"
@@ -129,13 +128,12 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
     with seam(f"looking at the sink {sink.path}", InputError, _AGAIN):
         if not sink.copied:
             foreign = int(sink.path.exists() and not sink.path.is_dir())
-        elif sink.table and any(
-            (sink.path / log).is_dir() for log in _LOGS
-        ):  # `tables.require_own` looks at what it lists
-            foreign = 0
         else:
             ours = _IN_TABLE if sink.table else _OURS if sink.old else _SHOWN
             foreign = sum(not ours.fullmatch(item.name) for item in sink.path.iterdir())
+    table = layout.table_format
+    if foreign and table is not None and table.state() is not None:
+        return  # `tables.require_own` looks at what it lists
     if foreign:
         msg = (
             f"the sink {sink.path} holds {counted(foreign, 'file or folder', 'files or folders')} "

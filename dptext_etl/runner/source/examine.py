@@ -64,6 +64,8 @@ class Examined(Generic[Rows]):
     ) -> Examined[Rows]:
         manifest = Manifest.read(layout)
         adds = selection.continues(policy, layout, manifest)
+        if adds and manifest is not None and layout.logged:
+            selection.require_same_types(policy, manifest, table.schema)
         total, null = check()
         nameless = null if policy.on_null_subject == "quarantine" else 0
         named, rest = with_persons(table.frame) if nameless else table.frame, total - nameless
