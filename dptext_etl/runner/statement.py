@@ -47,7 +47,7 @@ th { font-weight: 500; width: 38% } td { overflow-wrap: anywhere } pre { overflo
   p { margin: 0 0 2mm }
   .inside { background: none; color: #000; padding: 0; border-radius: 0; font-style: italic }
   th, td { font-size: 8.5pt; line-height: 1.35; padding: 1mm 3mm 1mm 0 } tr, .sign { break-inside: avoid }
-  code, pre { font-size: 8pt } pre { white-space: pre-wrap; overflow: visible }
+  code { white-space: nowrap } code, pre { font-size: 8pt } pre { white-space: pre-wrap; overflow: visible }
   .sign { margin-top: 18mm }
 }
 """

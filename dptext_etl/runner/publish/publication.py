@@ -271,7 +271,7 @@ def require_enough(policy: Policy, rows: Mapping[str, int], kept: int = 0) -> No
         return
     why = " or ".join(reason for reason, count in found.items() if count)
     msg = (
-        f"left out would be {left_out} of {released + left_out} rows, {why}; the policy publishes only if a share of "
+        f"{left_out} of {released + left_out} rows would be left out ({why}); the policy publishes only if a share of "
         f"{policy.min_released:g} of them is there (min_released). Nothing was published, and nothing was replaced"
     )
     hint = "is the cap right? `dptext ledger remaining` shows balances; a smaller min_released publishes fewer rows"
