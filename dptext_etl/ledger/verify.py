@@ -154,7 +154,7 @@ def _check_unique(replay: Replay, ids: HashedIds, packed: I64, what: str) -> Non
     places = Places.unpack(packed)
     alive = ~np.isin(places.batch, list(replay.again))
     for seq, here in places.groups() if replay.aborted else ():
-        alive[here] = replay.batches[seq].states[places.row[here]] != State.ABORTED
+        alive[here] &= replay.batches[seq].states[places.row[here]] != State.ABORTED
     ids, places = ids.take(alive), places.take(alive)
     order = ids.order()
     repeated = np.delete(order, ids.take(order).starts())

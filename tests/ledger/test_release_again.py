@@ -59,3 +59,11 @@ def test_records_without_a_subject_are_units_of_their_own(kit):
     assert kit.ledger.reserve("job", SCOPE, CAP, *batch, ready=ready).counts["RESERVED"] == 3
     assert kit.ledger.remaining(SCOPE).units == 3
     kit.sound()
+
+
+def test_texts_that_were_released_again_stay_sound_where_others_were_given_back(kit):
+    reserve(kit, "first")
+    reserve(kit, "second")
+    reserve(kit, "third", names=("b",), people=("bob",), job="idle")
+    kit.ledger.abort("idle", compute_never_started=True)
+    kit.sound()
