@@ -1,8 +1,7 @@
 """Compute a run in this process, with Polars: read the files or a frame, and take shards in parallel threads.
 
-One thread alone uses the ledger, in one order. What the shards share (the ledger's connection, the checkpoints) belongs
-to the thread that started them. Shards hand it their work and wait. It takes their turns in an order that follows from
-the number of shards at a time alone: with two, reserve 0, reserve 1, commit 0, reserve 2, commit 1, and so on.
+One thread alone uses the ledger: the one that started the shards. Shards hand it their work and wait. The order of
+their turns follows from the number of shards at a time alone (`turns`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 import polars as pl
@@ -93,15 +92,13 @@ class LocalEngine(Engine[pl.LazyFrame]):
         return present(source, ids)
 
     def canary_sets(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
-        """Plan a set for each shard that the rows would fill if texts took no room, at least."""
         return canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
 
     def look(
         self, work: Work[pl.LazyFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame
     ) -> Expected:
-        known, changed = rows is work.source.known, work.staging.changed
-        preview = Preview(work.attempt.policy, columns, ledger, changed, published=known)
-        found = preview_rows(preview, rows, meter)
+        changed, known = work.staging.changed, rows is work.source.known
+        found = preview_rows(Preview(work.attempt.policy, columns, ledger, changed, published=known), rows, meter)
         require_models(work.attempt.columns, found)
         return found
 
@@ -147,10 +144,10 @@ def shards_at_once(policy: Policy) -> int:
 
 
 def _foresee(work: Work[pl.LazyFrame], ledger: Ledger, columns: list[Column], numbers: range) -> None:
-    policy, refs = work.attempt.policy, [column.ref for column in columns]
-    rows = (work.source.wanted, policy.shard_rows, _ids(work, numbers), work.staging.folder)
+    policy, refs, ids = work.attempt.policy, [column.ref for column in columns], _ids(work, numbers)
+    rows, own = (work.source.wanted, policy.shard_rows, ids, work.staging.folder), policy.on_null_subject == "own"
     with work.attempt.profile.stage("reserve"):
-        ledger.foresee(Scope.of(policy), refs, *rows, own=policy.on_null_subject == "own")
+        ledger.foresee(Scope.of(policy), refs, *rows, own=own)
 
 
 def _ids(work: Work[pl.LazyFrame], numbers: range) -> Iterator[tuple[pa.Array, pa.Array | None, Mask]]:
@@ -247,8 +244,7 @@ class ParallelShards(Schedule, Generic[Frame]):
             return work()
         request = _Request(step, index, work)
         self._events.put(request)
-        result: Result = request.answer.result()
-        return result
+        return cast("Result", request.answer.result())
 
     def each(
         self,

@@ -119,7 +119,7 @@ class CusText(TableMechanism):
         vectors = self._words
         if self.k > len(vectors.words):
             raise PolicyError(f"k is {self.k}, but the vocabulary has {len(vectors.words)} words", "lower k")
-        sets = self.stored_sets(vectors)
+        sets = stored_sets(vectors, self.k, self.metric)
         if len(sets) > 1 and len(sets[-1]) < self.k:
             if self.mode == "strict":
                 remainder = sets.pop()
@@ -127,17 +127,6 @@ class CusText(TableMechanism):
             elif len(sets[-1]) == 1:  # a set of one would release its word; faithful mode counts this word as unknown
                 vectors, sets = _without_last(vectors, sets)
         return vectors, sets
-
-    def stored_sets(self, vectors: WordVectors) -> Sets:
-        """Return the partition, which is stored once per vocabulary, k and metric, for all epsilons."""
-        description = {"format": _SETS, "vectors": vectors.artifact.sha256, "k": self.k, "metric": self.metric}
-
-        def build(path: Path) -> None:
-            members = np.concatenate(partition(vectors, self.k, self.metric)).astype(np.uint32)
-            save_tensors(path, {"members": members}, {"format": _SETS})
-
-        members = load_file(store(description, build, suffix=".safetensors").path)["members"].astype(np.int64)
-        return _cut(members, self.k)
 
     def _weights(self, vectors: WordVectors, sets: Sets) -> list[npt.NDArray[np.uint64]]:
         """Return the integer weights of each set, shape (members, members); sets of one size are computed together."""
@@ -199,6 +188,18 @@ class CusText(TableMechanism):
     @classmethod
     def example(cls) -> Self:
         return cls(epsilon=2.0)
+
+
+def stored_sets(vectors: WordVectors, k: int, metric: Metric) -> Sets:
+    """Return the partition, which is stored once per vocabulary, k and metric, for all epsilons."""
+    description = {"format": _SETS, "vectors": vectors.artifact.sha256, "k": k, "metric": metric}
+
+    def build(path: Path) -> None:
+        members = np.concatenate(partition(vectors, k, metric)).astype(np.uint32)
+        save_tensors(path, {"members": members}, {"format": _SETS})
+
+    members = load_file(store(description, build, suffix=".safetensors").path)["members"].astype(np.int64)
+    return _cut(members, k)
 
 
 def partition(vectors: WordVectors, k: int, metric: Metric) -> Sets:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dptext_etl.ledger import Ledger, Scope
 
 Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dataset in the policies.")]
-
-
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job; `dptext ledger jobs` lists them.")]
 Reason = Annotated[str, typer.Option(metavar="WORDS", help="The reason in a few plain words, which the journal keeps.")]
 
@@ -85,10 +83,9 @@ def thaw(
     from dptext_etl.ledger import Scope
     from dptext_etl.ledger.anchor_files import store
 
-    losses = _losses(lost)
     with open_ledger(ledger, id_key, write=True) as handle:
         before = handle.frozen()
-        caps = plain_all(handle.thaw(dataset, losses))
+        caps = plain_all(handle.thaw(dataset, _losses(lost)))
         store(handle, Scope(dataset, "all"))
         thawed = sorted({*before} - {*handle.frozen()})
     report(

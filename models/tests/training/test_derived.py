@@ -75,7 +75,8 @@ def test_the_defaults_find_what_came_with_the_package(tmp_path, monkeypatch):
     monkeypatch.setenv("DPTEXT_CACHE", str(tmp_path / "none"))
     monkeypatch.setattr(custext, "partition", lambda *_: pytest.fail("derived again"))
     for name in ("english-20k", SYNONYMS):
-        sets = CusText(epsilon=1.0, vectors=name).stored_sets(WordVectors.load(name))
+        made = CusText(epsilon=1.0, vectors=name)
+        sets = custext.stored_sets(WordVectors.load(name), made.k, made.metric)
         assert sum(map(len, sets)) == len(WordVectors.load(name))
         assert {len(members) for members in sets} == {20}
     assert Diffractor(epsilon=1.0).neighbour_lists().artifact.path.is_relative_to(DERIVED)
