@@ -116,7 +116,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
             shards = Shards(policy, columns, ledger, *places)
             ledger.read_key()
             numbers = _numbers(work.source, policy)
-            _foresee(work, ledger, columns, numbers)
+            _prefetch(work, ledger, columns, numbers)
             width = min(shards_at_once(policy), len(numbers))
             if width > 1:
                 shards.schedule = parallel = ParallelShards[pl.DataFrame](numbers, width)
@@ -143,11 +143,11 @@ def shards_at_once(policy: Policy) -> int:
     return 1 if threads() == 1 else min(MOST, _PER_THREAD * threads())
 
 
-def _foresee(work: Work[pl.LazyFrame], ledger: Ledger, columns: list[Column], numbers: range) -> None:
+def _prefetch(work: Work[pl.LazyFrame], ledger: Ledger, columns: list[Column], numbers: range) -> None:
     policy, refs, ids = work.attempt.policy, [column.ref for column in columns], _ids(work, numbers)
     rows, own = (work.source.wanted, policy.shard_rows, ids, work.staging.folder), policy.on_null_subject == "own"
     with work.attempt.profile.stage("reserve"):
-        ledger.foresee(Scope.of(policy), refs, *rows, own=own)
+        ledger.prefetch(Scope.of(policy), refs, *rows, own=own)
 
 
 def _ids(work: Work[pl.LazyFrame], numbers: range) -> Iterator[tuple[pa.Array, pa.Array | None, Mask]]:

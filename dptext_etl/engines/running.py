@@ -166,7 +166,7 @@ def staged(
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
                 stale = preflight(attempt, source, look, partial(keep_published, staging, attempt.layout, policy))
-                checkpoint("foreseen")
+                checkpoint("prefetched")
                 ledger = pool.submit(_open, policy, opened)
             profile.count("examine", rows=source.total)
             with profile.stage("open"):

@@ -61,7 +61,7 @@ def staged_table(
         checkpoint("checked")
         require_head(attempt)
         preflight_table(attempt, table.schema, table.id_type, records.counts, records.look)
-        checkpoint("foreseen")
+        checkpoint("prefetched")
         spec = attempt.policy.ledger
         ledger = opened.enter_context(Ledger.open(spec.url, spec.id_key))
         (ref,) = attempt.pinned(ledger, table.id_type)

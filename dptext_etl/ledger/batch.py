@@ -17,7 +17,7 @@ from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE
 from dptext_etl.ledger.id_key import IdKey, RecordIds, canary_mask
 from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, Part, Values, hashed_ids, matrix
-from dptext_etl.ledger.storage.memo import Foreseen, Known, LookupMemo
+from dptext_etl.ledger.storage.memo import Known, LookupMemo, Prefetched
 from dptext_etl.ledger.storage.segments import Segments, seal
 from dptext_etl.ledger.storage.sorted_runs import SortedRun, SortedRuns
 from dptext_etl.ledger.types import I64, Charge, Event, Mask, ReleaseRef, Unit
@@ -164,7 +164,7 @@ class Ahead:
 
     def __init__(
         self,
-        records: Mapping[ReleaseRef, Foreseen],
+        records: Mapping[ReleaseRef, Prefetched],
         balances: Known | None,
         units: I64 | None,
         used: Callable[[Index], Values],
@@ -205,16 +205,16 @@ class Preparation:
     def balance_memo(self, asking: Mask, rows: Index) -> LookupMemo:
         """Return what lookups of the units of some rows found before; `rows` follow from the records that ask."""
 
-        def foreseen() -> Foreseen | None:
+        def prefetched() -> Prefetched | None:
             if self.ahead is None or self.ahead.balances is None:
                 return None
-            return Foreseen(self.ahead.balances, np.ones(len(rows), np.bool_), self.ahead.used(rows))
+            return Prefetched(self.ahead.balances, np.ones(len(rows), np.bool_), self.ahead.used(rows))
 
-        return self._memo(("balance", asking.tobytes()), foreseen)
+        return self._memo(("balance", asking.tobytes()), prefetched)
 
-    def _memo(self, key: tuple[object, ...], foreseen: Callable[[], Foreseen | None]) -> LookupMemo:
+    def _memo(self, key: tuple[object, ...], prefetched: Callable[[], Prefetched | None]) -> LookupMemo:
         if key not in self._memos:
-            self._memos[key] = LookupMemo(foreseen())
+            self._memos[key] = LookupMemo(prefetched())
         return self._memos[key]
 
     def catch_up(self) -> None:

@@ -21,8 +21,8 @@ from dptext_etl.ledger.commit import (
     record_postprocessing,
 )
 from dptext_etl.ledger.database import Database, initialize
-from dptext_etl.ledger.foreseeing import LedgerForeseeing
 from dptext_etl.ledger.identities import require_forms
+from dptext_etl.ledger.prefetching import PrefetchingLedger
 from dptext_etl.ledger.reserve import Request, merge_after_write, prepare, reserve
 from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.ledger.storage.store import open_store
@@ -30,7 +30,7 @@ from dptext_etl.ledger.types import U8, Charge, IdForms, Mask, ReleaseRef, Reser
 from dptext_etl.policy import Cap
 
 
-class Ledger(LedgerForeseeing):
+class Ledger(PrefetchingLedger):
     """Charge, commit and read one open ledger.
 
     Every method is one transaction: its effect is on disk when it returns, or it has no effect. A release goes through

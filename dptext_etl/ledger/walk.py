@@ -27,7 +27,7 @@ from dptext_etl.ledger.batch import Ahead, BatchIds
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.identities import per_subject
 from dptext_etl.ledger.storage.hashed_ids import HashedIds, Index, Values, hashed_ids
-from dptext_etl.ledger.storage.memo import Foreseen, Known
+from dptext_etl.ledger.storage.memo import Known, Prefetched
 from dptext_etl.ledger.storage.part_cache import CACHE_BYTES, LastParts, PartCache
 from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.ledger.types import I64, NEW, Mask, ReleaseRef, Scope
@@ -207,7 +207,7 @@ class Walk:
         return used.mapped()
 
     def next(self, batch: BatchIds) -> Ahead | None:
-        """Return what is foreseen of the next batch; None if it holds other records than those that were added."""
+        """Return what is prefetched of the next batch; None if it holds other records than those that were added."""
         own, canaries = int((~batch.canary).sum()), int(batch.canary.sum())
         places = (
             Rows(np.flatnonzero(~batch.canary), self._next_own),
@@ -228,7 +228,7 @@ class Walk:
         for ref, values in found.holdings.items():
             mask, stored = values.of(batch.size, 3, places)
             known = found.known[self._db.records.index(ref.id, ref.nonce).space]
-            records[ref] = Foreseen(known, mask[order], stored[:, order])
+            records[ref] = Prefetched(known, mask[order], stored[:, order])
         if found.units is None:
             return Ahead(records, None, None, lambda rows: np.zeros((0, len(rows)), np.int64))
         balances = found.known[self._db.scopes.balances(self._pinned).space]

@@ -1,7 +1,7 @@
 """Reserve and commit in batches of 100,000: records per second, and how the rate falls as the ledger grows.
 
     python studies/benchmarks/bench_ledger.py 1000000 [--unit subject|record] [--verify] [--postgres URL]
-    python studies/benchmarks/bench_ledger.py 1000000 --batch 2500 --foresee yes|no  # as 4 x 10^7 in usual batches
+    python studies/benchmarks/bench_ledger.py 1000000 --batch 2500 --prefetch yes|no  # as 4 x 10^7 in usual batches
 
 Goals: 250,000 records/s on SQLite, 100,000 on PostgreSQL; at most twice as slow at 10 M records as
 at 1 M. `growth` compares the CPU time per record over the last million with that over the first, `growth_wall` the
@@ -40,14 +40,14 @@ def main() -> None:
     parser.add_argument("--folder", help="where the ledger is written; a temporary folder if absent")
     parser.add_argument("--postgres", metavar="URL", help="an empty schema of a PostgreSQL server, instead of SQLite")
     parser.add_argument("--batch", type=int, default=BATCH, help="records of a batch")
-    parser.add_argument("--foresee", choices=("auto", "yes", "no"), default="auto", help="walk over the indexes first")
+    parser.add_argument("--prefetch", choices=("auto", "yes", "no"), default="auto", help="walk over the indexes first")
     parser.add_argument("--verify", action="store_true", help="verify the ledger afterwards, outside the clock")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         key = Path(folder) / "id.key"
         _kernel.Secret().write(str(key))
         place = asked.postgres or str(Path(folder) / "ledger.db")
-        walk.WORTH = {"auto": walk.WORTH, "yes": -1, "no": 1 << 60}[asked.foresee]
+        walk.WORTH = {"auto": walk.WORTH, "yes": -1, "no": 1 << 60}[asked.prefetch]
         how = (asked.records, asked.unit, asked.batch)
         print(json.dumps(measure(place, f"file:{key}", *how, verify=asked.verify)))
 
@@ -62,10 +62,10 @@ def measure(place: str, id_key: str, records: int, unit: str, size: int, *, veri
         ledger.agree_on_cap(scope, cap)
         began, used = time.perf_counter(), time.process_time()
         starts = range(0, records, size)
-        foreseen = ledger.foresee(
+        prefetched = ledger.prefetch(
             scope, [ref], records, size, ((*named(at, size, records), NONE[:size]) for at in starts)
         )
-        foresee_cpu, foresee_wall = time.process_time() - used, time.perf_counter() - began
+        prefetch_cpu, prefetch_wall = time.process_time() - used, time.perf_counter() - began
         for start in starts:
             ids, people = named(start, size, records)
             idem_keys, digests = hashes(random, size), hashes(random, size)
@@ -85,10 +85,10 @@ def measure(place: str, id_key: str, records: int, unit: str, size: int, *, veri
             "store": "postgresql" if "://" in place else "sqlite",
             "unit": unit,
             "records": records,
-            "foreseen": foreseen,
-            "foresee_cpu_s": round(foresee_cpu, 2),
-            "records_per_s": round(records / (sum(walls) + foresee_wall)),
-            "records_per_cpu_s": round(records / (sum(cpus) + foresee_cpu)),
+            "prefetched": prefetched,
+            "prefetch_cpu_s": round(prefetch_cpu, 2),
+            "records_per_s": round(records / (sum(walls) + prefetch_wall)),
+            "records_per_cpu_s": round(records / (sum(cpus) + prefetch_cpu)),
             "first_million_per_cpu_s": round(window * size / sum(cpus[:window])),
             "last_million_per_cpu_s": round(window * size / sum(cpus[-window:])),
             "index_bytes": round(read["store"] / records, 1),

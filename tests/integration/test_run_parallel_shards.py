@@ -47,13 +47,15 @@ def test_bytes_charges_and_ledger_are_those_of_one_after_the_other(one_after_the
 
 @pytest.mark.parametrize("threads", ["1", "4"])
 @pytest.mark.parametrize("unit", ["subject", "record"])
-def test_a_run_that_foresees_its_rows_charges_and_writes_the_same(make_job, reviews, save, monkeypatch, threads, unit):
+def test_a_run_that_prefetches_charges_and_writes_the_same(
+    make_job, reviews, save, monkeypatch, threads, unit
+):
     """From nothing, over what is released already, and with new rows and canary rows next to it."""
     monkeypatch.setenv("DPTEXT_THREADS", threads)
     cap = {"measure": "pure", "epsilon": 60, "period": "2026"}
     options = {"shard_rows": 30, "unit": unit, "cap": cap, "min_released": 0.01}
-    foreseen, real = [], walk.Walk.next
-    monkeypatch.setattr(walk.Walk, "next", lambda self, batch: foreseen.append(real(self, batch)) or foreseen[-1])
+    prefetched, real = [], walk.Walk.next
+    monkeypatch.setattr(walk.Walk, "next", lambda self, batch: prefetched.append(real(self, batch)) or prefetched[-1])
     jobs = {}
     for worth in (-1, 1 << 40):
         monkeypatch.setattr(walk, "WORTH", worth)
@@ -63,10 +65,10 @@ def test_a_run_that_foresees_its_rows_charges_and_writes_the_same(make_job, revi
             save(reviews(rows=rows), job.folder / "raw.parquet")
             said.append(dict(job.run(**options, incremental=incremental).rows))
             if worth < 0:
-                assert foreseen
-                assert None not in foreseen
-            assert bool(foreseen) == (worth < 0)
-            foreseen.clear()
+                assert prefetched
+                assert None not in prefetched
+            assert bool(prefetched) == (worth < 0)
+            prefetched.clear()
         jobs[worth] = (said, job.files(), job.charged(), events(job))
         with job.ledger() as ledger:
             assert ledger.verify().ok

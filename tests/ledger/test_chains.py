@@ -54,7 +54,7 @@ def until_waiting(kit, sessions=1):
 
 
 def before_its_turn(kit, monkeypatch, what):
-    """Do something once, between what a writer foresees and its first turn."""
+    """Do something once, between what a writer prefetches and its first turn."""
     store = kit.ledger._db.store
     real, todo = store.lock, [what]
 
@@ -126,7 +126,7 @@ def test_a_cap_is_changed_by_nobody_while_others_write(two, new_kit):
     one.sound()
 
 
-def test_the_last_budget_is_spent_once_though_both_foresee_it(two, monkeypatch):
+def test_the_last_budget_is_spent_once_though_both_prefetch_it(two, monkeypatch):
     one, other = two
     before_its_turn(one, monkeypatch, lambda: other.reserve(["b", "c"], ["ann", "bob"], 5, cap=9))
     people = ["ann", "bob", "eve"]
@@ -135,7 +135,7 @@ def test_the_last_budget_is_spent_once_though_both_foresee_it(two, monkeypatch):
     one.sound()
 
 
-def test_a_record_is_charged_once_though_both_foresee_it_as_new(two, monkeypatch):
+def test_a_record_is_charged_once_though_both_prefetch_it_as_new(two, monkeypatch):
     one, other = two
     before_its_turn(one, monkeypatch, lambda: other.reserve(["b", "c"], cap=9, texts=["text", "changed"]))
     assert one.reserve(["a", "b", "c"], cap=9) == [Outcome.RESERVED, Outcome.PENDING, Outcome.CHANGED]
@@ -278,7 +278,7 @@ def test_all_lanes_taken_a_writer_waits_for_one(two, new_kit):
     one.sound()
 
 
-def test_what_was_foreseen_of_other_amounts_is_not_taken(two, monkeypatch):
+def test_what_was_prefetched_of_other_amounts_is_not_taken(two, monkeypatch):
     """Records too dear for the cap are not looked up; with one of two columns held, when the turn comes, they are."""
     one, other = two
     review, title, summary = (one.ref(column) for column in ("review", "title", "summary"))

@@ -94,7 +94,7 @@ def test_while_one_merges_the_other_charges(two, monkeypatch, at):
     assert tidy(one)["records"] == 5
 
 
-def test_what_was_foreseen_may_be_merged_meanwhile(two, monkeypatch):
+def test_what_was_prefetched_may_be_merged_meanwhile(two, monkeypatch):
     one, other = two
     one.reserve(["a", "b"], ["ann", "ann"], [2, 3], cap=9)
 

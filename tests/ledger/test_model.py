@@ -231,7 +231,7 @@ test_interleavings = Interleavings.TestCase
 
 
 def test_interleavings_in_postgresql(postgres, monkeypatch):
-    """Concurrent writers, who merge runs all the time; what one foresees, the other may overtake."""
+    """Concurrent writers, who merge runs all the time; what one prefetches, the other may overtake."""
     monkeypatch.setattr(sorted_runs, "FANOUT", 2)
     monkeypatch.setattr(sorted_runs, "PART_KEYS", 4)
 
@@ -241,7 +241,7 @@ def test_interleavings_in_postgresql(postgres, monkeypatch):
 
         @rule(data=st.data(), writer=writers)
         def overtake(self, data, writer):
-            """Let the other writer reserve or commit between what one foresees and its turn."""
+            """Let the other writer reserve or commit between what one prefetches and its turn."""
             other = "two" if writer == "one" else "one"
             asked = [data.draw(st.tuples(records, releases, columns, texts, st.integers(0, 4))) for _ in range(2)]
             commits = data.draw(st.none() | st.tuples(records, releases, st.sampled_from(["review", "title"]), outputs))

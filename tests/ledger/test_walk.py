@@ -31,8 +31,8 @@ def small(monkeypatch):
     monkeypatch.setattr(module, "AGAIN", 1)
 
 
-def foresee(kit, batches, unit="subject", refs=None):
-    """Foresee batches of (ids, people); canary rows are those without a person."""
+def prefetch(kit, batches, unit="subject", refs=None):
+    """Prefetch batches of (ids, people); canary rows are those without a person."""
     refs = [kit.ref()] if refs is None else refs
     asked = []
     for canary in (False, True):
@@ -42,7 +42,7 @@ def foresee(kit, batches, unit="subject", refs=None):
                 subjects = None if unit == "record" else pa.array([people[at] for at in chosen], pa.string())
                 asked.append((pa.array([ids[at] for at in chosen]), subjects, np.full(len(chosen), canary)))
     rows = sum(len(ids) for ids, _ in batches)
-    return kit.ledger.foresee(Scope("reviews", "2026", unit=unit), refs, rows, 1, asked)
+    return kit.ledger.prefetch(Scope("reviews", "2026", unit=unit), refs, rows, 1, asked)
 
 
 def batch(names, people=None):
@@ -66,7 +66,7 @@ def test_batches_after_a_walk_look_into_no_run(kit, monkeypatch):
     kit.reserve(["a0", "b0", "z"], ["ann", "bob", "zoe"], 1, cap=9)
     kit.commit(["a0"])
     batches = [batch([f"{name}{at}" for name in "abc"], ["ann", "bob", f"p{at}"]) for at in range(12)]
-    assert foresee(kit, batches)
+    assert prefetch(kit, batches)
     looked = looked_in(monkeypatch)
     said = []
     for ids, people in batches:
@@ -92,7 +92,7 @@ def test_what_others_write_after_the_walk_is_seen(kit, other, monkeypatch):
     monkeypatch.setattr(sorted_runs, "FANOUT", 8)
     kit.reserve(["first"], ["zoe"], 1, cap=9)
     batches = [batch(["a"], ["ann"]), batch(["b", "c"], ["bob", "ann"]), batch(["d", "e"], ["dan", "eve"])]
-    assert foresee(kit, batches)
+    assert prefetch(kit, batches)
     assert kit.reserve(*batches[0], 1, cap=9) == [RESERVED]
     assert other.reserve(["b", "x"], ["bob", "ann"], [2, 8], cap=9) == [RESERVED] * 2
     assert other.reserve(["d"], ["dan"], 1, cap=9, texts="other") == [RESERVED]
@@ -110,7 +110,7 @@ def test_runs_that_others_merge_are_looked_up(kit, other, merges, monkeypatch):
     """Before any batch, and between batches; at last the walk is worth another one."""
     batches = [batch([f"r{at}", f"s{at}"], ["ann", f"p{at}"]) for at in range(6)]
     kit.reserve(*batch(["r5", "q"], ["ann", "ann"]), 1, cap=99)
-    assert foresee(kit, batches)
+    assert prefetch(kit, batches)
     walked, real = [], module.Walk.go
     monkeypatch.setattr(module.Walk, "go", lambda self: walked.append(1) or real(self))
     said = []
@@ -131,7 +131,7 @@ def test_other_rows_than_those_of_the_walk_are_looked_up(kit, monkeypatch):
     for number, (ids, people) in enumerate(
         [(["a", "b"], ["ann", "bob"]), (["c", "x"], ["cem", "xi"]), (["d", "c"], ["dan", "cem"])]
     ):
-        assert foresee(kit, [batch(["a", "b"], ["ann", "bob"]), batch(["c", "d"], ["cem", "dan"])])
+        assert prefetch(kit, [batch(["a", "b"], ["ann", "bob"]), batch(["c", "d"], ["cem", "dan"])])
         looked = looked_in(monkeypatch)
         kit.reserve(["a", "b"], ["ann", "bob"], 1, cap=9)
         assert kit.reserve(ids, people, 1, cap=9) == [
@@ -142,16 +142,16 @@ def test_other_rows_than_those_of_the_walk_are_looked_up(kit, monkeypatch):
     kit.sound()
 
 
-def test_ids_that_occur_twice_are_not_foreseen(kit):
-    assert not foresee(kit, [batch(["a"], ["ann"]), batch(["a"], ["ann"])])
+def test_ids_that_occur_twice_are_not_prefetched(kit):
+    assert not prefetch(kit, [batch(["a"], ["ann"]), batch(["a"], ["ann"])])
     assert kit.reserve(["a"], ["ann"], 1, cap=9) == [RESERVED]
     assert kit.reserve(["a"], ["ann"], 1, cap=9) == [PENDING]
 
 
-def test_a_reservation_that_failed_leaves_nothing_foreseen(kit, monkeypatch):
+def test_a_reservation_that_failed_leaves_nothing_prefetched(kit, monkeypatch):
     batches = [batch(["a"], ["ann"]), batch(["b"], ["ann"])]
     kit.reserve(["z"], ["zoe"], 1, cap=9)
-    assert foresee(kit, batches)
+    assert prefetch(kit, batches)
     real = kit.ledger._db.segments.append_sealed
 
     def broken(*args, **facts):
@@ -185,7 +185,7 @@ few = st.lists(names, max_size=4, unique=True)
     text=st.sampled_from(["text", "other"]),
 )
 def test_any_order_of_writes_ends_as_without_a_walk(tmp_path_factory, order, cuts, before, meanwhile, unit, text):
-    """Two ledgers get the same calls of two writers; in one of them a writer foresees its batches."""
+    """Two ledgers get the same calls of two writers; in one of them a writer prefetches its batches."""
     batches = [order[begin:end] for begin, end in zip([0, *cuts], [*cuts, 12], strict=True)]
     told = [
         play(tmp_path_factory.mktemp("walk") / "ledger.db", batches, before, meanwhile, unit, text, walks=walks)
@@ -203,7 +203,7 @@ def play(place, batches, before, meanwhile, unit, text, *, walks):
     try:
         told = [one.reserve(["r99", *before], people(["r99", *before]), 1, cap, scope=scope)]
         if walks:
-            assert foresee(one, [(ids, people(ids)) for ids in batches], unit)
+            assert prefetch(one, [(ids, people(ids)) for ids in batches], unit)
         for ids, theirs in zip(batches, meanwhile, strict=False):
             if theirs:
                 told.append(other.reserve(theirs, people(theirs), 1, cap, text, scope=scope))

@@ -39,7 +39,7 @@ class Known:
             self._mixed = True
 
 
-class Foreseen(NamedTuple):
+class Prefetched(NamedTuple):
     """What known runs hold of sorted ids: which have an entry, and folded values, shape (ids,) and (values, ids)."""
 
     known: Known
@@ -53,10 +53,10 @@ class LookupMemo:
     Runs never change, so it stays true of those that still exist.
     """
 
-    def __init__(self, foreseen: Foreseen | None = None) -> None:
+    def __init__(self, prefetched: Prefetched | None = None) -> None:
         self._asked: tuple[SortedRuns, HashedIds] | None = None
         self._sieve: Sieve | None = None
-        self._foreseen = foreseen
+        self._prefetched = prefetched
         self.hits: dict[int, list[tuple[Index, Values]]] = {}  # where runs, by id, hold some of the ids, and values
         self.folded: frozenset[int] = frozenset()  # the runs that the answer was folded from
         self.answer: tuple[Mask, Values] | None = None  # which ids have an entry, and folded values, read-only
@@ -65,7 +65,7 @@ class LookupMemo:
         """Keep which ids are looked up in which map, and return what finds them in a run."""
         if self._asked is not None and not self.is_of(wanted):
             self.hits, self._sieve = {}, None
-            self.forget_foreseen()
+            self.forget_prefetched()
         if self._sieve is None:
             self._sieve = Sieve(wanted.hi)
         self._asked = (runs, wanted)
@@ -75,41 +75,41 @@ class LookupMemo:
         return self._asked is not None and all(map(np.array_equal, wanted, self._asked[1]))
 
     def of(self, wanted: HashedIds) -> LookupMemo | None:
-        """Return what is known of all these ids, or, if it was foreseen, of some; None if others are among them."""
+        """Return what is known of all these ids, or, if it was prefetched, of some; None if others are among them."""
         if self._asked is None or self.is_of(wanted):
             return None if self._asked is None else self
         asked = self._asked[1]
-        if self._foreseen is None or not asked.size:
+        if self._prefetched is None or not asked.size:
             return None
         at = np.minimum(np.searchsorted(asked.hi, wanted.hi), asked.size - 1)
         if not asked.take(at).equal(wanted).all():
             return None
-        known, found, values = self._foreseen
-        return LookupMemo(Foreseen(known, found[at], values[:, at]))
+        known, found, values = self._prefetched
+        return LookupMemo(Prefetched(known, found[at], values[:, at]))
 
-    def not_foreseen(self, runs: list[SortedRun]) -> list[SortedRun]:
+    def not_prefetched(self, runs: list[SortedRun]) -> list[SortedRun]:
         """Return the runs to look in: those that are not known, or all if a known one was merged by another writer."""
-        if self._foreseen is None:
+        if self._prefetched is None:
             return runs
-        known = self._foreseen.known
+        known = self._prefetched.known
         if known.covers({run.id for run in runs}):
             return [run for run in runs if run.id not in known.runs]
-        self.forget_foreseen()
+        self.forget_prefetched()
         return runs
 
-    def forget_foreseen(self) -> None:
-        self._foreseen = self.answer = None
+    def forget_prefetched(self) -> None:
+        self._prefetched = self.answer = None
 
     def start(self, size: int, values: int) -> tuple[Mask, Values]:
         """Return what is known of the ids before any run is looked at."""
-        if self._foreseen is None:
+        if self._prefetched is None:
             return np.zeros(size, np.bool_), np.zeros((values, size), np.int64)
-        return self._foreseen.found.copy(), self._foreseen.values.copy()
+        return self._prefetched.found.copy(), self._prefetched.values.copy()
 
     def learn(self, places: Index, values: Values) -> None:
         """Take up what was written of some of the ids, if known runs hold it."""
-        if self._foreseen is not None:
-            self._foreseen.found[places], self._foreseen.values[:, places] = True, values
+        if self._prefetched is not None:
+            self._prefetched.found[places], self._prefetched.values[:, places] = True, values
             self.answer = None
 
     def catch_up(self) -> None:

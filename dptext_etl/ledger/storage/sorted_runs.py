@@ -181,9 +181,9 @@ class SortedRuns:
         return memo.answer
 
     def search(self, wanted: HashedIds, memo: LookupMemo) -> list[SortedRun]:
-        """Look up sorted ids in the runs that a memo does not know, and return all runs, but for foreseen ones."""
+        """Look up sorted ids in the runs that a memo does not know, and return all runs, but for prefetched ones."""
         sieve, runs = memo.ask(self, wanted), self.runs()
-        runs = memo.not_foreseen(runs)
+        runs = memo.not_prefetched(runs)
         for run in runs:
             if run.id not in memo.hits:
                 memo.hits[run.id] = list(self._hits(run, wanted, sieve))

@@ -15,12 +15,12 @@ from dptext_etl.ledger.types import Mask, ReleaseRef, Scope
 from dptext_etl.ledger.walk import Walk
 
 
-class LedgerForeseeing(LedgerAdmin):
+class PrefetchingLedger(LedgerAdmin):
     """Find what the ledger holds of the records of a run before it reserves them. Nothing is written."""
 
     _walk: Walk | None = None
 
-    def foresee(  # noqa: PLR0917
+    def prefetch(  # noqa: PLR0917
         self,
         scope: Scope,
         refs: Sequence[ReleaseRef],
@@ -46,7 +46,7 @@ class LedgerForeseeing(LedgerAdmin):
             own: A record without a subject is a unit of its own.
 
         Returns:
-            Whether anything is foreseen.
+            Whether anything is prefetched.
         """
         self._end_walk()
         walk, key = Walk(self._db, scope, refs, folder), self._db.id_key
