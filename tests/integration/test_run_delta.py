@@ -425,7 +425,7 @@ def test_foreign_files_in_the_folder_are_refused(job, log):
     """A folder of a log is no table yet."""
     (job.folder / "published" / (log or "")).mkdir(parents=True)
     (job.folder / "published" / "theirs.txt").touch()
-    with pytest.raises(InputError, match="1 files or folders that no run of dptext wrote"):
+    with pytest.raises(InputError, match="1 file or folder that no run of dptext wrote"):
         job.run()
     assert not (job.folder / "ledger.db").exists()
 

@@ -135,7 +135,7 @@ def test_a_move_that_was_stopped_goes_on(make_job):
 def test_a_folder_with_files_of_somebody_else_is_refused_before_anything_is_charged(job):
     (job.folder / "published").mkdir()
     (job.folder / "published" / "ours.parquet").touch()
-    with pytest.raises(InputError, match="1 files or folders that no run") as caught:
+    with pytest.raises(InputError, match="1 file or folder that no run") as caught:
         job.run()
     assert "new or empty" in caught.value.hint
     assert not (job.folder / "ledger.db").exists()

@@ -166,7 +166,7 @@ def test_a_reservation_that_failed_leaves_nothing_prefetched(kit, monkeypatch):
     assert kit.used("ann") == [0]
     assert kit.reserve(*batches[1], 9, cap=9) == [RESERVED], "the failed one took nothing"
     assert kit.reserve(*batches[0], 1, cap=9) == [OVER]
-    with pytest.raises(Exception, match="were never reserved"):
+    with pytest.raises(Exception, match="was never reserved"):
         kit.commit(["a"])
     kit.sound()
 
