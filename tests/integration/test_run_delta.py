@@ -243,6 +243,15 @@ def test_a_table_that_another_writer_changed_is_refused_before_anything_is_charg
     assert not failing(job, release="2026-12")
 
 
+def test_an_older_protocol_with_features_of_its_own_is_refused(job):
+    """Column mapping, for one, gives the columns of files other names."""
+    job.run()
+    older = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    (job.folder / "published/_delta_log/00000000000000000001.json").write_text(json.dumps(older))
+    with pytest.raises(InputError, match="features that a run does not write: reader version 2, writer version 5"):
+        job.run(release="2026-12")
+
+
 @pytest.mark.parametrize("what", STRANGERS)
 def test_another_writer_between_staging_and_publication_is_refused(job, what):
     job.run()
