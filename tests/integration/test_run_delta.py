@@ -336,6 +336,19 @@ def test_files_of_another_writer_go_with_those_who_are_forgotten(job, reviews, s
     assert not failing(job)
 
 
+@pytest.mark.parametrize("spec", [None, *TABLE.values()])
+def test_forget_deletes_no_other_table_that_lies_in_the_folder(job, reviews, save, spec):
+    job.run()
+    inner = {"sink": f"{place(job)}/inner", "dataset": "others", "table": spec}
+    job.run(**inner)
+    save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="1 other published tables lie in the folder of the table"):
+        forget(job.policy(), subjects=["u007"])
+    assert rows(job).height == 240
+    assert scan_published(inner["sink"]).collect().height == 240
+    assert forget(job.policy(**inner), subjects=["u007"]).rows == 234
+
+
 @pytest.mark.parametrize("step", ["forgotten", "parts written", "recorded", "manifest written", "shown"])
 def test_a_call_of_forget_that_died_is_completed_by_the_next(job, reviews, save, step):
     job.run()
