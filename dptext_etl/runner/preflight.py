@@ -7,9 +7,11 @@ Refusals depend on counts, spends, and balances, and on which texts changed; nev
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from dptext_etl import column, files
@@ -19,7 +21,14 @@ from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.id_key import resolve_id_key
 from dptext_etl.ledger.releases import refuse_other_table
-from dptext_etl.ledger.storage.store import MissingLedgerError, ledger_exists, require_writable
+from dptext_etl.ledger.storage.store import (
+    POSTGRES,
+    MissingLedgerError,
+    ledger_exists,
+    require_writable,
+    resolve_url,
+    sqlite_path,
+)
 from dptext_etl.ledger.types import NEW
 from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import ColumnPolicy, Policy
@@ -35,7 +44,7 @@ from dptext_etl.runner.source.examine import Examined
 from dptext_etl.runner.source.roles import forms_of
 
 _ROW_BYTES, _DRAW_BYTES = 256, 4
-"""The least that a run writes for a record in a column, in ledger and staging together, and for a draw."""
+"""The least that a run writes for a new record in a column, in ledger and staging together, and for a new draw."""
 
 
 def require_places(attempt: Attempt) -> None:
@@ -148,7 +157,9 @@ def refuse(  # noqa: PLR0917
             require_whole_table(ledger, item.ref, found)
     if policy.publish:
         require_enough(policy, rows_by_outcome(policy, source, found), source.held)
-    _require_space(attempt, len(columns) * source.wanted * _ROW_BYTES + found.words * _DRAW_BYTES)
+    asking = len(columns) * source.wanted if ledger is None else sum(found.charged.values())
+    draws = 0 if found.held or found.over_cap else found.words
+    _require_space(attempt, (asking - len(columns) * found.over_cap) * _ROW_BYTES + draws * _DRAW_BYTES)
 
 
 def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, found: Expected) -> None:
@@ -202,11 +213,20 @@ def _refuse_changed(policy: Policy, changed: int, unkept: int) -> None:
 
 
 def _require_space(attempt: Attempt, least: int) -> None:
-    staging = attempt.layout.staging
-    if staging.remote:
+    staging, url = attempt.layout.staging, resolve_url(attempt.policy.ledger.url)
+    if staging.remote or url.startswith(POSTGRES):
         return
-    folder = staging.folder.absolute()
-    place = next(path for path in (folder, *folder.parents) if path.exists())
-    if shutil.disk_usage(place).free < least:
-        msg = f"the run writes {least / 2**20:.1f} MiB at least, and there is less room in {staging.url}"
+    folder = _existing(staging.folder)
+    if disk_of(folder) == disk_of(_existing(sqlite_path(url))) and shutil.disk_usage(folder).free < least:
+        size = math.floor(least / 2**20 * 10) / 10
+        msg = f"the run writes {size} MiB at least, and there is less room in {staging.url}"
         raise InputError(msg, "make room, or name another place as staging; nothing was charged")
+
+
+def _existing(path: Path) -> Path:
+    path = path.absolute()
+    return next(place for place in (path, *path.parents) if place.exists())
+
+
+def disk_of(place: Path) -> int:
+    return place.stat().st_dev

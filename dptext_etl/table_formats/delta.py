@@ -27,6 +27,8 @@ _DIGEST = "dptext.manifest"
 """Entry of a commit that holds the digest of the manifest."""
 _FEATURES = frozenset({"timestampNtz", "appendOnly", "invariants"})
 """Features of a table under which its files are its rows."""
+_VERSIONS = {"reader version": {1, 3}, "writer version": {1, 2, 7}}
+"""Versions of the protocol that imply no other features: these state theirs, or have none."""
 _SETTINGS = {"delta.dataSkippingNumIndexedCols": "0"}
 """Other writers keep statistics of no column, too."""
 _NAME = re.compile(r"[^ ,;{}()\n\t=]+")
@@ -66,6 +68,7 @@ class Delta:
             files = pl.DataFrame(table.get_add_actions())["path"].to_list()
             protocol = table.protocol()
             features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+            features |= {f"{kind} {number}" for kind, number in _versions(protocol) if number not in _VERSIONS[kind]}
             state = TableState(str(table.version()), frozenset(files), table.transaction_version(_APP))
         if features - _FEATURES:
             msg = f"the table {self._files.url} has features that a run does not write: {', '.join(sorted(features))}"
@@ -156,6 +159,10 @@ class Delta:
             return DeltaTable(self._files.url, storage_options=self._options)
         except TableNotFoundError:
             return None
+
+
+def _versions(protocol: Any) -> list[tuple[str, int]]:
+    return [("reader version", protocol.min_reader_version), ("writer version", protocol.min_writer_version)]
 
 
 def _fits(dtype: Any, *, nested: bool = False) -> bool:

@@ -243,6 +243,15 @@ def test_a_table_that_another_writer_changed_is_refused_before_anything_is_charg
     assert not failing(job, release="2026-12")
 
 
+def test_an_older_protocol_with_features_of_its_own_is_refused(job):
+    """Column mapping, for one, gives the columns of files other names."""
+    job.run()
+    older = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    (job.folder / "published/_delta_log/00000000000000000001.json").write_text(json.dumps(older))
+    with pytest.raises(InputError, match="features that a run does not write: reader version 2, writer version 5"):
+        job.run(release="2026-12")
+
+
 @pytest.mark.parametrize("what", STRANGERS)
 def test_another_writer_between_staging_and_publication_is_refused(job, what):
     job.run()
@@ -325,6 +334,19 @@ def test_files_of_another_writer_go_with_those_who_are_forgotten(job, reviews, s
     forget(job.policy(), subjects=["u007"])
     assert not list((job.folder / "published").glob("*.parquet"))
     assert not failing(job)
+
+
+@pytest.mark.parametrize("spec", [None, *TABLE.values()])
+def test_forget_deletes_no_other_table_that_lies_in_the_folder(job, reviews, save, spec):
+    job.run()
+    inner = {"sink": f"{place(job)}/inner", "dataset": "others", "table": spec}
+    job.run(**inner)
+    save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="1 other published tables lie in the folder of the table"):
+        forget(job.policy(), subjects=["u007"])
+    assert rows(job).height == 240
+    assert scan_published(inner["sink"]).collect().height == 240
+    assert forget(job.policy(**inner), subjects=["u007"]).rows == 234
 
 
 @pytest.mark.parametrize("step", ["forgotten", "parts written", "recorded", "manifest written", "shown"])

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from dptext_etl import files
 from dptext_etl.cli.app import app
 from dptext_etl.errors import BudgetError, BusyError, InputError, KeyReferenceError, LedgerError, PolicyError
-from dptext_etl.runner import plan
+from dptext_etl.runner import plan, preflight
 
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 from .refusals import foretold, head, same_refusal
@@ -286,6 +286,18 @@ def test_a_full_disk(job, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1 << 40, 1 << 40, 4096))
     error = same_refusal(job, {}, InputError)
     assert "less room" in error.message
+
+
+def test_a_full_disk_stops_no_run_that_needs_no_room(job, monkeypatch, reviews, save):
+    """All texts are released already, or the ledger, which needs most, lies on another disk."""
+    job.run()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(1 << 40, 1 << 40, 4096))
+    save(reviews().reverse(), job.folder / "raw.parquet")
+    assert plan(job.policy()).refusal is None
+    assert job.run().rows["new"] == 0
+    assert plan(job.policy(release="2026-12")).refusal is not None
+    monkeypatch.setattr(preflight, "disk_of", id)
+    assert plan(job.policy(release="2026-12")).refusal is None
 
 
 def test_another_run_under_way(job):

@@ -98,6 +98,7 @@ def forget(
     published_manifest(layout)  # a table that was never published may have no ledger
     storage = layout.staging
     with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
+        tables.require_alone(layout)
         before = published_manifest(layout)
         refs = _refs(ledger, policy, before)
         ids = subject_ids(policy, subjects)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from dptext_etl.checks.sink import MANIFEST, TABLE
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.runner.layout import Layout
@@ -43,6 +44,18 @@ def _require_own(state: TableState | None, manifest: Manifest | None, layout: La
     if (shown and state.files != listed) or not all(map(_PART.fullmatch, state.files)):
         msg = f"another writer has changed the rows of the table {layout.sink} (its version {state.version})"
         raise InputError(msg, _RESTORE)
+
+
+def require_alone(layout: Layout) -> None:
+    """Refuse to delete all that the table does not list where other published data lie in its folder."""
+    if not layout.logged:
+        return
+    with seam("looking at the files of the table", InputError, READ_HINT):
+        names = [name for name in layout.published.names() if name.endswith(MANIFEST)]
+    others = len({*names} - {f"{TABLE}/{MANIFEST}"})
+    if others:
+        msg = f"{others} other published tables lie in the folder of the table {layout.sink}; nothing was changed"
+        raise InputError(msg, "move them: files in it that this table does not list are deleted, theirs as well")
 
 
 def commit(layout: Layout, manifest: Manifest) -> None:

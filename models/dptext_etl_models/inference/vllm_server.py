@@ -8,6 +8,7 @@ needs of vLLM is set here, and a setting that contradicts it is refused:
   needs hardware that vLLM supports for it. Prefixes are not shared between texts.
 * One draw per step and text: no chunked prefill, no asynchronous scheduling, no speculative decoding. They compute
   scores of steps that vLLM then discards.
+* Logs hold nothing of a text. After a step that fails vLLM would write the lengths of its prompts: that is left out.
 * Draws need the record keys, so the engine runs in this process, on one GPU: `VLLM_ENABLE_V1_MULTIPROCESSING=0`.
 
 Scores differ in their last digits between machines and versions, so a run's first commit is the release.
@@ -15,6 +16,7 @@ Scores differ in their last digits between machines and versions, so a run's fir
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,6 +44,8 @@ for _name, _value in _ENVIRONMENT.items():
 
 from vllm import LLM, SamplingParams  # noqa: E402  (reads the environment)
 from vllm.v1.sample.logits_processor import LogitsProcessor, MoveDirectionality  # noqa: E402
+
+logging.getLogger("vllm.logging_utils.dump_input").addFilter(lambda _: False)
 
 _ANSWERING = Lock()
 _TOKENS = 8192  # largest number of tokens of a step, if no text is longer

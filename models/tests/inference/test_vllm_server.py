@@ -1,5 +1,6 @@
 """vLLM behind a release: its schedule changes no draw, and what the guarantee needs of it is set or refused."""
 
+import logging
 import os
 
 import pyarrow as pa
@@ -105,15 +106,19 @@ def test_the_engine_is_set_up_as_the_guarantee_needs_it_and_loaded_once():
 
 
 @pytest.mark.usefixtures("_vllm")
-def test_a_step_that_fails_in_vllm_leaves_every_text_with_its_draws(monkeypatch):
+def test_a_step_that_fails_in_vllm_leaves_every_text_with_its_draws(monkeypatch, caplog):
+    """What vLLM logs of such a step has the lengths of prompts in it."""
+
     def fails(step):
         if step == 4:
+            logging.getLogger("vllm.logging_utils.dump_input").error("prompt_token_ids_len=%d", 7)
             raise RuntimeError("a secret text")
 
     expected = released(mechanism())
     monkeypatch.setattr(language_model, "_LOADED", {})
     monkeypatch.setattr(vllm_stand_in.Engine, "fails", staticmethod(fails))
     assert released(mechanism()) == expected
+    assert "prompt_token_ids_len" not in caplog.text
 
 
 @pytest.mark.usefixtures("_vllm")
