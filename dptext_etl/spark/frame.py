@@ -31,7 +31,7 @@ def run_frame(
     *,
     id: str | None = None,  # noqa: A002  (the argument's name is the column's role)
     subject: str | None = None,
-    gpus_per_task: int = 0,
+    gpus_per_task: float = 0,
     check_workers: bool | None = None,
     partition: str | None = None,
     accept_lower_cap: bool = False,
@@ -49,7 +49,7 @@ def run_frame(
             The run does not read its source.
         id: Column of the record ids, if the frame uses another name than the policy.
         subject: Column of the subjects, if the frame uses another name than the policy.
-        gpus_per_task: GPUs per task, from the cluster's resource scheduling; 0 for none.
+        gpus_per_task: GPUs per task, from the cluster's resource scheduling; 0 for none, 0.5 for two tasks on one.
         check_workers: Ask the workers first whether they can compute (see `register`); None asks unless the master is
             local.
         partition: Name of the partition, if the policy has a place for one.
@@ -81,7 +81,7 @@ def stage_frame(
     df: DataFrame,
     policy: Policy,
     *,
-    gpus_per_task: int = 0,
+    gpus_per_task: float = 0,
     partition: str | None = None,
     accept_lower_cap: bool = False,
     progress: Listener | None = None,

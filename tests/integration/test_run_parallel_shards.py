@@ -47,9 +47,7 @@ def test_bytes_charges_and_ledger_are_those_of_one_after_the_other(one_after_the
 
 @pytest.mark.parametrize("threads", ["1", "4"])
 @pytest.mark.parametrize("unit", ["subject", "record"])
-def test_a_run_that_prefetches_charges_and_writes_the_same(
-    make_job, reviews, save, monkeypatch, threads, unit
-):
+def test_a_run_that_prefetches_charges_and_writes_the_same(make_job, reviews, save, monkeypatch, threads, unit):
     """From nothing, over what is released already, and with new rows and canary rows next to it."""
     monkeypatch.setenv("DPTEXT_THREADS", threads)
     cap = {"measure": "pure", "epsilon": 60, "period": "2026"}

@@ -1,11 +1,15 @@
 """What a run refuses, a run over a Spark frame refuses with the same words, and spends nothing."""
 
+import os
+import sys
+from types import SimpleNamespace
+
 import polars as pl
 import pyarrow as pa
 import pytest
 
 from dptext_etl import ColumnPolicy, Ledger
-from dptext_etl.engines.spark import engine, worker_policy
+from dptext_etl.engines.spark import engine, tasks, worker_policy
 from dptext_etl.engines.spark.task_messages import TaskMessages
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Scope
@@ -156,8 +160,9 @@ def test_a_sqlite_ledger_and_executors_elsewhere(spark, job, monkeypatch):
 def test_gpus_come_from_a_cluster(spark, job, monkeypatch):
     with pytest.raises(PolicyError, match="hands out no GPUs"):
         run_frame(frame_of(spark, job), job.policy(), gpus_per_task=1)
-    with pytest.raises(PolicyError, match="whole number"):
-        run_frame(frame_of(spark, job), job.policy(), gpus_per_task=-1)
+    for wrong in (-1, 1.5, 0.7, True):
+        with pytest.raises(PolicyError, match="whole number"):
+            run_frame(frame_of(spark, job), job.policy(), gpus_per_task=wrong)
     monkeypatch.setattr(engine, "is_local", lambda _: False)
     if spark.version.startswith("3."):
         with pytest.raises(PolicyError, match=r"Spark 4\.0"):
@@ -165,7 +170,27 @@ def test_gpus_come_from_a_cluster(spark, job, monkeypatch):
         return
     asked = engine.gpu_profile(spark, 2).taskResources
     assert {name: request.amount for name, request in asked.items()} == {"cpus": 1.0, "gpu": 2.0}
+    assert engine.gpu_profile(spark, 0.5).taskResources["gpu"].amount == 0.5
     assert engine.gpu_profile(spark, 0) is None
+
+
+def test_a_task_sees_the_gpu_that_spark_gave_it(spark, monkeypatch):
+    """Also in a reused process, until that computes on a GPU: its models are there."""
+    used = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False))
+    monkeypatch.setitem(sys.modules, "torch", used)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+
+    def task(*addresses):
+        resources = {"gpu": SimpleNamespace(addresses=addresses)} if addresses else {}
+        monkeypatch.setattr("pyspark.TaskContext.get", lambda: SimpleNamespace(resources=lambda: resources))
+        tasks.take_gpus()
+        return os.environ["CUDA_VISIBLE_DEVICES"]
+
+    assert task() == "7"
+    assert task("2") == "2"
+    assert task("0", "1") == "0,1"
+    used.cuda.is_initialized = lambda: True
+    assert task("3") == "0,1"
 
 
 def test_an_executor_that_does_not_see_the_staging_folder(spark, job):

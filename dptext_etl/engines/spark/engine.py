@@ -49,7 +49,7 @@ class SparkEngine(Engine["DataFrame"]):
     def __init__(
         self,
         df: DataFrame,
-        gpus_per_task: int = 0,
+        gpus_per_task: float = 0,
         check_workers: bool | None = None,
         source: Files | None = None,
     ) -> None:
@@ -155,12 +155,12 @@ def _run(
     return run_tasks(planted(rows, work.plans, shards, policy), config, meter.add, profile)
 
 
-def gpu_profile(spark: Any, gpus: int) -> Any:
+def gpu_profile(spark: Any, gpus: float) -> Any:
     """Return the resource profile that gives every task `gpus` GPUs, or None for 0."""
     if not gpus:
         return None
-    if isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 0:
-        raise PolicyError("gpus_per_task is a whole number, 0 or more")
+    if isinstance(gpus, bool) or not isinstance(gpus, int | float) or not (0 < gpus <= 0.5 or gpus == gpus // 1 > 0):
+        raise PolicyError("gpus_per_task is a whole number, 0 or more, or a fraction of at most 0.5, as Spark has it")
     if is_local(spark):
         msg = "a local master hands out no GPUs: tasks that request one would wait for ever"
         raise PolicyError(msg, "leave gpus_per_task out: a local run uses the device that its mechanism finds")

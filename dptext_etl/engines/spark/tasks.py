@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -99,7 +100,7 @@ def _record_batches(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> It
 def records(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
     """Take the rows of a task through a phase, and yield what was done as JSON."""
     os.environ.setdefault("DPTEXT_THREADS", "1")
-    _take_gpus()
+    take_gpus()
     try:
         with seam("computing on an executor", DPTextError, _DEFECT):
             for facts in _facts(config, batches):
@@ -158,16 +159,17 @@ def remember_tasks(policy: Policy, layout: Layout, job: str) -> None:
             take_in(ledger, layout.memory, policy, job)
 
 
-def _take_gpus() -> None:
-    """Let models see only the GPUs that Spark gave this task; a process that uses one already keeps it."""
+def take_gpus() -> None:
+    """Let models see only the GPUs that Spark gave this task; a reused process that computes on one keeps it."""
     try:
         from pyspark import TaskContext
     except ImportError:  # this is no worker; tests call this function, too
         return
     context = TaskContext.get()
     gpus = context.resources().get("gpu") if context is not None else None
-    if gpus is not None:
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(gpus.addresses))
+    torch = sys.modules.get("torch")
+    if gpus is not None and (torch is None or not torch.cuda.is_initialized()):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus.addresses)
 
 
 @dataclass(frozen=True, kw_only=True)
