@@ -177,7 +177,7 @@ def powers_of_ten(epsilon: float) -> float:
     1.738
     """
     exactly = epsilon / math.log(10)
-    return math.ceil(exactly * 1000) / 1000 if math.isfinite(exactly) else exactly
+    return max(math.ceil(exactly * 1000), epsilon > 0) / 1000 if math.isfinite(exactly) else exactly
 
 
 @dataclass(frozen=True)

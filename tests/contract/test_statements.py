@@ -30,7 +30,7 @@ def charged(mechanism, words, delta):
 def stated(policy, delta):
     claim = _claim(policy, guarantee_of(policy.mechanism, delta), delta)
     found = {"columns": [_column(claim)], "record": _record([claim]), "caps": [], "gates": [], "lacks": []}
-    found["left_out"] = None
+    found |= {"left_out": None, "ids": "keep"}
     names = ("dataset", "release", "id", "sink", "manifest_sha256", "written_by")
     found |= {"partition": None, "version": 1, "rows": 1, "in_clear": ["id"], **dict.fromkeys(names, "id")}
     return claim, sections(found)

@@ -23,7 +23,6 @@ def frontier():
         "cells",
         "data",
         "forms",
-        "kept",
         "masked",
         "of_draws",
         "of_latents",
@@ -31,8 +30,10 @@ def frontier():
         "page",
         "paper_001",
         "plan",
+        "printed",
+        "shares",
+        "tidy",
     )
-    names += ("printed", "tidy")
     yield type("frontier", (), {name: importlib.import_module(f"frontier.{name}") for name in names})
     sys.path.remove(str(ROOT / "studies"))
     for name in [name for name in sys.modules if name.partition(".")[0] in ("frontier", "surrogate_measures")]:

@@ -13,8 +13,8 @@ from collections import Counter
 
 import polars as pl
 import pytest
-from dptext_etl.polars.run import OtherIdsWarning
 
+from dptext_etl.polars.frame import OtherIdsWarning
 from dptext_etl.runner import scan_published
 from tests.cli.saying import dptext, facts
 
