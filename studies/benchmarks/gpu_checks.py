@@ -87,9 +87,9 @@ def exact_draws(device: str) -> list[Row]:
         numbers = np.arange(rows)
         slots = scoring.Slots(pa.array(keys(rows), pa.binary(32)), numbers.astype(np.uint32), numbers.astype(np.uint64))
         bounds = (LAW["epsilon"], LAW["low"], LAW["high"])
-        made = scoring._weigh_on_device(torch.from_numpy(scores).to(device), bounds)  # noqa: SLF001
-        here = scoring._draw_on_device(made, slots, scoring.TOKEN)  # noqa: SLF001
-        there = scoring._draw_on_device(made.cpu(), slots, scoring.TOKEN)  # noqa: SLF001
+        made = scoring.weigh_on_device(torch.from_numpy(scores).to(device), bounds)
+        here = scoring.draw_on_device(made, slots, scoring.TOKEN)
+        there = scoring.draw_on_device(made.cpu(), slots, scoring.TOKEN)
         away = np.abs(made[:, :m].cpu().numpy() - scoring.weights(scores, *bounds).astype(np.int64)).max()
         whole = np.round(scores)
         on_device = scoring.choose(torch.from_numpy(whole).to(device), slots, on_device=True, **LAW)
@@ -118,7 +118,7 @@ def short_of_memory(folder: Path, device: str, size: Size) -> list[Row]:
             out, sampler = released(made, given, keys(len(given)))
     finally:
         scorer.halve = halve
-        scorer._rows.clear()  # noqa: SLF001
+        scorer.batch_rows.clear()
     whole = all(len(text.split()) == len(one.split()) for text, one in zip(out, given, strict=True))
     return [
         Row(

@@ -39,6 +39,7 @@ OPTIONAL = {
     "pyspark",
     "matplotlib",
     "psycopg",
+    "vllm",
 }
 
 

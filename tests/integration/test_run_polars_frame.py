@@ -35,7 +35,7 @@ def test_a_frame_of_other_names_and_types_is_refused_before_anything_is_charged(
     for wrong, said in (
         (frame.drop("note"), "has no column 'note'"),
         (frame.with_columns(note=pl.lit(7)), "text column 'note' must hold strings"),
-        (frame.with_columns(id=pl.lit("r00001")), "occur more than once"),
+        (frame.with_columns(id=pl.lit("r00001")), "occurs more than once"),
     ):
         with pytest.raises(InputError, match=said):
             run_frame(wrong, policy.model_copy(update={"release": "other"}))

@@ -60,7 +60,7 @@ def test_bad_tables_are_refused_before_any_charge(make_synthetic, reviews, save)
     with pytest.raises(InputError, match="'topic' must hold strings"):
         job.run()
     save(labeled(reviews()).with_columns(id=pl.lit("r1")), job.folder / "raw.parquet")
-    with pytest.raises(InputError, match="occur more than once"):
+    with pytest.raises(InputError, match="occurs more than once"):
         job.run()
     assert not (job.folder / "ledger.db").exists()
 

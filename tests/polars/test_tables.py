@@ -100,7 +100,7 @@ def test_what_is_wrong_is_said_without_a_text(policy):
         (arrow.set_column(2, "review", pa.array([1, 2, 3, 4])), "id", "holds strings, got int64"),
         (mixed, "id", "reading a column of pandas failed"),
         (twice, "id", "belongs to several texts"),
-        (arrow, "day", "ids are null"),
+        (arrow, "day", "id is null"),
         ([1, 2], "id", "pandas, pyarrow, Polars or DuckDB is needed here, got list"),
     ):
         with pytest.raises(InputError, match=said) as caught:

@@ -113,8 +113,8 @@ class CanaryTextAbsent(Gate):
         else:
             message = f"none of {counts['words']} canary words survived"
         if self._in_clear:
-            message += f"; {counted(len(self._in_clear), 'column keeps', 'columns keep')} unknown words in clear "
-            message += "and were not searched for their own"
+            keeping = counted(len(self._in_clear), "column keeps", "columns keep")
+            message += f"; not searched for the unknown words that {keeping} in clear"
         if self._spelled_again:
             message += (
                 f"; {counted(len(self._spelled_again), 'column')} may spell them by "
