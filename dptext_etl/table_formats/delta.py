@@ -111,18 +111,14 @@ class Delta:
             else:
                 table = self._open()
                 if table is not None and str(table.version()) == before.version:
-                    gone = there - listed
-                    mode = (
-                        "overwrite" if gone == there else "append"
-                    )  # the first removes all, and may change the schema
-                    removed = [RemoveAction(path, data_change=True, deletion_timestamp=now) for path in sorted(gone)]
+                    gone, mode = there - listed, "overwrite"  # removes all files, and may change the schema
+                    if gone != there:
+                        mode = "append"
+                        actions += [
+                            RemoveAction(path, data_change=True, deletion_timestamp=now) for path in sorted(gone)
+                        ]
                     try:
-                        table.create_write_transaction(
-                            actions if mode == "overwrite" else [*actions, *removed],
-                            mode,
-                            columns,
-                            commit_properties=properties,
-                        )
+                        table.create_write_transaction(actions, mode, columns, commit_properties=properties)
                     except CommitFailedError:
                         pass
                     else:

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from dptext_etl import object_stores
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.storage import Storage
 from dptext_etl.table_formats.table_format import DataFile, OtherWriterError, TableState, unfit
 
@@ -26,8 +26,8 @@ _PROPERTIES = {"write.metadata.metrics.default": "none", "commit.retry.num-retri
 """No bounds of cells, and no second try over what another writer has committed."""
 _BOUNDS = re.compile(r"write\.metadata\.metrics\.(?!default$)")
 _TYPES = (pl.String, pl.Boolean, pl.Binary, pl.Date, pl.Int32, pl.Int64, pl.Float32, pl.Float64, pl.Decimal)
-_BESIDE = ("metadata/", "_", ".")
-"""What the names of files begin with that are no rows."""
+_NO_ROWS = ("metadata/", "_", ".")
+"""Beginnings of the names of files that hold no rows."""
 
 
 class Iceberg:
@@ -121,15 +121,16 @@ class Iceberg:
             ]
             heads = [name for name, ref in table.refs().items() if ref.snapshot_id in old]
             if heads:
-                msg = f"{len(heads)} tags or branches of the table {self._table} keep older snapshots with their files"
-                raise InputError(msg, "drop them in the catalog, and call this again: it goes on from here")
+                keeping = counted(len(heads), "tag or branch", "tags or branches")
+                msg = f"older snapshots of the table {self._table} stay with their files, because of {keeping}"
+                raise InputError(msg, "drop them in the catalog, and repeat this call: it goes on from here")
             if old:
                 table.maintenance.expire_snapshots().by_ids(old).commit()
         if folders is None:
             state = self.state()
             kept = frozenset[str]() if state is None else state.files
             for name in self._files.names():
-                if name not in kept and not name.startswith(_BESIDE):
+                if name not in kept and not name.startswith(_NO_ROWS):
                     self._files.delete(name)
 
     def _lists(self, table: Any, snapshot: int, folders: Iterable[str]) -> bool:

@@ -137,7 +137,7 @@ def _known(
     for file, policy in policies:
         if not ledger_exists(policy.ledger.url):  # it never ran
             continue
-        partitions = _partitions(policy)
+        partitions = partitions_of(policy)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
             known_subjects = ledger.known_subjects(policy.dataset, subject_ids(policy, subjects))
             known_records = ledger.known_records(policy.dataset, pa.array(records, pa.large_string()))
@@ -169,7 +169,7 @@ def _refuse_copies(tables: list[_Table]) -> None:
             raise PolicyError(msg, "keep the one that published it, and move the other to another folder")
 
 
-def _partitions(policy: Policy) -> list[str | None]:
+def partitions_of(policy: Policy) -> list[str | None]:
     """Return the partitions that are published or staged; None stands for the whole table."""
     if PARTITION not in policy.sink:
         return [None]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from dptext_etl.checks.sink import MANIFEST, TABLE
-from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.errors import InputError, PolicyError, counted, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest, scan
@@ -54,7 +54,8 @@ def require_alone(layout: Layout) -> None:
         names = [name for name in layout.published.names() if name.endswith(MANIFEST)]
     others = len({*names} - {f"{TABLE}/{MANIFEST}"})
     if others:
-        msg = f"{others} other published tables lie in the folder of the table {layout.sink}; nothing was changed"
+        lying = counted(others, "other published table lies", "other published tables lie")
+        msg = f"{lying} in the folder of the table {layout.sink}; nothing was changed"
         raise InputError(msg, "move them: files in it that this table does not list are deleted, theirs as well")
 
 
@@ -62,7 +63,9 @@ def commit(layout: Layout, manifest: Manifest) -> None:
     """Commit a version whose parts and manifest are in place, unless the table shows it already."""
     table = layout.table_format
     if table is None:
-        raise PolicyError(f"the sink {layout.sink} is a table with a log", "write its format: table = {{ … }}")
+        raise PolicyError(
+            f"the sink {layout.sink} is a table with a log", "write its format into the policy: table = { format = … }"
+        )
     state = table.state()
     _require_own(state, manifest, layout)
     if state is not None and state.release == manifest.version:

@@ -1,0 +1,188 @@
+"""Runs that publish a table of Delta Lake or Iceberg: one commit of the table is the publication, in both."""
+
+import json
+
+import polars as pl
+import pytest
+
+from dptext_etl.engines import stage
+from dptext_etl.errors import InputError
+from dptext_etl.runner import check, publish, scan_published
+from dptext_etl.runner.cleaning import clean
+from dptext_etl.runner.planning import plan
+from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.table_formats import table_format
+
+from .table_kinds import KINDS, THEIRS, failing, place, recorded
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.format)
+def kind(request):
+    pytest.importorskip(request.param.library, reason=f"{request.param.library} is not installed (extra: tables)")
+    return request.param
+
+
+@pytest.fixture
+def job(make_job, kind):
+    made = make_job()
+    made.values["table"] = kind.entry(made.folder)
+    return made
+
+
+@pytest.fixture(params=["append", "delete", "compact"])
+def change(request, kind):
+    """What another writer does to the table."""
+    if request.param not in kind.strangers:
+        pytest.skip(f"the library of {kind.called} cannot {request.param}")
+    return kind.strangers[request.param]
+
+
+def test_the_table_holds_the_rows_that_a_folder_would(make_job, job, kind):
+    plain = make_job("plain")
+    plain.run()
+    summary = job.run()
+    assert (summary.version, summary.published_rows, summary.changed) == (1, 240, True)
+    expected = scan_published(str(plain.folder / "published")).collect()
+    assert kind.rows(job).equals(expected)
+    assert scan_published(place(job)).collect().equals(expected)
+    assert json.loads((job.folder / "published/_dptext/manifest.json").read_text())["rows"] == 240
+    assert not failing(job)
+    assert not job.run().changed
+    (version,) = kind.versions(job)
+    first, named = recorded(job)
+    assert named == f"{first}@{version}"
+
+
+def test_an_incremental_run_adds_files_in_one_commit(job, kind, reviews, save):
+    changes = {"incremental": True}
+    job.run(**changes)
+    before = kind.files(job)
+    save(reviews(300), job.folder / "raw.parquet")
+    summary = job.run(**changes)
+    assert (summary.version, summary.rows["already_published"], summary.published_rows) == (2, 240, 300)
+    assert kind.rows(job)["id"].sort().to_list() == reviews(300)["id"].to_list()
+    assert before < kind.files(job)
+    assert len(kind.versions(job)) == 2
+    assert not failing(job, **changes)
+
+
+def test_another_release_takes_the_place_of_all_rows(job, kind):
+    job.run()
+    job.run(release="2026-12")
+    assert kind.rows(job).height == 240
+    assert not failing(job, release="2026-12")
+
+
+@pytest.mark.parametrize("step", ["recorded", "version written", "manifest written", "shown", "cleared"])
+def test_a_run_that_died_settles_without_a_second_version(job, kind, step):
+    assert job.stop(step)
+    assert kind.is_shown(job) == (step in {"shown", "cleared"})
+    assert len(recorded(job)) == 1, "the table's version is not yet named"
+    summary = job.run()
+    assert (summary.version, summary.rows["new"]) == (1, 0)
+    (version,) = kind.versions(job)
+    assert [name.partition("@")[2] for name in recorded(job)] == ["", version]
+    assert kind.rows(job).height == 240
+    assert not failing(job)
+
+
+def test_a_table_that_another_writer_changed_is_refused_before_anything_is_charged(job, kind, change):
+    job.run()
+    change(job)
+    assert "shown otherwise" in failing(job)["published_files"]
+    before, charged = kind.rows(job), job.charged()
+    for attempt in (
+        job.run,
+        lambda **changes: plan(job.policy(**changes)),
+        lambda **changes: forget(job.policy(), subjects=["u007"]),
+    ):
+        with pytest.raises(InputError, match="another writer has changed the rows of the table"):
+            attempt(release="2026-12")
+    assert kind.rows(job).equals(before)
+    assert job.charged() == charged
+
+
+def test_another_writer_between_staging_and_publication_is_refused(job, kind, change):
+    job.run()
+    staged = stage(job.policy(release="2026-12"))
+    verdicts = check(staged)
+    change(job)
+    before = kind.rows(job)
+    with pytest.raises(InputError, match="another writer has changed"):
+        publish(staged, verdicts)
+    assert kind.rows(job).equals(before)
+
+
+def test_who_is_forgotten_is_in_no_file_and_in_no_older_version(job, kind, reviews, save):
+    job.run()
+    save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    before = kind.rows(job)
+    done = forget(job.policy(), subjects=["u007"])
+    assert (done.version, done.removed, done.rows, done.versions) == (2, 6, 234, ["v1"])
+    assert kind.rows(job).equals(before.filter(~pl.col("id").is_in(THEIRS)))
+    left = [path for path in (job.folder / "published").rglob("*.parquet") if "_delta_log" not in path.parts]
+    assert {path.parent.name for path in left} == {"v2"}
+    assert not any(set(pl.read_parquet(path)["id"]) & set(THEIRS) for path in left)
+    assert recorded(job)[-1].partition("@")[2] in kind.versions(job)
+    assert not failing(job)
+    assert job.run().published_rows == 234
+
+
+def test_clean_leaves_the_version_that_the_table_still_shows(job, kind):
+    """The run that was to replace it died before its commit."""
+    job.run()
+    job.values["release"] = "2026-12"
+    assert job.stop("manifest written")
+    assert clean(job.policy(retention={"versions": 1})).versions == []
+    assert kind.rows(job).height == 240
+    job.run()
+    assert clean(job.policy(retention={"versions": 1})).versions == ["v1"]
+    assert kind.rows(job).height == 240
+
+
+def test_a_table_of_someone_else_is_refused(job, kind, reviews):
+    kind.make_foreign(job, reviews(10).select("id", "stars", "review", "note"))
+    with pytest.raises(InputError, match="is a table that no run of dptext made"):
+        job.run()
+    assert not (job.folder / "ledger.db").exists()
+
+
+def test_without_the_extra_nothing_is_charged(job, kind, monkeypatch):
+    monkeypatch.setattr(table_format, "find_spec", lambda name: None)
+    for attempt in (job.run, lambda: plan(job.policy())):
+        with pytest.raises(InputError, match=f"publishing a table of {kind.called} needs {kind.library}") as caught:
+            attempt()
+        assert "pip install 'dptext-etl[tables]'" in caught.value.hint
+    assert not (job.folder / "ledger.db").exists()
+    assert not (job.folder / "published").exists()
+
+
+def test_a_column_that_the_format_does_not_have_is_named(job, kind, reviews, save):
+    for dtype in kind.unknown:
+        made = pl.lit("a").cast(dtype) if dtype == pl.Categorical else pl.lit(1).cast(dtype)
+        save(reviews().with_columns(stars=made), job.folder / "raw.parquet")
+        with pytest.raises(InputError, match=f"column 'stars' of type .* cannot stand in a table of {kind.called}"):
+            job.run()
+    assert not (job.folder / "ledger.db").exists()
+
+
+TYPES = {
+    "good": pl.col("stars") > 3,
+    "day": pl.date(2026, 1, "stars"),
+    "moment": pl.datetime(2026, 1, "stars"),
+    "price": pl.col("stars").cast(pl.Decimal(10, 2)),
+    "raw": pl.lit(b"x"),
+    "several": pl.concat_list("stars", "stars"),
+    "both": pl.struct("stars", half=pl.col("stars") / 2),
+}
+
+
+def test_columns_of_other_types_come_back_as_they_were(job, kind, reviews, save):
+    types = {**TYPES, **kind.types}
+    source = reviews().with_columns(**types)
+    save(source, job.folder / "raw.parquet")
+    for release in ("1", "2"):
+        job.run(keep=["stars", *types], release=release)
+    zone = source.schema["zoned"].time_zone
+    found = kind.rows(job).with_columns(pl.col("zoned").dt.convert_time_zone(zone))
+    assert found.select("id", *types).equals(source.select("id", *types))
