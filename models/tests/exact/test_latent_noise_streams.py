@@ -4,27 +4,9 @@ import hmac
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from dptext_etl_models.families.latent import latent_keys
 from models.tests.exact.latent_toys import MECHANISMS, Toy, adept, constant, dpbart, keys, released
-
-SENTINEL = "qzxvjkwp"
-TEXTS = [
-    "",
-    " \t\n",
-    "good",
-    "GOOD Good gOOd",
-    "x" * 10_000,
-    "word " * 2_000,
-    "😀👩\u200d👩\u200d👧\u200d👦 🇩🇪",
-    "<s> </s> <pad> <mask> <SOS>",
-    "\x00 \x1b[31m \u202e",
-    f"{SENTINEL}@example.org",
-    "1 22 3.14",
-    "我们 喜欢 电影",
-]
-texts = st.one_of(st.text(max_size=300), st.sampled_from(TEXTS))
 
 
 @pytest.fixture(params=MECHANISMS.values(), ids=MECHANISMS)
