@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import hypothesis
@@ -24,9 +23,9 @@ SMALL = {  # three workers share the machine, no test asks the network, a key is
 for _name, _value in SMALL.items():
     os.environ.setdefault(_name, _value)
 
-MEMORY = Path("/dev/shm")
-if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2 << 30:
-    os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None  # ledgers and events flush to disk thousands of times
+from tests.memory_folder import use_memory  # noqa: E402  (before anything asks for a temporary folder)
+
+use_memory()
 
 import numpy as np  # noqa: E402  (reads the number of threads)
 

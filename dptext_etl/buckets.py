@@ -58,6 +58,13 @@ class Buckets:
         for at in range(BUCKETS):
             yield self.bucket(at)
 
+    def with_other(self, other: Buckets) -> Iterator[tuple[ByteRows, ByteRows]]:
+        """Yield the rows that may be equal together: bucket by bucket, or all at once where they fit into memory."""
+        if self._file is None and other._file is None:
+            yield self._in_memory(), other._in_memory()
+        else:
+            yield from zip(self.aligned(), other.aligned(), strict=True)
+
     @property
     def spilled(self) -> bool:
         return self._file is not None

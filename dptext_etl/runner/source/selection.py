@@ -173,7 +173,7 @@ def anti_join(frame: pl.LazyFrame, known: pl.LazyFrame, name: str, scratch: Path
             asked.add(np.hstack([digests, places.view(np.uint8).reshape(-1, 8)]))
         chosen, found = np.zeros(asked.rows // 8 + 1, np.uint8), 0
         chosen[-1] = 0xFF << asked.rows % 8 & 0xFF  # no row of the source, or one that came later
-        for mine, theirs in zip(asked.aligned(), there.aligned(), strict=True):
+        for mine, theirs in asked.with_other(there):
             new = mine[~_within(mine[:, :BYTES], theirs)]
             places = np.ascontiguousarray(new[:, BYTES:]).view("<u8").reshape(-1)
             np.bitwise_or.at(chosen, places >> 3, (1 << (places & 7)).astype(np.uint8))
