@@ -41,7 +41,15 @@ def dividing():
     return [name + DIVIDED for name in ways.values()]
 
 
-@pytest.fixture(params=[*chosen.names(), *dividing()])
+def pytest_generate_tests(metafunc):
+    """Run a test that takes `mechanism` for each of the module's `MECHANISMS`, or for all: options are read by now."""
+    of_its_own = any("mechanism" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "mechanism" in metafunc.fixturenames and not of_its_own:
+        names = getattr(metafunc.module, "MECHANISMS", None) or [*chosen.names(), *dividing()]
+        metafunc.parametrize("mechanism", names, indirect=True)
+
+
+@pytest.fixture
 def mechanism(request):
     return example(request.param)
 

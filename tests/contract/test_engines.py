@@ -14,8 +14,9 @@ import dptext_etl.polars  # noqa: F401
 from dptext_etl import ColumnPolicy, Policy, load, privatize
 from tests import chosen
 
-from .conftest import DIVIDED, example
+from .conftest import DIVIDED
 
+MECHANISMS = chosen.names()
 FILMS = [
     "good film about a doctor",
     "the plot was thin but the music is great",
@@ -87,11 +88,6 @@ def released(out):
 
 def expression(policy):
     return pl.col("text").dptext.privatize(policy, id=pl.col("id"))
-
-
-@pytest.fixture(params=chosen.names())
-def mechanism(request):
-    return example(request.param)
 
 
 @pytest.mark.parametrize("mechanism", ["custext" + DIVIDED], indirect=True)

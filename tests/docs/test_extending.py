@@ -87,14 +87,14 @@ def test_the_page_obeys_the_house_style(site, module):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("engines", "count"),
-    [("not spark", 25), pytest.param("spark", 4, marks=pytest.mark.thorough)],
+    [("not spark", range(25, 60)), pytest.param("spark", range(4, 10), marks=pytest.mark.thorough)],
     ids=["most engines", "the one with servers"],
 )
 def test_the_mechanism_passes_the_contract_suite_in_every_engine(site, engines, count):
     printed = python(site, "-m", "pytest", *CONTRACT, "-k", engines)
     passed = re.search(r"(\d+) passed", printed)
     assert passed is not None
-    assert int(passed.group(1)) >= count
+    assert int(passed.group(1)) in count
 
 
 def test_a_process_without_the_package_names_it_and_the_command(site, tmp_path):
