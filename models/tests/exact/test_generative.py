@@ -112,9 +112,14 @@ def test_ni_err_a_failing_text_is_drawn_uniformly_and_its_mates_never_know(failu
     class Failing(ToyGenerator):
         def begin(self, prompts, bucket, rows, longest):
             batch = super().begin(prompts, bucket, rows, longest)
-            self.fails = lambda real, rows: (
-                failure(real, rows) if bad & set(real) and len(batch.drawn[0]) >= at and real else None
-            )
+            whole = batch.scores
+
+            def scores():
+                if bad & set(batch.real) and len(batch.drawn[0]) >= at:
+                    raise failure(batch.real, rows)
+                return whole()
+
+            batch.scores = scores
             return batch
 
     mechanism = Toy(epsilon=9.0, l_max=6)

@@ -44,9 +44,11 @@ class ToyGenerator:
         outputs: Size of the output set.
         rows: Of every batch.
         fails: fails(texts, rows) -> an exception to raise where a batch of these texts is scored, or None.
+        stride: Steps after which batches adopt rows.
     """
 
-    def __init__(self, score, outputs=3, ends=(END,), rows=4, fails=lambda texts, rows: None):
+    def __init__(self, score, outputs=3, ends=(END,), rows=4, fails=lambda texts, rows: None, stride=2):
+        self.stride, self.computed = stride, 0
         self.score, self.outputs, self.ends, self._rows, self.fails = score, outputs, frozenset(ends), rows, fails
         self.begun = []
 
@@ -72,18 +74,29 @@ class ToyGenerator:
 class ToyBatch:
     def __init__(self, generator, texts, rows):
         self.generator, self.rows = generator, rows
-        self.texts = [*texts, *[""] * (rows - len(texts))]
-        self.real = texts
+        self.texts = [*texts, *[None] * (rows - len(texts))]
         self.drawn = [()] * rows
+
+    @property
+    def real(self):
+        return [text for text in self.texts if text is not None]
 
     def scores(self):
         failure = self.generator.fails(self.real, self.rows)
         if failure is not None:
             raise failure
-        return np.array([self.generator.score(text, drawn) for text, drawn in zip(self.texts, self.drawn, strict=True)])
+        self.generator.computed += self.rows
+        rows = zip(self.texts, self.drawn, strict=True)
+        return np.array([self.generator.score(text or "", drawn) for text, drawn in rows])
 
     def append(self, chosen):
         self.drawn = [(*drawn, int(one)) for drawn, one in zip(self.drawn, chosen, strict=True)]
+
+    def adopt(self, places, other, rows):
+        for place, row in zip(places, rows, strict=True):
+            assert len(other.drawn[row]) == len(self.drawn[place])
+            self.texts[place], self.drawn[place] = other.texts[row], other.drawn[row]
+            other.texts[row] = None
 
 
 class Forced:

@@ -50,7 +50,7 @@ class InBatches:
 
     def __init__(self, server):
         self.server, self.outputs, self.ends = server, server.outputs, server.ends
-        self.prompts, self.text = server.prompts, server.text
+        self.prompts, self.text, self.stride = server.prompts, server.text, 1
 
     def bucket(self, length):
         return length
@@ -75,6 +75,10 @@ class OneByOne:
     def append(self, chosen):
         for text, token in zip(self.texts, self.server._columns[chosen].tolist(), strict=True):
             text.append(token)
+
+    def adopt(self, places, other, rows):
+        for place, row in zip(places, rows, strict=True):
+            self.texts[place] = other.texts[row]
 
 
 @pytest.mark.usefixtures("_vllm")
