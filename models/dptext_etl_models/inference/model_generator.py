@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.errors import PolicyError, seam
-from dptext_etl_models.inference.generation import WAITING, Batch
+from dptext_etl_models.inference.generation import WAITING
 from dptext_etl_models.inference.prompts import SPARE, Prompts
 from dptext_etl_models.inference.server import Prompt
 
@@ -153,7 +153,7 @@ class _ModelBatch:
 
         here, there = (torch.as_tensor(numbers, device=self._model.device) for numbers in (places, rows))
         with torch.inference_mode():
-            for own, given in zip(self._state(), other._state(), strict=True):  # noqa: SLF001
+            for own, given in zip(self._state(), other._state(), strict=True):
                 own.index_copy_(0, here, given.index_select(0, there))
 
     def _state(self) -> list[Any]:
