@@ -5,6 +5,7 @@ Specification: docs/spec/privacy.md#e11, docs/spec/privacy.md#ni, docs/spec/priv
 
 import logging
 import math
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from dptext_etl.column import step_costs
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.sampling import epsilon_implemented
+from dptext_etl_models.inference import generation
 from models.tests.exact.toy_generator import (
     END,
     KEY,
@@ -215,13 +217,15 @@ def test_batches_order_and_partitions_never_change_a_draw(data):
     whole = mechanism.release_with(ToyGenerator(reader), pa.array(texts), keys(len(texts)))
     rows = data.draw(st.integers(1, 9))
     order = data.draw(st.permutations(range(len(texts))))
+    stride = data.draw(st.integers(1, 7))
     cut = data.draw(st.integers(0, len(texts)))
     found = {}
     for part in (order[:cut], order[cut:]):
         some = pa.array([texts[i] for i in part], pa.string())
-        out = mechanism.release_with(
-            ToyGenerator(reader, rows=rows), some, keys(len(texts)).take(pa.array(part, pa.int32()))
-        )
+        with patch.object(generation, "WAITING", data.draw(st.integers(1, 3))):
+            out = mechanism.release_with(
+                ToyGenerator(reader, rows=rows, stride=stride), some, keys(len(texts)).take(pa.array(part, pa.int32()))
+            )
         found |= {i: (out.text[j].as_py(), out.steps[j].as_py()) for j, i in enumerate(part)}
     assert [found[i] for i in range(len(texts))] == list(
         zip(whole.text.to_pylist(), whole.steps.to_pylist(), strict=True)
@@ -238,6 +242,14 @@ def test_memory_that_runs_out_halves_the_rows_of_a_bucket_and_changes_nothing():
     assert not sampler.uniform
     assert [rows for bucket, rows, _ in tight.begun if bucket == 8] == [8, 4, 2, 2, 2, 2, 2]
     assert [rows for bucket, rows, _ in tight.begun if bucket == 32] == [8, 4, 2]
+
+
+def test_texts_that_have_ended_leave_their_rows_to_others():
+    texts = pa.array(["long", "ends", "ends", "ends"] * 4)
+    generator = ToyGenerator(lambda text, drawn: [text == "long", 0, text == "ends"])
+    released = Toy(epsilon=500.0, l_max=12).release_with(generator, texts, keys(16))
+    assert released.steps.to_pylist() == [12, 1, 1, 1] * 4
+    assert generator.computed == 4 * (4 * generator.stride + 12 - generator.stride)  # not 4 * 4 * 12
 
 
 def test_every_batch_has_its_full_rows_and_the_bucket_of_its_own_texts():
