@@ -30,9 +30,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl.scoring import TOKEN, Sampler, Slots
+from dptext_etl.scoring import TOKEN, Choices, Sampler, Slots, Undrawn
 from dptext_etl_models.inference.running import Listener, Progress, out_of_memory, without_numbers
-from dptext_etl_models.inference.server import ModelServer, Prompt, Request, probe_server
+from dptext_etl_models.inference.server import ModelServer, Prompt, Request
 
 log = logging.getLogger("dptext_etl.generation")
 
@@ -122,16 +122,16 @@ class Generation:
         drawn: list[int] = self._drawn[record, : self.steps[record]].tolist()
         return drawn
 
-    def run(self, prompts: Sequence[Prompt], listener: Listener | None = None) -> None:
-        """Draw all texts to their ends."""
+    def run(self, prompts: Sequence[Prompt], listener: Listener | None = None, rows: int | None = None) -> None:
+        """Draw all texts to their ends, in batches of as many rows as the generator says or `rows`."""
         self._progress = Progress(log, "texts", int((~self._ended).sum()), listener)
         if isinstance(self._generator, ModelServer):
             self._serve(self._generator, prompts)
         else:
             for bucket, members in self._buckets(self._generator, prompts):
-                rows = self._generator.rows(bucket)
-                while not self._through(self._generator, members[~self._ended[members]], prompts, bucket, rows):
-                    rows //= 2
+                count = rows or self._generator.rows(bucket)
+                while not self._through(self._generator, members[~self._ended[members]], prompts, bucket, count):
+                    count //= 2
         self._finish_uniformly(np.flatnonzero(~self._ended))
         if self.failed.any():
             texts, draws = int((self.failed > 0).sum()), int(self.failed.sum())
@@ -292,32 +292,23 @@ def scores_of(batch: Batch, rows: int, outputs: int) -> Any:
     return scores
 
 
+class _Continuing(Undrawn):
+    """Continue every text by the first output that does not end it."""
+
+    def __init__(self, ends: frozenset[int]) -> None:
+        self._output = next(number for number in range(len(ends) + 1) if number not in ends)
+
+    def choose(self, scores: Any, slots: Slots, **law: Any) -> Choices:  # noqa: ARG002
+        return np.full(len(slots), self._output, np.uint32)
+
+
 def probe_scores(generator: Generator | ModelServer, prompts: Sequence[Prompt], most: int) -> list[bool]:
     """Return whether two steps of answers to public prompts can be scored: in a batch, then alone."""
-    if isinstance(generator, ModelServer):
-        return [prompt is not None and probe_server(generator, prompt, most) for prompt in prompts]
     found = []
     for number, prompt in enumerate(prompts):
-        bucket = generator.bucket(len(prompt or ()))
-        rows = generator.rows(bucket) if number == 0 else 1
-        fine = None
-        while fine is None:
-            try:
-                fine = prompt is not None and _two_steps(generator, prompt, bucket, rows, most)
-            except Exception as exc:  # noqa: BLE001  (models fail in any way)
-                if out_of_memory(exc) and rows > 1:
-                    rows //= 2
-                else:
-                    fine = False
-        found.append(fine)
+        steps, law = np.array([min(2, most)], np.uint32), {"epsilon": 1.0, "clip": (0.0, 1.0)}
+        keys = pa.array([bytes(32)], pa.binary(32))
+        probe = Generation(generator, _Continuing(generator.ends), keys, steps, most=most, **law)
+        probe.run([prompt], rows=None if number == 0 else 1)
+        found.append(not probe.failed.any())
     return found
-
-
-def _two_steps(generator: Generator, prompt: Sequence[int], bucket: int, rows: int, most: int) -> bool:
-    """Score the first two tokens of an answer, and say whether there were numbers among the scores."""
-    batch = generator.begin([prompt], bucket, rows, most)
-    first = scores_of(batch, rows, generator.outputs)[:1]
-    if most == 1:
-        return not without_numbers(first).any()
-    batch.append(np.zeros(rows, np.int64))
-    return not (without_numbers(first).any() or without_numbers(scores_of(batch, rows, generator.outputs)[:1]).any())
