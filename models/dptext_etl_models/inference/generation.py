@@ -306,9 +306,9 @@ def probe_scores(generator: Generator | ModelServer, prompts: Sequence[Prompt], 
     """Return whether two steps of answers to public prompts can be scored: in a batch, then alone."""
     found = []
     for number, prompt in enumerate(prompts):
-        steps, law = np.array([min(2, most)], np.uint32), {"epsilon": 1.0, "clip": (0.0, 1.0)}
-        keys = pa.array([bytes(32)], pa.binary(32))
-        probe = Generation(generator, _Continuing(generator.ends), keys, steps, most=most, **law)
+        steps, keys = np.array([min(2, most)], np.uint32), pa.array([bytes(32)], pa.binary(32))
+        sampler = _Continuing(generator.ends)
+        probe = Generation(generator, sampler, keys, steps, most=most, epsilon=1.0, clip=(0.0, 1.0))
         probe.run([prompt], rows=None if number == 0 else 1)
         found.append(not probe.failed.any())
     return found

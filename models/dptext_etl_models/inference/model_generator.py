@@ -91,12 +91,12 @@ class ModelGenerator:
         cuda, device = torch.cuda, self._model.device
         before = cuda.memory_allocated(device)
         cuda.reset_peak_memory_stats(device)
-        with suppress(torch.OutOfMemoryError):
+        with suppress(Exception):  # models fail in any way; batches of one row follow
             batch = self.begin([], bucket, _MEASURED, self._longest)
             batch.append(np.zeros(_MEASURED, np.int64))
             peak, kept = (taken(device) - before for taken in (cuda.max_memory_allocated, cuda.memory_allocated))
-            return (peak + WAITING * kept) // _MEASURED + 1
-        return self._free
+            return int(peak + WAITING * kept) // _MEASURED + 1
+        return self._free + 1
 
     def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> _ModelBatch:
         """Start a batch (see `steps.Generator.begin`); dummy rows continue a prompt of one token."""
