@@ -33,6 +33,9 @@ class Toy:
     def rows(self, bucket):
         return 256
 
+    def waiting(self, bucket):
+        return 8
+
     def begin(self, prompts, bucket, rows, longest):
         scores = np.tile(self.scores, (rows, 1))
         return type("Batch", (), {"scores": lambda _: scores, "append": lambda _, chosen: None})()

@@ -86,22 +86,21 @@ def rows_by_memory(made: Any, device: str) -> Row:
     """A full batch takes no more than half of the memory that was free, next to all batches that wait."""
     import torch
 
-    from dptext_etl_models.inference.generation import WAITING
-
     generator, bucket = made.generator, 64
+    waiting = generator.waiting(bucket)
     rows, work = generator.rows(bucket), f"rows of a batch of {bucket} tokens and {LONGEST} drawn ones, {device}"
     if device == "cpu":
-        return Row(work, f"{rows}, whatever memory is free")
+        return Row(work, f"{rows}, whatever memory is free; {waiting} batches may wait")
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     batch = generator.begin([], bucket, rows, LONGEST)
     batch.append(np.zeros(rows, np.int64))
     peak = torch.cuda.max_memory_allocated() - before
-    taken = peak + WAITING * (torch.cuda.memory_allocated() - before)
+    taken = peak + waiting * (torch.cuda.memory_allocated() - before)
     free, measured = generator._free, generator._row_bytes(bucket) * rows  # noqa: SLF001
     return Row(
         work,
-        f"{rows}: {taken / 2**20:,.0f} MiB with {WAITING} batches that wait, {peak / 2**20:,.0f} at the peak of one",
+        f"{rows}: {taken / 2**20:,.0f} MiB with {waiting} batches that wait, {peak / 2**20:,.0f} at the peak of one",
         f"free: {free / 2**20:,.0f} MiB; foreseen from dummies: {measured / 2**20:,.0f} MiB",
         taken / free,
         "<= 0.5",

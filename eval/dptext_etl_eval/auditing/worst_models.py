@@ -97,6 +97,10 @@ class WorstGenerator:
         """Return the number of rows that are scored at once."""
         return max(1, min(4096, _CELLS // self.outputs))
 
+    def waiting(self, bucket: int) -> int:  # noqa: ARG002
+        """Return how many batches may wait for rows of another."""
+        return 8
+
     def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> WorstBatch:  # noqa: ARG002
         """Start a batch; rows beyond the prompts are dummies."""
         return WorstBatch(self.extremes, [*prompts, *[[0]] * (rows - len(prompts))])

@@ -10,7 +10,8 @@ docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence, docs/
   ended leaves its row to one of another batch that has taken as many steps, so no shape changes.
 * Tokens that cannot be scored are drawn uniformly, to the end token or to `longest`, at the same spend. A failure
   affects one text only: a batch that fails is run again with one text at a time. Earlier draws stay.
-* If memory runs out, batches of that bucket have half as many rows from then on.
+* If memory runs out while batches wait, none of that bucket waits any more, which changes no shape. If it runs out for
+  a batch alone, the batches of that bucket have half as many rows from then on.
 
 Scores on a GPU become draws there, and the drawn tokens continue their rows there, before the host reads them. What the
 host gives is the integers of the keyed stream: a draw waits once or twice for the sums of its weights
@@ -35,9 +36,6 @@ from dptext_etl_models.inference.running import Listener, Progress, out_of_memor
 from dptext_etl_models.inference.server import ModelServer, Prompt, Request
 
 log = logging.getLogger("dptext_etl.generation")
-
-WAITING = 8
-"""Largest number of batches that wait for rows of others while one is computed."""
 
 
 class Batch(Protocol):
@@ -68,6 +66,9 @@ class Generator(Protocol):
 
     def rows(self, bucket: int) -> int:
         """Return the number of rows of a batch of that bucket."""
+
+    def waiting(self, bucket: int) -> int:
+        """Return how many batches of that bucket may wait for rows of another; no score depends on it."""
 
     def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> Batch:
         """Start a batch; rows beyond the prompts are dummies."""
@@ -129,9 +130,9 @@ class Generation:
             self._serve(self._generator, prompts)
         else:
             for bucket, members in self._buckets(self._generator, prompts):
-                count = rows or self._generator.rows(bucket)
-                while not self._through(self._generator, members[~self._ended[members]], prompts, bucket, count):
-                    count //= 2
+                count, most = rows or self._generator.rows(bucket), self._generator.waiting(bucket)
+                while (waited := self._through(self._generator, members, prompts, bucket, (count, most))) is not None:
+                    count, most = (count, 0) if waited else (count // 2, most)
         self._finish_uniformly(np.flatnonzero(~self._ended))
         if self.failed.any():
             texts, draws = int((self.failed > 0).sum()), int(self.failed.sum())
@@ -176,9 +177,18 @@ class Generation:
             yield bucket, np.array(found[bucket], np.int64)
 
     def _through(
-        self, generator: Generator, members: npt.NDArray[np.int64], prompts: Sequence[Prompt], bucket: int, rows: int
-    ) -> bool:
-        """Draw the texts of a bucket to their ends, those of a batch that failed alone; False if memory ran out."""
+        self,
+        generator: Generator,
+        members: npt.NDArray[np.int64],
+        prompts: Sequence[Prompt],
+        bucket: int,
+        size: tuple[int, int],
+    ) -> int | None:
+        """Draw the texts of a bucket to their ends, those of a batch that failed alone.
+
+        If memory runs out, return how many batches waited then.
+        """
+        (rows, most), members = size, members[~self._ended[members]]
         new = deque(members[at : at + rows] for at in range(0, len(members), rows))
         waiting: dict[int, _Running] = {}
 
@@ -188,28 +198,31 @@ class Generation:
             return _Running(generator.begin(started, bucket, rows, self._most), records)
 
         def continue_one() -> None:
-            begins = new and len(waiting) < WAITING
+            begins = new and len(waiting) < max(1, most)
             running: _Running | None = begin(new.popleft()) if begins else waiting.pop(min(waiting))
             while running is not None:
                 self._advance(running, generator)
-                running = _joined(running, waiting)
+                if most or not len(running.live):
+                    running = _joined(running, waiting)
 
         def alone(record: np.int64) -> None:
             running = begin(np.array([record]))
             while len(running.live):
                 self._advance(running, generator)
 
-        def fits(work: Callable[..., None], *given: Any) -> bool:
+        def runs_short(work: Callable[..., None], *given: Any) -> bool:
             try:
                 work(*given)
             except Exception as exc:  # noqa: BLE001  (models fail in any way, and none may quote or drop a text)
-                return rows == 1 or not out_of_memory(exc)
-            return True
+                return out_of_memory(exc) and (rows > 1 or waited > 0)
+            return False
 
         while new or waiting:
-            if not fits(continue_one):
-                return False
-        return all(fits(alone, record) for record in members if not self._ended[record])
+            waited = len(waiting)
+            if runs_short(continue_one):
+                return waited
+        waited = 0
+        return 0 if any(runs_short(alone, record) for record in members if not self._ended[record]) else None
 
     def _advance(self, running: _Running, generator: Generator) -> None:
         """Take a stride of steps, or as many as the last text of the batch needs; known draws are repeated."""

@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.errors import PolicyError, seam
-from dptext_etl_models.inference.generation import WAITING
 from dptext_etl_models.inference.prompts import SPARE, Prompts
 from dptext_etl_models.inference.server import Prompt
 
 SHORTEST_BUCKET = 32
 _STRIDE = 8
+_WAITING, _CPU_WAITING = 8, 2**30  # batches that wait, at most, and what they may take on a CPU, bytes
 _CPU_ROWS = 16
 _MOST_ROWS = 1024  # dummies of small tables are computed, too
 _MEASURED = 2  # rows of the batch whose memory is measured
@@ -61,6 +61,7 @@ class ModelGenerator:
         if tuple(first.scores().shape) != (1, self.outputs):
             raise PolicyError("the model scores another number of tokens than its configuration says")
         self.stride = _STRIDE if first.adopts else longest
+        self._token_bytes = first.size // (self.bucket(1) + longest) + 1
         self._rows: dict[int, int] = {}
         self._free = 0
         if model.device.type == "cuda":
@@ -84,6 +85,11 @@ class ModelGenerator:
             self._rows[bucket] = min(_MOST_ROWS, 1 << max(0, fitting.bit_length() - 1))
         return self._rows[bucket]
 
+    def waiting(self, bucket: int) -> int:
+        """Return how many batches may wait: on a GPU, as many as `rows` counts."""
+        batch = _CPU_ROWS * self._token_bytes * (bucket + self._longest)
+        return _WAITING if self._model.device.type == "cuda" else min(_WAITING, _CPU_WAITING // batch)
+
     def _row_bytes(self, bucket: int) -> int:
         """Measure what a row takes while it is computed, and in all batches that wait."""
         import torch
@@ -95,7 +101,7 @@ class ModelGenerator:
             batch = self.begin([], bucket, _MEASURED, self._longest)
             batch.append(np.zeros(_MEASURED, np.int64))
             peak, kept = (taken(device) - before for taken in (cuda.max_memory_allocated, cuda.memory_allocated))
-            return int(peak + WAITING * kept) // _MEASURED + 1
+            return int(peak + _WAITING * kept) // _MEASURED + 1
         return self._free + 1
 
     def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> _ModelBatch:
@@ -155,6 +161,11 @@ class _ModelBatch:
         with torch.inference_mode():
             for own, given in zip(self._state(), other._state(), strict=True):
                 own.index_copy_(0, here, given.index_select(0, there))
+
+    @property
+    def size(self) -> int:
+        """Return what is held of all rows, bytes."""
+        return sum(part.nbytes for part in self._state())
 
     def _state(self) -> list[Any]:
         """Return all tensors that hold something of each row."""

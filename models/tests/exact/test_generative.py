@@ -5,7 +5,6 @@ Specification: docs/spec/privacy.md#e11, docs/spec/privacy.md#ni, docs/spec/priv
 
 import logging
 import math
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,6 @@ from dptext_etl.column import step_costs
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.sampling import epsilon_implemented
-from dptext_etl_models.inference import generation
 from models.tests.exact.toy_generator import (
     END,
     KEY,
@@ -217,15 +215,14 @@ def test_batches_order_and_partitions_never_change_a_draw(data):
     whole = mechanism.release_with(ToyGenerator(reader), pa.array(texts), keys(len(texts)))
     rows = data.draw(st.integers(1, 9))
     order = data.draw(st.permutations(range(len(texts))))
-    stride = data.draw(st.integers(1, 7))
+    pace = {"stride": data.draw(st.integers(1, 7)), "held": data.draw(st.integers(0, 3))}
     cut = data.draw(st.integers(0, len(texts)))
     found = {}
     for part in (order[:cut], order[cut:]):
         some = pa.array([texts[i] for i in part], pa.string())
-        with patch.object(generation, "WAITING", data.draw(st.integers(1, 3))):
-            out = mechanism.release_with(
-                ToyGenerator(reader, rows=rows, stride=stride), some, keys(len(texts)).take(pa.array(part, pa.int32()))
-            )
+        out = mechanism.release_with(
+            ToyGenerator(reader, rows=rows, **pace), some, keys(len(texts)).take(pa.array(part, pa.int32()))
+        )
         found |= {i: (out.text[j].as_py(), out.steps[j].as_py()) for j, i in enumerate(part)}
     assert [found[i] for i in range(len(texts))] == list(
         zip(whole.text.to_pylist(), whole.steps.to_pylist(), strict=True)
@@ -250,6 +247,15 @@ def test_texts_that_have_ended_leave_their_rows_to_others():
     released = Toy(epsilon=500.0, l_max=12).release_with(generator, texts, keys(16))
     assert released.steps.to_pylist() == [12, 1, 1, 1] * 4
     assert generator.computed == 4 * (4 * generator.stride + 12 - generator.stride)  # not 4 * 4 * 12
+    adopted = len(generator.begun)
+
+    def fails(some, rows):
+        return MemoryError() if len(tight.begun) == 3 else None  # one batch waits
+
+    tight = ToyGenerator(generator.score, fails=fails)
+    assert Toy(epsilon=500.0, l_max=12).release_with(tight, texts, keys(16)) == released
+    assert {rows for _, rows, _ in tight.begun} == {4}  # memory that runs out while batches wait changes no shape
+    assert len(tight.begun) > adopted
 
 
 def test_every_batch_has_its_full_rows_and_the_bucket_of_its_own_texts():

@@ -45,10 +45,11 @@ class ToyGenerator:
         rows: Of every batch.
         fails: fails(texts, rows) -> an exception to raise where a batch of these texts is scored, or None.
         stride: Steps after which batches adopt rows.
+        held: Batches that may wait.
     """
 
-    def __init__(self, score, outputs=3, ends=(END,), rows=4, fails=lambda texts, rows: None, stride=2):
-        self.stride, self.computed = stride, 0
+    def __init__(self, score, outputs=3, ends=(END,), rows=4, fails=lambda texts, rows: None, stride=2, held=8):
+        self.stride, self.held, self.computed = stride, held, 0
         self.score, self.outputs, self.ends, self._rows, self.fails = score, outputs, frozenset(ends), rows, fails
         self.begun = []
 
@@ -60,6 +61,9 @@ class ToyGenerator:
 
     def rows(self, bucket):
         return self._rows
+
+    def waiting(self, bucket):
+        return self.held
 
     def begin(self, prompts, bucket, rows, longest):
         assert len(prompts) <= rows

@@ -58,6 +58,9 @@ class InBatches:
     def rows(self, bucket):
         return 2
 
+    def waiting(self, bucket):
+        return 8
+
     def begin(self, prompts, bucket, rows, longest):
         padded = [*prompts, *[prompts[0]] * (rows - len(prompts))]
         return OneByOne(self.server, [list(prompt) for prompt in padded])
