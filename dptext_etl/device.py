@@ -8,13 +8,16 @@ first commit of a run is the release.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import re
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from dptext_etl.errors import PolicyError
 
@@ -24,6 +27,11 @@ SETTING = "DPTEXT_DEVICE"
 DTYPE_SETTING = "DPTEXT_DTYPE"
 THREADS_SETTING = "DPTEXT_THREADS"
 SERVER_SETTING = "DPTEXT_SERVER"
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_GPUS = 32  # CUDA ends the list at the first GPU that the machine lacks
+_taken = [0]  # index of this process's GPU among the visible ones
+_caches: list[Callable[[], object]] = []
 
 _BF16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
 """CPU flags in `/proc/cpuinfo` of hardware that multiplies bfloat16 (x86: AVX-512 or AMX; ARM: bf16)."""
@@ -101,6 +109,47 @@ def model_server() -> Literal["vllm"] | None:
     return None
 
 
+def place(where: str) -> str:
+    """Return torch's name of a device: of several GPUs, the one that `take_gpu` took last, otherwise the first."""
+    return f"cuda:{_taken[0]}" if where == "cuda" else where
+
+
+Cached = TypeVar("Cached", bound=Any)
+
+
+def drops_with_gpu(cache: Cached) -> Cached:
+    """Empty a cached function or a dict of models when this process takes another GPU."""
+    _caches.append(getattr(cache, "cache_clear", None) or cache.clear)
+    return cache
+
+
+def take_gpu(address: str) -> None:
+    """Compute on the GPU of this address from now on; what was loaded on another one is dropped.
+
+    CUDA reads `CUDA_VISIBLE_DEVICES` once. Until then, the GPU becomes the first of the list, in front of all others.
+    """
+    torch = sys.modules.get("torch")
+    listed = [one.strip() for one in os.environ.get(_VISIBLE, "").split(",")]
+    visible = [one for one in listed if one] or [str(number) for number in range(_GPUS)]
+    if torch is None or not torch.cuda.is_initialized():
+        alike = [one for one in visible if one != address and one.isdecimal() == address.isdecimal()]
+        visible = [address, *alike]
+        os.environ[_VISIBLE] = ",".join(visible)
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    if address not in visible:
+        raise PolicyError(
+            f"this process cannot reach the GPU that its task was given: {_VISIBLE} does not name it",
+            "set spark.python.worker.reuse=false, so that every task has a process of its own",
+        )
+    before, _taken[0] = _taken[0], visible.index(address)
+    if _taken[0] != before:
+        for clear in _caches:
+            clear()
+        gc.collect()
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
+
 def limit_threads() -> None:
     """Limit torch to `DPTEXT_THREADS` threads if that is set, as the kernel does; every worker of Spark sets 1."""
     asked = os.environ.get(THREADS_SETTING, "").strip()
@@ -137,7 +186,7 @@ def sees_gpu(asked: str) -> bool:
 def gpu_has_bf16() -> bool:
     import torch
 
-    return bool(torch.cuda.get_device_capability()[0] >= 8)
+    return bool(torch.cuda.get_device_capability(_taken[0])[0] >= 8)
 
 
 @cache

@@ -4,7 +4,7 @@ Specification: docs/spec/privacy.md#integer-sampler.
 
 Whatever a model computes, its scores become integer weights in `[wmin, S]`, and integers of the record's stream decide
 (docs/spec/stream.md#draws). The functions here clip the scores as the last step, so no caller can forget it. Scores on
-a GPU become weights and sums there; only totals and drawn integers are copied.
+a GPU become weights and sums there; only totals, drawn integers, and ids are copied.
 """
 
 from __future__ import annotations
@@ -121,11 +121,13 @@ def choose(
     high: float,
     purpose: int = TOKEN,
     on_device: bool | None = None,
-) -> Choices:
+    stay: bool = False,
+) -> Any:
     """Draw one id per row of scores, shape (n, m), from the exponential mechanism over all columns.
 
     NaN counts as `low`; other scores are clipped to `[low, high]`. Each draw may have an epsilon of its own.
     The weights of a tensor may differ in their last unit between devices, as scores do; the bounds do not.
+    The ids are `Choices`; with `stay`, those that were drawn on a device are a tensor of int64 there.
     """
     n, m = scores.shape
     least_epsilon, most_epsilon = np.min(epsilon, initial=math.inf), np.max(epsilon, initial=0.0)
@@ -138,7 +140,8 @@ def choose(
     if on_device is None:
         on_device = not isinstance(scores, np.ndarray) and scores.is_cuda
     if on_device:
-        return _choose_on_device(scores, slots, (epsilon, low, high), purpose)
+        drawn = _choose_on_device(scores, slots, (epsilon, low, high), purpose)
+        return drawn if stay else np.asarray(drawn.cpu().numpy(), np.uint32)
     if isinstance(epsilon, np.ndarray):
         least = pa.array([smallest_weight(one, m) for one in epsilon.tolist()], pa.uint64())
         of_each = m, pa.array(epsilon, pa.float64()), low, high, least
@@ -195,7 +198,7 @@ def _flat(scores: Any) -> pa.Array:
     return pa.array(np.ascontiguousarray(scores, np.float64 if wide else np.float32).reshape(-1))
 
 
-def _choose_on_device(scores: torch.Tensor, slots: Slots, bounds: _Bounds, purpose: int) -> Choices:
+def _choose_on_device(scores: torch.Tensor, slots: Slots, bounds: _Bounds, purpose: int) -> torch.Tensor:
     """Draw as the kernel does: with the same integers, two levels, and weights that differ at most in the last unit."""
     import torch
 
@@ -203,11 +206,11 @@ def _choose_on_device(scores: torch.Tensor, slots: Slots, bounds: _Bounds, purpo
     epsilon, low, high = bounds
     each = np.broadcast_to(np.float64(epsilon), len(slots))
     with torch.no_grad():
-        parts = []
+        parts = [torch.zeros(0, dtype=torch.int64, device=scores.device)]
         for some in (slice(at, at + rows) for at in range(0, len(slots), rows)):
             padded = weigh_on_device(scores[some], (each[some], low, high))
             parts.append(draw_on_device(padded, slots.take(some), purpose))
-    return np.concatenate([np.zeros(0, np.uint32), *parts])
+        return torch.cat(parts)
 
 
 def weigh_on_device(scores: torch.Tensor, bounds: _Bounds) -> torch.Tensor:
@@ -229,8 +232,8 @@ def weigh_on_device(scores: torch.Tensor, bounds: _Bounds) -> torch.Tensor:
     return padded
 
 
-def draw_on_device(padded: torch.Tensor, slots: Slots, purpose: int) -> Choices:
-    """Draw one id per row from int64 weights, by integers below their totals."""
+def draw_on_device(padded: torch.Tensor, slots: Slots, purpose: int) -> torch.Tensor:
+    """Draw one id per row from int64 weights, by integers below their totals, which the host's keyed stream gives."""
     import torch
 
     n, m = padded.shape
@@ -254,4 +257,4 @@ def draw_on_device(padded: torch.Tensor, slots: Slots, purpose: int) -> Choices:
     else:
         rest = below(on_host(inside[:, -1]), totals)
     at = (inside <= rest).sum(dim=1)
-    return np.asarray((block * _BLOCK + at).cpu().numpy(), np.uint32)
+    return block * _BLOCK + at

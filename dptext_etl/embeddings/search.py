@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.device import Device, device
+from dptext_etl.device import Device, device, drops_with_gpu, place
 from dptext_etl.embeddings.vectors import Integers, Metric, WordVectors
 from dptext_etl.errors import PolicyError
 
@@ -115,6 +115,7 @@ class NearestWords:
         """Return the nearest words by exact products in float64 on a device of torch."""
         import torch
 
+        where = place(where)
         matrix, norms = _on_device(self._vectors, where)
         found = np.empty(len(points), np.uint32)
         rows = max(1, _CELLS_CUDA // len(self._vectors))
@@ -137,6 +138,7 @@ def _guessing(vectors: WordVectors) -> tuple[npt.NDArray[np.float32], float]:
     return matrix, math.isqrt(int(vectors.norms.max(initial=0))) + 1.0
 
 
+@drops_with_gpu
 @lru_cache(maxsize=2)
 def _on_device(vectors: WordVectors, where: str) -> tuple[Any, Any]:
     """Return all vectors as columns, and their squared lengths, in float64."""

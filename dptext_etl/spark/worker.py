@@ -23,8 +23,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dptext_etl import _kernel, column
+from dptext_etl import _kernel, column, device
 from dptext_etl.column import require_row_by_row
+from dptext_etl.engines.spark.gpus import take_gpu
 from dptext_etl.engines.spark.worker_policy import WorkerLedger, WorkerPolicy
 from dptext_etl.errors import DPTextError, InputError, LedgerError, bare, counted, seam
 from dptext_etl.id_forms import IdForm, arranged, normalized
@@ -59,6 +60,7 @@ class FunctionState:
     account: Account | None
 
 
+@device.drops_with_gpu
 @lru_cache(maxsize=64)
 def function_state(policy_json: str) -> FunctionState:
     """Make the state of a plan's function, once per worker process."""
@@ -92,6 +94,7 @@ def arguments(columns: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, An
 @bare
 def release(policy_json: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None = None) -> pa.Array:
     """Release one batch of a Spark column, charged first if the function has a ledger."""
+    take_gpu()
     here = function_state(policy_json)
     with seam("releasing a batch", DPTextError, _DEFECT):
         _require_strings(texts)

@@ -19,7 +19,7 @@ TEXTS = ["a good film about the people", "", None, "the time of a year", "time"]
 class Toy:
     """Scores four outputs whatever was written before: the last one ends a text."""
 
-    outputs, ends = 4, frozenset({3})
+    outputs, ends, stride = 4, frozenset({3}), 8
 
     def __init__(self, scores, fails=()):
         self.scores, self.fails = np.array(scores, np.float32), fails
@@ -32,6 +32,9 @@ class Toy:
 
     def rows(self, bucket):
         return 256
+
+    def waiting(self, bucket):
+        return 8
 
     def begin(self, prompts, bucket, rows, longest):
         scores = np.tile(self.scores, (rows, 1))

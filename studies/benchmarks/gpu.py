@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import gpu_checks
+import gpu_generation
 import gpu_models
 import gpu_speed
 from bench import machine
@@ -33,6 +34,7 @@ TESTS = (
     "models/tests/inference/test_masked_rows.py",
     "models/tests/inference/test_score_masked.py",
     "models/tests/inference/test_beams.py",
+    "models/tests/exact/test_generative_models.py",
 )
 TESTS_SECONDS = 120
 
@@ -72,6 +74,7 @@ def parts(folder: Path, device: str, size: gpu_models.Size) -> dict[str, Callabl
         "bits": lambda: in_both(folder, device, size),
         "draws": lambda: gpu_checks.exact_draws(device),
         "memory": lambda: gpu_checks.short_of_memory(folder, device, size),
+        "generation": lambda: gpu_generation.generation(folder, device, size),
         "dpmlm": lambda: gpu_speed.dpmlm(folder, device, size),
         "documents": lambda: gpu_speed.documents(folder, size),
         "search": lambda: gpu_speed.search(folder, device, size),
@@ -114,7 +117,7 @@ def tests() -> list[Row]:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-k", "cuda", "-p", "no:cacheprovider", *TESTS]
     try:
         done = subprocess.run(
-            command, cwd=HERE.parent, capture_output=True, text=True, check=False, timeout=TESTS_SECONDS
+            command, cwd=HERE.parents[1], capture_output=True, text=True, check=False, timeout=TESTS_SECONDS
         )
     except subprocess.TimeoutExpired:
         return [Row("tests of models on CUDA", f"not done after {TESTS_SECONDS} s", goal="pass", met=False)]

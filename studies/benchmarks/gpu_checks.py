@@ -88,7 +88,7 @@ def exact_draws(device: str) -> list[Row]:
         slots = scoring.Slots(pa.array(keys(rows), pa.binary(32)), numbers.astype(np.uint32), numbers.astype(np.uint64))
         bounds = (LAW["epsilon"], LAW["low"], LAW["high"])
         made = scoring.weigh_on_device(torch.from_numpy(scores).to(device), bounds)
-        here = scoring.draw_on_device(made, slots, scoring.TOKEN)
+        here = scoring.draw_on_device(made, slots, scoring.TOKEN).cpu()
         there = scoring.draw_on_device(made.cpu(), slots, scoring.TOKEN)
         away = np.abs(made[:, :m].cpu().numpy() - scoring.weights(scores, *bounds).astype(np.int64)).max()
         whole = np.round(scores)
@@ -136,14 +136,8 @@ def little_memory(scorer: Any, device: str) -> Iterator[None]:
     import torch
 
     if device == "cuda":
-        torch.cuda.empty_cache()
-        free, _ = torch.cuda.mem_get_info()
-        block = torch.empty(max(0, free - 2**29), dtype=torch.uint8, device=device)
-        try:
+        with memory_filled():
             yield
-        finally:
-            del block
-            torch.cuda.empty_cache()
         return
     forward: Callable[..., Any] = scorer.model.forward
 
@@ -157,3 +151,18 @@ def little_memory(scorer: Any, device: str) -> Iterator[None]:
         yield
     finally:
         del scorer.model.forward
+
+
+@contextmanager
+def memory_filled() -> Iterator[None]:
+    """Leave half a GiB of a GPU's memory free."""
+    import torch
+
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info()
+    block = torch.empty(max(0, free - 2**29), dtype=torch.uint8, device="cuda")
+    try:
+        yield
+    finally:
+        del block
+        torch.cuda.empty_cache()

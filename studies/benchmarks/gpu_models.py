@@ -29,6 +29,7 @@ class Size:
         points: Points that are searched at once.
         longest: Most words of a text.
         crowd: Texts among which others stand.
+        generated: Texts that DP-Prompt rewrites to check generation.
         few: Texts whose batches do not find enough memory.
         texts: Texts of the first, small measurement, from which the number of the real one follows.
         seconds: What the real one should take, for each thing measured.
@@ -42,12 +43,13 @@ class Size:
     points: int
     longest: int
     crowd: int
+    generated: int
     few: int
     texts: int
     seconds: float
 
 
-WHOLE = Size(50_265, {}, {}, 8192, (20_000, 300), 2**15, 50, 40, 4_000, 1_024, 20.0)
+WHOLE = Size(50_265, {}, {}, 8192, (20_000, 300), 2**15, 50, 40, 4_096, 4_000, 1_024, 20.0)
 TINY = Size(
     600,
     {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
@@ -60,6 +62,7 @@ TINY = Size(
     64,
     8,
     5,
+    32,
     8,
     3,
     0.0,

@@ -73,14 +73,14 @@ def useful(mechanism: Any, given: list[str]) -> float:
     attention, forward = 4 * wide**2, 2 * wide * inner
     total, real = 0.0, scorer.forward
 
-    def counted(layout: Any, asked: Any, *rest: Any) -> Any:
+    def counted(batch: Any) -> Any:
         nonlocal total
-        tokens = layout.rows(asked).totals.astype(float)
-        masks = float((asked.last - asked.first).sum())
+        tokens = batch.totals[: len(batch.asked.first)].astype(float)
+        masks = float(batch.real.sum())
         total += 2 * tokens.sum() * (layers * attention + (layers - 1) * forward)
         total += 2 * masks * (forward + wide**2 + wide * scorer.outputs)
         total += 4 * layers * wide * (tokens**2).sum()
-        return real(layout, asked, *rest)
+        return real(batch)
 
     scorer.forward = counted
     try:

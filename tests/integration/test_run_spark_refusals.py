@@ -8,8 +8,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from dptext_etl import ColumnPolicy, Ledger
-from dptext_etl.engines.spark import engine, tasks, worker_policy
+from dptext_etl import ColumnPolicy, Ledger, device
+from dptext_etl.engines.spark import engine, gpus, worker_policy
 from dptext_etl.engines.spark.task_messages import TaskMessages
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Scope
@@ -174,23 +174,37 @@ def test_gpus_come_from_a_cluster(spark, job, monkeypatch):
     assert engine.gpu_profile(spark, 0) is None
 
 
-def test_a_task_sees_the_gpu_that_spark_gave_it(spark, monkeypatch):
-    """Also in a reused process, until that computes on a GPU: its models are there."""
-    used = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False))
+def test_a_task_computes_on_the_gpu_that_spark_gave_it(monkeypatch):
+    """Also in a reused process that computed on another one: what it loaded there is dropped."""
+    used = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False, empty_cache=lambda: None))
     monkeypatch.setitem(sys.modules, "torch", used)
+    monkeypatch.setattr(device, "_taken", [0])
+    monkeypatch.setattr(device, "_caches", [])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    loaded = device.drops_with_gpu({})
 
     def task(*addresses):
         resources = {"gpu": SimpleNamespace(addresses=addresses)} if addresses else {}
         monkeypatch.setattr("pyspark.TaskContext.get", lambda: SimpleNamespace(resources=lambda: resources))
-        tasks.take_gpus()
-        return os.environ["CUDA_VISIBLE_DEVICES"]
+        gpus.take_gpu()
+        return device.place("cuda"), os.environ["CUDA_VISIBLE_DEVICES"]
 
-    assert task() == "7"
-    assert task("2") == "2"
-    assert task("0", "1") == "0,1"
+    assert task() == ("cuda:0", "7")
+    assert task("2") == ("cuda:0", "2,7")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    place, seen = task("2", "0")
+    assert (place, seen[:8]) == ("cuda:0", "2,0,1,3,")  # CUDA reads this list once
     used.cuda.is_initialized = lambda: True
-    assert task("3") == "0,1"
+    loaded["model"] = "on GPU 2"
+    assert task("2") == task() == ("cuda:0", seen)
+    assert loaded
+    assert task("3") == ("cuda:3", seen)
+    assert not loaded
+    assert task("0") == ("cuda:1", seen)
+    assert device.place("cpu") == "cpu"
+    with pytest.raises(PolicyError, match="cannot reach the GPU"):
+        task("GPU-0123")
 
 
 def test_an_executor_that_does_not_see_the_staging_folder(spark, job):

@@ -25,7 +25,7 @@ from dptext_etl.checks import Verdict
 from dptext_etl.checks.candidate import Candidate, batches, count
 from dptext_etl.checks.comparison import Counted, Mismatches, batches_of, compared, located, range_bits
 from dptext_etl.checks.gate import Gate, feed, feed_rewritten, search, staged_gates
-from dptext_etl.device import threads
+from dptext_etl.device import drops_with_gpu, threads
 from dptext_etl.engines.spark.exchange import (
     COUNTS,
     REFUSED,
@@ -189,6 +189,7 @@ def _fed(
     return gates, states
 
 
+@drops_with_gpu
 @lru_cache(maxsize=2)
 def _candidate(config: GateTaskConfig) -> Candidate:  # planning the canary rows again takes time
     policy, columns = policies(config.policy, config.columns)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -23,9 +22,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl import errors
+from dptext_etl import device, errors
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.engines.spark.frames import pieces
+from dptext_etl.engines.spark.gpus import take_gpu
 from dptext_etl.engines.spark.task_messages import TaskMessages, watched
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy, for_workers
 from dptext_etl.errors import DPTextError, bare, seam
@@ -100,9 +100,9 @@ def _record_batches(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> It
 def records(config: TaskConfig, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
     """Take the rows of a task through a phase, and yield what was done as JSON."""
     os.environ.setdefault("DPTEXT_THREADS", "1")
-    take_gpus()
     try:
         with seam("computing on an executor", DPTextError, _DEFECT):
+            take_gpu()
             for facts in _facts(config, batches):
                 yield json.dumps({"done": facts})
     except DPTextError as error:
@@ -157,19 +157,6 @@ def remember_tasks(policy: Policy, layout: Layout, job: str) -> None:
     if layout.memory.remote:
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
             take_in(ledger, layout.memory, policy, job)
-
-
-def take_gpus() -> None:
-    """Let models see only the GPUs that Spark gave this task; a reused process that computes on one keeps it."""
-    try:
-        from pyspark import TaskContext
-    except ImportError:  # this is no worker; tests call this function, too
-        return
-    context = TaskContext.get()
-    gpus = context.resources().get("gpu") if context is not None else None
-    torch = sys.modules.get("torch")
-    if gpus is not None and (torch is None or not torch.cuda.is_initialized()):
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus.addresses)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +216,7 @@ def policy_json(policy: Policy) -> str:
     return json.dumps(sent.model_dump(mode="json", by_alias=True, exclude={"storage_options"}))
 
 
+@device.drops_with_gpu
 @lru_cache(maxsize=8)
 def policies(policy: str, columns: tuple[str, ...]) -> tuple[Policy, list[ColumnPolicy]]:
     """Read policies once per worker process; verify artifacts and resolve references."""

@@ -79,6 +79,8 @@ class WorstSession:
 class WorstGenerator:
     """Score answers: a step whose letter is "a" gives the first output the highest score, any other the lowest."""
 
+    stride = 8
+
     def __init__(self, outputs: int) -> None:
         self.outputs, self.ends = outputs, frozenset([outputs])
         self.extremes = extreme_scores(outputs)
@@ -95,6 +97,10 @@ class WorstGenerator:
         """Return the number of rows that are scored at once."""
         return max(1, min(4096, _CELLS // self.outputs))
 
+    def waiting(self, bucket: int) -> int:  # noqa: ARG002
+        """Return how many batches may wait for rows of another."""
+        return 8
+
     def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> WorstBatch:  # noqa: ARG002
         """Start a batch; rows beyond the prompts are dummies."""
         return WorstBatch(self.extremes, [*prompts, *[[0]] * (rows - len(prompts))])
@@ -108,7 +114,7 @@ class WorstBatch:
     """Hold the answers that a `WorstGenerator` scores step by step."""
 
     def __init__(self, extremes: Scores, prompts: Sequence[Sequence[int]]) -> None:
-        self.extreme_scores, self._prompts, self._step = extremes, prompts, 0
+        self.extreme_scores, self._prompts, self._step = extremes, [*prompts], 0
 
     def scores(self) -> Scores:
         """Return the scores of the next token, shape (rows, outputs)."""
@@ -119,6 +125,11 @@ class WorstBatch:
     def append(self, chosen: npt.NDArray[np.int64]) -> None:  # noqa: ARG002
         """Take the next step; the drawn outputs change nothing."""
         self._step += 1
+
+    def adopt(self, places: npt.NDArray[np.int64], other: WorstBatch, rows: npt.NDArray[np.int64]) -> None:
+        """Replace own rows by rows of another batch."""
+        for place, row in zip(places, rows, strict=True):
+            self._prompts[place] = other._prompts[row]
 
 
 class WorstLatents:

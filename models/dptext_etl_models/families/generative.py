@@ -299,6 +299,11 @@ class GenerativeMechanism(ScoreMechanism):
             )
         if importlib.util.find_spec("vllm") is None:
             raise PolicyError(f"{device.SERVER_SETTING} is vllm, which is not installed", "pip install vllm")
+        if device.place("cuda") != "cuda:0":
+            raise PolicyError(
+                "vLLM computes on the first GPU that its process sees, and this task was given another",
+                "set spark.python.worker.reuse=false",
+            )
         from dptext_etl_models.inference import vllm_server
 
         dtype, length = self.computing.dtype, self.prompt_limit + self.most_positions

@@ -30,6 +30,7 @@ from dptext_etl import _kernel, sampling, scoring
 from dptext_etl.accounting import Composed, Event, PureDraws
 from dptext_etl.allocation import Epsilons, Marked, draw_in_passes
 from dptext_etl.artifacts import Artifact
+from dptext_etl.device import drops_with_gpu
 from dptext_etl.embeddings import stopwords
 from dptext_etl.families.by_word import STRICT_INPUT, WordByWord
 from dptext_etl.families.division import Read, parts, read_faithful, read_strict
@@ -49,7 +50,7 @@ log = logging.getLogger("dptext_etl.score")
 
 AT_ONCE = 2**20
 """Words that are processed at once."""
-_SCORERS: dict[tuple[Any, ...], MaskedScorer] = {}
+_SCORERS: dict[tuple[Any, ...], MaskedScorer] = drops_with_gpu({})
 _SCORERS_HELD = 2
 
 

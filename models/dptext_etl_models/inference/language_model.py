@@ -21,7 +21,7 @@ from typing import Any
 
 from dptext_etl import extensions
 from dptext_etl.artifacts import Artifact
-from dptext_etl.device import limit_threads
+from dptext_etl.device import drops_with_gpu, limit_threads, place
 from dptext_etl.errors import ArtifactError, PolicyError, seam
 from dptext_etl_models.inference.example_model import KINDS, PREFIX, example_model
 
@@ -55,7 +55,7 @@ _HUB_HINT = (
     "download it on a machine with a network (`hf download NAME --revision REVISION`) and give its folder as model, or "
     f"{_INSTALL}"
 )
-_LOADED: dict[tuple[Any, ...], Any] = {}
+_LOADED: dict[tuple[Any, ...], Any] = drops_with_gpu({})
 _KEPT = 3  # number of loaded models, and of tokenizers, that a process keeps per kind
 _LOCK = Lock()
 
@@ -161,7 +161,7 @@ def model(kind: str, files: Mapping[str, Artifact], device: str = "cpu", dtype: 
             loaded = auto.from_pretrained(folder, attn_implementation="sdpa", **settings)
         except ValueError:  # the architecture lacks it
             loaded = auto.from_pretrained(folder, attn_implementation="eager", **settings)
-        return loaded.eval().requires_grad_(requires_grad=False).to(device)
+        return loaded.eval().requires_grad_(requires_grad=False).to(place(device))
 
     return once(kind, (device, dtype), files, read)
 

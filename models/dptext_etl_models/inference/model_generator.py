@@ -3,27 +3,32 @@
 The scores of a text do not depend on other texts (docs/spec/privacy.md#batch-independence). A prompt is padded to a
 bucket that depends on its own length, a batch has a fixed number of rows, and the cache is reserved for the longest
 output at the start. So no shape depends on the contents or draws of other texts. Libraries compute differently if no
-row of a batch is padded, so every row has at least one padding token.
+row of a batch is padded, so every row has at least one padding token. On a GPU, the number of rows follows from the
+memory that was free before any text was read, and from what a batch of dummies takes.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.errors import PolicyError, seam
-from dptext_etl_models.inference.generation import Batch
 from dptext_etl_models.inference.prompts import SPARE, Prompts
 from dptext_etl_models.inference.server import Prompt
 
 SHORTEST_BUCKET = 32
+_STRIDE = 8
+_WAITING, _CPU_WAITING = 8, 2**30  # batches that wait, at most, and what they may take on a CPU, bytes
 _CPU_ROWS = 16
-"""Rows on a GPU: enough to read the weights once for many texts; more rows would only slow down small tables."""
-_CUDA_ROWS, _CUDA_TOKENS = 256, 2**16
+_MOST_ROWS = 1024  # dummies of small tables are computed, too
+_MEASURED = 2  # rows of the batch whose memory is measured
+_SHARE = 0.5  # of the free memory; other tasks, draws and fragments take the rest
+_KEYS_AND_VALUES = {"DynamicLayer", "StaticLayer", "StaticSlidingWindowLayer"}
 
 
 class _Outputs(NamedTuple):
@@ -52,9 +57,16 @@ class ModelGenerator:
         with seam(
             "scoring with the model", PolicyError, "check that the model is of the kind that the mechanism needs"
         ):
-            scores = self.begin([], self.bucket(1), 1, longest).scores()
-        if tuple(scores.shape) != (1, self.outputs):
+            first = self.begin([], self.bucket(1), 1, longest)
+        if tuple(first.scores().shape) != (1, self.outputs):
             raise PolicyError("the model scores another number of tokens than its configuration says")
+        self.stride = _STRIDE if first.adopts else longest
+        self._token_bytes = first.size // (self.bucket(1) + longest) + 1
+        self._rows: dict[int, int] = {}
+        self._free = 0
+        if model.device.type == "cuda":
+            idle = torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)
+            self._free = torch.cuda.mem_get_info(model.device)[0] + idle
 
     def prompts(self, texts: Sequence[str]) -> list[Prompt]:
         """Return the prompt of every text; a prompt without tokens becomes one end token."""
@@ -65,13 +77,34 @@ class ModelGenerator:
         return min(max(SHORTEST_BUCKET, 1 << length.bit_length()), self._prompts.limit + SPARE)
 
     def rows(self, bucket: int) -> int:
-        """Return the number of rows of a batch, a power of two; on a GPU there are enough rows to use it fully."""
+        """Return the number of rows of a batch, a power of two: on a GPU, as many as its memory holds."""
         if self._model.device.type == "cpu":
             return _CPU_ROWS
-        fitting = max(1, _CUDA_TOKENS // (bucket + self._longest))
-        return min(_CUDA_ROWS, 1 << (fitting.bit_length() - 1))
+        if bucket not in self._rows:
+            fitting = int(_SHARE * self._free) // self._row_bytes(bucket)
+            self._rows[bucket] = min(_MOST_ROWS, 1 << max(0, fitting.bit_length() - 1))
+        return self._rows[bucket]
 
-    def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> Batch:
+    def waiting(self, bucket: int) -> int:
+        """Return how many batches may wait: on a GPU, as many as `rows` counts."""
+        batch = _CPU_ROWS * self._token_bytes * (bucket + self._longest)
+        return _WAITING if self._model.device.type == "cuda" else min(_WAITING, _CPU_WAITING // batch)
+
+    def _row_bytes(self, bucket: int) -> int:
+        """Measure what a row takes while it is computed, and in all batches that wait."""
+        import torch
+
+        cuda, device = torch.cuda, self._model.device
+        before = cuda.memory_allocated(device)
+        cuda.reset_peak_memory_stats(device)
+        with suppress(Exception):  # models fail in any way; batches of one row follow
+            batch = self.begin([], bucket, _MEASURED, self._longest)
+            batch.append(np.zeros(_MEASURED, np.int64))
+            peak, kept = (taken(device) - before for taken in (cuda.max_memory_allocated, cuda.memory_allocated))
+            return int(peak + _WAITING * kept) // _MEASURED + 1
+        return self._free + 1
+
+    def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> _ModelBatch:
         """Start a batch (see `steps.Generator.begin`); dummy rows continue a prompt of one token."""
         import torch
 
@@ -89,6 +122,9 @@ class _ModelBatch:
 
     left: ClassVar[bool]
     """True if prompts are padded on the left."""
+    _mask: Any
+    _layers: Sequence[Any]  # of the cache
+    _beside: Any  # what else is held of each row
 
     def __init__(
         self, model: Any, prompts: Sequence[Sequence[int]], bucket: int, longest: int, outputs: _Outputs
@@ -102,13 +138,39 @@ class _ModelBatch:
         logits = self._last[:, -1]
         return logits if self._outputs.kept is None else logits[:, self._outputs.kept]
 
-    def append(self, chosen: npt.NDArray[np.int64]) -> None:
+    def append(self, chosen: Any) -> None:
         """Continue every row by one token, and score the next."""
         import torch
 
-        tokens = torch.as_tensor(self._outputs.columns[chosen], device=self._model.device)[:, None]
+        tokens = torch.as_tensor(chosen, device=self._model.device)
+        if self._outputs.kept is not None:
+            tokens = self._outputs.kept[tokens]
         with torch.inference_mode():
-            self._last = self._forward(tokens)
+            self._last = self._forward(tokens[:, None])
+
+    @property
+    def adopts(self) -> bool:
+        """Return whether all that the cache holds of a row are its keys and values."""
+        return {type(layer).__name__ for layer in self._layers} <= _KEYS_AND_VALUES
+
+    def adopt(self, places: npt.NDArray[np.int64], other: _ModelBatch, rows: npt.NDArray[np.int64]) -> None:
+        """Replace own rows by rows of another batch of that bucket, which has taken as many steps."""
+        import torch
+
+        here, there = (torch.as_tensor(numbers, device=self._model.device) for numbers in (places, rows))
+        with torch.inference_mode():
+            for own, given in zip(self._state(), other._state(), strict=True):
+                own.index_copy_(0, here, given.index_select(0, there))
+
+    @property
+    def size(self) -> int:
+        """Return what is held of all rows, bytes."""
+        return sum(part.nbytes for part in self._state())
+
+    def _state(self) -> list[Any]:
+        """Return all tensors that hold something of each row."""
+        cached = [part for layer in self._layers for part in (layer.keys, layer.values) if part is not None]
+        return [self._last, self._mask, self._beside, *cached]
 
     def _begin(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_], longest: int) -> Any:
         """Read the prompts, shape (rows, bucket), and score the next token."""
@@ -133,18 +195,19 @@ class _CausalBatch(_ModelBatch):
         wide[:, :bucket] = mask
         self._mask = torch.as_tensor(wide, device=model.device)
         self._cache = StaticCache(model.config, max_cache_len=bucket + longest)
+        self._layers = self._cache.layers
         taken = inspect.signature(model.forward).parameters
         self._positions = "position_ids" in taken
         self._options = {"logits_to_keep": 1} if "logits_to_keep" in taken else {}
         self._seen = bucket
-        self._next = torch.as_tensor(mask.sum(1), device=model.device)[:, None]
+        self._beside = torch.as_tensor(mask.sum(1), device=model.device)[:, None]
         first = torch.as_tensor(np.maximum(np.cumsum(mask, axis=1) - 1, 0), device=model.device)
         return self._score(torch.as_tensor(ids, device=model.device), first)
 
     def _forward(self, tokens: Any) -> Any:
         self._mask[:, self._seen] = True
         self._seen += 1
-        positions, self._next = self._next, self._next + 1
+        positions, self._beside = self._beside, self._beside + 1
         return self._score(tokens, positions)
 
     def _score(self, tokens: Any, positions: Any) -> Any:
@@ -171,12 +234,13 @@ class _EncoderDecoderBatch(_ModelBatch):
 
         model = self._model
         self._mask = torch.as_tensor(mask, device=model.device)
-        encoded = model.get_encoder()(
+        self._beside = model.get_encoder()(
             input_ids=torch.as_tensor(ids, device=model.device), attention_mask=self._mask
         ).last_hidden_state
-        self._encoded = BaseModelOutput(last_hidden_state=encoded)
+        self._encoded = BaseModelOutput(last_hidden_state=self._beside)
         decoder = model.config.get_text_config(decoder=True)
-        self._cache = EncoderDecoderCache(StaticCache(decoder, max_cache_len=longest), DynamicCache(config=decoder))
+        own, given = StaticCache(decoder, max_cache_len=longest), DynamicCache(config=decoder)
+        self._cache, self._layers = EncoderDecoderCache(own, given), [*own.layers, *given.layers]
         start = np.full((len(ids), 1), _start_token(model), np.int64)
         return self._forward(torch.as_tensor(start, device=model.device))
 

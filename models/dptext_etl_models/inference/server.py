@@ -8,8 +8,6 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl_models.inference.running import without_numbers
-
 Prompt = Sequence[int] | None
 """Token ids of a prompt; None for a text that cannot be encoded."""
 
@@ -58,18 +56,3 @@ class ModelServer(Protocol):
 
     def text(self, outputs: Sequence[int]) -> str:
         """Return the released text of a sequence of outputs, the end included if it was drawn."""
-
-
-def probe_server(server: ModelServer, prompt: Sequence[int], most: int) -> bool:
-    """Let a server score the first two tokens of an answer, and say whether there were numbers among the scores."""
-    fine = []
-
-    def draw(scores: Any, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        fine.append(tuple(scores.shape) == (1, server.outputs) and not without_numbers(scores).any())
-        return np.full(len(records), next(number for number in range(server.outputs + 1) if number not in server.ends))
-
-    try:
-        server.answer([Request(0, prompt, (), min(2, most))], draw)
-    except Exception:  # noqa: BLE001  (models fail in any way)
-        return False
-    return len(fine) == min(2, most) and all(fine)

@@ -71,7 +71,7 @@ class Adept(LatentMechanism):
         from dptext_etl_models.inference.lstm import AutoencoderModel, load
 
         language_model.need_transformers()
-        where = self.computing.device
+        where = device.place(self.computing.device)
         model, tokenizer = language_model.opened(self.model_files, lambda folder: load(folder, where))
         return AutoencoderModel(model, tokenizer, beams=self.num_beams)
 

@@ -112,9 +112,14 @@ def test_ni_err_a_failing_text_is_drawn_uniformly_and_its_mates_never_know(failu
     class Failing(ToyGenerator):
         def begin(self, prompts, bucket, rows, longest):
             batch = super().begin(prompts, bucket, rows, longest)
-            self.fails = lambda real, rows: (
-                failure(real, rows) if bad & set(real) and len(batch.drawn[0]) >= at and real else None
-            )
+            whole = batch.scores
+
+            def scores():
+                if bad & set(batch.real) and len(batch.drawn[0]) >= at:
+                    raise failure(batch.real, rows)
+                return whole()
+
+            batch.scores = scores
             return batch
 
     mechanism = Toy(epsilon=9.0, l_max=6)
@@ -210,12 +215,13 @@ def test_batches_order_and_partitions_never_change_a_draw(data):
     whole = mechanism.release_with(ToyGenerator(reader), pa.array(texts), keys(len(texts)))
     rows = data.draw(st.integers(1, 9))
     order = data.draw(st.permutations(range(len(texts))))
+    pace = {"stride": data.draw(st.integers(1, 7)), "held": data.draw(st.integers(0, 3))}
     cut = data.draw(st.integers(0, len(texts)))
     found = {}
     for part in (order[:cut], order[cut:]):
         some = pa.array([texts[i] for i in part], pa.string())
         out = mechanism.release_with(
-            ToyGenerator(reader, rows=rows), some, keys(len(texts)).take(pa.array(part, pa.int32()))
+            ToyGenerator(reader, rows=rows, **pace), some, keys(len(texts)).take(pa.array(part, pa.int32()))
         )
         found |= {i: (out.text[j].as_py(), out.steps[j].as_py()) for j, i in enumerate(part)}
     assert [found[i] for i in range(len(texts))] == list(
@@ -233,6 +239,23 @@ def test_memory_that_runs_out_halves_the_rows_of_a_bucket_and_changes_nothing():
     assert not sampler.uniform
     assert [rows for bucket, rows, _ in tight.begun if bucket == 8] == [8, 4, 2, 2, 2, 2, 2]
     assert [rows for bucket, rows, _ in tight.begun if bucket == 32] == [8, 4, 2]
+
+
+def test_texts_that_have_ended_leave_their_rows_to_others():
+    texts = pa.array(["long", "ends", "ends", "ends"] * 4)
+    generator = ToyGenerator(lambda text, drawn: [text == "long", 0, text == "ends"])
+    released = Toy(epsilon=500.0, l_max=12).release_with(generator, texts, keys(16))
+    assert released.steps.to_pylist() == [12, 1, 1, 1] * 4
+    assert generator.computed == 4 * (4 * generator.stride + 12 - generator.stride)  # not 4 * 4 * 12
+    adopted = len(generator.begun)
+
+    def fails(some, rows):
+        return MemoryError() if len(tight.begun) == 3 else None  # one batch waits
+
+    tight = ToyGenerator(generator.score, fails=fails)
+    assert Toy(epsilon=500.0, l_max=12).release_with(tight, texts, keys(16)) == released
+    assert {rows for _, rows, _ in tight.begun} == {4}  # memory that runs out while batches wait changes no shape
+    assert len(tight.begun) > adopted
 
 
 def test_every_batch_has_its_full_rows_and_the_bucket_of_its_own_texts():

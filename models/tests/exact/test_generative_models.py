@@ -1,9 +1,11 @@
 # ruff: noqa: E402  (what needs torch is imported once it is known to be there)
 """Models that generate: caches, padding and mates change no score, prompts are cut by tokens, answers are tokens."""
 
+import copy
 import itertools
 import json
-from functools import cache
+from functools import cache, partial
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from dptext_etl import scoring
 from dptext_etl.errors import PolicyError
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
@@ -111,6 +114,13 @@ class Rounded:
         return self.batch.scores().round()
 
 
+class Staying:
+    """The sampler of releases as on a GPU: what it draws stays a tensor."""
+
+    choose = partial(scoring.choose, on_device=True, stay=True)
+    choose_uniform = scoring.choose_uniform
+
+
 def transcript(generator, prompts, bucket, rows, own):
     """Return the scores of one row after every step, for answers that differ by row but not by place."""
     batch = generator.begin(prompts, bucket, rows, STEPS)
@@ -143,6 +153,7 @@ def test_draws_from_whole_scores_are_the_same_with_and_without_a_cache(precise):
     released = precise.release_with(ours, texts, keys(7))
     assert released == precise.release_with(theirs, texts, keys(7))
     assert len(set(released.text.to_pylist())) > 4
+    assert released == precise.release_with(ours, texts, keys(7), sampler=Staying)
 
 
 def test_a4_scores_are_bit_equal_whatever_the_mates_hold(mechanism):
@@ -156,6 +167,39 @@ def test_a4_scores_are_bit_equal_whatever_the_mates_hold(mechanism):
             batch = [*mates[:place], own, *mates[place:]]
             assert torch.equal(transcript(generator, batch, 64, 16, place), alone)
     assert not torch.equal(transcript(generator, [others[0]], 64, 16, 0), alone)
+    left, joined = generator.begin([*others, own], 64, 16, STEPS), generator.begin(full, 64, 16, STEPS)
+    for step in range(STEPS):
+        if step == STEPS // 2:
+            joined.adopt(np.array([2]), left, np.array([len(others)]))
+        batch, row = (left, len(others)) if step < STEPS // 2 else (joined, 2)
+        assert torch.equal(batch.scores()[row], alone[step])
+        if step < STEPS - 1:
+            for batch in (left, joined):
+                batch.append(np.full(16, 3 + step + len(own)))
+
+
+def test_rows_on_a_gpu_follow_from_its_free_memory_and_what_dummies_take(precise, monkeypatch):
+    class Memory:
+        now = peak = 700
+
+        def begin(self, prompts, bucket, rows, longest):
+            if rows * bucket > 2**12:
+                raise torch.OutOfMemoryError("out of memory")
+            self.now += rows * bucket * 10
+            self.peak = self.now + rows * bucket * 20
+            return SimpleNamespace(append=lambda chosen: None)
+
+    memory, gpu = Memory(), copy.copy(precise.generator)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: memory.now)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: memory.peak)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    gpu._model, gpu.begin, gpu._rows = SimpleNamespace(device=torch.device("cuda")), memory.begin, {}
+    gpu._free = 2 * 600 * 64 * 110  # of a row: 30 at the peak, and 10 in each of 8 batches that wait
+    assert [gpu.rows(bucket) for bucket in (32, 64, 128, 64)] == [1024, 512, 256, 512]
+    gpu._free //= 2**20
+    assert gpu.rows(64) == 512  # was measured once
+    assert gpu.rows(96) == 1
+    assert gpu.rows(4096) == 1
 
 
 def test_the_bucket_follows_from_the_own_length_and_always_has_padding(precise):

@@ -44,9 +44,12 @@ class ToyGenerator:
         outputs: Size of the output set.
         rows: Of every batch.
         fails: fails(texts, rows) -> an exception to raise where a batch of these texts is scored, or None.
+        stride: Steps after which batches adopt rows.
+        held: Batches that may wait.
     """
 
-    def __init__(self, score, outputs=3, ends=(END,), rows=4, fails=lambda texts, rows: None):
+    def __init__(self, score, outputs=3, ends=(END,), rows=4, fails=lambda texts, rows: None, stride=2, held=8):
+        self.stride, self.held, self.computed = stride, held, 0
         self.score, self.outputs, self.ends, self._rows, self.fails = score, outputs, frozenset(ends), rows, fails
         self.begun = []
 
@@ -58,6 +61,9 @@ class ToyGenerator:
 
     def rows(self, bucket):
         return self._rows
+
+    def waiting(self, bucket):
+        return self.held
 
     def begin(self, prompts, bucket, rows, longest):
         assert len(prompts) <= rows
@@ -72,18 +78,29 @@ class ToyGenerator:
 class ToyBatch:
     def __init__(self, generator, texts, rows):
         self.generator, self.rows = generator, rows
-        self.texts = [*texts, *[""] * (rows - len(texts))]
-        self.real = texts
+        self.texts = [*texts, *[None] * (rows - len(texts))]
         self.drawn = [()] * rows
+
+    @property
+    def real(self):
+        return [text for text in self.texts if text is not None]
 
     def scores(self):
         failure = self.generator.fails(self.real, self.rows)
         if failure is not None:
             raise failure
-        return np.array([self.generator.score(text, drawn) for text, drawn in zip(self.texts, self.drawn, strict=True)])
+        self.generator.computed += self.rows
+        rows = zip(self.texts, self.drawn, strict=True)
+        return np.array([self.generator.score(text or "", drawn) for text, drawn in rows])
 
     def append(self, chosen):
         self.drawn = [(*drawn, int(one)) for drawn, one in zip(self.drawn, chosen, strict=True)]
+
+    def adopt(self, places, other, rows):
+        for place, row in zip(places, rows, strict=True):
+            assert len(other.drawn[row]) == len(self.drawn[place])
+            self.texts[place], self.drawn[place] = other.texts[row], other.drawn[row]
+            other.texts[row] = None
 
 
 class Forced:

@@ -28,10 +28,10 @@ def test_every_part_runs_with_tiny_shapes(gpu, tmp_path, capsys):
     out = tmp_path / "gpu.json"
     assert gpu.main(["--tiny", "--out", str(out)]) == 0, capsys.readouterr()
     parts = json.loads(out.read_text())["parts"]
-    assert list(parts) == ["bits", "draws", "memory", "dpmlm", "documents", "search"]
+    assert list(parts) == ["bits", "draws", "memory", "generation", "dpmlm", "documents", "search"]
     rows = [row for part in parts.values() for row in part["rows"]]
     assert not [row for row in rows if "failed" in row["measured"] or "not met" in row["goal"]]
-    assert sum(row["goal"].endswith(": met") for row in rows) == 5
+    assert sum(row["goal"].endswith(": met") for row in rows) == 10
     assert [row["work"].split(",")[0] for row in parts["dpmlm"]["rows"]] == ["DP-MLM"] * 3
 
 

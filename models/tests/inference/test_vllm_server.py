@@ -50,13 +50,16 @@ class InBatches:
 
     def __init__(self, server):
         self.server, self.outputs, self.ends = server, server.outputs, server.ends
-        self.prompts, self.text = server.prompts, server.text
+        self.prompts, self.text, self.stride = server.prompts, server.text, 1
 
     def bucket(self, length):
         return length
 
     def rows(self, bucket):
         return 2
+
+    def waiting(self, bucket):
+        return 8
 
     def begin(self, prompts, bucket, rows, longest):
         padded = [*prompts, *[prompts[0]] * (rows - len(prompts))]
@@ -75,6 +78,10 @@ class OneByOne:
     def append(self, chosen):
         for text, token in zip(self.texts, self.server._columns[chosen].tolist(), strict=True):
             text.append(token)
+
+    def adopt(self, places, other, rows):
+        for place, row in zip(places, rows, strict=True):
+            self.texts[place] = other.texts[row]
 
 
 @pytest.mark.usefixtures("_vllm")
