@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dptext_etl import column, files
+from dptext_etl import column, files, object_stores
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
@@ -34,6 +34,7 @@ from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.claims import register
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preview import Expected, ledger_of
 from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
 from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
@@ -54,9 +55,23 @@ def require_places(attempt: Attempt) -> None:
         files.require_own(layout.staging.folder)
     require_sink(layout, making=False)
     if policy.publish:
-        layout.published.require_unlocked(PUBLISHING)
+        layout.described.require_unlocked(PUBLISHING)
+    _require_stores(layout, publishing=policy.publish)
     require_writable(policy.ledger.url)
     anchor_files.require_writable(policy.ledger.anchors)
+
+
+def _require_stores(layout: Layout, *, publishing: bool) -> None:
+    """Refuse object stores in which a run could not write. Nothing is written."""
+    places = [layout.staging, layout.memory]
+    if publishing and layout.remote_sink:
+        places += [layout.published, layout.described] if layout.logged else [layout.published]
+    for place in places:
+        if place.remote:
+            object_stores.require_writable(place.url, dict(place.options))
+    table = layout.table_format
+    if publishing and table is not None:
+        table.require_writable()
 
 
 def require_head(attempt: Attempt) -> None:
