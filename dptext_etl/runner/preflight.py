@@ -20,6 +20,7 @@ from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.id_key import resolve_id_key
+from dptext_etl.ledger.identities import refuse_other_units
 from dptext_etl.ledger.releases import refuse_other_table
 from dptext_etl.ledger.storage.store import (
     POSTGRES,
@@ -132,11 +133,11 @@ def preflight(
         require_cap(attempt, ledger)
         columns = columns_of(attempt, ledger, source)
         found = Expected() if _is_free(attempt.policy, ledger) else preview(columns, ledger, source.rows)
-        stale = 0 if source.known is None else preview(columns, ledger, source.known).changed - found.changed
-        refuse(attempt, source, columns, ledger, found, stale)
+        known = found if source.known is None else preview(columns, ledger, source.known)
+        refuse(attempt, source, columns, ledger, found, known)
         if ledger is not None and found.changed and attempt.policy.on_changed == "keep":
             keep(columns, ledger)
-        return stale
+        return known.changed - found.changed
 
 
 def _is_free(policy: Policy, ledger: Ledger | None) -> bool:
@@ -150,13 +151,14 @@ def refuse(  # noqa: PLR0917
     columns: list[Column],
     ledger: Ledger | None,
     found: Expected,
-    stale: int,
+    known: Expected,
 ) -> None:
-    """Refuse a run by what it will find; `stale` rows changed that an incremental run leaves as they are."""
+    """Refuse a run by what it will find; `known` counts all rows, also those that an incremental run leaves out."""
     policy, layout = attempt.policy, attempt.layout
+    refuse_other_units(Scope.of(policy), known.moved, known.records)
     if source.base is not None:
         refuse_unrecorded(layout, source.base, ledger, [item.ref for item in columns])
-    _refuse_changed(policy, found.changed + stale, found.unkept)
+    _refuse_changed(policy, known.changed, found.unkept)
     if found.changed and policy.on_changed == "keep":
         require_earlier_texts(layout, policy)
     if attempt.refusing:
