@@ -29,6 +29,7 @@ SAID = [
 ]
 ZONES = ["Europe/Berlin", "America/Lima", "Asia/Tokyo"]
 BUSY, DOUBLED, NAMELESS, ROWS = "0007", 80, 24, 5_040
+COUNTED = {"rows": "5,040", "ids that occur more than once": DOUBLED, "rows without a person": NAMELESS}
 
 
 def tickets():
@@ -124,6 +125,7 @@ def folder(tmp_path_factory, rows):
 def _met(place, policy, rows):
     """Meet the refusals of a first plan, and of a first run, one after the other; answer each."""
     met = [refused("input", 5, command, policy) for command in ("plan", "run")]
+    place.joinpath("counts.txt").write_text(dptext("plan", policy).stdout)
     write(policy, on_null_subject='"quarantine"')
     met.append(refused("input", 5, "plan", policy))
     save(rows, place / "tickets.csv")
@@ -157,8 +159,11 @@ def test_init_guesses_roles_and_how_the_file_is_written(folder):
 def test_each_refusal_is_foretold_with_its_figures(folder):
     nulls, again, doubled, cap, capped = read(folder, "refusals.json")
     assert nulls == again
-    assert nulls[1] == {"rows": NAMELESS, "column": "Kunde Größe"}
-    assert doubled[1] == {"ids": DOUBLED, "column": "Ticket Nr"}
+    counts = {"rows": ROWS, "null_ids": 0, "doubled_ids": DOUBLED, "null_subjects": NAMELESS}
+    assert nulls[1] == {"rows": NAMELESS, "column": "Kunde Größe", "counts": counts}
+    assert doubled[1] == {"ids": DOUBLED, "column": "Ticket Nr", "counts": counts}
+    shown = (folder / "counts.txt").read_text()
+    assert all(re.search(rf"{title} +{count}\n", shown) for title, count in COUNTED.items()), shown
     assert cap == capped
     assert cap[1]["records"] == 195
     planned = read(folder, "plan.json")
