@@ -129,8 +129,8 @@ def check_ids(table: Table[pl.LazyFrame], policy: Policy, listener: Listener | N
     with seam("reading the ids of the source", InputError, READ_HINT):
         by_record = policy.subject is None or policy.unit == "record"
         subjects = pl.lit(0) if by_record else pl.col(str(policy.subject)).null_count()
-        counts = (pl.len().alias("rows"), pl.col(policy.id).null_count().alias("ids"), subjects.alias("subjects"))
-        totals = table.frame.select(counts).collect(engine="streaming")
+        wanted = (pl.len().alias("rows"), pl.col(policy.id).null_count().alias("ids"), subjects.alias("subjects"))
+        totals = table.frame.select(wanted).collect(engine="streaming")
         rows, null_ids, null_subjects = (int(value) for value in totals.row(0))
     counts = IdCounts(rows, null_ids, null_subjects)
     if rows and not null_ids:
