@@ -14,8 +14,10 @@ from collections import Counter
 import polars as pl
 import pytest
 
+from dptext_etl import Policy
 from dptext_etl.polars.frame import OtherIdsWarning
 from dptext_etl.runner import scan_published
+from dptext_etl_eval.published import columns_of
 from tests.cli.saying import dptext, facts
 
 SENTINEL = "zzqsentinelqzz"
@@ -305,6 +307,15 @@ def test_what_is_published_can_be_checked_without_the_tickets(folder, rows):
         assert facts("ledger", "verify", folder / "privacy.toml")["ok"]
     finally:
         save(rows, folder / "tickets.csv")
+
+
+def test_a_report_finds_rows_by_ids_as_they_are_written(folder):
+    """Ids of a CSV file keep their zeros, and staging has those behind keyed ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        ((_, pairs, _),) = columns_of(Policy.load("privacy.toml"), folder / "evidence", rows=100)
+    assert (pairs.of, len(pairs.raw)) == (4_741, 100)
+    assert all(text.startswith(SENTINEL) for text in pairs.raw)
 
 
 def test_mistakes_have_codes_of_their_own(folder, tmp_path):
