@@ -269,7 +269,7 @@ def _odds(policy: Policy, columns: list[ColumnPolicy], forecast: Forecast) -> di
 def _notes(policy: Policy, held: int) -> list[str]:
     notes = []
     if held:
-        notes.append(f"the release holds {held} of these records already: the same texts again cost nothing")
+        notes.append(f"the release holds {held:,} of these records already: the same texts again cost nothing")
     notes += [*extra_notes(policy), *policy_notes(policy)]
     if not all(Disclosure.LENGTH in item.mechanism.guarantee.disclosures for item in policy.column_policies()):
         notes.append("where length is not disclosed, every record is charged for the longest text")
