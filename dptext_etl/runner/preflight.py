@@ -158,7 +158,7 @@ def refuse(  # noqa: PLR0917
     refuse_other_units(Scope.of(policy), known.moved, known.records)
     if source.base is not None:
         refuse_unrecorded(layout, source.base, ledger, [item.ref for item in columns])
-    _refuse_changed(policy, known.changed, found.unkept)
+    _refuse_changed(policy, layout, known.changed, found.unkept)
     if found.changed and policy.on_changed == "keep":
         require_earlier_texts(layout, policy)
     if attempt.refusing:
@@ -206,9 +206,9 @@ def rows_by_outcome(policy: Policy, source: Examined[Any], found: Expected) -> d
     return {name: count for name, count in rows.items() if count or name in {"released", "quarantined"}}
 
 
-def _refuse_changed(policy: Policy, changed: int, unkept: int) -> None:
+def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -> None:
     """Refuse records whose texts changed, unless the policy says what becomes of them."""
-    listed = "Nothing was charged; a run lists their ids in its staging folder alone"
+    listed = f"Nothing was charged; a run lists their ids in {layout.staging.url} (changed-*.parquet) alone"
     if changed and policy.on_changed == "refuse":
         msg = (
             f"the texts of {counted(changed, 'record')} changed since this release "

@@ -253,16 +253,20 @@ def test_the_page_to_sign_says_who_is_left_out(folder):
 def test_one_edited_ticket_is_refused_then_kept(folder, rows):
     save(edited(rows, "000123"), folder / "tickets.csv")
     before, table = used(folder), published(folder)
+    staging = folder / "published" / "tickets.staging" / "1" / "_"
     try:
         for command in ("plan", "run"):
             message, told = refused("input", 5, command, folder / "privacy.toml")
+            listed = list(staging.glob("changed-*.parquet"))
+            assert bool(listed) == (command == "run"), "a plan writes nothing"
             assert "texts of 1 record changed" in message
             assert told == {"records": 1}
+        assert f"lists their ids in {staging} (" in dptext("plan", folder / "privacy.toml").stderr
         write(folder / "privacy.toml", on_changed='"keep"')
         kept = facts("run", folder / "privacy.toml")
         assert (kept["rows"]["changed_kept"], kept["rows"]["released"]) == (1, 4_741)
         assert (used(folder), published(folder).equals(table)) == (before, True)
-        listed = list((folder / "published").rglob("changed-*.parquet"))
+        listed = list(staging.glob("changed-*.parquet"))
         assert pl.concat(map(pl.read_parquet, listed))["Ticket Nr"].to_list() == ["000123"]
     finally:
         save(rows, folder / "tickets.csv")
