@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from dptext_etl.storage import Storage
 
 EXTRA = "objects"
+_PROBE = ".dptext-probe"
+"""Name of an object that is never there. Readers of tables skip names that begin with a dot."""
+_NO_BUCKET = ("<Code>NoSuchBucket</Code>", "<Code>ContainerNotFound</Code>")
 _CLIENT = re.compile(
     r"(?:aws_|azure_|google_)?(allow_http|allow_invalid_certificates|connect_timeout|timeout|proxy_url|user_agent)"
 )
@@ -65,6 +68,29 @@ def _client(url: str, options: tuple[tuple[str, Any], ...]) -> Any:
     with seam(f"opening the object store {url}", InputError, "is it an s3://, gs:// or az:// URL?"):
         settings: dict[str, Any] = {"config": config, "client_options": connection, "retry_config": retries}
         return from_url(url, **settings)
+
+
+def require_writable(url: str, options: Mapping[str, str]) -> None:
+    """Refuse a prefix of a store in which these credentials cannot write; nothing is written.
+
+    The store is asked to replace an object that is not there. It answers that the right to write is missing, or else
+    that the object is. A store that ignores the condition writes an empty object, which is deleted.
+    """
+    place = client(url, resolved(options))
+    import obstore
+    from obstore.exceptions import PreconditionError
+
+    hint = "may these credentials write there, and does the store answer? Nothing was charged"
+    missing = False
+    with seam(f"checking write access to {url}", InputError, hint):
+        try:
+            obstore.put(place, _PROBE, b"", mode={"e_tag": '"0"', "version": "1"})
+        except (PreconditionError, FileNotFoundError) as error:
+            missing = any(code in str(error) for code in _NO_BUCKET)
+        else:
+            obstore.delete(place, _PROBE)
+    if missing:
+        raise InputError(f"the bucket of {url} is missing", "create it; nothing was charged")
 
 
 def resolved(options: Mapping[str, str]) -> dict[str, Any]:

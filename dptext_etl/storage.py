@@ -184,7 +184,9 @@ class Storage:
 
         def read(obstore: Any, client: Any) -> tuple[bytes, str]:
             found = obstore.get(client, self._key(name))
-            return bytes(found.bytes()), str(found.meta["e_tag"])
+            # Google Cloud Storage compares generations, all others compare tags
+            state = "version" if self.url.startswith("gs://") else "e_tag"
+            return bytes(found.bytes()), str(found.meta[state])
 
         return self._ask("reading an object", read)
 
@@ -265,7 +267,8 @@ class Storage:
 
         def put(obstore: Any, client: Any) -> None:
             with suppress(obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
-                obstore.put(client, self._key(name), content, mode="create" if etag is None else {"e_tag": etag})
+                known = {"e_tag": etag, "version": etag}  # a store takes the one that it compares
+                obstore.put(client, self._key(name), content, mode="create" if etag is None else known)
 
         self._ask(f"writing the object {name}", put)
         # what was refused may be ours all the same: of an attempt whose answer was lost

@@ -176,7 +176,7 @@ class LedgerAdmin(LedgerReader):
             balances: Look up what the units have used; otherwise it is given as zero.
 
         Raises:
-            LedgerError: A release is revoked, or a record was charged to another unit before.
+            LedgerError: A release is revoked.
         """
         with self._db.store.snapshot():
             self._db.forget_merged_runs()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dptext_etl.artifacts import canon
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import LedgerError, counted
 from dptext_etl.guarantee import Micro
 from dptext_etl.id_forms import COMPOSITE, IdForm
 from dptext_etl.ledger.batch import BatchIds, Preparation
@@ -126,10 +126,10 @@ def refines(before: IdForm, now: IdForm) -> bool:
     return before.kind == now.kind == COMPOSITE and not before.fields and now.complete
 
 
-def require_same_units(
+def with_other_units(
     db: Database, scope: Scope, batch: BatchIds, known: Mapping[ReleaseRef, Holdings], prepared: Preparation
-) -> None:
-    """Refuse known records of a dataset that arrive under another unit than they were charged to."""
+) -> Mask:
+    """Return which known records of a dataset arrive under another unit than they were charged to."""
     since = int(db.store.meta(f"{ACCEPTED_UNITS}{scope.dataset}") or 0)
     unseen, moved = ~batch.canary, np.zeros(batch.size, np.bool_)
     for holdings in (*known.values(), *_in_other_releases(db, scope, batch, known, prepared, unseen)):
@@ -137,12 +137,18 @@ def require_same_units(
         rows = np.flatnonzero(binding & unseen)
         moved[rows] = (db.records.reserved(holdings.places.take(rows), "unit") != batch.units[rows]).any(axis=1)
         unseen &= ~binding
-    if moved.any():
+    return moved
+
+
+def refuse_other_units(scope: Scope, moved: int, records: int) -> None:
+    """Refuse records that were charged to another unit before."""
+    if moved:
         per = "to another subject before" if scope.unit == "subject" else "before, to a subject"
-        msg = f"{int(moved.sum())} of {batch.size} records were charged {per}; nothing of the batch is charged"
+        were = "was" if moved == 1 else "were"
+        msg = f"{moved} of {counted(records, 'record')} {were} charged {per}; none is charged now"
         hint = "a record keeps its unit, so that no new spelling of people starts a balance at zero: bring the old ids "
         then = f"back, or accept the change by name: `dptext ledger accept-units {scope.dataset}`"
-        raise LedgerError(msg, hint + then)
+        raise LedgerError(msg, hint + then, {"records": moved, "of": records})
 
 
 def _in_other_releases(  # noqa: PLR0917

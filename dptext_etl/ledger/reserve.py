@@ -16,7 +16,7 @@ from dptext_etl.guarantee import PURE, refuse_more_records
 from dptext_etl.ledger.batch import Ahead, BatchIds, ColumnCharge, Preparation, seal_rows
 from dptext_etl.ledger.caps import Pinned, admit
 from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.identities import are_forgotten, require_same_units
+from dptext_etl.ledger.identities import are_forgotten, refuse_other_units, with_other_units
 from dptext_etl.ledger.releases import refuse_frozen
 from dptext_etl.ledger.storage.hashed_ids import Fold, Index, Part, Values, fold
 from dptext_etl.ledger.storage.records import Holdings
@@ -89,6 +89,7 @@ class Preview(NamedTuple):
         changes_committed: Whether every changed column of a record holds a committed text, shape (records,).
         units: Hashes of the units, shape (records,).
         used: What the units have used by component of the cap, shape (components, records).
+        moved: Whether a record was charged to another unit before, so that `reserve` refuses it, shape (records,).
     """
 
     outcome: U8
@@ -96,6 +97,7 @@ class Preview(NamedTuple):
     changes_committed: Mask
     units: npt.NDArray[np.uint64]
     used: I64
+    moved: Mask
 
 
 def reserve(request: Request, prepared: Preparation, *, refuse: bool) -> U8:
@@ -169,20 +171,22 @@ def preview(
     What fits a cap depends on all records before, which stand in other batches; a forecast adds them up.
     """
     pinned = db.scopes.find(scope)
-    states, outcome = compare(Request(db, "", scope, pinned, batch, columns, again), Preparation())
+    request, nothing = Request(db, "", scope, pinned, batch, columns, again), Preparation()
+    states, outcome = compare(request, nothing)
     used = np.zeros((len(pinned.components), batch.size), np.int64)
     if balances and pinned.measure is not None:
         order = batch.unit_order
         used[:, order] = db.scopes.balances(pinned).find(batch.unit_ids.take(order))[1]
     charged = np.stack([state.new & np.isin(outcome, CHARGED) for state in states])
     committed = np.all([~state.changed | (state.holdings.state == State.COMMITTED) for state in states], axis=0)
-    return Preview(outcome, charged, committed, batch.unit_ids.hi, used)
+    return Preview(outcome, charged, committed, batch.unit_ids.hi, used, _moved(request, states, nothing))
 
 
 def judge(request: Request, prepared: Preparation) -> Decision:
     """Return what the ledger answers to a batch now; it writes nothing."""
     batch, pinned = request.batch, request.pinned
     states, outcome = compare(request, prepared)
+    refuse_other_units(request.scope, int(_moved(request, states, prepared).sum()), batch.size)
     if pinned.measure is None:
         return Decision(states, outcome, None)
     asking = np.isin(outcome, CHARGED) & ~batch.canary
@@ -199,7 +203,6 @@ def compare(request: Request, prepared: Preparation) -> tuple[list[ColumnState],
     db, batch, scope = request.db, request.batch, request.scope
     states = [_look_up(request, column, prepared) for column in request.columns]
     refuse_frozen(db.store, scope.dataset, scope.group)
-    require_same_units(db, scope, batch, {state.column.ref: state.holdings for state in states}, prepared)
     outcome = np.full(batch.size, Outcome.PENDING, np.uint8)
     outcome[np.all([state.committed for state in states], axis=0)] = Outcome.COMMITTED
     outcome[np.any([state.new for state in states], axis=0)] = Outcome.RESERVED
@@ -207,6 +210,11 @@ def compare(request: Request, prepared: Preparation) -> tuple[list[ColumnState],
     outcome[changed] = Outcome.AGAIN if request.again else Outcome.CHANGED
     outcome[are_forgotten(db, scope.dataset, batch.record_ids)] = Outcome.FORGOTTEN
     return states, outcome
+
+
+def _moved(request: Request, states: list[ColumnState], prepared: Preparation) -> Mask:
+    known = {state.column.ref: state.holdings for state in states}
+    return with_other_units(request.db, request.scope, request.batch, known, prepared)
 
 
 def _look_up(request: Request, column: ColumnCharge, prepared: Preparation) -> ColumnState:

@@ -128,14 +128,13 @@ def plan(
             columns = columns_of(attempt, ledger, source)
             preview = Preview(policy, columns, ledger)
             found = preview_rows(preview, source.rows, Meter("plan", source.wanted, progress))
-            stale = 0
+            known = found
             if source.known is not None:
                 known = preview_rows(Preview(policy, columns, ledger), source.known, Meter("plan", None, None))
-                stale = known.changed - found.changed
         except DPTextError as error:
             raise (refusals or [error])[0] from None
         collect(refusals, lambda: require_models(attempt.columns, found))
-        collect(refusals, lambda: refuse(attempt, source, columns, ledger, found, stale))
+        collect(refusals, lambda: refuse(attempt, source, columns, ledger, found, known))
         if found.changed and policy.on_changed == "keep":
             collect(refusals, lambda: require_published_texts(attempt.layout, policy, columns))
         if ledger is None:  # a run looks before it makes one
@@ -153,7 +152,7 @@ def plan(
         columns=[_column_facts(claim, item) for claim, item in zip(claims(policy), attempt.columns, strict=True)],
         together=least_epsilon(preview.forecast, policy, attempt.columns, delta),
         left_out={name: count for name, count in rows.items() if name != "released"},
-        changed=found.changed + stale,
+        changed=known.changed,
         log10_odds=_odds(policy, attempt.columns, preview.forecast),
         dropped=list(table.dropped),
         refusal=described(refusals[0]) if refusals else None,
@@ -270,7 +269,7 @@ def _odds(policy: Policy, columns: list[ColumnPolicy], forecast: Forecast) -> di
 def _notes(policy: Policy, held: int) -> list[str]:
     notes = []
     if held:
-        notes.append(f"the release holds {held} of these records already: the same texts again cost nothing")
+        notes.append(f"the release holds {held:,} of these records already: the same texts again cost nothing")
     notes += [*extra_notes(policy), *policy_notes(policy)]
     if not all(Disclosure.LENGTH in item.mechanism.guarantee.disclosures for item in policy.column_policies()):
         notes.append("where length is not disclosed, every record is charged for the longest text")

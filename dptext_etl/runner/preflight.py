@@ -14,12 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dptext_etl import column, files
+from dptext_etl import column, files, object_stores
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.id_key import resolve_id_key
+from dptext_etl.ledger.identities import refuse_other_units
 from dptext_etl.ledger.releases import refuse_other_table
 from dptext_etl.ledger.storage.store import (
     POSTGRES,
@@ -34,6 +35,7 @@ from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.claims import register
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preview import Expected, ledger_of
 from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
 from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
@@ -54,9 +56,23 @@ def require_places(attempt: Attempt) -> None:
         files.require_own(layout.staging.folder)
     require_sink(layout, making=False)
     if policy.publish:
-        layout.published.require_unlocked(PUBLISHING)
+        layout.described.require_unlocked(PUBLISHING)
+    _require_stores(layout, publishing=policy.publish)
     require_writable(policy.ledger.url)
     anchor_files.require_writable(policy.ledger.anchors)
+
+
+def _require_stores(layout: Layout, *, publishing: bool) -> None:
+    """Refuse object stores in which a run could not write. Nothing is written."""
+    places = [layout.staging, layout.memory]
+    if publishing and layout.remote_sink:
+        places += [layout.published, layout.described] if layout.logged else [layout.published]
+    for place in places:
+        if place.remote:
+            object_stores.require_writable(place.url, dict(place.options))
+    table = layout.table_format
+    if publishing and table is not None:
+        table.require_writable()
 
 
 def require_head(attempt: Attempt) -> None:
@@ -117,11 +133,11 @@ def preflight(
         require_cap(attempt, ledger)
         columns = columns_of(attempt, ledger, source)
         found = Expected() if _is_free(attempt.policy, ledger) else preview(columns, ledger, source.rows)
-        stale = 0 if source.known is None else preview(columns, ledger, source.known).changed - found.changed
-        refuse(attempt, source, columns, ledger, found, stale)
+        known = found if source.known is None else preview(columns, ledger, source.known)
+        refuse(attempt, source, columns, ledger, found, known)
         if ledger is not None and found.changed and attempt.policy.on_changed == "keep":
             keep(columns, ledger)
-        return stale
+        return known.changed - found.changed
 
 
 def _is_free(policy: Policy, ledger: Ledger | None) -> bool:
@@ -135,13 +151,14 @@ def refuse(  # noqa: PLR0917
     columns: list[Column],
     ledger: Ledger | None,
     found: Expected,
-    stale: int,
+    known: Expected,
 ) -> None:
-    """Refuse a run by what it will find; `stale` rows changed that an incremental run leaves as they are."""
+    """Refuse a run by what it will find; `known` counts all rows, also those that an incremental run leaves out."""
     policy, layout = attempt.policy, attempt.layout
+    refuse_other_units(Scope.of(policy), known.moved, known.records)
     if source.base is not None:
         refuse_unrecorded(layout, source.base, ledger, [item.ref for item in columns])
-    _refuse_changed(policy, found.changed + stale, found.unkept)
+    _refuse_changed(policy, layout, known.changed, found.unkept)
     if found.changed and policy.on_changed == "keep":
         require_earlier_texts(layout, policy)
     if attempt.refusing:
@@ -189,9 +206,9 @@ def rows_by_outcome(policy: Policy, source: Examined[Any], found: Expected) -> d
     return {name: count for name, count in rows.items() if count or name in {"released", "quarantined"}}
 
 
-def _refuse_changed(policy: Policy, changed: int, unkept: int) -> None:
+def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -> None:
     """Refuse records whose texts changed, unless the policy says what becomes of them."""
-    listed = "Nothing was charged; a run lists their ids in its staging folder alone"
+    listed = f"Nothing was charged; a run lists their ids in {layout.staging.url} (changed-*.parquet) alone"
     if changed and policy.on_changed == "refuse":
         msg = (
             f"the texts of {counted(changed, 'record')} changed since this release "

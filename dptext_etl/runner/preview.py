@@ -61,6 +61,7 @@ class Expected:
     charged: Mapping[str, int] = field(default_factory=dict)  # new records by text column
     words: int = 0  # draws over all text columns
     computed: int = 0  # records with a text that models must compute, because it is not committed yet
+    moved: int = 0  # records that were charged to another person before
 
     @property
     def over_cap(self) -> int:
@@ -77,6 +78,11 @@ class Expected:
         return self.answers.get(Outcome.PENDING.name, 0) + self.answers.get(Outcome.COMMITTED.name, 0)
 
     @property
+    def records(self) -> int:
+        """Records that were looked at."""
+        return sum(self.answers.values())
+
+    @property
     def admitted(self) -> int:
         """Records that the release will hold, of those that were looked at."""
         return sum(self.answers.get(name, 0) for name in _ADMITTED)
@@ -87,10 +93,9 @@ class Expected:
         for part in listed:
             answers.update(part.answers)
             charged.update(part.charged)
-        unkept, drawn, words, computed = (
-            sum(getattr(part, name) for part in listed) for name in ("unkept", "drawn", "words", "computed")
-        )
-        return cls(dict(answers), unkept, drawn, dict(charged), words, computed)
+        names = ("unkept", "drawn", "words", "computed", "moved")
+        sums = {name: sum(getattr(part, name) for part in listed) for name in names}
+        return cls(answers=dict(answers), charged=dict(charged), **sums)
 
 
 class Preview:
@@ -113,12 +118,13 @@ class Preview:
         self.forecast = Forecast(policy)
         self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
         self._answers, self._charged = Counter[str](), Counter[str]()
-        self._unkept = self._drawn = self._words = self._computed = 0
+        self._unkept = self._drawn = self._words = self._computed = self._moved = 0
 
     def add(self, frame: pl.DataFrame) -> None:
         """Take the next rows, without canary rows. The ledger is read first: a call that it refused can be repeated."""
         charged = self._charge(frame)
-        outcome, asking, kept, units, used = self._answer(charged)
+        outcome, asking, kept, units, used, moved = self._answer(charged)
+        self._moved += int(moved.sum())
         self._answers.update({Outcome(kind).name: int((outcome == kind).sum()) for kind in np.unique(outcome)})
         self._computed += int((~np.isin(outcome, (Outcome.COMMITTED, *LEFT_OUT))).sum()) or self._unwritten(charged)
         changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
@@ -147,7 +153,8 @@ class Preview:
             left = min(over - answers[Outcome.OVER_CAP.name], answers[name])
             answers.update({Outcome.OVER_CAP.name: left, name: -left})
         left = self._drawn - over
-        return Expected(dict(+answers), self._unkept, left, dict(self._charged), self._words, self._computed)
+        counts = self._unkept, left, dict(self._charged), self._words, self._computed, self._moved
+        return Expected(dict(+answers), *counts)
 
     def _charge(self, frame: pl.DataFrame) -> Charged:
         held = any(item.ref.id != NEW for item in self._columns)  # else no text can have changed
@@ -165,13 +172,14 @@ class Preview:
         return sum(int((~mask).sum()) for mask in found)
 
     def _answer(self, charged: Charged) -> Any:
-        """Return what the ledger would answer: outcomes, charged columns, kept texts, units, and what these used."""
+        """Return what the ledger would answer: outcomes, charged columns, kept texts, units, their use, who moved."""
         units = charged.ids if charged.subjects is None else charged.subjects
         if self._ledger is None:
             fresh = np.ones((len(charged.charges), len(charged.ids)), np.bool_)
             own = _OWN + pl.Series(charged.ids, dtype=pl.String)  # a record without a subject is its own unit
             named = pl.Series(units, dtype=pl.String).fill_null(own).to_arrow()
-            return np.full(len(own), Outcome.RESERVED), fresh, fresh[0], named, self.forecast.used_before(None, units)
+            used = self.forecast.used_before(None, units)
+            return np.full(len(own), Outcome.RESERVED), fresh, fresh[0], named, used, ~fresh[0]
         policy = self._policy
         ready = self._ledger.make_ready(
             policy.unit, charged.ids, charged.subjects, charged.charges, own=policy.on_null_subject == "own"
@@ -182,7 +190,7 @@ class Preview:
         used = answer.used
         if not (len(used) or self.published):
             used = self.forecast.used_before(self._ledger, units)
-        return answer.outcome, answer.charged, answer.changes_committed, answer.units, used
+        return answer.outcome, answer.charged, answer.changes_committed, answer.units, used, answer.moved
 
 
 def preview_rows(preview: Preview, rows: pl.LazyFrame, meter: Meter) -> Expected:

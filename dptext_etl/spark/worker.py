@@ -257,7 +257,8 @@ class Account:
             return False
         self._ledger.require_cap(self._scope, self._terms.cap)
         self._ledger.require_forms(self._scope, [self._policy.column or ""], forms)
-        return bool((self._ledger.preview(self._scope, ready).outcome == Outcome.COMMITTED).all())
+        found = self._ledger.preview(self._scope, ready)
+        return bool(((found.outcome == Outcome.COMMITTED) & ~found.moved).all())
 
     def _ref(self, id_type: str) -> ReleaseRef:
         if id_type not in self._refs:

@@ -60,6 +60,10 @@ class Delta:
             if not _fits(dtype):
                 raise unfit(self.name, column, dtype)
 
+    def require_writable(self) -> None:
+        if self._files.remote:
+            object_stores.require_writable(self._files.child("_delta_log").url, dict(self._files.options))
+
     def state(self) -> TableState | None:
         with seam("reading the log of the table", InputError, _HINT):
             table = self._open()

@@ -26,6 +26,14 @@ _PROPERTIES = {"write.metadata.metrics.default": "none", "commit.retry.num-retri
 """No bounds of cells, and no second try over what another writer has committed."""
 _BOUNDS = re.compile(r"write\.metadata\.metrics\.(?!default$)")
 _TYPES = (pl.String, pl.Boolean, pl.Binary, pl.Date, pl.Int32, pl.Int64, pl.Float32, pl.Float64, pl.Decimal)
+_S3 = {
+    "s3.endpoint": "aws_endpoint_url",
+    "s3.access-key-id": "aws_access_key_id",
+    "s3.secret-access-key": "aws_secret_access_key",
+    "s3.session-token": "aws_session_token",
+    "s3.region": "aws_region",
+}
+"""Properties of catalogs, and the options of a store that mean the same."""
 _NO_ROWS = ("metadata/", "_", ".")
 """Beginnings of the names of files that hold no rows."""
 
@@ -54,6 +62,21 @@ class Iceberg:
         if list(there.items()) != list(columns.items()):
             msg = f"the table {self._table} has other columns than this policy publishes; nothing was spent"
             raise InputError(msg, "name a new table: table.name, and sink", {"entry": "table.name"})
+
+    def require_writable(self) -> None:
+        """Ask with the credentials for S3 that the catalog has, which write the metadata, or with those of the sink."""
+        if not self._files.remote:
+            return
+        with seam("looking at the table in its catalog", InputError, _HINT):
+            table = self._open()
+            own = object_stores.resolved(self._properties) if table is None else table.io.properties
+        found = {option: str(own[name]) for name, option in _S3.items() if own.get(name)}
+        if self._files.url.startswith("s3") and "aws_access_key_id" in found:
+            plain = found.get("aws_endpoint_url", "").startswith("http://")
+            options = {**found, "aws_allow_http": str(plain).lower()}
+        else:
+            options = dict(self._files.options)
+        object_stores.require_writable(self._files.child("metadata").url, options)
 
     def state(self) -> TableState | None:
         with seam("looking at the table in its catalog", InputError, _HINT):

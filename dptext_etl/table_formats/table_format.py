@@ -44,6 +44,9 @@ class TableFormat(Protocol):
     def require_columns(self, columns: Mapping[str, pl.DataType]) -> None:
         """Refuse columns that the format, or the table as it is, cannot hold."""
 
+    def require_writable(self) -> None:
+        """Refuse a table in an object store whose log these credentials cannot write; nothing is written."""
+
     def state(self) -> TableState | None:
         """Return the current version, or None if there is no table."""
 

@@ -42,7 +42,7 @@ def columns_of(
         frame, cost = claimed(place, name, policy.storage_options)
         if policy.ids != "keep":
             frame = _with_own_ids(frame, policy, layout)
-        raw = Files.find(layout).scan()
+        raw = Files.find(layout).scan(all_text=True)
         more = {**given, "subject": subject, "id": policy.id, "text": name}
         yield name, join(raw, frame, **more, mechanism=None if column.postprocess else column.mechanism), cost
         if intermediate is not None:
@@ -80,7 +80,7 @@ def _with_own_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout) -> pl.Laz
 
 def table(place: str, storage: dict[str, Any] | None = None) -> Any:
     """Return a table of files, to be read later."""
-    return Files.at(place, storage).scan()
+    return Files.at(place, storage).scan(all_text=True)
 
 
 def claimed(place: str, column: str, options: dict[str, str] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -124,7 +124,7 @@ def _counts(place: str, policy: Policy, text: str) -> dict[str, int]:
 
 def _raw(layout: Layout, text: str, label: str, rows: int) -> Pairs:
     """Return a sample of raw texts with their labels."""
-    frame = Files.find(layout).scan()
+    frame = Files.find(layout).scan(all_text=True)
     if label not in frame.collect_schema():
         raise InputError(f"the raw table has no column {label!r}", "--label names a column of the raw table")
     with seam("reading the raw table", InputError, "is the file whole and readable?"):

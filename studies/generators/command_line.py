@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 _JSON = (
     "With `--json`, stdout holds one object. A command that fails prints one, too, unless it has printed its own: "
     '`{{"error": {{"code", "exit_code", "message", "hint", "fields"}}}}`. `fields` holds the figures and the declared '
-    "names of the message, and is empty where it has none. Codes: {codes}."
+    "names of the message, and is empty where it has none. If null or doubled ids or null persons stop a plan or a "
+    "run, `fields.counts` holds all their counts. Codes: {codes}."
 )
 _AMOUNTS = (
     "Amounts are plain numbers in the unit that their key names, or `component` next to them: `epsilon` and `eps_pure` "

@@ -1,6 +1,7 @@
 """A server of objects on this machine that honors conditions."""
 
 import hashlib
+import json
 import re
 import threading
 from contextlib import contextmanager
@@ -14,6 +15,11 @@ pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)
 
 def tag(data):
     return f'"{hashlib.md5(data).hexdigest()}"'
+
+
+def generation(data):
+    """The number by which Google Cloud Storage knows a state of an object."""
+    return str(int(hashlib.md5(data).hexdigest()[:12], 16))
 
 
 class Store(BaseHTTPRequestHandler):
@@ -40,7 +46,11 @@ class Store(BaseHTTPRequestHandler):
 
     def do_PUT(self):
         data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        copied = unquote(self.headers.get("x-amz-copy-source") or "").removeprefix("/").removeprefix("bucket/")
+        copied = (
+            unquote(self.headers.get("x-amz-copy-source") or self.headers.get("x-goog-copy-source") or "")
+            .removeprefix("/")
+            .removeprefix("bucket/")
+        )
         query = parse_qs(urlsplit(self.path).query)
         if self.refusing and re.search(self.refusing, self.path):
             self._answer(403, b"<Error><Code>AccessDenied</Code></Error>")
@@ -66,10 +76,17 @@ class Store(BaseHTTPRequestHandler):
     def _allowed(self):
         """Whether the condition of a request holds."""
         held = self.objects.get(self._key())
+        generation_wanted = self.headers.get("x-goog-if-generation-match")
+        if generation_wanted is not None:
+            return generation_wanted == ("0" if held is None else generation(held))
         if self.headers.get("If-None-Match") == "*":
             return held is None
         wanted = self.headers.get("If-Match")
         return wanted is None or (held is not None and wanted == tag(held))
+
+    def do_DELETE(self):
+        self.objects.pop(self._key(), None)
+        self._answer(204, b"")
 
     def do_POST(self):
         asked = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -98,7 +115,11 @@ class Store(BaseHTTPRequestHandler):
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>" if body else b"")
             return
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-        headers = {"ETag": tag(data), "Last-Modified": "Fri, 20 Nov 2026 00:00:00 GMT"}
+        headers = {
+            "ETag": tag(data),
+            "x-goog-generation": generation(data),
+            "Last-Modified": "Fri, 20 Nov 2026 00:00:00 GMT",
+        }
         if asked:
             first, last = int(asked[1]), min(int(asked[2] or len(data) - 1), len(data) - 1)
             headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
@@ -131,6 +152,9 @@ def serving():
         "aws_allow_http": "true",
         "max_retries": "0",
     }
+    account = {"gcs_base_url": handler.options["aws_endpoint_url"], "disable_oauth": True}
+    account |= dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+    handler.google = {"google_service_account_key": json.dumps(account), "allow_http": "true", "max_retries": "0"}
     yield handler
     server.shutdown()
     server.server_close()

@@ -14,8 +14,10 @@ from collections import Counter
 import polars as pl
 import pytest
 
+from dptext_etl import Policy
 from dptext_etl.polars.frame import OtherIdsWarning
 from dptext_etl.runner import scan_published
+from dptext_etl_eval.published import columns_of
 from tests.cli.saying import dptext, facts
 
 SENTINEL = "zzqsentinelqzz"
@@ -29,6 +31,7 @@ SAID = [
 ]
 ZONES = ["Europe/Berlin", "America/Lima", "Asia/Tokyo"]
 BUSY, DOUBLED, NAMELESS, ROWS = "0007", 80, 24, 5_040
+COUNTED = {"rows": "5,040", "ids that occur more than once": DOUBLED, "rows without a person": NAMELESS}
 
 
 def tickets():
@@ -124,6 +127,7 @@ def folder(tmp_path_factory, rows):
 def _met(place, policy, rows):
     """Meet the refusals of a first plan, and of a first run, one after the other; answer each."""
     met = [refused("input", 5, command, policy) for command in ("plan", "run")]
+    place.joinpath("counts.txt").write_text(dptext("plan", policy).stdout)
     write(policy, on_null_subject='"quarantine"')
     met.append(refused("input", 5, "plan", policy))
     save(rows, place / "tickets.csv")
@@ -157,8 +161,11 @@ def test_init_guesses_roles_and_how_the_file_is_written(folder):
 def test_each_refusal_is_foretold_with_its_figures(folder):
     nulls, again, doubled, cap, capped = read(folder, "refusals.json")
     assert nulls == again
-    assert nulls[1] == {"rows": NAMELESS, "column": "Kunde Größe"}
-    assert doubled[1] == {"ids": DOUBLED, "column": "Ticket Nr"}
+    counts = {"rows": ROWS, "null_ids": 0, "doubled_ids": DOUBLED, "null_subjects": NAMELESS}
+    assert nulls[1] == {"rows": NAMELESS, "column": "Kunde Größe", "counts": counts}
+    assert doubled[1] == {"ids": DOUBLED, "column": "Ticket Nr", "counts": counts}
+    shown = (folder / "counts.txt").read_text()
+    assert all(re.search(rf"{title} +{count}\n", shown) for title, count in COUNTED.items()), shown
     assert cap == capped
     assert cap[1]["records"] == 195
     planned = read(folder, "plan.json")
@@ -246,16 +253,20 @@ def test_the_page_to_sign_says_who_is_left_out(folder):
 def test_one_edited_ticket_is_refused_then_kept(folder, rows):
     save(edited(rows, "000123"), folder / "tickets.csv")
     before, table = used(folder), published(folder)
+    staging = folder / "published" / "tickets.staging" / "1" / "_"
     try:
         for command in ("plan", "run"):
             message, told = refused("input", 5, command, folder / "privacy.toml")
+            listed = list(staging.glob("changed-*.parquet"))
+            assert bool(listed) == (command == "run"), "a plan writes nothing"
             assert "texts of 1 record changed" in message
             assert told == {"records": 1}
+        assert f"lists their ids in {staging} (" in dptext("plan", folder / "privacy.toml").stderr
         write(folder / "privacy.toml", on_changed='"keep"')
         kept = facts("run", folder / "privacy.toml")
         assert (kept["rows"]["changed_kept"], kept["rows"]["released"]) == (1, 4_741)
         assert (used(folder), published(folder).equals(table)) == (before, True)
-        listed = list((folder / "published").rglob("changed-*.parquet"))
+        listed = list(staging.glob("changed-*.parquet"))
         assert pl.concat(map(pl.read_parquet, listed))["Ticket Nr"].to_list() == ["000123"]
     finally:
         save(rows, folder / "tickets.csv")
@@ -300,6 +311,15 @@ def test_what_is_published_can_be_checked_without_the_tickets(folder, rows):
         assert facts("ledger", "verify", folder / "privacy.toml")["ok"]
     finally:
         save(rows, folder / "tickets.csv")
+
+
+def test_a_report_finds_rows_by_ids_as_they_are_written(folder):
+    """Ids of a CSV file keep their zeros, and staging has those behind keyed ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        ((_, pairs, _),) = columns_of(Policy.load("privacy.toml"), folder / "evidence", rows=100)
+    assert (pairs.of, len(pairs.raw)) == (4_741, 100)
+    assert all(text.startswith(SENTINEL) for text in pairs.raw)
 
 
 def test_mistakes_have_codes_of_their_own(folder, tmp_path):

@@ -21,6 +21,7 @@ from dptext_etl.runner.publish.manifest import Manifest
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
 
 from .object_store import remote, upload
+from .refusals import foretold, head, same_refusal
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson"])
@@ -83,6 +84,29 @@ def test_a_store_that_refuses_loses_nothing(make_job, store):
     assert (summary.version, summary.rows["new"], summary.rows["replayed"]) == (1, 0, 240)
     with job.ledger() as ledger:
         assert ledger.verify().ok
+
+
+@pytest.mark.parametrize("denied", ["published/reviews", "inside/reviews"])
+def test_a_plan_foretells_a_store_that_denies_writing(make_job, store, denied):
+    job = make_job()
+    upload(job, store)
+    entries, held = remote(job, store, staging="s3://bucket/inside"), dict(store.objects)
+    store.refusing = denied
+    error = same_refusal(job, entries, InputError)
+    assert f"write access to s3://bucket/{denied}" in error.message
+    assert head(job) is None, "nothing was charged"
+    store.refusing = ""
+    assert foretold(job, **entries) is None
+    assert (store.objects, store.order) == (held, []), "nothing was written, not even for a moment"
+    if denied.startswith("published"):
+        store.refusing = denied
+        assert foretold(job, publish=False, **entries) is None, "what stays staged needs no sink"
+
+
+def test_a_store_without_conditions_keeps_nothing(store, monkeypatch):
+    monkeypatch.setattr(store, "_allowed", lambda _: True)
+    object_stores.require_writable("s3://bucket/published", store.options)
+    assert (store.objects, store.order) == ({}, ["published/.dptext-probe"])
 
 
 def test_objects_of_a_delta_table_are_refused(make_job, store):

@@ -313,13 +313,18 @@ def test_another_run_under_way(job):
     same_refusal(job, {}, BusyError, busy)
 
 
+@pytest.mark.parametrize("table", [None, "delta"])
 @pytest.mark.parametrize("first", [False, True])
-def test_another_run_that_is_publishing(job, first):
+def test_another_run_that_is_publishing(job, first, table):
+    sink = job.folder / "published.versions"
+    if table is not None:
+        pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
+        job.values["table"] = {"format": table}
+        sink = job.folder / "published" / "_dptext"
     if not first:
         job.run()
         job.forget_that_nothing_changed()
-    sink = job.folder / "published.versions"
-    sink.mkdir(exist_ok=True)
+    sink.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
     def busy():

@@ -24,6 +24,8 @@ CASES = (
     texts.over_the_cap,
     texts.below_min_released,
     texts.another_manifest,
+    texts.another_person,
+    texts.repeated_ids,
     texts.more_records_than_an_unlinked_release_holds,
     texts.too_few_texts_for_an_unlinked_release,
 )

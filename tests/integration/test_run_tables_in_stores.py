@@ -1,5 +1,6 @@
 """Tables with a log of their own in an object store: a server that speaks S3, on the loopback interface."""
 
+import json
 from urllib.request import urlopen
 
 import polars as pl
@@ -10,6 +11,9 @@ from dptext_etl.checks.published import check_published
 from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.storage import Storage
+
+from .refusals import foretold, head, same_refusal
 
 deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
@@ -40,6 +44,42 @@ def options(monkeypatch):
     running.stop()
 
 
+@pytest.fixture
+def user(options, monkeypatch):
+    """Return the options of a user who may do all in the bucket but write below some prefixes."""
+    import boto3
+
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "x", "region_name": "us-east-1"}
+    iam = boto3.client("iam", endpoint_url=options["aws_endpoint_url"], **keys)
+
+    def user(name, *prefixes):
+        denied = [f"arn:aws:s3:::bucket/{prefix}/*" for prefix in prefixes]
+        rules = [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]
+        rules += [{"Effect": "Deny", "Action": "s3:PutObject", "Resource": denied}] if denied else []
+        iam.create_user(UserName=name)
+        document = json.dumps({"Version": "2012-10-17", "Statement": rules})
+        iam.put_user_policy(UserName=name, PolicyName="bucket", PolicyDocument=document)
+        made = iam.create_access_key(UserName=name)["AccessKey"]
+        monkeypatch.setenv(f"DPTEXT_TEST_{name}", made["SecretAccessKey"])
+        found = {"aws_access_key_id": made["AccessKeyId"], "aws_secret_access_key": f"env:DPTEXT_TEST_{name}"}
+        return {**options, **found, "max_retries": "0"}
+
+    return user
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """Let the server check who may do what, from a call on."""
+    from moto import settings
+    from moto.core.responses import ActionAuthenticatorMixin
+
+    def check():
+        monkeypatch.setattr(settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
+        monkeypatch.setattr(ActionAuthenticatorMixin, "request_count", 0)
+
+    return check
+
+
 def plain(options):
     return options | {"aws_secret_access_key": "not-to-be-printed"}
 
@@ -62,8 +102,8 @@ def iceberg(folder, options):
         "type": "sql",
         "uri": f"sqlite:///{folder}/catalog.db",
         "s3.endpoint": options["aws_endpoint_url"],
-        "s3.access-key-id": "test",
-        "s3.secret-access-key": "env:DPTEXT_TEST_SECRET",
+        "s3.access-key-id": options["aws_access_key_id"],
+        "s3.secret-access-key": options["aws_secret_access_key"],
         "s3.region": "us-east-1",
     }
     return {"format": "iceberg", "name": "public.reviews", "catalog": catalog}
@@ -129,3 +169,28 @@ def test_an_iceberg_table_in_a_store(job, options, reviews, save):
     table = table.refresh()
     assert (len(table.snapshots()), table.scan().to_arrow().num_rows) == (1, 234)
     assert not failing(job.policy())
+
+
+def test_a_plan_foretells_who_may_not_write(job, user, checked, tmp_path):
+    """The server checks rights as an administrator wrote them; nothing comes into the bucket."""
+    pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed (extra: dev)")
+    everything = user("all")
+    log, metadata = user("log", "published/reviews/_delta_log"), user("metadata", "published/reviews/metadata")
+    cases = {
+        SINK: {"storage_options": user("sink", "published")},
+        f"{SINK}/_dptext": {"storage_options": user("manifest", "published/reviews/_dptext")},
+        f"{SINK}/_delta_log": {"storage_options": log},
+        f"{SINK}/metadata": {"storage_options": everything, "table": iceberg(tmp_path, metadata)},
+        "s3://bucket/inside/reviews/2026-11/_": {
+            "storage_options": user("staging", "inside"),
+            "staging": "s3://bucket/inside",
+        },
+    }
+    checked()
+    for place, entries in cases.items():
+        error = same_refusal(job, entries, InputError)
+        assert error.message.startswith(f"checking write access to {place} failed")
+    error = same_refusal(job, {"storage_options": everything, "sink": "s3://none/published", "table": None}, InputError)
+    assert "bucket of s3://none/published is missing" in error.message
+    assert foretold(job, storage_options=everything) is None
+    assert (head(job), Storage.open("s3://bucket", everything).names()) == (None, [])

@@ -12,13 +12,14 @@ from dptext_etl.errors import BusyError, InputError
 from dptext_etl.storage import Storage
 
 
-@pytest.fixture(params=["folder", "store"])
+@pytest.fixture(params=["folder", "s3", "gs"])
 def storage(request, tmp_path):
     if request.param == "folder":
         made = Storage(str(tmp_path / "above" / "inside" / "staging"))
     else:
         store = request.getfixturevalue("store")
-        made = Storage.open("s3://bucket/above/inside/staging", store.options, grouped=True)
+        options = {"s3": store.options, "gs": store.google}[request.param]
+        made = Storage.open(f"{request.param}://bucket/above/inside/staging", options, grouped=True)
     made.prepare()
     return made
 
@@ -81,8 +82,12 @@ def test_one_process_at_a_time_holds_the_lock(storage):
     assert storage.names() == []
 
 
-def test_a_holder_that_lost_its_lease_stops(store, monkeypatch):
-    one, two = (Storage.open("s3://bucket/sink", store.options) for _ in range(2))
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_a_holder_that_lost_its_lease_stops(store, monkeypatch, scheme):
+    options = {"s3": store.options, "gs": store.google}[scheme]
+    one, two = (Storage.open(f"{scheme}://bucket/sink", options) for _ in range(2))
+    object_stores.require_writable(one.url, options)
+    assert (one.names(), store.order) == ([], [])
     monkeypatch.setattr(object_stores, "LEASE_SECONDS", -1.0)
     monkeypatch.setattr(object_stores, "Thread", Mock())  # nothing renews the lease in the background
     lost = pytest.raises(BusyError, match="stood still")

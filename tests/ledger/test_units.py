@@ -46,7 +46,7 @@ def test_a_known_record_has_one_unit_in_all_releases_columns_and_periods(kit):
         (kit.ref(nonce=1), {"cap": 16}),
         (kit.ref(release="r3"), later),
     ):
-        with pytest.raises(LedgerError, match="1 of 2 records were charged to another subject before"):
+        with pytest.raises(LedgerError, match="1 of 2 records was charged to another subject before"):
             kit.reserve(["a", "new"], ["zoe", "zoe"], 4, refs=[ref], **more)
     assert kit.reserve(["a", "new"], ["ann", "zoe"], 4, cap=16, refs=[kit.ref(release="r2")]) == [OVER, NEW]
     assert kit.used("ann", "zoe") == [16, 4]
@@ -83,7 +83,7 @@ def test_a_change_of_units_is_accepted_by_name_and_charged_to_everybody(kit):
     assert kit.reserve(["a"], ["zoe"], 4, cap=12) == [COMMITTED], "a text that is released already costs nothing"
     again = [kit.ref(release="r2")]
     assert kit.reserve(FOUR, ["zoe"] * 4, 4, cap=12, refs=again) == [NEW, NEW, NEW, OVER]
-    with pytest.raises(LedgerError, match="1 of 1 records were charged to another subject"):
+    with pytest.raises(LedgerError, match="1 of 1 record was charged to another subject"):
         kit.reserve(["a"], ["ann"], 4, cap=12, refs=[kit.ref(release="r3")])
     assert kit.used("ann", "zoe") == [16, 12]
     assert journalled(kit).count("UNITS") == 1

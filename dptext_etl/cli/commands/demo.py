@@ -168,7 +168,7 @@ def _show(facts: Mapping[str, Any]) -> None:
     )
     if "dagster" in facts["files"]:
         terminal.say(
-            f"  DAGSTER_HOME=$PWD/{facts['files']['dagster']} dagster-webserver --empty-workspace"
+            f"  DAGSTER_HOME={Path(facts['files']['dagster']).absolute()} dagster-webserver --empty-workspace"
             "      (the runs, in a browser)"
         )
 
@@ -229,7 +229,7 @@ def _show_spend(facts: Mapping[str, Any]) -> None:
         {
             "released by": by,
             "mechanism": f"{release['mechanism']}, {release['class']}, discloses {', '.join(release['disclosures'])}",
-            "records": f"{release['committed']:,} committed, {release['canaries']:,} of them planted, never published",
+            "records": f"{release['committed']:,} committed; {release['canaries']:,} planted ones, never published",
             "most per record": f"epsilon {terminal.number(release[f'max_{PURE}'])} (odds 10^{release['log10_odds']})",
             "cap": f"{_amounts(left['limits'])} per {left['unit']}, {left['scope']}",
             "left": "; ".join(f"{name} " + _amounts(at) for name, at in left["left"].items()),

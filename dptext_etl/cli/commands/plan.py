@@ -11,7 +11,7 @@ import typer
 from dptext_etl.cli import startup, terminal
 from dptext_etl.cli.commands.run import progress_bar
 from dptext_etl.cli.options import AcceptLowerCap, Command, Engine, Json, Partition, PolicyFile, epilog
-from dptext_etl.errors import refusal_of
+from dptext_etl.errors import DPTextError, refusal_of
 
 if TYPE_CHECKING:
     from dptext_etl.policy import Policy
@@ -51,20 +51,32 @@ def plan(
     with ExitStack() as opened:
         loaded = Policy.load(policy)
         require = _spark(opened, loaded, partition) if engine == "spark" else None
-        forecast = runner.plan(
-            loaded,
-            partition=partition,
-            delta=delta,
-            accept_lower_cap=accept_lower_cap,
-            progress=opened.enter_context(progress_bar()),
-            require=require,
-        ).as_dict()
+        try:
+            forecast = runner.plan(
+                loaded,
+                partition=partition,
+                delta=delta,
+                accept_lower_cap=accept_lower_cap,
+                progress=opened.enter_context(progress_bar()),
+                require=require,
+            ).as_dict()
+        except DPTextError as refusal:
+            opened.close()  # the progress bar goes before the counts
+            if not as_json:  # else the fields of the refusal hold them
+                _show_counts(refusal.fields.get("counts", {}))
+            raise
     if as_json:
         terminal.emit(forecast)
     else:
         _show(forecast)
     if forecast["refusal"] is not None:
         raise refusal_of(forecast["refusal"])
+
+
+def _show_counts(counts: Mapping[str, int]) -> None:
+    """Show what a plan counted before the ids of the source stopped it."""
+    if counts:
+        terminal.pairs({title: counts[name] for name, title in _COUNTS.items() if name in counts})
 
 
 def _spark(opened: ExitStack, policy: Policy, partition: str | None) -> Callable[[Policy, Layout], object]:
@@ -80,6 +92,12 @@ def _spark(opened: ExitStack, policy: Policy, partition: str | None) -> Callable
 
 _VACUOUS = 13.0
 """Power of ten of the odds from which on a bound says nothing in practice: e^30 (docs/spec/privacy.md#odds)."""
+_COUNTS = {
+    "rows": "rows",
+    "null_ids": "rows without an id",
+    "doubled_ids": "ids that occur more than once",
+    "null_subjects": "rows without a person",
+}
 _LEFT_OUT = {"without_subject": "left out without a person", "changed_left_out": "left out with a changed text"}
 
 

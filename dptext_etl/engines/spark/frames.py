@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
@@ -27,7 +27,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.canaries import by_shard
-from dptext_etl.runner.source.examine import Examined, refuse_gaps, refuse_repeated
+from dptext_etl.runner.source.examine import Examined, IdCounts, refuse_ids
 from dptext_etl.runner.source.roles import Table, check_roles, pinned_orders, wanted_columns
 from dptext_etl.runner.source.selection import PAIRS, Order, by_digest, sum_of_pairs
 
@@ -83,8 +83,7 @@ def check(rows: DataFrame, policy: Policy) -> tuple[int, int]:
     unknown = named(policy.subject).isNull() if per_subject and policy.subject else F.lit(False)
     with seam("reading the ids of the frame", InputError, HINT):
         counts = _count_ids(rows.select(named(policy.id), unknown))
-    refuse_gaps(policy, counts.rows, counts.null_ids, counts.null_subjects)
-    refuse_repeated(policy, counts.repeated)
+    refuse_ids(policy, counts)
     return counts.rows, counts.null_subjects
 
 
@@ -131,13 +130,6 @@ def _ordered(column: Column, form: IdForm) -> Column:
         return column
     fields = (_ordered(column.getField(name), inner).alias(name) for name, inner in form.fields)
     return F.when(column.isNotNull(), F.struct(*fields))
-
-
-class IdCounts(NamedTuple):
-    rows: int
-    null_ids: int  # rows without an id
-    null_subjects: int  # rows without a subject
-    repeated: int  # ids that occur more than once
 
 
 def _count_ids(frame: DataFrame) -> IdCounts:

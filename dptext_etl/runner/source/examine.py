@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,20 @@ BATCH_ROWS = 1 << 18
 _VERIFIED = 100_000
 _SHARDS_PER_VERSION = 1 << 16
 """Numbers of shards, and so of their canary rows, that a version of an incremental table takes for itself."""
+
+
+class IdCounts(NamedTuple):
+    rows: int
+    null_ids: int  # rows without an id
+    null_subjects: int  # rows without a subject
+    repeated: int | None = None  # ids that occur more than once; not counted where ids are null
+
+    def known(self, *, per_subject: bool) -> dict[str, int]:
+        """Return the counts by name: those that a refusal shows."""
+        counts = {"rows": self.rows, "null_ids": self.null_ids}
+        if self.repeated is not None and not self.null_ids:
+            counts["doubled_ids"] = self.repeated
+        return {**counts, "null_subjects": self.null_subjects} if per_subject else counts
 
 
 @dataclass(frozen=True)
@@ -115,11 +129,13 @@ def check_ids(table: Table[pl.LazyFrame], policy: Policy, listener: Listener | N
     with seam("reading the ids of the source", InputError, READ_HINT):
         by_record = policy.subject is None or policy.unit == "record"
         subjects = pl.lit(0) if by_record else pl.col(str(policy.subject)).null_count()
-        counts = (pl.len().alias("rows"), pl.col(policy.id).null_count().alias("ids"), subjects.alias("subjects"))
-        totals = table.frame.select(counts).collect(engine="streaming")
+        wanted = (pl.len().alias("rows"), pl.col(policy.id).null_count().alias("ids"), subjects.alias("subjects"))
+        totals = table.frame.select(wanted).collect(engine="streaming")
         rows, null_ids, null_subjects = (int(value) for value in totals.row(0))
-    refuse_gaps(policy, rows, null_ids, null_subjects)
-    refuse_repeated(policy, _repeated(table.frame.select(policy.id), rows, listener))
+    counts = IdCounts(rows, null_ids, null_subjects)
+    if rows and not null_ids:
+        counts = counts._replace(repeated=_repeated(table.frame.select(policy.id), rows, listener))
+    refuse_ids(policy, counts)
     return rows, null_subjects
 
 
@@ -127,17 +143,22 @@ def with_persons(frame: pl.LazyFrame, policy: Policy) -> pl.LazyFrame:
     return frame.filter(pl.col(str(policy.subject)).is_not_null())
 
 
-def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) -> None:
-    """Refuse a source without rows, ids or subjects, or with more rows than the delta of a column was stated for."""
+def refuse_ids(policy: Policy, counts: IdCounts) -> None:
+    """Refuse a source without rows, ids or subjects, with more rows than a delta was stated for, or with doubled ids.
+
+    The fields of the refusal hold all counts, so that a plan can show them.
+    """
+    rows, null_ids, null_subjects, repeated = counts
     for item in policy.column_policies() if policy.synthetic is None else ():
         refuse_more_records(rows, stated_records(item.mechanism), f"column {item.column!r}")
     if not rows:
         raise InputError("the source has no rows", "nothing was spent or published")
+    known = {"counts": counts.known(per_subject=policy.subject is not None and policy.unit == "subject")}
     if null_ids:
         raise InputError(
             counted(null_ids, "record id is null", "record ids are null"),
             f"every record needs an id of its own in column {policy.id!r}",
-            {"rows": null_ids, "column": policy.id},
+            {"rows": null_ids, "column": policy.id, **known},
         )
     if null_subjects and policy.on_null_subject == "refuse":
         msg = (
@@ -145,18 +166,15 @@ def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) ->
             f"{policy.subject!r} is null), and caps are per subject"
         )
         hint = 'on_null_subject = "quarantine" leaves these rows out; "own" takes each of them as a person of its own'
-        fields = {"rows": null_subjects, "column": policy.subject}
+        fields = {"rows": null_subjects, "column": policy.subject, **known}
         raise InputError(msg, f"fill the column, or write one of these into the policy: {hint}", fields)
-
-
-def refuse_repeated(policy: Policy, twice: int) -> None:
-    if twice:
+    if repeated:
         msg = (
-            f"{counted(twice, 'record id occurs', 'record ids occur')} more than once in "
+            f"{counted(repeated, 'record id occurs', 'record ids occur')} more than once in "
             f"column {policy.id!r}; a record is released once"
         )
         hint = "keep one row of each id, or name a column that is unique per row; nothing was spent or published"
-        raise InputError(msg, hint, {"ids": twice, "column": policy.id})
+        raise InputError(msg, hint, {"ids": repeated, "column": policy.id, **known})
 
 
 def _repeated(ids: pl.LazyFrame, rows: int, listener: Listener | None) -> int:

@@ -80,5 +80,5 @@ def _notes(attempt: SyntheticAttempt, person: float, beyond: int, held: int) -> 
     if beyond:
         notes.append(f"{counted(beyond, 'record does', 'records do')} not count: per_subject = {most} of a person do")
     if held:
-        notes.append(f"the release holds {held} of these records already: the same table again costs nothing")
+        notes.append(f"the release holds {held:,} of these records already: the same table again costs nothing")
     return notes + policy_notes(policy)

@@ -20,6 +20,7 @@ from dptext_etl.guarantee import ADDITIVE, refuse_more_records
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, Ledger, Outcome, ReleaseRef, Scope
 from dptext_etl.ledger.id_key import resolve_id_key
+from dptext_etl.ledger.identities import refuse_other_units
 from dptext_etl.ledger.types import NEW
 from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import CLAIM
@@ -97,6 +98,7 @@ def refuse_table(
     attempt: SyntheticAttempt, counts: Counts, ledger: Ledger | None, ref: ReleaseRef, found: Expected
 ) -> None:
     """Refuse a run by what it will find; a table that is charged is refused by the same rules."""
+    refuse_other_units(Scope.of(attempt.policy), found.moved, found.records)
     if found.changed:
         refuse_changed(found.changed)
     if ledger is not None and ref.id != NEW:
