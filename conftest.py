@@ -111,8 +111,10 @@ def scope(nodeid):
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what needs the machine for itself (clusters of Spark); put first what takes long."""
+    """Mark drills, and what needs the machine for itself (clusters of Spark); put first what takes long."""
     for item in items:
+        if TESTS / "drills" in item.path.parents:
+            item.add_marker("thorough")
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("alone")
             item.add_marker("thorough")
