@@ -31,7 +31,7 @@ WRITERS, TIMES, FASTER = 4, 3, 1.6
 
 def rows() -> list[Row]:
     """Measure; no row, and a sentence, where PostgreSQL's programs are not installed."""
-    sys.path.insert(0, str(HERE.parent / "tests"))
+    sys.path.insert(0, str(HERE.parents[1] / "tests"))
     import postgres_server
 
     if postgres_server.missing() is not None:

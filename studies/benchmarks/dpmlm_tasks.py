@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 import time
 from collections.abc import Callable
@@ -47,6 +48,12 @@ def long_texts(rows: int, words: int) -> list[str]:
     """Return texts of exactly so many words, made of sentences one after the other."""
     every = " ".join(texts(3_000)).split()
     return [" ".join(every[row * words : (row + 1) * words]) for row in range(rows)]
+
+
+def alike(rows: int, words: int) -> list[str]:
+    """Return texts of the same words in other orders: equal lengths in tokens, so that batches are full."""
+    (one,) = (text.split() for text in long_texts(1, words))
+    return [" ".join(random.Random(row).sample(one, words)) for row in range(rows)]
 
 
 def chosen(folder: str, sample: str, rows: int) -> list[str]:
@@ -94,12 +101,13 @@ def loaded(folder: str) -> tuple[Any, Any]:
 def dpmlm(folder: str, jobs: list[dict[str, Any]], dtype: str = "float32") -> dict[str, Any]:
     """The column, one job after the other: a sample of so many texts, or texts of exactly so many words.
 
-    Every job gives `rows`, `sample` or `words` (with `alike` one text many times), and the mechanism's settings.
+    Every job gives `rows`, `sample` or `words` (with `alike`, texts of the same words in another order each), and the
+    mechanism's settings.
     """
     found: dict[str, Any] = {"jobs": []}
     for job in jobs:
         rows, sample, words = job.pop("rows"), job.pop("sample", None), job.pop("words", None)
-        given = long_texts(1, words) * rows if job.pop("alike", False) else None
+        given = alike(rows, words) if job.pop("alike", False) else None
         given = given or (chosen(folder, sample, rows) if sample else long_texts(rows, words))
         release = releasing(folder, dtype, **job)
         release([given[0][:30]])

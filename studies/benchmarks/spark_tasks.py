@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tasks import data, imdb, policy
+from tasks import imdb, policy
 
 
 def session(folder: Path) -> Any:
@@ -117,19 +117,13 @@ def frame() -> dict[str, float]:
 
 
 def tweets(folder: Path, rows: int) -> Path:
-    """Write a table of short texts: sentences of SST-2, drawn again and again, each with an id and an author."""
+    """Write a table of distinct short texts, each with an id and an author of about seven texts."""
     import numpy as np
     import polars as pl
+    from run_tasks import short_texts
 
-    texts = pl.read_parquet(data("sst2/sst2.parquet"), columns=["text"])["text"]
-    draw = np.random.default_rng(7)
-    table = pl.DataFrame(
-        {
-            "id": pl.int_range(rows, eager=True).cast(pl.String),
-            "user": pl.Series(draw.integers(0, rows // 7 + 1, rows)),
-            "text": texts.gather(draw.integers(0, len(texts), rows)),
-        }
-    )
+    users = np.random.default_rng(7).integers(0, rows // 7 + 1, rows)
+    table = short_texts(rows).with_columns(user=pl.Series(users))
     table.write_parquet(folder / "tweets.parquet")
     return folder / "tweets.parquet"
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from measuring import HERE, SKIPPED
 
-SHARED = HERE.parent.parent / "shared" / "data"
+SHARED = HERE.parents[2] / "shared" / "data"
 K = 20
 EPSILON = 2.0
 BATCH = 100_000  # rows of a run's shard
