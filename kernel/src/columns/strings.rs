@@ -237,3 +237,37 @@ impl StringsBuilder {
             .map_err(|_| Error::internal("a released column is not UTF-8"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// What is read of rows of some bytes, which may be no text.
+    fn read(bytes: &[u8], ends: &[i64], valid: &[bool]) -> Vec<Option<Option<String>>> {
+        let offsets = OffsetBuffer::new([&[0], ends].concat().into());
+        // SAFETY: the bytes are only read as bytes, which is what is tested.
+        let array = unsafe {
+            LargeStringArray::new_unchecked(offsets, Buffer::from(bytes), Some(NullBuffer::from(valid.to_vec())))
+        };
+        let sliced = array.slice(1, array.len() - 1);
+        let rows = |array: LargeStringArray| {
+            let strings = Strings::new(&Chunked::one(Arc::new(array))).unwrap();
+            (0..strings.len()).map(|i| strings.get(i).ok().map(|row| row.map(str::to_owned))).collect::<Vec<_>>()
+        };
+        let all = rows(array);
+        assert_eq!(rows(sliced), all[1..]);
+        all
+    }
+
+    #[test]
+    fn every_row_is_text_or_refused() {
+        let text = |row: &str| Some(Some(row.to_owned()));
+        assert_eq!(read("aéb".as_bytes(), &[1, 3, 4], &[true; 3]), [text("a"), text("é"), text("b")]);
+        assert_eq!(read("aéb".as_bytes(), &[2, 3, 4], &[true; 3]), [None, None, text("b")], "cut inside a character");
+        assert_eq!(read(b"a\xffb", &[1, 2, 3], &[true; 3]), [text("a"), None, text("b")]);
+        assert_eq!(read(b"a\xffb", &[1, 2, 3], &[true, false, true]), [text("a"), Some(None), text("b")]);
+        assert_eq!(read(b"\xffab", &[1, 2, 3], &[true; 3]), [None, text("a"), text("b")]);
+    }
+}

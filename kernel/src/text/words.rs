@@ -192,10 +192,12 @@ mod tests {
         let likely = "abzA09__::;;,,..''\"\"  --\r\n\t@/".chars().collect::<Vec<_>>();
         texts(&likely, 60, 40_000, 12).for_each(|text| agrees(&text));
         let words = "aaaaaaaaaaaaBBBBBBBZ     .',1".chars().collect::<Vec<_>>();
-        texts(&words, 300, 5_000, 16).for_each(|text| agrees(&text));
+        texts(&words, 300, 1_000, 16).for_each(|text| agrees(&text));
         let letters = "abcdefghijklmnopqrstuvwxyz".repeat(3);
+        let starts = [0, 1, 30, 46, 47, 48, 60, 61, 62, 63, 64];
+        let ends = ["", " ", "'s", "."];
         for (before, len, after) in
-            (0..70).flat_map(|n| (0..78).flat_map(move |len| ["", " ", "'s", "."].map(|after| (n, len, after))))
+            starts.iter().flat_map(|&n| (0..78).flat_map(move |len| ends.map(|after| (n, len, after))))
         {
             agrees(&format!("{}{}{after}", " ".repeat(before), &letters[..len]));
         }
