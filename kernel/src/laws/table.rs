@@ -17,6 +17,9 @@ use crate::laws::mapped::{malformed, spans, Mapped};
 use crate::pages::{prefetch, AHEAD};
 use crate::text::reading::{Fate, Reading};
 
+/// Rows for which is asked before any is drawn from, and then as many ahead of their use.
+const FIRST: usize = 2 * AHEAD;
+
 /// One input word: its weights' outline, where its running sums lie and where its output set begins.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -85,7 +88,7 @@ impl Table {
 
     /// Asks for the row of a word that will be drawn soon.
     #[inline(always)]
-    fn prefetch(&self, fate: Fate) {
+    fn prefetch_row(&self, fate: Fate) {
         if let Fate::Draw(input) = fate {
             let at = input as usize;
             prefetch(self.rows.get(at..=at).unwrap_or_default());
@@ -108,10 +111,9 @@ impl Table {
         let mut slots = room.slots.chunks_exact(self.width);
         room.drawn.clear();
         room.drawn.reserve(reading.draws as usize);
-        let mut ahead = reading.drawn();
-        ahead.by_ref().take(AHEAD).for_each(|fate| self.prefetch(fate));
+        let mut ahead = reading.drawn().skip(FIRST);
         for (position, fate) in (0..).zip(reading.drawn()) {
-            ahead.next().into_iter().for_each(|fate| self.prefetch(fate));
+            ahead.next().into_iter().for_each(|fate| self.prefetch_row(fate));
             let slot = slots.next().unwrap_or_default();
             room.drawn.push(match fate {
                 Fate::Draw(input) => {
@@ -135,6 +137,10 @@ impl Table {
 impl Law for Table {
     fn facts(&self) -> Facts {
         Facts { name: "table", lists: 0, sets: self.sets, max_set: self.max_set, width: self.width }
+    }
+
+    fn prefetch(&self, reading: &Reading) {
+        reading.drawn().take(FIRST).for_each(|fate| self.prefetch_row(fate));
     }
 
     fn draw(&self, key: &[u8; 32], reading: &Reading, room: &mut Room) -> Result<()> {
