@@ -156,7 +156,17 @@ class Patterns:
         """Return in how many rows a pattern begins in the left text and ends in the right one."""
 
 class NearLaw:
-    def __new__(cls, column_norms: _Arrow, scale: float, epsilon: float, diameter: float, least: int) -> NearLaw: ...
+    def __new__(
+        cls,
+        column_norms: _Arrow,
+        scale: float,
+        epsilon: float,
+        diameter: float,
+        least: int,
+        vectors: tuple[_Arrow, _Arrow, int] | None = None,
+    ) -> NearLaw:
+        """Keep rows from call to call, if `vectors` are given: of inputs and outputs (flat int16), and dimensions."""
+
     def __len__(self) -> int: ...
     @property
     def width(self) -> int: ...
@@ -172,6 +182,18 @@ class NearLaw:
         purpose: int = 1,
         threads: int | None = None,
         some: _Arrow | None = None,
+        words: _Arrow | None = None,
+    ) -> Column: ...
+    def kept(self, words: _Arrow, counts: _Arrow) -> Column: ...
+    def draw_kept(
+        self,
+        words: _Arrow,
+        record_keys: _Arrow,
+        records: _Arrow,
+        positions: _Arrow,
+        some: _Arrow,
+        purpose: int = 1,
+        threads: int | None = None,
     ) -> Column: ...
 
 def by_word(words: _Arrow) -> Column: ...

@@ -62,7 +62,16 @@ class PairWeights:
     def _kernel_weights(self) -> _kernel.NearLaw:
         norms = pa.array(self.outputs.norms.astype(np.float64))
         least = smallest_weight(self.exponent, len(self.outputs))
-        return _kernel.NearLaw(norms, self.inputs.scale, self.exponent, self.diameter, least)
+        return _kernel.NearLaw(norms, self.inputs.scale, self.exponent, self.diameter, least, self._vectors)
+
+    @property
+    def _vectors(self) -> tuple[pa.Array, pa.Array, int] | None:
+        """Return the vectors from which the kernel weighs parts of rows again; None if float32 cannot hold products."""
+        sides = self.inputs, self.outputs
+        if any(side.floats.dtype != np.float32 for side in sides):
+            return None
+        flat = [to_arrow(side.vectors.astype(np.int16, copy=False).reshape(-1)) for side in sides]
+        return flat[0], flat[1], self.inputs.vectors.shape[1]
 
     @property
     def width(self) -> int:
@@ -81,18 +90,22 @@ class PairWeights:
     def draw(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
         """Draw an output for words, and write the indices among `outputs` into `chosen` at the draws' own places.
 
-        The weights of a word are computed once for all its occurrences. Every occurrence has a draw of its own, with
-        its own record's key and its own position.
+        The weights of a word are computed once for all its occurrences, or are kept from an earlier batch. Every
+        occurrence has a draw of its own, with its own record's key and its own position.
         """
-        words = draws.words[order]
-        starts = np.flatnonzero(words[1:] != words[:-1]) + 1
-        ends = np.concatenate([[0], starts, [len(words)]]) if len(words) else np.zeros(1, np.int64)
-        distinct = words[ends[:-1]].astype(np.int64)
-        law, every = self._kernel_weights, threads()
+        distinct, counts = _counted(draws.words[order])
+        law, every, arrays = self._kernel_weights, threads(), draws.arrays()
+        kept = to_numpy(pa.array(law.kept(to_arrow(distinct), to_arrow(counts)))) == 1
+        if kept.any():
+            those = np.repeat(kept, counts)
+            some, order = order[those], order[~those]
+            drawn = law.draw_kept(to_arrow(draws.words[some]), *arrays, some=to_arrow(some), threads=every)
+            chosen[some] = to_numpy(pa.array(drawn))
+            distinct, counts = distinct[~kept], counts[~kept]
+        ends = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         at_once = max(1, min(_BLOCKS, every, len(distinct)))
         step = max(1, min(CELLS // len(self.outputs), -(-len(distinct) // at_once)))
         firsts = range(0, len(distinct), step)
-        arrays = draws.arrays()
 
         def draw_block(first: int) -> None:
             rows = distinct[first : first + step]
@@ -100,7 +113,8 @@ class PairWeights:
             some = order[bounds[0] : bounds[-1]]
             row = np.repeat(np.arange(len(rows), dtype=np.uint32), np.diff(bounds))
             asked = -(-every // at_once)
-            drawn = law.draw(*self.block(rows), to_arrow(row), *arrays, threads=asked, some=to_arrow(some))
+            block, named = self.block(rows.astype(np.int64)), {"some": to_arrow(some), "words": to_arrow(rows)}
+            drawn = law.draw(*block, to_arrow(row), *arrays, threads=asked, **named)
             chosen[some] = to_numpy(pa.array(drawn))
 
         if at_once == 1:  # a product over several threads leaves them spinning, in the way of what comes next
@@ -171,6 +185,12 @@ class PairWeights:
                 log.info("%s of %s words: %d %%", purpose, f"{size:,}", 10 * tenth)
                 tenth = first * 10 // size + 1
             yield np.arange(first, min(first + step, size))
+
+
+def _counted(words: Indices) -> tuple[Indices, Indices]:
+    """Return the distinct words of a sorted array, and how often each occurs."""
+    starts = np.flatnonzero(np.concatenate([[True], words[1:] != words[:-1]])[: len(words)])
+    return words[starts], np.diff(starts, append=len(words)).astype(np.uint32)
 
 
 def rounding_within_slack(epsilon: float, diameter: float, step: float, m: int) -> bool:

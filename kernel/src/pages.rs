@@ -25,6 +25,9 @@ pub fn large_pages<T>(items: usize) -> Vec<T> {
     room
 }
 
+/// Items for which is asked ahead of their use.
+pub const AHEAD: usize = 16;
+
 /// Bytes of a line of the processor's cache.
 const LINE: usize = 64;
 

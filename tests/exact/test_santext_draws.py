@@ -80,9 +80,10 @@ def alone(mechanism, key, text):
 
 
 def matches(mechanism, given=TEXTS, keys=KEYS):
-    """Whether a batch is released as its texts are alone."""
+    """Whether a batch is released as its texts are alone, and so again, when rows of its words are kept."""
     released = mechanism.release_with_keys(texts(given), record_keys(keys)).text.to_pylist()
-    return released == [alone(mechanism, key, text) for key, text in zip(keys, given, strict=True)]
+    again = mechanism.release_with_keys(texts(given), record_keys(keys)).text.to_pylist()
+    return released == again == [alone(mechanism, key, text) for key, text in zip(keys, given, strict=True)]
 
 
 VARIANTS = [
@@ -131,6 +132,7 @@ def test_batch_order_blocks_and_threads_change_nothing(small_vectors, options, c
     monkeypatch.setattr(pair_weights, "CELLS", cells)
     monkeypatch.setattr(vector, "AT_ONCE", min(cells, 8))
     monkeypatch.setenv("DPTEXT_THREADS", threads)
+    mechanism = SanText(epsilon=4.0, vectors=small_vectors, **options)  # without kept rows
     assert mechanism.release_with_keys(texts(), record_keys()).text.to_pylist() == whole
     backwards = mechanism.release_with_keys(texts(TEXTS[::-1]), record_keys(KEYS[::-1])).text.to_pylist()
     assert backwards == whole[::-1]
@@ -152,6 +154,7 @@ def test_blocks_of_words_are_drawn_side_by_side(small_vectors, monkeypatch):
 
     monkeypatch.setattr(pair_weights.PairWeights, "block", met)
     monkeypatch.setenv("DPTEXT_THREADS", "2")
+    mechanism = SanText(epsilon=4.0, vectors=small_vectors)  # without kept rows
     assert mechanism.release_with_keys(texts(), record_keys()).text.equals(expected)
     assert not meeting.broken
 

@@ -60,6 +60,7 @@ fn release(
         }
         let words = value.unwrap_or_default();
         reading.read(vocabulary, policy, words)?;
+        law.prefetch(reading);
         let key = if reading.draws > 0 || policy.hides_length() { key(row, value)? } else { Key::default() };
         reading.hide_length(vocabulary, policy, &key)?;
         law.draw(&key, reading, room)?;

@@ -52,26 +52,26 @@ impl Law {
         }
     }
 
-    /// The integer weights of a row: `products` with every word, `norm` the row's own squared length.
-    pub fn weigh<T: Real>(&self, products: &[T], norm: f64, out: &mut [u64]) {
+    /// The integer weights of a row: `products` with every word, `norm` the row's own squared length. Returns the
+    /// distance of the nearest word.
+    pub fn weigh<T: Real>(&self, products: &[T], norm: f64, out: &mut [u64]) -> f64 {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2, as was just asked.
-            unsafe { self.weigh_avx2(products, norm, out) };
-            return;
+            return unsafe { self.weigh_avx2(products, norm, out) };
         }
-        self.weigh_plain(products, norm, out);
+        self.weigh_plain(products, norm, out)
     }
 
     /// The same instructions, four at a time; AVX2 does not bring fused ones.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn weigh_avx2<T: Real>(&self, products: &[T], norm: f64, out: &mut [u64]) {
-        self.weigh_plain(products, norm, out);
+    fn weigh_avx2<T: Real>(&self, products: &[T], norm: f64, out: &mut [u64]) -> f64 {
+        self.weigh_plain(products, norm, out)
     }
 
     #[inline(always)]
-    pub(super) fn weigh_plain<T: Real>(&self, products: &[T], norm: f64, out: &mut [u64]) {
+    pub(super) fn weigh_plain<T: Real>(&self, products: &[T], norm: f64, out: &mut [u64]) -> f64 {
         let squared = |product: T, other: f64| (other + norm) - 2.0 * product.real();
         let nearest = self.distance(smallest(products, &self.norms, squared));
         let rows = out.len().min(products.len()).min(self.norms.len());
@@ -96,6 +96,20 @@ impl Law {
         for (out, weight) in out_rest.iter_mut().zip(rest) {
             *out = weight;
         }
+        nearest
+    }
+
+    /// The weights of some words from `first` on in a row whose nearest word is at a known distance, bit for bit as
+    /// `weigh` gives them.
+    #[inline(always)]
+    pub(super) fn weigh_some(&self, products: &[f64], first: usize, norm: f64, nearest: f64) -> [u64; LANES] {
+        let (mut away, mut out) = ([0.0; LANES], [0; LANES]);
+        let norms = self.norms.get(first..).unwrap_or_default();
+        for ((away, &product), &other) in away.iter_mut().zip(products).zip(norms) {
+            *away = self.distance((other + norm) - 2.0 * product) - nearest;
+        }
+        self.weights(&away, std::hint::black_box(SERIES.as_slice()), &mut out);
+        out
     }
 
     /// The real distance, not above the diameter.

@@ -6,6 +6,7 @@ pub mod exp;
 pub mod extremes;
 pub mod gaussian;
 pub mod groups;
+pub mod kept;
 pub mod lanes;
 pub mod laplace;
 pub mod latents;

@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 use crate::draw::bounded::{below, first, second};
 use crate::draw::distances::Law;
 use crate::draw::exp::Real;
+use crate::draw::kept::Kept;
 use crate::draw::occurrences::Occurrences;
 use crate::draw::stream::{Overflow, Stream};
 use crate::draw::weights::{BLOCK, ONE_LEVEL};
@@ -23,13 +24,14 @@ const CELLS_AT_ONCE: usize = 1 << 18;
 pub struct Row {
     weights: Vec<u64>,
     ends: Vec<u64>,
+    nearest: f64,
 }
 
 impl Row {
     /// Takes the weights of a row in place of those of the row before.
     pub fn fill<T: Real>(&mut self, law: &Law, products: &[T], norm: f64) {
         self.weights.resize(law.len(), 0);
-        law.weigh(products, norm, &mut self.weights);
+        self.nearest = law.weigh(products, norm, &mut self.weights);
         self.ends.clear();
         let mut total = 0u64; // S * m < 2^62
         self.ends.extend(self.weights.chunks(BLOCK).map(|block| {
@@ -62,7 +64,9 @@ impl Row {
 /// Draws of some occurrences: `rows` says which row of the block each one's word has, `some` which occurrence it is
 /// (else they are all of them, in order).
 ///
-/// Rows are weighed one at a time on each thread; a row that nobody draws from is not weighed.
+/// Rows are weighed one at a time on each thread; a row that nobody draws from is not weighed. `keep` gives the words of
+/// the rows, if these are to be kept.
+#[allow(clippy::too_many_arguments)]
 pub fn draw<T: Real>(
     law: &Law,
     block: &Block<'_, T>,
@@ -71,6 +75,7 @@ pub fn draw<T: Real>(
     some: Option<&[i64]>,
     purpose: u32,
     threads: usize,
+    keep: Option<(&Kept, &[u32])>,
 ) -> Result<Vec<u32>> {
     let drawers = some.map_or(occurrences.len(), <[i64]>::len);
     if rows.len() != drawers {
@@ -109,6 +114,9 @@ pub fn draw<T: Real>(
             }
             let (products, norm) = block.row(at)?;
             row.fill(law, products, norm);
+            if let Some((kept, Some(&word))) = keep.map(|(kept, words)| (kept, words.get(at))) {
+                kept.keep(word, &row.weights, norm, row.nearest);
+            }
             // Fetched by a short loop, so that many are under way at once: they lie all over a batch.
             keys.clear();
             positions.clear();
@@ -221,6 +229,36 @@ mod tests {
     }
 
     #[test]
+    fn kept_rows_draw_what_rows_draw() {
+        let keys = [KEY];
+        for (m, dimensions) in [(2usize, 1usize), (17, 3), (300, 5), (4096, 2), (4097, 2), (9000, 3)] {
+            let vectors = (0..m * dimensions).map(|i| (i * 7919 % 61) as i16 - 30).collect::<Vec<_>>();
+            let each = vectors.chunks_exact(dimensions).collect::<Vec<_>>();
+            let product =
+                |a: &[i16], b: &[i16]| a.iter().zip(b).map(|(&a, &b)| f32::from(a) * f32::from(b)).sum::<f32>();
+            let norms = each.iter().map(|v| f64::from(product(v, v))).collect::<Vec<_>>();
+            let law = Law::new(norms.clone(), 0.05, 9.0, 4.0, 1 << 18).unwrap();
+            let kept = Kept::new(&law, &vectors, &vectors, dimensions).unwrap();
+            let words = [0, m as u32 / 2, m as u32 - 1];
+            let products = words.iter().flat_map(|&word| each.iter().map(move |v| (word, v)));
+            let products = products.map(|(word, v)| product(each[word as usize], v)).collect::<Vec<_>>();
+            let own = words.map(|word| norms[word as usize]);
+            let block = Block::new(&law, &products, &own).unwrap();
+            let count = 400u32;
+            let positions = (0..u64::from(3 * count)).collect::<Vec<_>>();
+            let records = vec![0; positions.len()];
+            let occurrences = Occurrences::new(&keys, &records, &positions).unwrap();
+            let rows = (0..3 * count).map(|at| at / count).collect::<Vec<_>>();
+            assert_eq!(kept.serves(&law, &words, &[0; 3]), [0; 3]);
+            let drawn = draw(&law, &block, &rows, &occurrences, None, 1, 1, Some((&kept, &words))).unwrap();
+            assert_eq!(kept.serves(&law, &words, &[0; 3]), [u32::from(m >= 16); 3]);
+            let asked = rows.iter().map(|&row| words[row as usize]).collect::<Vec<_>>();
+            let some = (0..asked.len() as i64).collect::<Vec<_>>();
+            assert_eq!(kept.draw(&law, &asked, &occurrences, &some, 1, 1).unwrap(), drawn, "{m} words");
+        }
+    }
+
+    #[test]
     fn both_widths_and_both_instruction_sets_agree() {
         for m in [2, 63, 64, 1000] {
             let law = law(m);
@@ -246,8 +284,8 @@ mod tests {
         let block = Block::new(&law, &products, &[1.0, 2.0]).unwrap();
         let keys = [KEY];
         let occurrences = Occurrences::new(&keys, &[0, 0], &[0, 1]).unwrap();
-        assert!(draw(&law, &block, &[0, 2], &occurrences, None, 1, 1).is_err());
-        assert!(draw(&law, &block, &[0], &occurrences, None, 1, 1).is_err());
-        assert!(draw(&law, &block, &[1, 0], &occurrences, None, 1, 1).is_ok());
+        assert!(draw(&law, &block, &[0, 2], &occurrences, None, 1, 1, None).is_err());
+        assert!(draw(&law, &block, &[0], &occurrences, None, 1, 1, None).is_err());
+        assert!(draw(&law, &block, &[1, 0], &occurrences, None, 1, 1, None).is_ok());
     }
 }

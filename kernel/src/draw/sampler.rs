@@ -1,6 +1,6 @@
 //! The draws of a record: each position of a stream once (docs/spec/stream.md#draws).
 
-use crate::draw::bounded::{below, first};
+use crate::draw::bounded::{accepted, below, first};
 use crate::draw::stream::{Overflow, Stream};
 use crate::draw::weights::Weights;
 use crate::errors::{Error, Result};
@@ -35,14 +35,21 @@ impl<'k> Draws<'k> {
     /// The index drawn at `position` from its slot.
     #[inline(always)]
     pub fn choose(&mut self, position: u64, slot: &[u64], weights: Weights<'_>) -> Result<usize> {
-        weights.draw(slot, &mut self.beyond(position)?)
+        self.take(position)?;
+        match weights.decided(first(slot)?) {
+            Some(index) => Ok(index),
+            None => weights.draw(slot, &mut self.again(position)),
+        }
     }
 
     /// An integer below `bound` drawn at `position` from its slot: one level, whatever the bound.
     #[inline(always)]
     pub fn uniform(&mut self, position: u64, slot: &[u64], bound: u64) -> Result<u64> {
-        let mut more = self.beyond(position)?;
-        below(bound, first(slot)?, &mut more)
+        self.take(position)?;
+        match accepted(bound, first(slot)?) {
+            Some(drawn) => Ok(drawn),
+            None => below(bound, first(slot)?, &mut self.again(position)),
+        }
     }
 
     /// The first words beyond their slots of some positions, or further ones (`Stream::ahead`).

@@ -1,6 +1,6 @@
 //! Draws from integer weights, in one level or two (docs/spec/stream.md#draw). No floating point.
 
-use crate::draw::bounded::{below, first, no_weight, second};
+use crate::draw::bounded::{accepted, below, first, no_weight, second};
 use crate::draw::outline::Outline;
 use crate::draw::stream::Overflow;
 use crate::errors::{Error, Result};
@@ -31,14 +31,20 @@ impl<'a> Weights<'a> {
 
     #[inline(always)]
     fn total(&self) -> u64 {
-        self.outline.map_or_else(|| self.running.last().copied().unwrap_or(0), |outline| outline.total)
+        match self.outline {
+            Some(outline) => outline.total,
+            None => self.running.last().copied().unwrap_or(0),
+        }
     }
 
     /// The first index whose running sum exceeds `chosen`.
     #[inline(always)]
     pub fn first_above(&self, chosen: u64) -> usize {
         let len = self.running.len();
-        let range = self.outline.map_or(0..len, |outline| outline.range(len, chosen));
+        let range = match self.outline {
+            Some(outline) => outline.range(len, chosen),
+            None => 0..len,
+        };
         if range.len() == 1 {
             return range.start;
         }
@@ -50,6 +56,13 @@ impl<'a> Weights<'a> {
     pub fn each(self) -> impl Iterator<Item = u64> + 'a {
         let before = std::iter::once(0).chain(self.running.iter().copied());
         self.running.iter().zip(before).map(|(sum, before)| sum.saturating_sub(before))
+    }
+
+    /// The index that the first word of a slot chooses, if it decides the draw alone.
+    #[inline(always)]
+    pub fn decided(&self, word: u64) -> Option<usize> {
+        let chosen = accepted(self.total(), word)?;
+        (self.running.len() <= ONE_LEVEL).then(|| self.first_above(chosen))
     }
 
     /// The index that a slot's words choose, with further words from `more`.

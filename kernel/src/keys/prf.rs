@@ -45,8 +45,7 @@ impl Prf {
         let mut hash = Hash::from(self.inner);
         parts.iter().for_each(|part| hash.update(part));
         hash.finish();
-        hash.restart(self.outer);
-        hash.finish();
+        hash.hash_again(self.outer);
         let mut out = Key::default();
         hash.write(out.as_mut_slice());
         out
@@ -115,13 +114,16 @@ impl Hash {
         self.compress();
     }
 
-    /// Begins another message behind `state` with the hash of this one.
+    /// Hashes the hash of this message behind `state`: one block, as all of these messages have one length.
     #[inline(always)]
-    fn restart(&mut self, state: [u32; 8]) {
-        let mut hash = Zeroizing::new([0u32; 8]);
-        self.write(bytemuck::cast_slice_mut(hash.as_mut_slice()));
-        *self = Self::from(state);
-        self.update(bytemuck::cast_slice(hash.as_slice()));
+    fn hash_again(&mut self, state: [u32; 8]) {
+        let mut block = [0; BLOCK / 8];
+        self.write(bytemuck::cast_slice_mut(block.as_mut_slice()));
+        block[4] = u64::from_ne_bytes([0x80, 0, 0, 0, 0, 0, 0, 0]);
+        block[7] = (8 * (BLOCK as u64 + 32)).to_be();
+        (self.state, self.block) = (state, block);
+        self.compress();
+        block.zeroize();
     }
 
     /// Writes the state as bytes.

@@ -37,6 +37,9 @@ pub trait Law: Send + Sync {
         Ok(())
     }
 
+    /// Asks for what the first draws of a record need, so that it comes while the record's key is made.
+    fn prefetch(&self, _reading: &Reading) {}
+
     /// Draws an output for each word that needs one into `room.drawn`; position p is the p-th of them.
     fn draw(&self, key: &[u8; 32], reading: &Reading, room: &mut Room) -> Result<()>;
 

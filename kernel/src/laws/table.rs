@@ -14,8 +14,11 @@ use crate::draw::weights::{Weights, ONE_LEVEL};
 use crate::errors::{Error, Result};
 use crate::laws::law::{resize, ExactRow, Facts, Law, Room};
 use crate::laws::mapped::{malformed, spans, Mapped};
-use crate::pages::prefetch;
-use crate::text::reading::{Fate, Reading, AHEAD};
+use crate::pages::{prefetch, AHEAD};
+use crate::text::reading::{Fate, Reading};
+
+/// Rows for which is asked before any is drawn from, and then as many ahead of their use.
+const FIRST: usize = 2 * AHEAD;
 
 /// One input word: its weights' outline, where its running sums lie and where its output set begins.
 #[derive(Clone, Copy)]
@@ -85,7 +88,7 @@ impl Table {
 
     /// Asks for the row of a word that will be drawn soon.
     #[inline(always)]
-    fn prefetch(&self, fate: Fate) {
+    fn prefetch_row(&self, fate: Fate) {
         if let Fate::Draw(input) = fate {
             let at = input as usize;
             prefetch(self.rows.get(at..=at).unwrap_or_default());
@@ -101,24 +104,16 @@ impl Table {
         let members = self.members.get(row.members as usize..row.members as usize + len)?;
         Some((Weights::outlined(sums, &row.outline), members))
     }
-}
 
-impl Law for Table {
-    fn facts(&self) -> Facts {
-        Facts { name: "table", lists: 0, sets: self.sets, max_set: self.max_set, width: self.width }
-    }
-
-    fn draw(&self, key: &[u8; 32], reading: &Reading, room: &mut Room) -> Result<()> {
-        let sums = self.file.numbers::<u64>(self.cumulative.clone())?;
-        let mut draws = Draws::new(Stream::new(key, purpose::TOKEN)?, self.width);
-        resize(&mut room.slots, reading.draws as usize * self.width);
-        draws.slots(0, &mut room.slots)?;
+    /// Draws an output for each word from the slots that are made.
+    #[inline(always)]
+    fn choose_all(&self, sums: &[u64], draws: &mut Draws<'_>, reading: &Reading, room: &mut Room) -> Result<()> {
         let mut slots = room.slots.chunks_exact(self.width);
         room.drawn.clear();
-        let mut ahead = reading.drawn();
-        ahead.by_ref().take(AHEAD).for_each(|fate| self.prefetch(fate));
+        room.drawn.reserve(reading.draws as usize);
+        let mut ahead = reading.drawn().skip(FIRST);
         for (position, fate) in (0..).zip(reading.drawn()) {
-            ahead.next().into_iter().for_each(|fate| self.prefetch(fate));
+            ahead.next().into_iter().for_each(|fate| self.prefetch_row(fate));
             let slot = slots.next().unwrap_or_default();
             room.drawn.push(match fate {
                 Fate::Draw(input) => {
@@ -130,6 +125,35 @@ impl Law for Table {
             });
         }
         Ok(())
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,popcnt")]
+    fn choose_all_avx2(&self, sums: &[u64], draws: &mut Draws<'_>, reading: &Reading, room: &mut Room) -> Result<()> {
+        self.choose_all(sums, draws, reading, room)
+    }
+}
+
+impl Law for Table {
+    fn facts(&self) -> Facts {
+        Facts { name: "table", lists: 0, sets: self.sets, max_set: self.max_set, width: self.width }
+    }
+
+    fn prefetch(&self, reading: &Reading) {
+        reading.drawn().take(FIRST).for_each(|fate| self.prefetch_row(fate));
+    }
+
+    fn draw(&self, key: &[u8; 32], reading: &Reading, room: &mut Room) -> Result<()> {
+        let sums = self.file.numbers::<u64>(self.cumulative.clone())?;
+        let mut draws = Draws::new(Stream::new(key, purpose::TOKEN)?, self.width);
+        resize(&mut room.slots, reading.draws as usize * self.width);
+        draws.slots(0, &mut room.slots)?;
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("popcnt") {
+            // SAFETY: the processor has what the function is compiled for, as the line above found.
+            return unsafe { self.choose_all_avx2(sums, &mut draws, reading, room) };
+        }
+        self.choose_all(sums, &mut draws, reading, room)
     }
 
     fn row(&self, input: u32) -> Result<ExactRow> {

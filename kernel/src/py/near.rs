@@ -7,6 +7,7 @@ use super::detached;
 use super::numbers::{column, numbers, occurrences};
 use crate::draw::distances::Law;
 use crate::draw::groups;
+use crate::draw::kept::Kept;
 use crate::draw::near::{self, Block};
 use crate::draw::radial;
 use crate::draw::uniforms::{choices, signed_uniforms};
@@ -17,11 +18,13 @@ use crate::threads;
 
 /// Minus the distance to every word as the score of the exponential mechanism: integer weights, and draws from them.
 #[pyclass(frozen, module = "dptext_etl._kernel")]
-struct NearLaw(Law);
+struct NearLaw(Law, Option<Kept>);
 
 #[pymethods]
 impl NearLaw {
+    /// With vectors, flat and of so many dimensions each, rows are kept from call to call.
     #[new]
+    #[pyo3(signature = (column_norms, scale, epsilon, diameter, least, vectors=None))]
     fn new(
         py: Python<'_>,
         column_norms: Chunks,
@@ -29,9 +32,15 @@ impl NearLaw {
         epsilon: f64,
         diameter: f64,
         least: u64,
+        vectors: Option<(Chunks, Chunks, usize)>,
     ) -> PyResult<Self> {
         detached(py, || {
-            Law::new(numbers(&column_norms, "squared lengths")?.to_vec(), scale, epsilon, diameter, least).map(Self)
+            let norms = numbers(&column_norms, "squared lengths")?.to_vec();
+            let law = Law::new(norms, scale, epsilon, diameter, least)?;
+            let kept = vectors.map(|(inputs, outputs, dimensions)| {
+                Kept::new(&law, numbers(&inputs, "vectors")?, numbers(&outputs, "vectors")?, dimensions)
+            });
+            Ok(Self(law, kept.transpose()?))
         })
     }
 
@@ -62,7 +71,7 @@ impl NearLaw {
     }
 
     /// The word that every occurrence draws from the weights of its row; `some` are the numbers of those that draw.
-    #[pyo3(signature = (products, row_norms, rows, record_keys, records, positions, purpose=1, threads=None, some=None))]
+    #[pyo3(signature = (products, row_norms, rows, record_keys, records, positions, purpose=1, threads=None, some=None, words=None))]
     #[allow(clippy::too_many_arguments)]
     fn draw(
         &self,
@@ -76,22 +85,72 @@ impl NearLaw {
         purpose: u32,
         threads: Option<usize>,
         some: Option<Chunks>,
+        words: Option<Chunks>,
     ) -> PyResult<Column> {
         detached(py, || {
             let (norms, threads) = (numbers(&row_norms, "squared lengths")?, threads::count(threads)?);
             let rows = numbers(&rows, "rows")?;
             let some = some.as_ref().map(|some| numbers::<i64>(some, "numbers of draws")).transpose()?;
             let draws = occurrences(&record_keys, &records, &positions)?;
+            let words = words.as_ref().map(|words| numbers(words, "words")).transpose()?;
+            let keep = self.1.as_ref().zip(words);
             let choices = match numbers::<f32>(&products, "products") {
-                Ok(products) => {
-                    near::draw(&self.0, &Block::new(&self.0, products, norms)?, rows, &draws, some, purpose, threads)
-                }
+                Ok(products) => near::draw(
+                    &self.0,
+                    &Block::new(&self.0, products, norms)?,
+                    rows,
+                    &draws,
+                    some,
+                    purpose,
+                    threads,
+                    keep,
+                ),
                 Err(_) => {
                     let products = numbers::<f64>(&products, "products")?;
-                    near::draw(&self.0, &Block::new(&self.0, products, norms)?, rows, &draws, some, purpose, threads)
+                    near::draw(
+                        &self.0,
+                        &Block::new(&self.0, products, norms)?,
+                        rows,
+                        &draws,
+                        some,
+                        purpose,
+                        threads,
+                        keep,
+                    )
                 }
             }?;
             Ok(column(choices))
+        })
+    }
+
+    /// 1 for each word whose kept row serves so many draws, else 0 (uint32).
+    fn kept(&self, py: Python<'_>, words: Chunks, counts: Chunks) -> PyResult<Column> {
+        detached(py, || {
+            let (words, counts) = (numbers(&words, "words")?, numbers(&counts, "counts")?);
+            let none = || vec![0; words.len()];
+            Ok(column(self.1.as_ref().map_or_else(none, |kept| kept.serves(&self.0, words, counts))))
+        })
+    }
+
+    /// The word that every occurrence draws from the kept row of its word; `some` are their numbers.
+    #[pyo3(signature = (words, record_keys, records, positions, some, purpose=1, threads=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn draw_kept(
+        &self,
+        py: Python<'_>,
+        words: Chunks,
+        record_keys: Chunks,
+        records: Chunks,
+        positions: Chunks,
+        some: Chunks,
+        purpose: u32,
+        threads: Option<usize>,
+    ) -> PyResult<Column> {
+        detached(py, || {
+            let draws = occurrences(&record_keys, &records, &positions)?;
+            let (words, some) = (numbers(&words, "words")?, numbers(&some, "numbers of draws")?);
+            let kept = self.1.as_ref().ok_or_else(|| Error::internal("a law without vectors keeps no rows"))?;
+            kept.draw(&self.0, words, &draws, some, purpose, threads::count(threads)?).map(column)
         })
     }
 }

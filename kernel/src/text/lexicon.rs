@@ -23,11 +23,37 @@ pub enum Entry {
 const KEPT: u32 = u32::MAX - 1;
 const EMPTY: u32 = u32::MAX;
 
+/// Some words and what they are, in one line of the processor's cache; filled from the first place on.
 #[derive(Clone, Copy)]
-struct Slot {
-    low: u64,
-    high: u64,
-    entry: u32,
+#[repr(align(64))]
+struct Line {
+    words: [Packed; Self::LEN],
+    entries: [u32; Self::LEN],
+}
+
+impl Line {
+    const LEN: usize = 3;
+    const EMPTY: Self = Self { words: [Packed { low: 0, high: 0 }; Self::LEN], entries: [EMPTY; Self::LEN] };
+
+    /// What the word is, or `EMPTY` if it is not in the line: every place is compared, which costs less than a branch
+    /// that is hard to foresee.
+    #[inline(always)]
+    fn find(&self, word: Packed) -> u32 {
+        let places = self.words.iter().zip(&self.entries);
+        places.fold(EMPTY, |found, (held, &entry)| {
+            let differs = (held.low ^ word.low) | (held.high ^ word.high);
+            if differs == 0 {
+                entry
+            } else {
+                found
+            }
+        })
+    }
+
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.entries.last() != Some(&EMPTY)
+    }
 }
 
 #[inline(always)]
@@ -38,7 +64,7 @@ const fn hash(word: Packed) -> u64 {
 
 /// Words of a vocabulary and words that are released in clear.
 pub struct Lexicon {
-    slots: Vec<Slot>,
+    lines: Vec<Line>,
     shift: u32,
     others: HashMap<String, u32>,
 }
@@ -51,12 +77,9 @@ impl Lexicon {
             return Err(Error::artifact("a table has fewer than 2^32 - 2 input words"));
         }
         let kept = kept.collect::<Vec<_>>();
-        let size = ((count + kept.len()) * 3 / 2).next_power_of_two().max(16);
-        let mut lexicon = Self {
-            slots: vec![Slot { low: 0, high: 0, entry: EMPTY }; size],
-            shift: 64 - size.trailing_zeros(),
-            others: HashMap::new(),
-        };
+        let size = ((count + kept.len()) * 2 / Line::LEN).next_power_of_two().max(16);
+        let mut lexicon =
+            Self { lines: vec![Line::EMPTY; size], shift: 64 - size.trailing_zeros(), others: HashMap::new() };
         for word in kept {
             lexicon.insert(word, KEPT);
         }
@@ -79,15 +102,18 @@ impl Lexicon {
             self.others.insert(word.to_owned(), entry);
             return None;
         };
-        let mask = self.slots.len() - 1;
+        let mask = self.lines.len() - 1;
         let mut at = (hash(packed) >> self.shift) as usize;
-        while let Some(slot) = self.slots.get_mut(at) {
-            if slot.entry == EMPTY {
-                *slot = Slot { low: packed.low, high: packed.high, entry };
-                return None;
+        while let Some(line) = self.lines.get_mut(at) {
+            let before = line.find(packed);
+            if before != EMPTY {
+                return Some(before);
             }
-            if slot.low == packed.low && slot.high == packed.high {
-                return Some(slot.entry);
+            if let Some((held, place)) =
+                line.words.iter_mut().zip(&mut line.entries).find(|(_, place)| **place == EMPTY)
+            {
+                (*held, *place) = (packed, entry);
+                return None;
             }
             at = (at + 1) & mask;
         }
@@ -98,7 +124,7 @@ impl Lexicon {
     #[inline(always)]
     pub fn prefetch(&self, word: Packed) {
         let at = (hash(word) >> self.shift) as usize;
-        prefetch(self.slots.get(at..=at).unwrap_or_default());
+        prefetch(self.lines.get(at..=at).unwrap_or_default());
     }
 
     /// What is known about the word at `range` of a text; `packed` is its packed form if that is at hand.
@@ -113,14 +139,15 @@ impl Lexicon {
 
     #[inline(always)]
     fn find_packed(&self, word: Packed) -> Option<u32> {
-        let mask = self.slots.len() - 1;
+        let mask = self.lines.len() - 1;
         let mut at = (hash(word) >> self.shift) as usize;
         loop {
-            let slot = self.slots.get(at)?;
-            if slot.low == word.low && slot.high == word.high && slot.entry != EMPTY {
-                return Some(slot.entry);
+            let line = self.lines.get(at)?;
+            let entry = line.find(word);
+            if entry != EMPTY {
+                return Some(entry);
             }
-            if slot.entry == EMPTY {
+            if !line.is_full() {
                 return None;
             }
             at = (at + 1) & mask;

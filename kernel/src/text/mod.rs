@@ -1,5 +1,6 @@
 //! Texts as words, and words as texts.
 
+pub mod blocks;
 pub mod classes;
 pub mod copies;
 pub mod input_policy;

@@ -36,6 +36,18 @@ const fn letters(bytes: u64) -> u64 {
 }
 
 impl Packed {
+    /// Bytes of a word, at most.
+    pub const LONGEST: usize = 16;
+
+    /// A word of `len` ASCII letters at a place of a block; `None` if it is too long.
+    #[inline(always)]
+    pub fn cut(block: &[u8], at: usize, len: usize) -> Option<Self> {
+        let chunk = block.get(at..)?.first_chunk::<{ Self::LONGEST }>()?;
+        let mask = u128::MAX.checked_shr(8 * Self::LONGEST.checked_sub(len)? as u32)?;
+        let both = (u128::from_le_bytes(*chunk) | u128::from(CASE_BITS) | u128::from(CASE_BITS) << 64) & mask;
+        Some(Self { low: both as u64, high: (both >> 64) as u64 })
+    }
+
     /// The word at `range`, lower-cased; `None` if it is too long or not ASCII.
     pub fn from_text(text: &[u8], range: Range<usize>) -> Option<Self> {
         let word = text.get(range)?;

@@ -6,14 +6,12 @@ use crate::draw::laplace::discrete_laplace;
 use crate::draw::sampler::Draws;
 use crate::draw::stream::{purpose, Stream};
 use crate::errors::{Error, Result};
+use crate::pages::AHEAD;
 use crate::text::input_policy::{Case, InputPolicy, Length, Punctuation, Unknown};
 use crate::text::lexicon::Entry;
 use crate::text::packed::Packed;
 use crate::text::vocabulary::Vocabulary;
 use crate::text::words;
-
-/// Words for whose places in tables is asked ahead of their use.
-pub const AHEAD: usize = 16;
 
 /// What becomes of one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,8 +166,15 @@ impl Reading {
         drawn: &[u32],
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        let in_place = policy.punctuation == Punctuation::Keep;
         let begin = out.len();
+        if policy.punctuation == Punctuation::Drop && self.draws as usize == self.fates.len() {
+            vocabulary.outputs.push_all(out, drawn.get(..self.fates.len()).ok_or_else(too_few)?)?;
+            if out.len() > begin {
+                out.pop();
+            }
+            return Ok(());
+        }
+        let in_place = policy.punctuation == Punctuation::Keep;
         let (first, ahead) = drawn.split_at(drawn.len().min(AHEAD));
         first.iter().for_each(|&word| vocabulary.outputs.prefetch(word));
         let (mut drawn, mut ahead) = (drawn.iter(), ahead.iter());

@@ -7,6 +7,7 @@ use std::ops::{ControlFlow, Range};
 
 use unicode_segmentation::UnicodeSegmentation;
 
+use crate::text::blocks;
 use crate::text::classes::{class_at, Class};
 use crate::text::packed::Packed;
 
@@ -47,7 +48,8 @@ pub fn look_up_form(word: &str) -> String {
 pub fn scan(text: &str, mut found: impl FnMut(Range<usize>, Option<Packed>) -> ControlFlow<()>) {
     let bytes = text.as_bytes();
     let mut at = 0;
-    loop {
+    while let Some(other) = blocks::words(bytes, at, &mut found) {
+        at = other;
         let (start, end, is_word, packed) = match class_at(bytes, at) {
             Class::Letter => match Packed::of_letters(bytes, at) {
                 Some((end, packed)) => (at, end, Some(true), Some(packed)),
@@ -189,6 +191,16 @@ mod tests {
         texts(&ascii, 40, 40_000, 11).for_each(|text| agrees(&text));
         let likely = "abzA09__::;;,,..''\"\"  --\r\n\t@/".chars().collect::<Vec<_>>();
         texts(&likely, 60, 40_000, 12).for_each(|text| agrees(&text));
+        let words = "aaaaaaaaaaaaBBBBBBBZ     .',1".chars().collect::<Vec<_>>();
+        texts(&words, 300, 1_000, 16).for_each(|text| agrees(&text));
+        let letters = "abcdefghijklmnopqrstuvwxyz".repeat(3);
+        let starts = [0, 1, 30, 46, 47, 48, 60, 61, 62, 63, 64];
+        let ends = ["", " ", "'s", "."];
+        for (before, len, after) in
+            starts.iter().flat_map(|&n| (0..78).flat_map(move |len| ends.map(|after| (n, len, after))))
+        {
+            agrees(&format!("{}{}{after}", " ".repeat(before), &letters[..len]));
+        }
     }
 
     #[test]
