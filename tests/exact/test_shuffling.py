@@ -15,6 +15,7 @@ import pytest
 
 from dptext_etl.accounting.shuffling import Law, binned, binomial, central_epsilon, divergence, gains, raised
 from dptext_etl.corpora.weights import weights
+from tests.quick import quick
 
 EPSILONS = (0.05, 0.2, 0.5, 0.9)
 SMALL = [
@@ -22,11 +23,11 @@ SMALL = [
     (3, 4, 1, 3),
     (4, 4, 1, 3),
     (3, 4, 2, 4),
-    (3, 5, 2, 2),
     (4, 3, 1, 8),
     (3, 4, 3, 3),  # more than half of the texts are near
     (2, 5, 4, 5),
     (2, 6, 2, 5),
+    (3, 5, 2, 2),  # takes as long as all others
 ]
 """Rows, texts of the corpus, near texts, and the ratio of their weights."""
 
@@ -63,7 +64,7 @@ def _largest(rows: int, law: Law, eps: float) -> Fraction:
     return found
 
 
-@pytest.mark.parametrize("case", SMALL, ids=str)
+@pytest.mark.parametrize("case", quick([(case,) for case in SMALL], first=len(SMALL) - 1), ids=str)
 def test_the_bound_holds_for_every_small_table(case: tuple[int, int, int, int]) -> None:
     rows, texts, near, ratio = case
     law = Law(texts, near, ratio, 1)

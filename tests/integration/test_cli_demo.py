@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 
 import polars as pl
 import pytest
@@ -99,8 +98,8 @@ def test_a_folder_of_somebody_else_is_not_touched(tmp_path):
 
 def test_with_dagster_as_a_process(tmp_path, warm):
     pytest.importorskip("dagster")
-    for python in ([sys.executable], warm):  # a second demo starts anew in the same folder
-        command = [*python, "-m", "dptext_etl.cli", "demo"]
+    for options in (["--no-dagster"], []):  # a second demo starts anew in the same folder
+        command = [*warm, "-m", "dptext_etl.cli", "demo", *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     shown = done.stdout

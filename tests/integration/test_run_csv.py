@@ -8,6 +8,7 @@ from dptext_etl.engines.spark.session import read_source
 from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
 from dptext_etl.spark import run_frame
+from tests.quick import quick
 
 WRITTEN = [(";", "cp1252", '"'), ("\t", "utf-16", "'"), ("|", "latin-1", '"'), (";", "utf-8", '"')]
 
@@ -37,7 +38,7 @@ def test_a_run_reads_it(jobs, written):
     }
 
 
-@pytest.mark.parametrize("written", WRITTEN)
+@pytest.mark.parametrize("written", quick([(written,) for written in WRITTEN]))
 def test_spark_reads_it(spark, jobs, written):
     plain, other = jobs(*written)
     plain.run()

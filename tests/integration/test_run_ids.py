@@ -17,6 +17,7 @@ from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.own_ids import finder, of_parts
 from dptext_etl.spark import run_frame as run_on_spark
 from tests.integration.conftest import make_reviews
+from tests.quick import quick
 
 HIDDEN = ["keyed", "drop"]
 
@@ -155,7 +156,7 @@ def test_unlinked_releases_have_no_ids_to_choose(job):
         job.policy(ids="drop", keep=[], column=[column], unlinked={"rows": 100, "delta": 1e-7})
 
 
-@pytest.mark.parametrize("ids", HIDDEN)
+@pytest.mark.parametrize("ids", quick(HIDDEN))
 def test_spark_publishes_the_same(spark, make_job, ids):
     job, other = make_job("spark"), make_job("polars")
     raw = make_reviews()

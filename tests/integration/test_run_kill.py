@@ -81,6 +81,7 @@ def test_a_killed_run_goes_on(undisturbed, make_job, killed, step, times):
     assert not list((job.folder / "published.staging").rglob("shard-*"))
 
 
+@pytest.mark.thorough
 def test_killed_again_and_again(undisturbed, make_job, killed):
     job = make_job("killed")
     for step, times in STEPS:

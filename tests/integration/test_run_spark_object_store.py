@@ -18,6 +18,7 @@ from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.spark import run_frame
 from dptext_etl.storage import Storage
+from tests.quick import quick
 
 from .object_store import remote
 from .spark_runs import frame_of
@@ -161,7 +162,7 @@ def test_a_speculative_copy_on_another_worker_is_one_release_and_one_charge(
         assert book.remaining(Scope.of(job.policy())).used == used(here)
 
 
-@pytest.mark.parametrize("ids", ["keep", "keyed"])
+@pytest.mark.parametrize("ids", quick(["keyed", "keep"]))
 def test_an_incremental_run_adds_objects(spark, make_job, place, store, reviews, save, ids):
     job = place(make_job(), incremental=True, ids=ids)
     run_frame(frame_of(spark, job), job.policy())

@@ -6,6 +6,7 @@ from polars.testing import assert_frame_equal
 
 from dptext_etl.errors import BudgetError, InputError
 from dptext_etl.spark import run_frame
+from tests.quick import quick
 
 from .spark_runs import frame_of, published, used
 
@@ -72,7 +73,7 @@ def test_released_again_and_left_out(spark, make_job, save):
         assert used(jobs[0]) == used(jobs[1])
 
 
-@pytest.mark.parametrize("choice", ["own", "quarantine"])
+@pytest.mark.parametrize("choice", quick(["own", "quarantine"]))
 def test_null_persons(spark, make_job, reviews, choice):
     frame = reviews().with_columns(user_id=pl.when(pl.col("stars") > 1).then("user_id"))
     jobs = [make_job(name, frame=frame, shard_rows=50, on_null_subject=choice) for name in ("spark", "polars")]

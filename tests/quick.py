@@ -1,0 +1,9 @@
+"""Parameters of which `make test` takes some, and `make test-thorough` all: each case alone takes seconds."""
+
+import pytest
+
+
+def quick(values, *, first=1):
+    """Return parameters, a tuple for several names; those after the first ones are thorough."""
+    rows = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*row, marks=() if at < first else pytest.mark.thorough) for at, row in enumerate(rows)]
