@@ -150,7 +150,7 @@ def mapping() -> dict[str, float]:
     os.environ["DPTEXT_CACHE"] = str(folder / "cache")
     np.savez(folder / "vectors.npz", words=np.array(words), vectors=table)
     mechanism = CusText(epsilon=EPSILON, k=K, metric="cosine", vectors=str(folder / "vectors.npz"))
-    _ = mechanism.words
+    mechanism.table_description()  # reads the vectors
     return clocked(mechanism.parts)
 
 
