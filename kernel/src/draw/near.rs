@@ -64,7 +64,7 @@ impl Row {
 /// Draws of some occurrences: `rows` says which row of the block each one's word has, `some` which occurrence it is
 /// (else they are all of them, in order).
 ///
-/// Rows are weighed one at a time on each thread; a row that nobody draws from is not weighed. `keep` gives the words of
+/// Rows are weighed one at a time on each thread; a row without draws is not weighed. `keep` gives the words of
 /// the rows, if these are to be kept.
 #[allow(clippy::too_many_arguments)]
 pub fn draw<T: Real>(

@@ -11,7 +11,7 @@ use crate::text::blocks;
 use crate::text::classes::{class_at, Class};
 use crate::text::packed::Packed;
 
-/// The segmentation's Unicode version; the standard library's stands beside it if that differs.
+/// The segmentation's Unicode version; the standard library's follows if it differs.
 pub fn unicode_version() -> String {
     let (major, _, _) = unicode_segmentation::UNICODE_VERSION;
     let (letters, _, _) = char::UNICODE_VERSION;
