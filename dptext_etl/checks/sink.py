@@ -10,8 +10,7 @@ A table of Delta Lake keeps all of this in its own folder, and its log says what
     published/v1, v2, …             the files of every version
     published/_dptext/manifest.json
 
-Anyone who globs `published` of the first kind meets one version. An older layout held manifest and versions inside the
-folder itself. It is read as it is, and the next publication moves it (`runner.publish.versions`).
+A glob of `published` of the first kind finds one version.
 """
 
 from __future__ import annotations
@@ -59,13 +58,8 @@ class LocalSink:
         return self.path.is_symlink() and self.path.readlink().parts[:1] == (self.versions.name,)
 
     @property
-    def old(self) -> bool:
-        """Whether the path is a folder of the older layout, or of someone else."""
-        return not self.table and self.copied and not self.manifest.is_file()
-
-    @property
     def copied(self) -> bool:
-        """Whether the path is a folder of its own: of the older layout, or because a copy followed the link."""
+        """Whether the path is a folder of its own: a copy that followed the link, or one of someone else."""
         return self.path.is_dir() and not self.path.is_symlink()
 
     @property
@@ -77,21 +71,6 @@ class LocalSink:
         if self.table:
             return self.path / TABLE / MANIFEST
         return self.path.with_name(f"{self.path.name}.{MANIFEST}")
-
-    @property
-    def parts(self) -> Path:
-        """The folder from which the paths of a manifest start."""
-        return self.path if self.old else self.versions
-
-    def read_manifest(self) -> bytes:
-        """Read the manifest, wherever its layout puts it."""
-        inside: tuple[Path, ...] = (self.versions / MANIFEST, self.path / MANIFEST)  # while it is moved, and before
-        for place in (self.manifest, *inside, self.manifest):
-            try:
-                return place.read_bytes()
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-        raise FileNotFoundError(MANIFEST)
 
 
 def shown_name(number: int, file_format: str) -> str:
@@ -123,7 +102,7 @@ class PublishedManifest:
         """Read the manifest of a folder, or of a copy of an object store (`fetched`)."""
         sink = LocalSink.at(folder)
         with seam(f"reading {MANIFEST}", InputError, HINT):
-            content = sink.read_manifest()
+            content = sink.manifest.read_bytes()
             facts = json.loads(content)
             for part in facts["parts"]:
                 _ = part["path"], int(part["rows"]), part["sha256"]
@@ -142,15 +121,15 @@ class PublishedManifest:
 
     def file(self, part: dict[str, Any]) -> Path | None:
         """Return the file of an entry; None if it is missing or lies outside the folder."""
-        path = self.sink.parts / part["path"]
+        path = self.sink.versions / part["path"]
         return path if is_inside(part["path"]) and path.is_file() else None
 
     def present(self) -> list[Path]:
         return [path for part in self.parts if (path := self.file(part)) is not None]
 
     def shown(self) -> list[Path]:
-        """Return where readers of the folder find the entries; none in the older layout, which shows all versions."""
-        if self.sink.old or self.copied or self.sink.table:
+        """Return where readers of the folder find the entries; none where they read a log or the manifest."""
+        if self.copied or self.sink.table:
             return []
         names = (shown_name(number, self.facts["file_format"]) for number in range(len(self.parts)))
         return [self.sink.path / name for name in names]

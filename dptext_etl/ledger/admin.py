@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +19,6 @@ from dptext_etl.ledger.freezing import Loss
 from dptext_etl.ledger.reader import LedgerReader
 from dptext_etl.ledger.releases import public_facts, refuse_frozen
 from dptext_etl.ledger.reserve import Preview, preview
-from dptext_etl.ledger.storage.store import open_store
 from dptext_etl.ledger.types import Anchor, ReleaseRef, Scope
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Cap, ColumnPolicy, Policy
@@ -30,15 +28,6 @@ _REASON = re.compile(r"[\w .:,()/+-]{1,200}", re.ASCII)
 
 class LedgerAdmin(LedgerReader):
     """Pin names and caps, and record what becomes of releases. Every method is one transaction."""
-
-    @staticmethod
-    def migrate(url: str | Path, *, timeout: float = 60.0) -> int:
-        """Let several writers work in parallel in an older ledger on PostgreSQL; return the schema it had before."""
-        store = open_store(str(url), create=False, timeout=timeout, migrate=True)
-        try:
-            return store.version
-        finally:
-            store.close()
 
     def checkpoint(self) -> None:
         """Do now, in any thread, what closing this ledger would wait for; what fails here is left to that."""

@@ -54,14 +54,14 @@ class StoredAnchor(NamedTuple):
         anchor: The anchor of the ledger after its last charge.
         releases: The release names that were used.
         groups: The groups that were charged.
-        losses: What `Ledger.losses` returned then; None in files of older versions.
+        losses: What `Ledger.losses` returned then.
         dataset: The dataset, where its name is too long for the name of the file.
     """
 
     anchor: Anchor
-    releases: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    losses: int | None = None
+    releases: tuple[str, ...]
+    groups: tuple[str, ...]
+    losses: int
     dataset: str | None = None
 
     def missing(self, ledger: Ledger, dataset: str) -> bool:
@@ -170,8 +170,8 @@ def is_named(named: str | Path | None) -> bool:
 def read(path: Path) -> StoredAnchor | None:
     try:
         facts = json.loads(path.read_bytes())
-        names = tuple(facts["releases"]), tuple(facts.get("groups", ()))
-        return StoredAnchor(Anchor.parse(facts["anchor"]), *names, facts.get("losses"), facts.get("dataset"))
+        names = tuple(facts["releases"]), tuple(facts["groups"])
+        return StoredAnchor(Anchor.parse(facts["anchor"]), *names, int(facts["losses"]), facts.get("dataset"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, LedgerError):
@@ -214,7 +214,7 @@ def _content(ledger: Ledger, before: Sequence[StoredAnchor], scope: Scope, relea
     since = losses = 0
     if before:
         newest = max(before, key=lambda stored: (ledger.holds(stored.anchor), stored.anchor.seq))
-        if newest.losses is not None and ledger.holds(newest.anchor):
+        if ledger.holds(newest.anchor):
             since, losses = newest.anchor.seq, newest.losses
     releases = {name for stored in before for name in stored.releases}
     groups = {name for stored in before for name in stored.groups}

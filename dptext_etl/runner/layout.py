@@ -97,7 +97,7 @@ class Layout:
 
     @property
     def published(self) -> Storage:
-        return Storage.open(self.sink if self.remote_sink else str(self.local.parts), self.options)
+        return Storage.open(self.sink if self.remote_sink else str(self.local.versions), self.options)
 
     def part(self, path: str) -> str:
         return str(self.published.location(path))

@@ -39,7 +39,7 @@ def test_the_help_names_every_command():
 def test_the_commands_are_all_there():
     pytest.importorskip("dptext_etl_models")
     pytest.importorskip("dptext_etl_eval")
-    kept = ("init", "migrate", "show", "remaining", "verify", "export", "anchor", "freeze", "thaw")
+    kept = ("init", "show", "remaining", "verify", "export", "anchor", "freeze", "thaw")
     kept += ("backup", "jobs", "revoke", "readmit", "expire", "abort", "set-cap", "accept-units", "query", "grants")
     ledger = {("ledger", name) for name in kept}
     single = {

@@ -148,7 +148,7 @@ INSERT INTO frozen.member VALUES (2, 'notes');
 INSERT INTO frozen.member VALUES (3, 'metric');
 INSERT INTO frozen.member VALUES (4, 'reviews');
 INSERT INTO frozen.member VALUES (5, 'films');
-INSERT INTO frozen.meta VALUES ('schema', '2');
+INSERT INTO frozen.meta VALUES ('schema', '3');
 INSERT INTO frozen.meta VALUES ('ledger_id', '0a9584aa881f0194e3a1183368e59699');
 INSERT INTO frozen.meta VALUES ('id_check', 'bd0a9e9f2fd41beedfe18bdea16824bd5e2a85e71208605497e55bf14ed21311');
 INSERT INTO frozen.meta VALUES ('head', '36:1d3e450d8e12f68bc2d1db648ff6868c1c8ab72864cbb642238459f9f7cf80c1');

@@ -69,7 +69,7 @@ def of_sink(sink):
     """Manifest and rows as readers see them."""
     rows = scan_published(sink).collect()
     return {
-        "manifest": json.loads(LocalSink.at(sink).read_manifest()),
+        "manifest": json.loads(LocalSink.at(sink).manifest.read_bytes()),
         "schema": {name: str(dtype) for name, dtype in rows.schema.items()},
         "rows": json.loads(rows.write_json()),
     }

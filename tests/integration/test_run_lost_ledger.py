@@ -76,26 +76,6 @@ def test_a_lost_ledger_is_noticed(make_job):
         job.run()
 
 
-def test_what_an_older_version_remembered_is_read(make_job):
-    """It knew no groups and counted no losses."""
-    cap = {"measure": "pure", "epsilon": 1000.0, "period": "2026", "group": "people"}
-    job = make_job(cap=cap)
-    job.run()
-    place = Layout.of(job.policy(), None).memory.folder / FILE
-    kept = json.loads(place.read_text())
-    assert sorted(kept) == ["anchor", "groups", "losses", "releases"]
-    place.write_text(json.dumps({name: kept[name] for name in ("anchor", "releases")}))
-    job.run(release="2026-12")
-    place.write_text(json.dumps({name: kept[name] for name in ("anchor", "releases")}))
-    for path in ledger_files(job):
-        path.unlink()
-    with pytest.raises(LedgerError, match="bring the right ledger back"):
-        job.run()
-    other = job.policy(dataset="letters", sink=str(job.folder / "letters"))
-    with pytest.raises(LedgerError, match="is frozen with"):
-        run(other)
-
-
 @pytest.mark.parametrize("staging", [None, "staging"])
 def test_a_lost_ledger_is_noticed_by_the_next_partition(make_job, reviews, save, staging):
     job = make_job()
@@ -134,8 +114,7 @@ def test_a_ledger_that_went_on_elsewhere_is_the_same(make_job):
     assert "does not hold the anchor of event" in outcome.output
 
 
-def test_a_ledger_is_made_and_migrated_by_command(tmp_path):
+def test_a_ledger_is_made_by_command(tmp_path):
     place = tmp_path / "new.db"
     assert dptext("ledger", "init", "--ledger", place)["made"]
     assert not dptext("ledger", "init", "--ledger", place)["made"]
-    assert dptext("ledger", "migrate", "--ledger", place) == {"from": 2, "to": 2}

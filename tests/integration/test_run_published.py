@@ -92,46 +92,6 @@ def test_a_name_that_is_revoked_in_between_shows_nothing(job):
     assert not list((job.folder / "published.versions").iterdir())
 
 
-def as_before(folder, name="published"):
-    """Put what is published into the layout of the version before: all of it inside the sink."""
-    sink, versions = folder / name, folder / f"{name}.versions"
-    sink.unlink()
-    for shown in versions.glob("*.files"):
-        shutil.rmtree(shown)
-    versions.rename(sink)
-    (folder / f"{name}.manifest.json").rename(sink / "manifest.json")
-    assert json.loads((sink / "manifest.json").read_text())["parts"][0]["path"].startswith("v1/")
-
-
-def test_the_older_layout_is_read_checked_and_moved(make_job, reviews, save):
-    job, other = make_job(), make_job("other")
-    for item in (job, other):
-        item.run(incremental=True)
-    as_before(job.folder)
-    assert scan_published(str(job.folder / "published")).collect()["id"].to_list() == reviews()["id"].to_list()
-    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
-    for item in (job, other):
-        save(reviews(300), item.folder / "raw.parquet")
-        assert item.run(incremental=True).version == 2
-    assert job.files() == other.files()
-    assert by_glob(job) == reviews(300)["id"].to_list()
-
-
-def test_a_move_that_was_stopped_goes_on(make_job):
-    job, other = make_job(), make_job("other")
-    other.run()
-    job.run()
-    as_before(job.folder)
-    (job.folder / "published").rename(job.folder / "published.versions")
-    assert scan_published(str(job.folder / "published")).collect().height == 240
-    assert not job.run().changed
-    assert job.files() == other.files()
-    (job.folder / "published").unlink()
-    shutil.rmtree(job.folder / "published.versions/v1.files")
-    assert not job.run().changed
-    assert job.files() == other.files()
-
-
 def test_a_folder_with_files_of_somebody_else_is_refused_before_anything_is_charged(job):
     (job.folder / "published").mkdir()
     (job.folder / "published" / "ours.parquet").touch()

@@ -9,11 +9,9 @@ import time
 from contextlib import suppress
 
 import pytest
-from typer.testing import CliRunner
 
-from dptext_etl.cli.app import app
 from dptext_etl.errors import InputError, LedgerError
-from dptext_etl.ledger import Anchor, CommitOutcome, Ledger, Outcome, Scope
+from dptext_etl.ledger import Anchor, CommitOutcome, Outcome, Scope
 from dptext_etl.ledger.storage.journal import CHAINS, CONCURRENT_EVENTS
 from dptext_etl.policy import Cap
 
@@ -220,23 +218,6 @@ def test_an_anchor_holds_the_heads_of_all_lanes(two):
 
 class UndoError(Exception):
     """Ends a transaction without effect."""
-
-
-def test_an_older_ledger_has_one_lane_until_it_is_migrated(two):
-    one, _ = two
-    one.ledger._db.store.execute("update meta set value='2' where name='schema'")
-    one.reopen()
-    in_chain(one, 2)
-    one.reserve(["a"], cap=9)
-    assert events(one, 2) == [], "writers of older versions may go on"
-    said = CliRunner().invoke(app, ["ledger", "migrate", "--ledger", one.place, "--json"])
-    assert json.loads(said.output)["to"] == 3, said.output
-    assert Ledger.migrate(one.place) == 3
-    one.reopen()
-    in_chain(one, 2)
-    one.reserve(["b"], cap=9)
-    assert len(events(one, 2)) == 1
-    one.sound()
 
 
 def test_copies_keep_the_lanes(two, tmp_path, postgres):

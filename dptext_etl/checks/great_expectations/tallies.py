@@ -39,8 +39,6 @@ BY_FILE = "file:"
 """What the name of a policy file begins with, in the place of a policy."""
 FOLDER = "DPTEXT_POLICIES"
 """Environment variable that names the folder of such files."""
-STORED = {"copy_gate_false_alarm": "beta", "accept_unbounded": "accept"}
-"""Entries that suites, which are stored, call by another name than policies do."""
 
 
 class Tally(Protocol):
@@ -56,7 +54,7 @@ class Tally(Protocol):
 def written(policy: Policy) -> str:
     """Write a policy as an expectation's argument: names, parameters and references; no storage options."""
     entries = policy.model_dump(mode="json", by_alias=True, exclude={"storage_options"})
-    return json.dumps(_renamed(entries, STORED), sort_keys=True)
+    return json.dumps(entries, sort_keys=True)
 
 
 def read(arguments: Mapping[str, str]) -> dict[str, str]:
@@ -71,13 +69,7 @@ def read(arguments: Mapping[str, str]) -> dict[str, str]:
 @lru_cache(maxsize=16)
 def parse_policy(policy: str) -> Policy:
     """Read what `written` wrote."""
-    return Policy.parse(_renamed(json.loads(policy), {stored: name for name, stored in STORED.items()}))
-
-
-def _renamed(entries: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    renamed = {names.get(name, name): value for name, value in entries.items()}
-    columns = [{names.get(name, name): value for name, value in column.items()} for column in renamed["column"]]
-    return {**renamed, "column": columns}
+    return Policy.parse(json.loads(policy))
 
 
 def _ledger(policy: Policy) -> Ledger:

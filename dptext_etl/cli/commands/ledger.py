@@ -202,24 +202,12 @@ def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
     report(facts, "made a new ledger" if made else "there is a ledger already; nothing was changed", as_json=as_json)
 
 
-@command("dptext ledger migrate --ledger ledger.db", ("from", "to"))
-def migrate(*, ledger: LedgerUrl, as_json: Json = False) -> None:
-    """Migrate a ledger from an older schema to the current one, in one transaction; make a copy first."""
-    from dptext_etl.ledger import Ledger
-    from dptext_etl.ledger.storage.store import newest_version
-
-    before = Ledger.migrate(ledger)
-    after = max(before, newest_version(ledger))
-    outcome = "nothing to do" if before == after else f"migrated from schema {before} to {after}"
-    report({"from": before, "to": after}, outcome, as_json=as_json)
-
-
 @command("dptext ledger grants --role writer --to etl --ledger env:DPTEXT_LEDGER_SECRET_URL | psql", ("grants",))
 def grants(
     *,
     role: Annotated[
         Literal["writer", "auditor", "owner"],
-        typer.Option(help="Who charges (writer), who only reads (auditor), or who makes and migrates it (owner)."),
+        typer.Option(help="Who charges (writer), who only reads (auditor), or who makes it (owner)."),
     ],
     to: Annotated[
         str | None, typer.Option(metavar="NAME", help="The role on the server; by default dptext_writer and so on.")

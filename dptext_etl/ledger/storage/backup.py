@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.files import flush
-from dptext_etl.ledger.storage.journal import HEAD, Journal
+from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.sqlite import SqliteStore
 from dptext_etl.ledger.storage.store import POSTGRES, Store, ledger_exists, open_store, resolve_url, sqlite_path
 from dptext_etl.ledger.types import Anchor
@@ -84,8 +84,6 @@ def _anchor(store: Store) -> Anchor:
 def _fill(source: Store, target: Store) -> None:
     """Copy the rows of all tables, from one snapshot; the target knows its schema, which is the same."""
     with source.snapshot():
-        if source.metas(f"{HEAD}/"):
-            target.mark_concurrent()
         for table, names in source.columns().items():
             columns, marks = ", ".join(names), ", ".join("?" * len(names))
             select, insert = f"select {columns} from {table}", f"insert into {table}({columns}) values({marks})"  # noqa: S608

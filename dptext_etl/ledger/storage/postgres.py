@@ -31,9 +31,7 @@ class PostgresStore(Store):
 
     key_file = None
 
-    def __init__(
-        self, url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
-    ) -> None:
+    def __init__(self, url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0) -> None:
         super().__init__(read_only=read_only, timeout=timeout)
         self._conninfo, self.schema = pg.split_url(url)
         self.name = self.place = pg.public_name(self._conninfo, self.schema)
@@ -43,7 +41,7 @@ class PostgresStore(Store):
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = self._connect()
         try:
             with self._translate_errors():
-                self._prepare(create=create and not read_only, migrate=migrate)
+                self._prepare(create=create and not read_only)
         except BaseException:
             self.close()
             raise
@@ -70,7 +68,7 @@ class PostgresStore(Store):
             self._last_used = time.monotonic()
         return connection
 
-    def _prepare(self, *, create: bool, migrate: bool) -> None:
+    def _prepare(self, *, create: bool) -> None:
         """Check that the schema is a ledger of a known version, or make it one."""
         tables = {name for (name,) in self.rows(_TABLES, (self.schema,))}
         if "meta" not in tables:
@@ -86,12 +84,8 @@ class PostgresStore(Store):
         stored = self.meta("schema")
         if stored is None:
             raise LedgerError(f"{self.name} is an unfinished ledger", "drop the schema: it holds no charge")
-        self.version = int(stored)
-        self.require_version()
-        if migrate and self.version < VERSION:
-            with self.transaction():
-                self.mark_concurrent()
-        self.concurrent = self.version >= VERSION and not self.read_only
+        self.require_version(int(stored))
+        self.concurrent = not self.read_only
 
     def _make_schema(self) -> None:
         with self.transaction():
@@ -102,9 +96,6 @@ class PostgresStore(Store):
             for statement in pg.tables():
                 self._run(statement, ())
             self._run("insert into meta values('schema',?)", (str(VERSION),))
-
-    def mark_concurrent(self) -> None:
-        self.execute("update meta set value=? where name='schema'", (str(VERSION),))
 
     def _table_columns(self) -> list[tuple[Any, ...]]:
         return self.rows(
@@ -266,11 +257,11 @@ def require_writable(url: str) -> None:
 class _RightsStore(PostgresStore):
     """A connection that asks what its user may do, and makes nothing."""
 
-    def _prepare(self, *, create: bool, migrate: bool) -> None:
+    def _prepare(self, *, create: bool) -> None:
         if self.rows("select pg_is_in_recovery()")[0][0]:
             raise self._meaning("25006", "")
         if self.rows(_TABLES, (self.schema,)):
-            super()._prepare(create=create, migrate=migrate)
+            super()._prepare(create=create)
             lacking = self.rows(pg.LACKING, (self.schema, *(part for pair in pg.run_rights() for part in pair)))
             what = pg.missing_rights(lacking)
         elif self.rows("select 1 from pg_namespace where nspname=?", (self.schema,)):

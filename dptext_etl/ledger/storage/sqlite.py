@@ -18,7 +18,6 @@ from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError
 from dptext_etl.ledger.storage.store import (
     APPLICATION,
     NOTHING_WRITTEN,
-    ONE_CHAIN,
     SCHEMA,
     VERSION,
     MissingLedgerError,
@@ -83,8 +82,7 @@ class SqliteStore(Store):
             raise LedgerError(f"{self.path} is a database of another kind", hint)
         if empty and self.read_only:
             raise LedgerError(f"{self.path} is empty, not a ledger")
-        self.version = ONE_CHAIN if empty else version
-        self.require_version()
+        self.require_version(VERSION if empty else version)
         if not self.read_only:
             self._use_log()
             run("pragma synchronous=full")
@@ -112,11 +110,7 @@ class SqliteStore(Store):
             for statement in SCHEMA.split(";\n"):
                 self._connection.execute(statement)
             self._connection.execute(f"pragma application_id={APPLICATION}")
-            self._connection.execute(f"pragma user_version={ONE_CHAIN}")
-
-    def mark_concurrent(self) -> None:
-        """Note that the journal, a copy of one in a server, has several chains; this file adds no more."""
-        self._run(f"pragma user_version={VERSION}", ())
+            self._connection.execute(f"pragma user_version={VERSION}")
 
     def _begin_writing(self, rows: int, *, shared: bool) -> None:  # noqa: ARG002
         self._run("begin immediate", ())

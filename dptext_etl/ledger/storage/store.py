@@ -25,10 +25,8 @@ NOTHING_WRITTEN = "nothing was written; the same call can be repeated"
 RETRY_SECONDS = 1.0
 AWAY_SECONDS = 300.0
 """How long a server may be away."""
-ONE_CHAIN = 2
-"""The schema version of a ledger with one writer at a time."""
 VERSION = 3
-"""The newest schema version: the same tables, and a journal that may have several hash chains (`journal`)."""
+"""The schema version of tables and journal."""
 APPLICATION = 0x64707478
 """`pragma application_id` of a ledger: "dptx"."""
 
@@ -125,7 +123,6 @@ class Store(ABC):
 
     name: str
     place: str
-    version: int
     key_file: Path | None
     concurrent = False
 
@@ -226,14 +223,12 @@ class Store(ABC):
             columns.setdefault(table, []).append(column)
         return columns
 
-    def require_version(self) -> None:
+    def require_version(self, version: int) -> None:
         """Refuse a schema version that this version of the library does not write."""
-        if self.version > VERSION:
-            msg = f"{self.name} has ledger schema {self.version}; this version of dptext-etl knows {VERSION}"
-            raise LedgerError(msg, "upgrade dptext-etl; nothing was read or changed")
-        if self.version < ONE_CHAIN:
-            msg = f"{self.name} has ledger schema {self.version}; dptext-etl knows {ONE_CHAIN} and later"
-            raise LedgerError(msg, "no published version wrote it; start a new ledger under new release names")
+        if version != VERSION:
+            hint = "upgrade dptext-etl" if version > VERSION else "start a new ledger under new release names"
+            msg = f"{self.name} has ledger schema {version}; this version of dptext-etl knows {VERSION}"
+            raise LedgerError(msg, f"{hint}; nothing was read or changed")
 
     def checkpoint(self) -> None:  # noqa: B027  (a server does so by itself)
         """Do now what `close` would do with a write-ahead log; others may read and write meanwhile."""
@@ -260,21 +255,15 @@ class Store(ABC):
         """Translate an error of the database and drop the original, which may quote a value."""
 
     @abstractmethod
-    def mark_concurrent(self) -> None:
-        """Note that the journal has several chains: versions of the library that do not know them must not write."""
-
-    @abstractmethod
     def close(self) -> None: ...
 
 
-def open_store(
-    url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
-) -> Store:
+def open_store(url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0) -> Store:
     url = resolve_url(url)
     if url.startswith(POSTGRES):
         from dptext_etl.ledger.storage.postgres import PostgresStore
 
-        return PostgresStore(url, create=create, read_only=read_only, timeout=timeout, migrate=migrate)
+        return PostgresStore(url, create=create, read_only=read_only, timeout=timeout)
     from dptext_etl.ledger.storage.sqlite import SqliteStore
 
     return SqliteStore(sqlite_path(url), create=create, read_only=read_only, timeout=timeout)
@@ -290,11 +279,6 @@ def resolve_url(url: str) -> str:
         message = f"the environment variable {name} must hold the URL of the ledger, and it is not set here"
         raise LedgerError(message, "set it where this process starts; Spark's executors take spark.executorEnv." + name)
     return value
-
-
-def newest_version(url: str) -> int:
-    """Return the version to which `migrate` brings a ledger at a URL: parallel chains are for servers alone."""
-    return VERSION if resolve_url(url).startswith(POSTGRES) else ONE_CHAIN
 
 
 def ledger_exists(url: str) -> bool:

@@ -106,8 +106,8 @@ class Manifest:
                 content = layout.described.read(MANIFEST)
                 return None if content is None else cls.parse(content.decode("ascii"))
             try:
-                return cls.parse(layout.local.read_manifest().decode("ascii"))
-            except FileNotFoundError:
+                return cls.parse(layout.local.manifest.read_bytes().decode("ascii"))
+            except (FileNotFoundError, NotADirectoryError):
                 return None
 
     def write(self, layout: Layout, before: Manifest | None) -> None:

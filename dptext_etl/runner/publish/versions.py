@@ -21,8 +21,6 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import tables
 from dptext_etl.runner.publish.manifest import Manifest
 
-_OURS = re.compile(r"manifest\.json|\.manifest\.json\.draft|v\d+|\.v\d+\.incomplete|\.dptext-\d+")
-"""What the older layout held in the sink itself."""
 _NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12})?")
 _IN_TABLE = re.compile(r"_dptext|_delta_log|metadata|v\d+|\.v\d+\.incomplete(\.elsewhere)?|\.dptext-\d+")
 """What a table holds before its first commit."""
@@ -41,7 +39,7 @@ def require_sink(layout: Layout, *, making: bool = True) -> None:
         sink = layout.local
         _refuse_foreign(sink, layout)
         files.require_writable(sink.path.parent, making=making)
-        files.require_writable(sink.path if sink.old else sink.versions, making=making)
+        files.require_writable(sink.versions, making=making)
         if layout.logged:
             files.require_writable(layout.described.folder, making=making)
     tables.require_own(layout)
@@ -49,16 +47,14 @@ def require_sink(layout: Layout, *, making: bool = True) -> None:
 
 @contextmanager
 def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
-    """Let one release at a time publish to a sink, and move an older layout."""
+    """Let one release at a time publish to a sink."""
     require_sink(layout)
     described = layout.described
     with described.lock(PUBLISHING):
-        if layout.described != described:  # another run has moved it meanwhile
+        if layout.described != described:  # another run has made it a table meanwhile
             raise BusyError(*_BUSY)
         if layout.logged:
             tables.require_own(layout)  # another run may have published since the first look
-        elif not layout.remote_sink:
-            _migrate(layout)
         yield described.renew_lock
 
 
@@ -129,8 +125,8 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
         if not sink.copied:
             foreign = int(sink.path.exists() and not sink.path.is_dir())
         else:
-            ours = _IN_TABLE if sink.table else _OURS if sink.old else _SHOWN
-            foreign = sum(not ours.fullmatch(item.name) for item in sink.path.iterdir())
+            ours = _IN_TABLE if sink.table else _SHOWN if sink.manifest.is_file() else None
+            foreign = sum(ours is None or not ours.fullmatch(item.name) for item in sink.path.iterdir())
     table = layout.table_format
     if foreign and table is not None and table.state() is not None:
         return  # `tables.require_own` looks at what it lists
@@ -140,26 +136,6 @@ def _refuse_foreign(sink: LocalSink, layout: Layout) -> None:
             "that no run of dptext wrote"
         )
         raise InputError(msg, "publication takes the place of the whole folder: name one that is new or empty")
-
-
-def _migrate(layout: Layout) -> None:
-    """Move manifest and versions of an older layout to their new places. Each step may be the last of a killed run."""
-    sink = layout.local
-    with seam("moving what is published to its new place", InputError, _AGAIN):
-        if sink.old:
-            if sink.versions.is_dir():
-                sink.versions.rmdir()
-            sink.path.rename(sink.versions)
-            flush(sink.path.parent)
-        inside = sink.versions / MANIFEST
-        if not inside.exists():
-            return
-        inside.replace(sink.manifest)
-        flush(sink.versions)
-        flush(sink.path.parent)
-    manifest = Manifest.read(layout)
-    if manifest is not None:
-        show(layout, manifest)
 
 
 def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 0) -> list[str]:
