@@ -27,7 +27,6 @@ from dptext_etl.corpora.corpus import fetched, is_remote
 from dptext_etl.corpora.encoder import MOST_WORDS, SentenceModel, nearest, products
 from dptext_etl.corpora.weights import Weights, near_texts, usual_hit, weights
 from dptext_etl.device import Computing, computing
-from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.unlinked import Unlinked
 from dptext_etl.guarantee import MICRO, SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.keys import RecordKeys
@@ -298,20 +297,6 @@ class ChoiceMechanism(Mechanism):
 
     def largest_probability(self) -> Fraction:
         return Fraction(self.weights.inside, self._total)
-
-    def certificate(self) -> Certificate:
-        source = f"the weights of {self.near:,} near texts among {self.size:,}"
-        return Certificate(source, float(self.weights.loss), exact=True, words=self.far_texts())
-
-    def far_texts(self) -> tuple[str, str]:
-        """Return two texts that are easy to distinguish: of a hundred, the second shares fewest near texts with one."""
-        texts = self.opened.texts
-        spread = [texts[number] for number in range(0, self.size, max(1, self.size // 100))]
-        known = [(text, set(near)) for text in spread if (near := self.near_to(text)) is not None]
-        if len(known) < 2:
-            return texts[0], texts[-1]
-        (first, own), *others = known
-        return first, min(others, key=lambda other: len(own & other[1]))[0]
 
     def described(self) -> dict[str, dict[str, Any]]:
         inside, outside = self.weights

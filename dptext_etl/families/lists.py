@@ -18,7 +18,6 @@ from dptext_etl import _kernel
 from dptext_etl.artifacts import save_tensors
 from dptext_etl.embeddings.grid import stored_words, written
 from dptext_etl.embeddings.neighbour_lists import NeighbourLists
-from dptext_etl.families.certificate import Certificate, of_lists
 from dptext_etl.families.table import MappedMechanism
 from dptext_etl.mechanism import PAD
 from dptext_etl.scoring import Slots, WordSampler
@@ -136,9 +135,6 @@ class ListMechanism(MappedMechanism):
             return []
         found = [(number, np.flatnonzero(order == known)) for number, order in enumerate(self.orders)]
         return [(number, int(at[0])) for number, at in found if len(at)]
-
-    def certificate(self) -> Certificate:
-        return of_lists(self.table.path)
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
         """Return the output distribution of one word, which is the mean over the lists and sums to 1."""

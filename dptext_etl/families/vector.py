@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -135,24 +134,6 @@ class VectorMechanism(WordMechanism):
         if len(numbers) != 1 or _kernel.split(word) != [(word, True)]:
             raise PolicyError("a distribution is that of one word that is drawn", "give a word of the vocabulary")
         return int(numbers[0].as_py())
-
-
-def far_words(words: WordVectors) -> tuple[str, str]:
-    """Return two words at a large distance: go from a word to the farthest one, and again from there."""
-    known, start, index = sum(word != PAD for word in words.words), 0, 0
-    for _ in range(4):
-        start, index = index, int(np.argmax(words.squared_distances([index], slice(None))[0][:known]))
-    return words.words[start], words.words[index]
-
-
-def distances_from(words: WordVectors, word: str) -> dict[str, float]:
-    """Return the Euclidean distance of every word from one, in the vectors' own units."""
-    squared = words.squared_distances([words.index[word]], slice(None))[0].tolist()
-    return {
-        other: math.sqrt(amount) * words.scale
-        for other, amount in zip(words.words, squared, strict=True)
-        if other != PAD
-    }
 
 
 def stored_fact(description: dict[str, Any], found: Callable[[], Any]) -> Artifact:
