@@ -255,13 +255,10 @@ class ChoiceMechanism(Mechanism):
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         vectors, failed = self._encoded(texts)
-        out = self._kernel_corpus.release(keys.release, texts, keys.ids, self._policy_json, keys.nonce, vectors)
-        return _released(out, failed)
-
-    def release_with_keys(self, texts: pa.Array, record_keys: pa.Array) -> Released:
-        """Release with given record keys, for tests that fix the stream."""
-        vectors, failed = self._encoded(texts)
-        return _released(self._kernel_corpus.release_with_keys(record_keys, texts, self._policy_json, vectors), failed)
+        columns = pa.array(
+            self._kernel_corpus.release(keys.release, texts, keys.ids, self._policy_json, keys.nonce, vectors)
+        )
+        return Released(columns.field("text"), columns.field("positions"), failed=failed)
 
     def near_to(self, text: str) -> list[int] | None:
         """Return the numbers of the texts near one text (or part), nearest first; None if it says nothing."""
@@ -325,8 +322,3 @@ def cut(text: str, parts: int, n_max: int) -> list[str]:
     edges = [places[part * count // parts] if part * count // parts < count else end for part in range(parts)]
     edges[0] = 0
     return ["".join(segment for segment, _ in segments[a:b]) for a, b in zip(edges, [*edges[1:], end], strict=True)]
-
-
-def _released(out: _kernel.Column, failed: pa.Array | None) -> Released:
-    columns = pa.array(out)
-    return Released(columns.field("text"), columns.field("positions"), failed=failed)

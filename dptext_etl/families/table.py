@@ -88,11 +88,6 @@ class MappedMechanism(WordMechanism):
         out = pa.array(self._mapped.release(keys.release, texts, keys.ids, self._input_policy_json, keys.nonce))
         return Released(out.field("text"), out.field("positions"))
 
-    def release_with_keys(self, texts: pa.Array, record_keys: pa.Array) -> Released:
-        """Release with given record keys, for tests that fix the stream; everything else calls `release`."""
-        out = pa.array(self._mapped.release_with_keys(record_keys, texts, self._input_policy_json))
-        return Released(out.field("text"), out.field("positions"))
-
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
         """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1."""
         self._undivided()

@@ -107,11 +107,7 @@ class VectorMechanism(WordMechanism):
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         if self.allocation is not None:
             return release_divided(self, self.allocation, texts, keys.of(texts))
-        return self.release_with_keys(texts, keys.of(texts))
-
-    def release_with_keys(self, texts: pa.Array, record_keys: pa.Array) -> Released:
-        """Release with given record keys, for tests that fix the stream; everything else calls `release`."""
-        policy = self._input_policy_json
+        record_keys, policy = keys.of(texts), self._input_policy_json
         words, offsets = (pa.array(side).to_numpy() for side in self._vocabulary.encode(texts, policy, record_keys))
         chosen = np.empty(len(words), np.uint32)
         for first, last in parts(offsets, AT_ONCE):
