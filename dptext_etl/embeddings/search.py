@@ -183,10 +183,6 @@ class FreeWords:
             self._keep(self._ids[free], self._matrix[free], self._factors[free], self._offsets[free])
         return self._ids[np.flatnonzero(self._free)[:count]]
 
-    def is_free(self, word: int) -> bool:
-        at = int(np.searchsorted(self._ids, word))
-        return at < len(self._ids) and int(self._ids[at]) == word and bool(self._free[at])
-
     def use(self, words: Integers) -> None:
         at = np.searchsorted(self._ids, words)
         self._free[at] = False
