@@ -320,6 +320,17 @@ def resolve_column(policy: PolicyLike, column: str | None = None) -> ColumnPolic
     return policy if isinstance(policy, ColumnPolicy) else resolve(policy).column_policy(column)
 
 
+def columns_and_id(policy: PolicyLike, ids: str | None) -> tuple[list[ColumnPolicy], str]:
+    """Return the policies of the text columns and the column of record ids; `ids` goes before the policy's."""
+    if not isinstance(policy, ColumnPolicy):
+        whole = resolve(policy)
+        return whole.column_policies(), whole.id if ids is None else ids
+    _ = policy.named  # refuses a policy without a column
+    if ids is None:
+        raise PolicyError("the policy of one column names no id column", 'name it in the call: id="…"')
+    return [policy], ids
+
+
 def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
     """Return the policy of a run over a frame: a policy with some entries set, or that of one column with the rest."""
     entries = dict(entries)
@@ -327,12 +338,10 @@ def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
         entries["ledger"] = {"url": entries["ledger"]}
     if not isinstance(policy, ColumnPolicy):
         return resolve(policy).model_copy(update=entries)
-    if policy.column is None:
-        raise PolicyError("the policy names no column", "give ColumnPolicy(column=…)")
     if policy.nonce:
         raise PolicyError("a run takes the first release of a name (nonce 0)", "take another release name")
     names = ("mechanism", "allow", "accept_unbounded", "postprocess", "keep_intermediate")
-    column = {"name": policy.column, **{name: getattr(policy, name) for name in names}}
+    column = {"name": policy.named, **{name: getattr(policy, name) for name in names}}
     shared = {name: getattr(policy, name) for name in ("dataset", "release", "key", "sql_function")}
     source = str(entries.get("sink", ""))
     made = {**shared, "source": source, "unlinked": unlinked_of(policy.mechanism), "column": [column], **entries}
