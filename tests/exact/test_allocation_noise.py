@@ -203,7 +203,7 @@ def test_bounds_for_checks_are_those_of_the_dearest_draw(name):
 
 
 def test_noise_that_is_too_large_is_refused_whatever_the_texts_are(monkeypatch):
-    monkeypatch.setattr(search, "_EXACT", 2**44)
+    monkeypatch.setattr(search, "EXACT", 2**44)
     made = Madlib(allocation=Allocation(total=0.2, template="uniform"), limit=400)
     for text in ("the", "the good film"):
         with pytest.raises(PolicyError, match="so large"):

@@ -164,7 +164,7 @@ def test_draws_side_by_side_are_those_of_one_thread(small_vectors, monkeypatch):
             meeting.wait(timeout=60)  # two blocks are under way at once, or no one ever passes
         return noise(*draws)
 
-    monkeypatch.setattr(search, "_ROWS", 16)
+    monkeypatch.setattr(search, "ROWS", 16)
     monkeypatch.setattr(_kernel, "radial_noise", met)
     monkeypatch.setenv("DPTEXT_THREADS", "2")
     assert release_with_keys(mechanism, texts, keys).text.equals(alone)

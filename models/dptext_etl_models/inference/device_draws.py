@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 _BLOCK = 256
-_CELLS_AT_ONCE = 2**24  # needs about 400 MB of intermediate numbers on a device
+CELLS_AT_ONCE = 2**24  # needs about 400 MB of intermediate numbers on a device
 
 choose_uniform = scoring.choose_uniform
 
@@ -64,7 +64,7 @@ def _drawn(scores: torch.Tensor, slots: Slots, law: Law, purpose: int) -> torch.
     """Draw as the kernel does: with the same integers, two levels, and weights that differ at most in the last unit."""
     import torch
 
-    rows = max(1, _CELLS_AT_ONCE // scores.shape[1])
+    rows = max(1, CELLS_AT_ONCE // scores.shape[1])
     epsilon, low, high = law
     each = np.broadcast_to(np.float64(epsilon), len(slots))
     with torch.no_grad():

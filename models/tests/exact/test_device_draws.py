@@ -41,7 +41,7 @@ def test_golden_vectors_of_both_widths_on_a_device(row, first, expected):
 @pytest.mark.parametrize("epsilon", [1.0, 30.0, 150.0])
 def test_a_device_draws_what_the_kernel_draws(m, epsilon, monkeypatch):
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(device_draws, "_CELLS_AT_ONCE", 5 * m)  # several parts
+    monkeypatch.setattr(device_draws, "CELLS_AT_ONCE", 5 * m)  # several parts
     n = 24
     scores, slots = odd_scores(n, m).round(), some_slots(n)
     tensor = torch.from_numpy(scores)
