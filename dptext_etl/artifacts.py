@@ -124,7 +124,7 @@ def cache_directory() -> Path:
         folder.mkdir(mode=files.PRIVATE_FOLDER, exist_ok=True)
         mode = folder.stat().st_mode
     if mode & 0o002:
-        raise ArtifactError(f"everybody may write to the artifact cache {folder}", hint)
+        raise ArtifactError(f"every user may write to the artifact cache {folder}", hint)
     return folder
 
 

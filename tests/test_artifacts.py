@@ -114,7 +114,7 @@ def test_the_cache_is_its_owners(cache, monkeypatch, tmp_path):
     assert cache_directory() == tmp_path / "xdg" / "dptext"
     cache.chmod(0o777)
     monkeypatch.setenv("DPTEXT_CACHE", str(cache))
-    with pytest.raises(ArtifactError, match="everybody may write"):
+    with pytest.raises(ArtifactError, match="every user may write"):
         cache_directory()
 
 

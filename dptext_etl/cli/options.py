@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 AcceptLowerCap = Annotated[
-    bool, typer.Option("--accept-lower-cap", help="Lower the pinned cap to the policy's; it stays low.")
+    bool, typer.Option("--accept-lower-cap", help="Lower the ledger's cap to that of the policy, permanently.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
-Profile = Annotated[bool, typer.Option("--profile", help="Print what each stage took; --json has it always.")]
+Profile = Annotated[bool, typer.Option("--profile", help="Print the time of each stage; --json always has it.")]
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="The policy file, such as privacy.toml.")]
 Partition = Annotated[
     str | None, typer.Option(metavar="NAME", help='Text that replaces "{partition}" in the policy\'s source and sink.')
@@ -81,16 +81,17 @@ UnlinkedRows = Annotated[
         "--unlinked",
         metavar="ROWS",
         min=2,
-        help="Show the epsilon of a record if at least so many texts are published without ids and order.",
+        help="Show the epsilon of a record if at least ROWS texts are published without ids and order.",
     ),
 ]
 FirstRelease = Annotated[
     float | None,
     typer.Option(
-        "--first", help="With scores in --allocation: epsilon of a first release, whose words are scored instead."
+        "--first",
+        help="With scores in --allocation: epsilon of a first release; its words are scored, not the raw ones.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; for scripts.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; for scripts.")]
 
 
 def epilog(example: str, keys: Sequence[str] = ()) -> str:

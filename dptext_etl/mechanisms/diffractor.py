@@ -285,5 +285,5 @@ class Diffractor(ListMechanism):
         return cls(epsilon=2.0, limit=500)
 
 
-_UNEVEN = """the lists hold different words, so a word that a list misses could be recognised with certainty; \
+_UNEVEN = """the lists hold different words, so a word that a list misses could be recognized with certainty; \
 allowed in strict mode: lists of one vocabulary, as NeighbourLists.build makes them from embeddings"""
