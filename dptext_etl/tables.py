@@ -45,7 +45,7 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
 
         released: Any = table.with_columns(privatize(str(item.column), item, id=ids) for item in columns)
         return released  # type: ignore[no-any-return]
-    if kind == "pandas" or _is_pandas(table):
+    if _is_pandas(table):
         return _pandas(source, columns, ids)  # type: ignore[no-any-return]
     if isinstance(table, pa.RecordBatch):
         made = _batch(_arrow(pa.Table.from_batches([table]), columns, ids))

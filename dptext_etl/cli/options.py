@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import click
 import typer
 from typer.core import TyperArgument, TyperCommand
-from typer.models import ArgumentInfo
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure
@@ -100,21 +99,15 @@ def epilog(example: str, keys: Sequence[str] = ()) -> str:
 
 
 class Command(TyperCommand):
-    """Show the docstring of a command as flowing paragraphs, and the help of its arguments.
+    """Show the docstring of a command as flowing paragraphs, whose line breaks Typer would keep.
 
-    Typer keeps the line breaks of all paragraphs but the first. Below typer 0.26, click 8.5 deletes the help of
-    arguments. The sections "Args:" and "Raises:" of a docstring are left out: they are for readers of the code.
+    The sections "Args:" and "Raises:" of a docstring are left out: they are for readers of the code.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         paragraphs = (" ".join(paragraph.split()) for paragraph in inspect.cleandoc(self.help or "").split("\n\n"))
         self.help = "\n\n".join(text for text in paragraphs if not text.startswith(("Args: ", "Raises: ")))
-        hints = get_type_hints(inspect.unwrap(self.callback), include_extras=True) if self.callback else {}
-        for parameter in self.params:
-            if isinstance(parameter, TyperArgument) and not parameter.help:
-                stated = getattr(hints.get(parameter.name or ""), "__metadata__", ())
-                parameter.help = next((item.help for item in stated if isinstance(item, ArgumentInfo)), None)
 
 
 class LedgerCommand(Command):
