@@ -77,7 +77,7 @@ class FrameNamespace(Generic[Frame]):
     """What data frames and lazy frames have under `.dptext`."""
 
     def __init__(self, frame: Frame) -> None:
-        self._frame = frame
+        self._frame: Frame = frame
 
     @overload
     def privatize(self, policy: ColumnPolicy, *, id: str, spend: bool = False) -> Frame: ...
@@ -105,7 +105,8 @@ class FrameNamespace(Generic[Frame]):
             from dptext_etl.polars.frame import warn_of_other_ids  # needs a ledger, which an expression does not
 
             warn_of_other_ids(given, ids, self._frame)
-        return self._frame.with_columns(privatize(item.named, item, id=ids, spend=spend) for item in columns)
+        released: Frame = self._frame.with_columns(privatize(item.named, item, id=ids, spend=spend) for item in columns)
+        return released
 
 
 @pl.api.register_dataframe_namespace("dptext")
