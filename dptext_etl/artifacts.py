@@ -34,7 +34,7 @@ DERIVED = Path(__file__).parent / "data" / "derived"
 """Cache entries that come with the package, because computing them from its word vectors takes seconds."""
 _RECORD = "about.json"
 _KINDS = {"i": "I", "u": "U", "f": "F"}
-_SETTLED = 10**9  # nanoseconds until a change is sure to show in a file's times
+SETTLED = 10**9  # nanoseconds until a change is sure to show in a file's times
 _HASHES: dict[tuple[int, ...], str] = {}
 
 
@@ -71,7 +71,7 @@ def sha256_file(path: Path) -> str:
         status = path.stat()
         state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         digest = _HASHES.get(state) or files.sha256(path)
-    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED:
+    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > SETTLED:
         _HASHES[state] = digest
     return digest
 
@@ -124,7 +124,7 @@ def cache_directory() -> Path:
         folder.mkdir(mode=files.PRIVATE_FOLDER, exist_ok=True)
         mode = folder.stat().st_mode
     if mode & 0o002:
-        raise ArtifactError(f"everybody may write to the artifact cache {folder}", hint)
+        raise ArtifactError(f"every user may write to the artifact cache {folder}", hint)
     return folder
 
 

@@ -1,6 +1,6 @@
 """Choose the device and number type for models and large matrix products: settings of the machine, never of a release.
 
-`DPTEXT_DEVICE=auto|cpu|cuda`, `DPTEXT_DTYPE=auto|float32|bfloat16`, and `DPTEXT_SERVER=vllm` enter no configuration.
+`DPTEXT_DEVICE=auto|cpu|cuda` and `DPTEXT_DTYPE=auto|float32|bfloat16` enter no configuration.
 Exact products give the same answer on every device. The scores of a model differ in their last digits, but the
 guarantee holds for any scores (docs/spec/privacy.md#arbitrary-scores), the draws come from the same stream, and the
 first commit of a run is the release.
@@ -26,7 +26,6 @@ Dtype = Literal["float32", "bfloat16"]
 SETTING = "DPTEXT_DEVICE"
 DTYPE_SETTING = "DPTEXT_DTYPE"
 THREADS_SETTING = "DPTEXT_THREADS"
-SERVER_SETTING = "DPTEXT_SERVER"
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GPUS = 32  # CUDA ends the list at the first GPU that the machine lacks
@@ -94,21 +93,6 @@ def dtype(where: str | None = None) -> Dtype:
     return "bfloat16" if (gpu_has_bf16() if where == "cuda" else cpu_has_bf16()) else "float32"
 
 
-def model_server() -> Literal["vllm"] | None:
-    """Return which model server continues texts in this process; None for our own batches."""
-    asked = os.environ.get(SERVER_SETTING, "").strip()
-    if asked == "vllm":
-        return "vllm"
-    if "://" in asked:
-        raise PolicyError(
-            f"{SERVER_SETTING} is an address: a draw needs the scores of all tokens, and an HTTP API gives a few",
-            f"install vLLM on the machine that runs the policy, and set {SERVER_SETTING}=vllm",
-        )
-    if asked:
-        raise PolicyError(f"{SERVER_SETTING} is vllm, or unset", f"leave {SERVER_SETTING} unset to use our own batches")
-    return None
-
-
 def place(where: str) -> str:
     """Return torch's name of a device: of several GPUs, the one that `take_gpu` took last, otherwise the first."""
     return f"cuda:{_taken[0]}" if where == "cuda" else where
@@ -148,15 +132,6 @@ def take_gpu(address: str) -> None:
         gc.collect()
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
-
-
-def limit_threads() -> None:
-    """Limit torch to `DPTEXT_THREADS` threads if that is set, as the kernel does; every worker of Spark sets 1."""
-    asked = os.environ.get(THREADS_SETTING, "").strip()
-    if asked.isdecimal() and int(asked):
-        import torch
-
-        torch.set_num_threads(int(asked))
 
 
 def threads() -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 from dptext_etl.errors import InputError, counted
 
@@ -29,77 +29,53 @@ Micro = int | float  # an amount in millionths: an integer that was rounded up, 
 FINE = 10**15  # deltas count in steps of 10^-15: 10^-12 is a thousand of them. All other amounts count in millionths
 
 
-class GuaranteeClass(StrEnum):
+class _Explained(StrEnum):
+    """Names, each with a sentence for people."""
+
+    meaning: str
+
+    def __new__(cls, name: str, meaning: str = "") -> Self:
+        """Return the member that its name alone stands for."""
+        member = str.__new__(cls, name)
+        member._value_, member.meaning = name, meaning
+        return member
+
+
+class GuaranteeClass(_Explained):
     """The kind of theorem behind a release, from the strongest to none."""
 
-    PURE_LDP = "PURE_LDP"
-    APPROX_LDP = "APPROX_LDP"
-    UNLINKED_APPROX = "UNLINKED_APPROX"
-    CENTRAL_ZCDP = "CENTRAL_ZCDP"
-    COND_PURE = "COND_PURE"
-    COND_APPROX = "COND_APPROX"
-    METRIC = "METRIC"
-    UMLDP = "UMLDP"
-    NONE = "NONE"
-
-    @property
-    def meaning(self) -> str:
-        """One sentence for people."""
-        return _MEANING[self]
+    PURE_LDP = "PURE_LDP", "any two texts, epsilon"
+    APPROX_LDP = "APPROX_LDP", "any two texts, (epsilon, delta)"
+    UNLINKED_APPROX = "UNLINKED_APPROX", "any two texts of one record of a published multiset, (epsilon, delta)"
+    CENTRAL_ZCDP = "CENTRAL_ZCDP", "any two texts and labels of one record of a summed table, rho; trusts the curator"
+    COND_PURE = "COND_PURE", "any two texts with equal disclosures, epsilon"
+    COND_APPROX = "COND_APPROX", "any two texts with equal disclosures, (epsilon, delta)"
+    METRIC = "METRIC", "any two texts with equal disclosures, epsilon times their distance"
+    UMLDP = "UMLDP", "protected outputs only; other outputs can be inverted"
+    NONE = "NONE", "no theorem known; never publishable"
 
 
-_MEANING = {
-    GuaranteeClass.PURE_LDP: "any two texts, epsilon",
-    GuaranteeClass.APPROX_LDP: "any two texts, (epsilon, delta)",
-    GuaranteeClass.UNLINKED_APPROX: "any two texts of one record of a published multiset, (epsilon, delta)",
-    GuaranteeClass.CENTRAL_ZCDP: "any two texts and labels of one record of a summed table, rho; trusts the curator",
-    GuaranteeClass.COND_PURE: "any two texts with equal disclosures, epsilon",
-    GuaranteeClass.COND_APPROX: "any two texts with equal disclosures, (epsilon, delta)",
-    GuaranteeClass.METRIC: "any two texts with equal disclosures, epsilon times their distance",
-    GuaranteeClass.UMLDP: "protected outputs only; other outputs can be inverted",
-    GuaranteeClass.NONE: "no theorem known; never publishable",
-}
 _STRENGTH = list(GuaranteeClass)
 
 
-class Disclosure(StrEnum):
+class Disclosure(_Explained):
     """A property of the input that a mechanism releases exactly (docs/spec/privacy.md#disclosures)."""
 
-    LENGTH = "length"
-    STOPWORDS = "stopwords"
-    PUNCT = "punct"
-    OOV = "oov"
-    NUMBERS = "numbers"
-    OOV_FLAG = "oov_flag"
-    CASE = "case"
-    CLUSTER = "cluster"
-    SENS_CLASS = "sens_class"
-    NULLNESS = "nullness"
-    SENTENCE_COUNT = "sentence_count"
-    OTHER_COLUMNS = "other_columns"
-    CHANGED = "changed"
-
-    @property
-    def meaning(self) -> str:
-        """One sentence for people."""
-        return _DISCLOSED[self]
+    LENGTH = "length", "the number of words"
+    STOPWORDS = "stopwords", "which stopwords stand where"
+    PUNCT = "punct", "punctuation and white space"
+    OOV = "oov", "every word outside the vocabulary, in clear"
+    NUMBERS = "numbers", "every number outside the vocabulary, in clear"
+    OOV_FLAG = "oov_flag", "how many words are in the vocabulary"
+    CASE = "case", "upper and lower case"
+    CLUSTER = "cluster", "the output set of every word"
+    SENS_CLASS = "sens_class", "which words count as sensitive"
+    NULLNESS = "nullness", "which rows are null"
+    SENTENCE_COUNT = "sentence_count", "the number of sentences"
+    OTHER_COLUMNS = "other_columns", "the other columns of the row"
+    CHANGED = "changed", "which texts changed between two runs"
 
 
-_DISCLOSED = {
-    Disclosure.LENGTH: "the number of words",
-    Disclosure.STOPWORDS: "which stopwords stand where",
-    Disclosure.PUNCT: "punctuation and white space",
-    Disclosure.OOV: "every word outside the vocabulary, in clear",
-    Disclosure.NUMBERS: "every number outside the vocabulary, in clear",
-    Disclosure.OOV_FLAG: "how many words are in the vocabulary",
-    Disclosure.CASE: "upper and lower case",
-    Disclosure.CLUSTER: "the output set of every word",
-    Disclosure.SENS_CLASS: "which words count as sensitive",
-    Disclosure.NULLNESS: "which rows are null",
-    Disclosure.SENTENCE_COUNT: "the number of sentences",
-    Disclosure.OTHER_COLUMNS: "the other columns of the row",
-    Disclosure.CHANGED: "which texts changed between two runs",
-}
 DEFAULT_ALLOWED = frozenset({Disclosure.LENGTH, Disclosure.NULLNESS, Disclosure.OTHER_COLUMNS})
 
 

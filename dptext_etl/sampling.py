@@ -21,6 +21,8 @@ Weights = npt.NDArray[np.uint64]
 
 _LN2_HIGH = float.fromhex("0x1.62e42fefa0000p-1")  # 36 bits after the point, so that k * high is exact
 _LN2_LOW = float.fromhex("0x1.cf79abc9e3b39p-40")
+ROUNDING = 1 + 1e-12
+"""Margin above the at most four roundings of a bound of probabilities."""
 _TAYLOR = [1.0 / math.factorial(n) for n in range(14)]
 
 
@@ -96,6 +98,17 @@ def epsilon_implemented(epsilon: float, m: int) -> float:
     """
     top, least = 2 ** weight_bits(m), smallest_weight(epsilon, m)
     return math.log(top * (least + (m - 1) * top)) - math.log(least * (top + (m - 1) * least))
+
+
+def largest_range_bounded(epsilon: float, outputs: int) -> float:
+    """Bound the probabilities of a range-bounded exponential mechanism over `outputs` words.
+
+    Specification: docs/spec/privacy.md#exponential-mechanism.
+
+    >>> round(largest_range_bounded(3.0, 20), 4), largest_range_bounded(0.0, 1)
+    (0.1909, 1.0)
+    """
+    return min(1.0, ROUNDING / (1 + (outputs - 1) * math.exp(-epsilon / 2)))
 
 
 def worst_log_ratio(weights: npt.ArrayLike) -> float:

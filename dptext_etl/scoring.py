@@ -3,8 +3,7 @@
 Specification: docs/spec/privacy.md#integer-sampler.
 
 Whatever a model computes, its scores become integer weights in `[wmin, S]`, and integers of the record's stream decide
-(docs/spec/stream.md#draws). The functions here clip the scores as the last step, so no caller can forget it. Scores on
-a GPU become weights and sums there; only totals, drawn integers, and ids are copied.
+(docs/spec/stream.md#draws). The functions here clip the scores as the last step, so no caller can forget it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,19 +21,15 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.sampling import Weights, smallest_weight, weight_bits
-
-if TYPE_CHECKING:
-    import torch
+from dptext_etl.sampling import Weights, smallest_weight
 
 TOKEN = 1  # purpose number of draws of words (docs/spec/stream.md#purposes)
 
 Choices = npt.NDArray[np.uint32]
 Clip = tuple[float, float]  # public bounds of the scores: low, high
-_Bounds = tuple[float | npt.NDArray[np.float64], float, float]
+Law = tuple[float | npt.NDArray[np.float64], float, float]  # epsilon of a draw, or of each, and low and high
 
-_ONE_LEVEL, _BLOCK = 4096, 256
-_CELLS_AT_ONCE = 2**24  # needs about 400 MB of intermediate numbers on a device
+_ONE_LEVEL = 4096
 
 
 @dataclass(frozen=True)
@@ -97,16 +92,6 @@ class WordSampler(Sampler, Protocol):
         """Move places on a list of that length by discrete Laplace numbers, and stop at its ends."""
 
 
-class Undrawn:
-    """Sample without drawing: a probe releases nothing and takes no integer of any stream."""
-
-    def choose(self, scores: Any, slots: Slots, **law: Any) -> Choices:  # noqa: ARG002
-        return np.zeros(len(slots), np.uint32)
-
-    def choose_uniform(self, slots: Slots, m: int, **stream: Any) -> Choices:  # noqa: ARG002
-        return np.zeros(len(slots), np.uint32)
-
-
 def slot_width(m: int) -> int:
     """Return how many random words a slot has if the largest output set has `m` members."""
     return 2 if m > _ONE_LEVEL else 1
@@ -120,28 +105,13 @@ def choose(
     low: float,
     high: float,
     purpose: int = TOKEN,
-    on_device: bool | None = None,
-    stay: bool = False,
-) -> Any:
+) -> Choices:
     """Draw one id per row of scores, shape (n, m), from the exponential mechanism over all columns.
 
     NaN counts as `low`; other scores are clipped to `[low, high]`. Each draw may have an epsilon of its own.
-    The weights of a tensor may differ in their last unit between devices, as scores do; the bounds do not.
-    The ids are `Choices`; with `stay`, those that were drawn on a device are a tensor of int64 there.
     """
-    n, m = scores.shape
-    least_epsilon, most_epsilon = np.min(epsilon, initial=math.inf), np.max(epsilon, initial=0.0)
-    if (n and not 0 < least_epsilon <= most_epsilon < math.inf) or not 0 < high - low < math.inf:
-        raise PolicyError(f"epsilon is finite and above 0, low is below high; got {least_epsilon}, {low} and {high}")
-    if n != len(slots):
-        raise InputError(f"every row of scores has a slot of its own; got {n} rows and {len(slots)} slots")
-    if isinstance(epsilon, np.ndarray) and epsilon.shape != (n,):
-        raise InputError(f"every row of scores has an epsilon of its own; got {n} rows and {len(epsilon)} epsilons")
-    if on_device is None:
-        on_device = not isinstance(scores, np.ndarray) and scores.is_cuda
-    if on_device:
-        drawn = _choose_on_device(scores, slots, (epsilon, low, high), purpose)
-        return drawn if stay else np.asarray(drawn.cpu().numpy(), np.uint32)
+    require_law(scores, slots, (epsilon, low, high))
+    m = scores.shape[1]
     if isinstance(epsilon, np.ndarray):
         least = pa.array([smallest_weight(one, m) for one in epsilon.tolist()], pa.uint64())
         of_each = m, pa.array(epsilon, pa.float64()), low, high, least
@@ -150,6 +120,18 @@ def choose(
         parameters = m, epsilon, low, high, smallest_weight(float(epsilon), m)
         drawn = _kernel.choose_scores(_flat(scores), *parameters, *slots.arrays(), purpose)
     return np.asarray(pa.array(drawn).to_numpy())
+
+
+def require_law(scores: Any, slots: Slots, law: Law) -> None:
+    """Refuse parameters out of range, and slots or epsilons that are not one per row of scores."""
+    n, (epsilon, low, high) = len(scores), law
+    least_epsilon, most_epsilon = np.min(epsilon, initial=math.inf), np.max(epsilon, initial=0.0)
+    if (n and not 0 < least_epsilon <= most_epsilon < math.inf) or not 0 < high - low < math.inf:
+        raise PolicyError(f"epsilon is finite and above 0, low is below high; got {least_epsilon}, {low} and {high}")
+    if n != len(slots):
+        raise InputError(f"every row of scores has a slot of its own; got {n} rows and {len(slots)} slots")
+    if isinstance(epsilon, np.ndarray) and epsilon.shape != (n,):
+        raise InputError(f"every row of scores has an epsilon of its own; got {n} rows and {len(epsilon)} epsilons")
 
 
 def choose_uniform(slots: Slots, m: int, *, purpose: int = TOKEN) -> Choices:
@@ -196,65 +178,3 @@ def _flat(scores: Any) -> pa.Array:
         scores = (scores.float() if narrow else scores.double()).detach().cpu().numpy()
     wide = scores.dtype.itemsize > 4 or scores.dtype.kind != "f"
     return pa.array(np.ascontiguousarray(scores, np.float64 if wide else np.float32).reshape(-1))
-
-
-def _choose_on_device(scores: torch.Tensor, slots: Slots, bounds: _Bounds, purpose: int) -> torch.Tensor:
-    """Draw as the kernel does: with the same integers, two levels, and weights that differ at most in the last unit."""
-    import torch
-
-    rows = max(1, _CELLS_AT_ONCE // scores.shape[1])
-    epsilon, low, high = bounds
-    each = np.broadcast_to(np.float64(epsilon), len(slots))
-    with torch.no_grad():
-        parts = [torch.zeros(0, dtype=torch.int64, device=scores.device)]
-        for some in (slice(at, at + rows) for at in range(0, len(slots), rows)):
-            padded = weigh_on_device(scores[some], (each[some], low, high))
-            parts.append(draw_on_device(padded, slots.take(some), purpose))
-        return torch.cat(parts)
-
-
-def weigh_on_device(scores: torch.Tensor, bounds: _Bounds) -> torch.Tensor:
-    """Return integer weights, int64, padded with ids of weight 0 to whole blocks of 256."""
-    import torch
-
-    (n, m), (epsilon, low, high) = scores.shape, bounds
-    each = np.broadcast_to(np.float64(epsilon), n)
-    top, device = float(2 ** weight_bits(m)), scores.device
-    least = torch.tensor([float(smallest_weight(one, m)) for one in each.tolist()], dtype=torch.float64, device=device)
-    half = torch.tensor((each / 2).tolist(), dtype=torch.float64, device=device)
-    clipped = scores.to(torch.float64, copy=True)
-    clipped.masked_fill_(clipped.isnan(), low).clamp_(low, high)
-    away = clipped.amax(dim=1, keepdim=True) - clipped
-    exact = away.mul_(-half[:, None]).div_(high - low).exp_().mul_(top).floor_().clamp_(max=top)
-    exact = torch.maximum(exact, least[:, None])
-    padded = torch.zeros((n, m + -m % _BLOCK), dtype=torch.int64, device=scores.device)
-    padded[:, :m] = exact
-    return padded
-
-
-def draw_on_device(padded: torch.Tensor, slots: Slots, purpose: int) -> torch.Tensor:
-    """Draw one id per row from int64 weights, by integers below their totals, which the host's keyed stream gives."""
-    import torch
-
-    n, m = padded.shape
-    width, arrays = slot_width(m), slots.arrays()
-
-    def on_host(integers: torch.Tensor) -> pa.Array:
-        return pa.array(integers.cpu().numpy().astype(np.uint64))
-
-    def below(totals: pa.Array, before: pa.Array | None = None) -> torch.Tensor:
-        drawn = pa.array(_kernel.bounded(*arrays, purpose, width, totals, before)).to_numpy()
-        return torch.from_numpy(drawn.astype(np.int64)).to(padded.device)[:, None]
-
-    blocks = padded.view(n, -1, _BLOCK)
-    ends = blocks.sum(dim=2).cumsum(dim=1)
-    totals = on_host(ends[:, -1])
-    chosen = below(totals)
-    block = (ends <= chosen).sum(dim=1)
-    inside = blocks[torch.arange(n, device=padded.device), block].cumsum(dim=1)
-    if width == 1:
-        rest = chosen - (ends.gather(1, block[:, None]) - inside[:, -1:])
-    else:
-        rest = below(on_host(inside[:, -1]), totals)
-    at = (inside <= rest).sum(dim=1)
-    return block * _BLOCK + at

@@ -10,8 +10,8 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import column
-from dptext_etl.errors import InputError, PolicyError, bare, seam
-from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve
+from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.policy import ColumnPolicy, PolicyLike, columns_and_id
 
 Given = TypeVar("Given")
 
@@ -37,7 +37,7 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
             next to several texts.
         PolicyError: The policy names no column or no id column, or a model fails on public texts.
     """
-    columns, ids = _columns_and_id(policy, id)
+    columns, ids = columns_and_id(policy, id)
     kind, made = type(table).__module__.partition(".")[0], table
     source: Any = table
     if isinstance(table, pl.DataFrame | pl.LazyFrame):
@@ -45,7 +45,7 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
 
         released: Any = table.with_columns(privatize(str(item.column), item, id=ids) for item in columns)
         return released  # type: ignore[no-any-return]
-    if kind == "pandas" or _is_pandas(table):
+    if _is_pandas(table):
         return _pandas(source, columns, ids)  # type: ignore[no-any-return]
     if isinstance(table, pa.RecordBatch):
         made = _batch(_arrow(pa.Table.from_batches([table]), columns, ids))
@@ -61,17 +61,6 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
         msg = f"a table of pandas, pyarrow, Polars or DuckDB is needed here, got {type(table).__name__}"
         raise InputError(msg, "any object with __arrow_c_stream__ will do; a Spark frame goes to dptext_etl.spark")
     return made
-
-
-def _columns_and_id(policy: PolicyLike, ids: str | None) -> tuple[Sequence[ColumnPolicy], str]:
-    if not isinstance(policy, ColumnPolicy):
-        policy = resolve(policy)
-        return policy.column_policies(), policy.id if ids is None else ids
-    if policy.column is None:
-        raise PolicyError("the policy names no column", "give ColumnPolicy(column=…)")
-    if ids is None:
-        raise PolicyError("the policy of one column names no id column", 'give privatize_table(table, policy, id="…")')
-    return [policy], ids
 
 
 def _arrow(table: pa.Table, columns: Sequence[ColumnPolicy], ids: str) -> pa.Table:

@@ -75,7 +75,7 @@ def test_a_file_is_read_again_once_it_may_have_changed(tmp_path, monkeypatch):
     young = [sha256_file(file) for _ in range(2)]
     assert len(read) == 2, "the times of a file this young may not show another change"
     os.utime(file, ns=(0, 0))
-    monkeypatch.setattr("dptext_etl.artifacts._SETTLED", -1)
+    monkeypatch.setattr("dptext_etl.artifacts.SETTLED", -1)
     assert [sha256_file(file) for _ in range(3)] == [*young, young[0]]
     assert len(read) == 3
     time.sleep(0.05)  # longer than the clock of a file system takes to move on
@@ -114,7 +114,7 @@ def test_the_cache_is_its_owners(cache, monkeypatch, tmp_path):
     assert cache_directory() == tmp_path / "xdg" / "dptext"
     cache.chmod(0o777)
     monkeypatch.setenv("DPTEXT_CACHE", str(cache))
-    with pytest.raises(ArtifactError, match="everybody may write"):
+    with pytest.raises(ArtifactError, match="every user may write"):
         cache_directory()
 
 

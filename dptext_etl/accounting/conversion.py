@@ -145,15 +145,8 @@ def largest_mu(epsilon: float, delta: float) -> float:
     >>> round(largest_mu(500.0, 1e-5), 6)
     27.673312
     """
-    low, high, limit = 0.0, 1.0, math.log(delta) - _MARGIN
-    while log_delta(epsilon, high) <= limit:
-        low, high = high, 2 * high
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        low, high = (middle, high) if log_delta(epsilon, middle) <= limit else (low, middle)
-    return low
+    limit = math.log(delta) - _MARGIN
+    return _border(lambda mu: log_delta(epsilon, mu) <= limit)[0]
 
 
 def smallest_epsilon(mu: float, delta: float) -> float:
@@ -161,15 +154,20 @@ def smallest_epsilon(mu: float, delta: float) -> float:
     limit = math.log(delta) - _MARGIN
     if mu == 0 or log_delta(0.0, mu) <= limit:
         return 0.0
+    return _border(lambda epsilon: log_delta(epsilon, mu) > limit)[1]
+
+
+def _border(holds: Callable[[float], bool]) -> tuple[float, float]:
+    """Return neighbors among the numbers above 0: the last for which something holds, and the first for which not."""
     low, high = 0.0, 1.0
-    while log_delta(high, mu) > limit:
+    while holds(high):
         low, high = high, 2 * high
     for _ in range(_STEPS):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        low, high = (low, middle) if log_delta(middle, mu) <= limit else (middle, high)
-    return high
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low, high
 
 
 def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:

@@ -280,15 +280,6 @@ class Marked(NamedTuple):
     most: int  # largest number of draws of a text with these disclosures, at least as many as there are
 
 
-def along(words: int, steps: int) -> list[int | None]:
-    """Return the word that lies as far along a text as each step along an answer; none if there are no words.
-
-    >>> along(3, 6)
-    [0, 0, 1, 1, 2, 2]
-    """
-    return [step * words // steps if words else None for step in range(steps)]
-
-
 def draw_in_passes(
     allocation: Allocation,
     texts: Sequence[Marked],

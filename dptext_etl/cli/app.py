@@ -20,7 +20,6 @@ from dptext_etl.cli.commands import (
     preview,
     published,
     run,
-    schema,
 )
 from dptext_etl.cli.options import Command, epilog
 from dptext_etl.errors import EXIT_CODES, PolicyError
@@ -86,7 +85,7 @@ def dptext(
     """Rewrite text columns under differential privacy, with a ledger and publication gates."""
 
 
-for module in (init, plan, run, published, explain, preview, schema, demo):
+for module in (init, plan, run, published, explain, preview, demo):
     app.registered_commands += module.app.registered_commands
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(init.keys, name="key")

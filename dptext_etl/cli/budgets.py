@@ -124,8 +124,8 @@ _MEANINGS = {
     "text": "A score of 1 asks for the least. What a private text gets is never shown: it depends on the text.",
     "first": "This is what the second release takes if the first one gives back these words. The first takes"
     " {first_each:.6g} for each part, {beside:.6g} in all; what it released is scored. Only the second is published.",
-    "template": "A template says what each position gets, whatever the text: it may be known to anybody.",
-    "chosen": "Shown is the likeliest template for this text. The draw of a template costs {beside:.6g} in addition.",
+    "template": "A template says what each position gets, whatever the text: it may be public.",
+    "chosen": "This is the likeliest template for this text. The draw of a template costs {beside:.6g} in addition.",
 }
 
 

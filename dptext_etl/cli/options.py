@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import click
 import typer
 from typer.core import TyperArgument, TyperCommand
-from typer.models import ArgumentInfo
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 AcceptLowerCap = Annotated[
-    bool, typer.Option("--accept-lower-cap", help="Lower the pinned cap to the policy's; it stays low.")
+    bool, typer.Option("--accept-lower-cap", help="Lower the ledger's cap to that of the policy, permanently.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
-Profile = Annotated[bool, typer.Option("--profile", help="Print what each stage took; --json has it always.")]
+Profile = Annotated[bool, typer.Option("--profile", help="Print the time of each stage; --json always has it.")]
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="The policy file, such as privacy.toml.")]
 Partition = Annotated[
     str | None, typer.Option(metavar="NAME", help='Text that replaces "{partition}" in the policy\'s source and sink.')
@@ -81,16 +80,17 @@ UnlinkedRows = Annotated[
         "--unlinked",
         metavar="ROWS",
         min=2,
-        help="Show the epsilon of a record if at least so many texts are published without ids and order.",
+        help="Show the epsilon of a record if at least ROWS texts are published without ids and order.",
     ),
 ]
 FirstRelease = Annotated[
     float | None,
     typer.Option(
-        "--first", help="With scores in --allocation: epsilon of a first release, whose words are scored instead."
+        "--first",
+        help="With scores in --allocation: epsilon of a first release; its words are scored, not the raw ones.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; for scripts.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; for scripts.")]
 
 
 def epilog(example: str, keys: Sequence[str] = ()) -> str:
@@ -99,21 +99,15 @@ def epilog(example: str, keys: Sequence[str] = ()) -> str:
 
 
 class Command(TyperCommand):
-    """Show the docstring of a command as flowing paragraphs, and the help of its arguments.
+    """Show the docstring of a command as flowing paragraphs, whose line breaks Typer would keep.
 
-    Typer keeps the line breaks of all paragraphs but the first. Below typer 0.26, click 8.5 deletes the help of
-    arguments. The sections "Args:" and "Raises:" of a docstring are left out: they are for readers of the code.
+    The sections "Args:" and "Raises:" of a docstring are left out: they are for readers of the code.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         paragraphs = (" ".join(paragraph.split()) for paragraph in inspect.cleandoc(self.help or "").split("\n\n"))
         self.help = "\n\n".join(text for text in paragraphs if not text.startswith(("Args: ", "Raises: ")))
-        hints = get_type_hints(inspect.unwrap(self.callback), include_extras=True) if self.callback else {}
-        for parameter in self.params:
-            if isinstance(parameter, TyperArgument) and not parameter.help:
-                stated = getattr(hints.get(parameter.name or ""), "__metadata__", ())
-                parameter.help = next((item.help for item in stated if isinstance(item, ArgumentInfo)), None)
 
 
 class LedgerCommand(Command):

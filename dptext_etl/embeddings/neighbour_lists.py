@@ -27,9 +27,9 @@ from dptext_etl.errors import ArtifactError, seam
 
 Order = npt.NDArray[np.uint32]
 
-_NEAR = 48  # words of a short list
+NEAR = 48  # words of a short list
 _FEW = 4  # a list with fewer unused words is made again together with that of a near word
-_BLOCK = 512  # largest number of short lists that are made at once
+BLOCK = 512  # largest number of short lists that are made at once
 _REPORT_SECONDS = 5
 
 log = logging.getLogger("dptext_etl.embeddings")
@@ -65,7 +65,7 @@ class _Walk:
         self._free = FreeWords(vectors, metric)
         self._used = np.zeros(len(vectors) + 1, dtype=bool)
         self._used[self._none] = True
-        self._near = np.full((len(vectors), _NEAR), self._none, dtype=np.int32)
+        self._near = np.full((len(vectors), NEAR), self._none, dtype=np.int32)
 
     def use(self, word: int) -> None:
         self._used[word] = True
@@ -80,12 +80,12 @@ class _Walk:
     def _look(self, word: int) -> int:
         self._free.first(0)  # used words leave the matrix
         (guess,) = self._free.guesses(np.array([word]))
-        around = self._free.nearest(word, min(_BLOCK, self._free.left), guess)
+        around = self._free.nearest(word, min(BLOCK, self._free.left), guess)
         block = around[(~self._used[self._near[around]]).sum(axis=1) <= _FEW]
-        count = min(_NEAR + 1, self._free.left)  # one more, since an unused word is its own neighbor
+        count = min(NEAR + 1, self._free.left)  # one more, since an unused word is its own neighbor
         for near, guess in zip(block.tolist(), self._free.guesses(block), strict=True):
             found = self._free.nearest(near, count, guess)
-            found = found[found != near][:_NEAR]
+            found = found[found != near][:NEAR]
             self._near[near] = self._none
             self._near[near, : len(found)] = found
         return int(around[0])

@@ -29,8 +29,8 @@ Nearest = npt.NDArray[np.uint32]
 MOST_BITS = 16
 """Largest number of bits: a grid finer than 2**-16 steps of the words' grid changes no answer that matters."""
 
-_EXACT = 2**53
-_ROWS, _CELLS = 256, 2**24  # largest numbers of points and of estimates held at once
+EXACT = 2**53
+ROWS, CELLS = 256, 2**24  # largest numbers of points and of estimates held at once
 _CELLS_CUDA = 2**26  # exact products held at once on a GPU
 _UNIT = 2.0**-24  # rounding of float32
 _WIDER = 1 + 2.0**-40  # above the rounding error of the few steps of a bound
@@ -45,7 +45,7 @@ def longest_reaches(vectors: WordVectors) -> Points:
     """Return the largest length of points on each grid, in steps of the words' grid, from 0 bits to `MOST_BITS`."""
     longest = math.isqrt(int(vectors.norms.max(initial=0))) + 1
     diagonal = math.isqrt(vectors.vectors.shape[1]) + 1  # rounding moves a point by at most half a diagonal of the grid
-    most = [((_EXACT - 1 - 2**bits * longest**2) // (2 * longest) - diagonal, bits) for bits in range(MOST_BITS + 1)]
+    most = [((EXACT - 1 - 2**bits * longest**2) // (2 * longest) - diagonal, bits) for bits in range(MOST_BITS + 1)]
     return np.array([point / 2**bits for point, bits in most])
 
 
@@ -80,7 +80,7 @@ class NearestWords:
     def at_once(self, workers: int = 1) -> int:
         """Return how many points are searched at a time on the processor, where so many threads search."""
         _guessing(self._vectors)  # made once, before threads ask for it side by side
-        return max(1, min(_ROWS, _CELLS // (workers * len(self._vectors))))
+        return max(1, min(ROWS, CELLS // (workers * len(self._vectors))))
 
     def _by_guess(self, points: Points) -> Nearest:
         matrix, longest = _guessing(self._vectors)
@@ -183,10 +183,6 @@ class FreeWords:
             self._keep(self._ids[free], self._matrix[free], self._factors[free], self._offsets[free])
         return self._ids[np.flatnonzero(self._free)[:count]]
 
-    def is_free(self, word: int) -> bool:
-        at = int(np.searchsorted(self._ids, word))
-        return at < len(self._ids) and int(self._ids[at]) == word and bool(self._free[at])
-
     def use(self, words: Integers) -> None:
         at = np.searchsorted(self._ids, words)
         self._free[at] = False
@@ -237,7 +233,7 @@ def largest_squared_distance(vectors: WordVectors) -> int:
     norms = np.einsum("ij,ij->i", coordinates, coordinates, dtype=np.float64).astype(np.float32)
     longest, terms = float(norms.max(initial=0)), (grid.shape[1] + 8) * _UNIT
     slack = 0.0 if 4 * longest < 2**24 else 4 * terms / (1 - terms) * longest * _WIDER  # float32 is exact below 2**24
-    step = max(1, _CELLS // len(grid))
+    step = max(1, CELLS // len(grid))
     for first in range(0, len(grid), step):
         if 2 * radii[first] < np.sqrt(best):
             break

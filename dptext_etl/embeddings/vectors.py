@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -33,9 +32,7 @@ DEFAULT_VECTORS, SYNONYMS = "english-20k", "english-20k-synonyms"
 SHIPPED = (DEFAULT_VECTORS, SYNONYMS)
 """Names of the vectors that ship: learned from text alone, and the same moved by synonyms and antonyms."""
 DATA = Path(__file__).parent.parent / "data"
-_CELLS = 2**24  # distances held at once
 _ROWS = 256  # vectors whose lengths are computed at once
-_SLACK = 2.0**-48  # cosine keys that differ by less are compared as fractions
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,24 +145,12 @@ class WordVectors:
         product: Floats = self.floats[rows] @ others.floats.T
         return product
 
-    def dots(self, rows: Rows, columns: Rows) -> Integers:
-        """Return exact dot products in squared grid steps, shape (rows, columns)."""
-        return self._dots(rows, columns).astype(np.int64)
-
     def squared_distances(self, rows: Rows, columns: Rows) -> Integers:
         """Return exact squared Euclidean distances in squared grid steps, shape (rows, columns)."""
         return self._squared(rows, columns).astype(np.int64)
 
-    def closeness(self, rows: Rows, columns: Rows, metric: Metric = "euclidean") -> npt.NDArray[np.float64]:
-        """Return minus the distance, or the cosine, with the same bits on every machine."""
-        if metric == "euclidean":
-            return -np.sqrt(self._squared(rows, columns).astype(np.float64))
-        norms = self.norms.astype(np.float64)
-        lengths = np.sqrt(norms[rows][:, None] * norms[columns])
-        return self._dots(rows, columns).astype(np.float64) / np.where(lengths > 0, lengths, 1.0)
-
     def closeness_within(self, sets: Integers, metric: Metric = "euclidean") -> npt.NDArray[np.float64]:
-        """Return the closeness of all pairs inside each set: `closeness(members, members)` of many sets at once."""
+        """Return minus the distance, or the cosine, of all pairs in each set, with the same bits on every machine."""
         vectors, norms = self.vectors[sets].astype(np.int16, copy=False), self.norms[sets].astype(np.float64)
         members = sets.shape[1]
         products = _kernel.products_within(to_arrow(vectors.reshape(-1)), vectors.shape[2], members)
@@ -192,38 +177,6 @@ class WordVectors:
             keys *= sizes
             keys /= norms
             yield keys
-
-    def nearest(
-        self, rows: Rows, k: int, metric: Metric = "euclidean", among: npt.NDArray[np.bool_] | None = None
-    ) -> Integers:
-        """Return the k nearest other words of each row exactly, nearest first; the earlier one of equals."""
-        ids = np.arange(len(self))[rows]
-        columns = np.arange(len(self)) if among is None else np.flatnonzero(among)
-        if not 1 <= k <= len(columns) - int(np.isin(ids, columns).any()):
-            raise ArtifactError(f"{k} neighbors are asked for among {len(columns)} words", "lower k or widen the mask")
-        result = np.empty((len(ids), k), dtype=np.int64)
-        step = max(1, _CELLS // len(columns))
-        for start in range(0, len(ids), step):
-            block = ids[start : start + step]
-            every_key = self.rank_keys(block, slice(None) if among is None else columns, metric)
-            for at, (row, keys) in enumerate(zip(block.tolist(), every_key, strict=True), start):
-                keys[columns == row] = np.inf
-                result[at] = columns[self._first(row, columns, keys, k, metric)]
-        return result
-
-    def _first(self, row: int, columns: Integers, keys: Floats, k: int, metric: Metric) -> Integers:
-        limit = np.partition(keys, k - 1)[k - 1]
-        slack = 0 if metric == "euclidean" else _SLACK * abs(limit)
-        near = np.flatnonzero(keys <= limit + slack)
-        near = near[np.argsort(keys[near], kind="stable")]
-        gaps = np.diff(keys[near])
-        if metric == "cosine" and bool((gaps <= _SLACK * np.abs(keys[near[1:]])).any()):
-            near = np.array(sorted(near.tolist(), key=lambda at: (self._exact_key(row, int(columns[at])), at)))
-        return near[:k].astype(np.int64)
-
-    def _exact_key(self, row: int, column: int) -> Fraction:
-        dot = int(self.vectors[row].astype(np.int64) @ self.vectors[column].astype(np.int64))
-        return Fraction(-dot * abs(dot), max(1, int(self.norms[column])))
 
 
 def _file(source: str | Path) -> Path:

@@ -27,7 +27,6 @@ from dptext_etl.corpora.corpus import fetched, is_remote
 from dptext_etl.corpora.encoder import MOST_WORDS, SentenceModel, nearest, products
 from dptext_etl.corpora.weights import Weights, near_texts, usual_hit, weights
 from dptext_etl.device import Computing, computing
-from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.unlinked import Unlinked
 from dptext_etl.guarantee import MICRO, SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.keys import RecordKeys
@@ -256,13 +255,10 @@ class ChoiceMechanism(Mechanism):
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         vectors, failed = self._encoded(texts)
-        out = self._kernel_corpus.release(keys.release, texts, keys.ids, self._policy_json, keys.nonce, vectors)
-        return _released(out, failed)
-
-    def release_with_keys(self, texts: pa.Array, record_keys: pa.Array) -> Released:
-        """Release with given record keys, for tests that fix the stream."""
-        vectors, failed = self._encoded(texts)
-        return _released(self._kernel_corpus.release_with_keys(record_keys, texts, self._policy_json, vectors), failed)
+        columns = pa.array(
+            self._kernel_corpus.release(keys.release, texts, keys.ids, self._policy_json, keys.nonce, vectors)
+        )
+        return Released(columns.field("text"), columns.field("positions"), failed=failed)
 
     def near_to(self, text: str) -> list[int] | None:
         """Return the numbers of the texts near one text (or part), nearest first; None if it says nothing."""
@@ -299,20 +295,6 @@ class ChoiceMechanism(Mechanism):
     def largest_probability(self) -> Fraction:
         return Fraction(self.weights.inside, self._total)
 
-    def certificate(self) -> Certificate:
-        source = f"the weights of {self.near:,} near texts among {self.size:,}"
-        return Certificate(source, float(self.weights.loss), exact=True, words=self.far_texts())
-
-    def far_texts(self) -> tuple[str, str]:
-        """Return two texts that are easy to distinguish: of a hundred, the second shares fewest near texts with one."""
-        texts = self.opened.texts
-        spread = [texts[number] for number in range(0, self.size, max(1, self.size // 100))]
-        known = [(text, set(near)) for text in spread if (near := self.near_to(text)) is not None]
-        if len(known) < 2:
-            return texts[0], texts[-1]
-        (first, own), *others = known
-        return first, min(others, key=lambda other: len(own & other[1]))[0]
-
     def described(self) -> dict[str, dict[str, Any]]:
         inside, outside = self.weights
         return {
@@ -340,8 +322,3 @@ def cut(text: str, parts: int, n_max: int) -> list[str]:
     edges = [places[part * count // parts] if part * count // parts < count else end for part in range(parts)]
     edges[0] = 0
     return ["".join(segment for segment, _ in segments[a:b]) for a, b in zip(edges, [*edges[1:], end], strict=True)]
-
-
-def _released(out: _kernel.Column, failed: pa.Array | None) -> Released:
-    columns = pa.array(out)
-    return Released(columns.field("text"), columns.field("positions"), failed=failed)

@@ -17,12 +17,12 @@ from dptext_etl.accounting import MetricClaim
 from dptext_etl.arrays import to_numpy
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.certificate import Certificate, largest_range_bounded, of_distances
 from dptext_etl.families.division import UNKNOWN, Indices
 from dptext_etl.families.pair_weights import PairWeights
-from dptext_etl.families.vector import Draws, VectorMechanism, far_words, read_fact, stored_fact
+from dptext_etl.families.vector import Draws, VectorMechanism, read_fact, stored_fact
 from dptext_etl.guarantee import Disclosure, Guarantee
 from dptext_etl.mechanism import PAD
+from dptext_etl.sampling import largest_range_bounded
 from dptext_etl.scoring import TOKEN
 
 
@@ -146,9 +146,6 @@ class DistanceMechanism(VectorMechanism):
             "outputs": self._output_ids.tolist() if not self._draws_from_all else "all",
         }
         return read_fact(stored_fact(description, found))
-
-    def certificate(self) -> Certificate:
-        return of_distances(self.pair_weights, far_words(self.words))
 
     @property
     def guarantee(self) -> Guarantee:

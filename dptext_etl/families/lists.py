@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,32 +18,15 @@ from dptext_etl import _kernel
 from dptext_etl.artifacts import save_tensors
 from dptext_etl.embeddings.grid import stored_words, written
 from dptext_etl.embeddings.neighbour_lists import NeighbourLists
-from dptext_etl.families.certificate import Certificate, of_lists
+from dptext_etl.families.places import GeometricDistribution, TemDistribution
 from dptext_etl.families.table import MappedMechanism
 from dptext_etl.mechanism import PAD
 from dptext_etl.scoring import Slots, WordSampler
 
 LISTS_FORMAT = "dptext-lists/1"
 Order = npt.NDArray[np.uint32]
-
-
-class PlaceDistribution(Protocol):
-    """The distribution of the places of a list for each of its places."""
-
-    def written(self) -> dict[str, Any]:
-        """Return the distribution in the format of the kernel."""
-
-    def realised(self, lists: Sequence[Order]) -> dict[str, Any]:
-        """Return the loss on lists of one vocabulary, as plain data for the stored file."""
-
-    def chances(self, place: int, places: int) -> list[Fraction]:
-        """Return the probabilities of all places, which sum to 1."""
-
-    def stays(self, place: int, places: int) -> Fraction:
-        """Return (an upper bound of) the probability of the place itself."""
-
-    def agrees(self, place: int, places: int) -> float:
-        """Return an upper bound of the probability that two draws agree."""
+PlaceDistribution = GeometricDistribution | TemDistribution
+"""The distribution of the places of a list for each of its places."""
 
 
 class ListMechanism(MappedMechanism):
@@ -136,9 +119,6 @@ class ListMechanism(MappedMechanism):
             return []
         found = [(number, np.flatnonzero(order == known)) for number, order in enumerate(self.orders)]
         return [(number, int(at[0])) for number, at in found if len(at)]
-
-    def certificate(self) -> Certificate:
-        return of_lists(self.table.path)
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
         """Return the output distribution of one word, which is the mean over the lists and sums to 1."""

@@ -7,27 +7,27 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from safetensors import safe_open
 
 from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact, save_tensors, store
 from dptext_etl.embeddings.grid import stored_words
-from dptext_etl.errors import PolicyError
-from dptext_etl.families.certificate import Certificate, largest_in_table, of_table
-from dptext_etl.families.division import release_divided
+from dptext_etl.errors import PolicyError, seam
+from dptext_etl.families.division import parts, release_divided
 from dptext_etl.families.words import WordMechanism
-from dptext_etl.guarantee import Disclosure
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
-from dptext_etl.sampling import stated, worst_log_ratio
+from dptext_etl.sampling import ROUNDING, stated, worst_log_ratio
 
 TABLE_FORMAT = "dptext-table/1"
+_CELLS = 2**22  # in memory at once
 
 
 class MappedMechanism(WordMechanism):
@@ -86,11 +86,6 @@ class MappedMechanism(WordMechanism):
         if self.allocation is not None:
             return release_divided(self, self.allocation, texts, keys.of(texts))
         out = pa.array(self._mapped.release(keys.release, texts, keys.ids, self._input_policy_json, keys.nonce))
-        return Released(out.field("text"), out.field("positions"))
-
-    def release_with_keys(self, texts: pa.Array, record_keys: pa.Array) -> Released:
-        """Release with given record keys, for tests that fix the stream; everything else calls `release`."""
-        out = pa.array(self._mapped.release_with_keys(record_keys, texts, self._input_policy_json))
         return Released(out.field("text"), out.field("positions"))
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
@@ -198,11 +193,26 @@ class TableMechanism(MappedMechanism):
         bits = _entropy_bits(parts)
         parts.save(path, {**description, "epsilon_table": stated(ratio), "disclosed_bits_per_token": stated(bits)})
 
-    def certificate(self) -> Certificate:
-        return of_table(self.table.path, sets_are_disclosed=Disclosure.CLUSTER in self.guarantee.disclosures)
-
     def largest_probability(self) -> float:
-        return largest_in_table(self.table.path, self.table.sha256)
+        return _largest_in_table(self.table.path, self.table.sha256)
+
+
+@lru_cache(maxsize=16)
+def _largest_in_table(path: Path, sha256: str) -> float:  # noqa: ARG001  (the hash is the table's identity)
+    """Bound the probabilities of a stored table from its integers, block of rows by block of rows."""
+    with seam("reading the table"), safe_open(str(path), framework="numpy") as table:
+        offsets = table.get_tensor("row_offsets").astype(np.int64)
+        running = table.get_slice("cumulative")
+        best = 0.0
+        for first, last in parts(offsets, _CELLS):
+            ends = running[int(offsets[first]) : int(offsets[last])]
+            starts = offsets[first:last] - offsets[first]
+            weights = np.diff(ends, prepend=np.uint64(0))
+            weights[starts] = ends[starts]
+            totals = ends[offsets[first + 1 : last + 1] - offsets[first] - 1]
+            tops = np.maximum.reduceat(weights, starts)
+            best = max(best, float((tops / totals).max()))
+        return min(1.0, best * ROUNDING)
 
 
 def _entropy_bits(parts: TableParts) -> float:

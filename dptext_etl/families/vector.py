@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -108,11 +107,7 @@ class VectorMechanism(WordMechanism):
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         if self.allocation is not None:
             return release_divided(self, self.allocation, texts, keys.of(texts))
-        return self.release_with_keys(texts, keys.of(texts))
-
-    def release_with_keys(self, texts: pa.Array, record_keys: pa.Array) -> Released:
-        """Release with given record keys, for tests that fix the stream; everything else calls `release`."""
-        policy = self._input_policy_json
+        record_keys, policy = keys.of(texts), self._input_policy_json
         words, offsets = (pa.array(side).to_numpy() for side in self._vocabulary.encode(texts, policy, record_keys))
         chosen = np.empty(len(words), np.uint32)
         for first, last in parts(offsets, AT_ONCE):
@@ -135,24 +130,6 @@ class VectorMechanism(WordMechanism):
         if len(numbers) != 1 or _kernel.split(word) != [(word, True)]:
             raise PolicyError("a distribution is that of one word that is drawn", "give a word of the vocabulary")
         return int(numbers[0].as_py())
-
-
-def far_words(words: WordVectors) -> tuple[str, str]:
-    """Return two words at a large distance: go from a word to the farthest one, and again from there."""
-    known, start, index = sum(word != PAD for word in words.words), 0, 0
-    for _ in range(4):
-        start, index = index, int(np.argmax(words.squared_distances([index], slice(None))[0][:known]))
-    return words.words[start], words.words[index]
-
-
-def distances_from(words: WordVectors, word: str) -> dict[str, float]:
-    """Return the Euclidean distance of every word from one, in the vectors' own units."""
-    squared = words.squared_distances([words.index[word]], slice(None))[0].tolist()
-    return {
-        other: math.sqrt(amount) * words.scale
-        for other, amount in zip(words.words, squared, strict=True)
-        if other != PAD
-    }
 
 
 def stored_fact(description: dict[str, Any], found: Callable[[], Any]) -> Artifact:

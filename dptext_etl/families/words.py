@@ -16,11 +16,11 @@ from dptext_etl.accounting import Composed, Event, MetricClaim, PureDraws, compu
 from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.by_word import WordByWord
-from dptext_etl.families.certificate import Certificate, largest_range_bounded, of_distributions
 from dptext_etl.families.division import NOISE, Division, units_of_known_words
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, exact
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD
+from dptext_etl.sampling import largest_range_bounded
 
 Exact = float | Fraction
 Kind = TypeVar("Kind", bound="WordMechanism")
@@ -174,10 +174,6 @@ class WordMechanism(WordByWord):
         if not self._bounded_range or self.word_disclosures or not outputs:
             return 1.0
         return largest_range_bounded(float(self.epsilon_per_word), len(outputs))
-
-    def certificate(self) -> Certificate | None:
-        """Compute the largest loss of one draw; None if the distribution of a word has no finite table."""
-        return of_distributions(self)
 
 
 def dearest(mechanism: Kind) -> Kind:

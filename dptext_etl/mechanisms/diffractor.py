@@ -119,10 +119,7 @@ class Diffractor(ListMechanism):
 
     @property
     def _unknown(self) -> Literal["uniform", "first", "drop"]:
-        """Return "uniform" for "tem", whose bounds hold for a uniform draw, and `unknown_words` for "geometric".
-
-        Specification: docs/spec/privacy.md#unknown-words.
-        """
+        """Return how unknown words are drawn (docs/spec/privacy.md#unknown-words): "tem" bounds a uniform draw, too."""
         return "uniform" if self.variant == "tem" or self.mode == "faithful" else self.unknown_words
 
     @property
@@ -285,5 +282,5 @@ class Diffractor(ListMechanism):
         return cls(epsilon=2.0, limit=500)
 
 
-_UNEVEN = """the lists hold different words, so a word that a list misses could be recognised with certainty; \
+_UNEVEN = """the lists hold different words, so a word that a list misses could be recognized with certainty; \
 allowed in strict mode: lists of one vocabulary, as NeighbourLists.build makes them from embeddings"""

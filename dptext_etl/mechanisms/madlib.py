@@ -5,8 +5,7 @@ Multivariate Perturbations" (section 3). The noise eta has density proportional 
 own units: a uniform direction, and a length from Gamma(k, 1 / epsilon). What holds here (docs/spec/privacy.md#madlib):
 
 * The nearest word is found exactly. The noisy vector is rounded to a grid 2**16 times as fine as the vectors' own, or
-as
-  fine as exact arithmetic allows. All further arithmetic is on integers, the same on every machine and device.
+  as fine as exact arithmetic allows. All further arithmetic is on integers, the same on every machine and device.
 * Noise has full relative precision down to 2**-128 (docs/spec/stream.md#uniform-real) and consists of IEEE operations
   alone. These numbers stand for a continuous density: this is the assumption IDEAL_LAPLACE, which every ledger row
   states.

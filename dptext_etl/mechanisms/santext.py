@@ -12,8 +12,7 @@ published code has defects, which this mechanism avoids (docs/spec/privacy.md#sa
 * epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, and
   the ledger charges this product; `SanText.aligned` takes the product as its parameter.
 * SanText+ shows words that are not sensitive in clear with probability 1 - p, so it has no finite epsilon (class
-UMLDP).
-  With p = 1 it is SanText onto the sensitive words, and has a finite epsilon.
+  UMLDP). With p = 1 it is SanText onto the sensitive words, and has a finite epsilon.
 """
 
 from __future__ import annotations

@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 import polars as pl
 from polars.plugins import register_plugin_function
 
 from dptext_etl import _kernel, column
-from dptext_etl.errors import InputError, PolicyError, bare
+from dptext_etl.errors import PolicyError, bare
 from dptext_etl.guarantee import FINE, exact, micro
 from dptext_etl.polars.plan_expressions import RELEASED, RELEASES, InKernel, in_kernel, marks, table_marks
-from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve, resolve_column
+from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, columns_and_id, resolve, resolve_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,22 +56,7 @@ class ExprNamespace:
 
     @bare
     def privatize(self, policy: PolicyLike, *, id: pl.Expr | str, spend: bool = False) -> pl.Expr:  # noqa: A002
-        """Release this text column under differential privacy; the released text replaces it under the same name.
-
-        Args:
-            policy: The column's policy; if it names no column, it takes the expression's root column. Or a policy that
-                has the root column, or the path of its file.
-            id: Record ids: unique, without nulls, the same in every run. An id with two texts is refused where one
-                batch holds both: always in an eager frame, by chance in a lazy one, whose engine takes rows in pieces.
-                Structs give other texts here than in a run (docs/spec/stream.md#composite-ids).
-            spend: Return `Struct[text, positions, epsilon, delta]`, the declared pair of each record.
-
-        Returns:
-            As many strings as texts, null if the text is null; or the struct.
-
-        Raises:
-            PolicyError: The expression stands for several columns, or for another column than the policy.
-        """
+        """Release this text column, as `dptext_etl.polars.privatize` does; the released text has the same name."""
         policy = _chosen(self._expr, policy)
         column.require_row_by_row(policy)
         name = _column(self._expr, policy)
@@ -85,36 +70,21 @@ Whole = Policy | str | PathLike[str]
 """A policy that names the id column and all text columns."""
 
 
-@pl.api.register_dataframe_namespace("dptext")
-class DataFrameNamespace:
-    """`pl.DataFrame.dptext`."""
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
-    def __init__(self, frame: pl.DataFrame) -> None:
-        self._frame = frame
+
+class FrameNamespace(Generic[Frame]):
+    """What data frames and lazy frames have under `.dptext`."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame: Frame = frame
 
     @overload
-    def privatize(self, policy: ColumnPolicy, *, id: str, spend: bool = False) -> pl.DataFrame: ...
+    def privatize(self, policy: ColumnPolicy, *, id: str, spend: bool = False) -> Frame: ...
     @overload
-    def privatize(self, policy: Whole, *, id: str | None = None, spend: bool = False) -> pl.DataFrame: ...
+    def privatize(self, policy: Whole, *, id: str | None = None, spend: bool = False) -> Frame: ...
     @bare
-    def privatize(self, policy: PolicyLike, *, id: str | None = None, spend: bool = False) -> pl.DataFrame:  # noqa: A002
-        """Release the policy's text columns of this frame (see `LazyFrameNamespace.privatize`)."""
-        return self._frame.with_columns(_released(policy, id, self._frame, spend=spend))
-
-
-@pl.api.register_lazyframe_namespace("dptext")
-class LazyFrameNamespace:
-    """`pl.LazyFrame.dptext`."""
-
-    def __init__(self, frame: pl.LazyFrame) -> None:
-        self._frame = frame
-
-    @overload
-    def privatize(self, policy: ColumnPolicy, *, id: str, spend: bool = False) -> pl.LazyFrame: ...
-    @overload
-    def privatize(self, policy: Whole, *, id: str | None = None, spend: bool = False) -> pl.LazyFrame: ...
-    @bare
-    def privatize(self, policy: PolicyLike, *, id: str | None = None, spend: bool = False) -> pl.LazyFrame:  # noqa: A002
+    def privatize(self, policy: PolicyLike, *, id: str | None = None, spend: bool = False) -> Frame:  # noqa: A002
         """Release the policy's text columns of this frame (see `ExprNamespace.privatize`); other columns stay.
 
         Args:
@@ -129,24 +99,24 @@ class LazyFrameNamespace:
         Raises:
             PolicyError: The policy names no column, or no id column.
         """
-        return self._frame.with_columns(_released(policy, id, self._frame, spend=spend))
+        given = policy if isinstance(policy, ColumnPolicy) else resolve(policy)
+        columns, ids = columns_and_id(given, id)
+        if isinstance(given, Policy):
+            from dptext_etl.polars.frame import warn_of_other_ids  # needs a ledger, which an expression does not
+
+            warn_of_other_ids(given, ids, self._frame)
+        released: Frame = self._frame.with_columns(privatize(item.named, item, id=ids, spend=spend) for item in columns)
+        return released
 
 
-def _released(policy: PolicyLike, ids: str | None, frame: pl.DataFrame | pl.LazyFrame, *, spend: bool) -> list[pl.Expr]:
-    if isinstance(policy, ColumnPolicy):
-        if policy.column is None:
-            raise PolicyError(
-                "the policy names no column", "give ColumnPolicy(column=…), or use pl.col(…).dptext.privatize"
-            )
-        if ids is None:
-            raise PolicyError("the policy of one column names no id column", 'give privatize(policy, id="…")')
-        return [ExprNamespace(pl.col(policy.column)).privatize(policy, id=ids, spend=spend)]
-    from dptext_etl.polars.frame import warn_of_other_ids  # needs a ledger, which an expression does not
+@pl.api.register_dataframe_namespace("dptext")
+class DataFrameNamespace(FrameNamespace[pl.DataFrame]):
+    """`pl.DataFrame.dptext`: its method `privatize` releases the policy's text columns of a frame."""
 
-    whole = resolve(policy)
-    columns, ids = whole.column_policies(), whole.id if ids is None else ids
-    warn_of_other_ids(whole, ids, frame)
-    return [ExprNamespace(pl.col(str(item.column))).privatize(item, id=ids, spend=spend) for item in columns]
+
+@pl.api.register_lazyframe_namespace("dptext")
+class LazyFrameNamespace(FrameNamespace[pl.LazyFrame]):
+    """`pl.LazyFrame.dptext`: its method `privatize` releases the policy's text columns of a frame."""
 
 
 def _chosen(expr: pl.Expr, policy: PolicyLike) -> ColumnPolicy:
@@ -234,11 +204,8 @@ class _Release:
     def __call__(self, columns: Sequence[pl.Series]) -> pl.Series:
         (batch,) = columns
         text, record = batch.struct.field("text"), batch.struct.field("id")
-        if text.dtype not in {pl.String, pl.Null}:
-            raise InputError(
-                f"a text column holds strings, got {text.dtype.base_type()}", "cast the column, or name another"
-            )
-        released = column.privatize(text.cast(pl.String).to_arrow(), record.to_arrow(), self.policy, spend=self.spend)
+        texts = text.cast(pl.String) if text.dtype == pl.Null else text
+        released = column.privatize(texts.to_arrow(), record.to_arrow(), self.policy, spend=self.spend)
         return pl.Series(batch.name, released)
 
 

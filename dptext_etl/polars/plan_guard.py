@@ -253,12 +253,9 @@ class _Walk:
 
 
 def _as_written(plan: pl.LazyFrame) -> Any:
-    """Return the interface by which Polars' own GPU engine reads plans, on the plan before any optimization.
-
-    Types are not coerced either: this would drop the names of series that the plan holds as literals.
-    """
+    """Return the interface by which Polars' own GPU engine reads plans, on the plan before any optimization."""
     import polars as pl
 
     flags = pl.QueryOptFlags.none()._pyoptflags  # noqa: SLF001
-    flags.type_coercion = False
+    flags.type_coercion = False  # it would drop the names of series that the plan holds as literals
     return plan._ldf.with_optimizations(flags).visit()  # noqa: SLF001

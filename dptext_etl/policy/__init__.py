@@ -5,7 +5,7 @@ A policy holds references to keys, never keys, so it can be printed, logged and 
 
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
 from dptext_etl.policy.consistency import PARTITION
-from dptext_etl.policy.dataset_policy import Policy, PolicyLike, resolve, resolve_column, run_policy
+from dptext_etl.policy.dataset_policy import Policy, PolicyLike, columns_and_id, resolve, resolve_column, run_policy
 from dptext_etl.policy.terms import Cap, DagsterSpec, KeyReference, LedgerSpec, Name
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Name",
     "Policy",
     "PolicyLike",
+    "columns_and_id",
     "resolve",
     "resolve_column",
     "run_policy",

@@ -159,10 +159,19 @@ class ColumnPolicy(Checked):
         """Return the hash that names the post-processings in their order; None without any."""
         return chain(self.postprocess) if self.postprocess else None
 
-    def _key_of(self, cfg: str) -> _kernel.ReleaseKey:
+    @property
+    def named(self) -> str:
+        """Return the name of the column.
+
+        Raises:
+            PolicyError: The column has no name.
+        """
         if self.column is None:
             raise PolicyError("the policy names no column", "give ColumnPolicy(column=…)")
-        return _kernel.ReleaseKey(self.secret, self.dataset, self.column, self.release, cfg)
+        return self.column
+
+    def _key_of(self, cfg: str) -> _kernel.ReleaseKey:
+        return _kernel.ReleaseKey(self.secret, self.dataset, self.named, self.release, cfg)
 
 
 class ColumnSpec(Checked):

@@ -55,37 +55,37 @@ class Policy(Checked):
         normalize: How subjects that are strings are spelled before they are hashed, so that spellings of one person
             share a budget: "nfc", "casefold", "strip". The ledger pins it per scope.
         unit: "subject", or "record" to declare that every record is a unit of its own.
-        ids: What is published of the record ids: "keep" as they are, "drop" nothing, "keyed" a keyed hash, which is
-            stable within a release, and another one in the next.
-        keep: Columns that pass in clear.
+        ids: What is published as the record id: "keep" the id itself, "drop" nothing, "keyed" a keyed hash, which is
+            the same within a release and different in the next.
+        keep: Columns that are published unchanged.
         strict_columns: Refuse columns that the policy does not name, instead of dropping them.
         key: Reference to the noise secret.
         ledger: The ledger that records the spends.
         cap: The largest amount that a unit may spend.
         on_cap: "quarantine" leaves out records over the cap, "refuse" stops the run.
-        on_null_subject: Where a row has no person: "refuse" stops the run, "quarantine" leaves the row out, "own" takes
+        on_null_subject: If a row has no person: "refuse" stops the run, "quarantine" leaves the row out, "own" treats
             it as a person of its own.
-        on_changed: Where the text of a released record changed: "refuse" stops the run, "keep" publishes the earlier
+        on_changed: If the text of a released record changed: "refuse" stops the run, "keep" publishes the earlier
             released text again, "quarantine" leaves the record out, "release_again" charges it for the new text.
-        min_released: Share of the rows that a version must hold; with fewer nothing is charged and published.
+        min_released: Least share of the rows that a version must hold; with less, nothing is charged or published.
         publish: Publish the table after the gates; only strict mechanisms can be published.
         incremental: Take only record ids that the release has not seen.
-        deletions: Where an incremental source lacks records that are published: "refuse" the run until `dptext forget`
-            has taken them out, or "keep" them, where the source holds new rows only.
+        deletions: If an incremental source lacks published records: "refuse" the run until `dptext forget` removes
+            them, or "keep" them, for a source that holds new rows only.
         staging: Folder or object store inside the boundary for files that are not published yet; by default next to a
             local sink.
         storage_options: Options for object stores: of source, staging, sink, and a corpus that is named by a URL;
             values may be "env:NAME".
-        retention: What `dptext clean` leaves.
+        retention: What `dptext clean` keeps.
         shard_rows: The most rows that are reserved, computed, staged and committed together.
-        shard_bytes: The most bytes of their strings; a shard ends where either is reached.
-        sql_function: Whether the columns may be SQL functions whose callers choose the ids (`register`); false leaves
-            views, which fix them (`register_view`).
+        shard_bytes: The most bytes of the strings of these rows; a shard ends at either limit.
+        sql_function: Whether the columns may be SQL functions whose callers choose the ids (`register`); false allows
+            only views, which fix them (`register_view`).
         copy_gate_false_alarm: False-alarm bound of the whole-run copy gate, charged as delta; without it, the count is
             only reported.
         reports: "copies" counts in all rows what came back unchanged; by default a report looks at a sample of at most
             512 rows per shard. With `copy_gate_false_alarm` all rows count anyway.
-        dagster: What Dagster alone reads: `tags` of the staging step and of the job's runs.
+        dagster: Settings for Dagster alone: `tags` of the staging step and of the job's runs.
         unlinked: Publish the multiset of released texts alone, without ids, order, and other columns.
         synthetic: Publish a table of public texts that follow one noisy statistic of a text column.
         columns: The text columns; none with `synthetic`.
@@ -320,6 +320,17 @@ def resolve_column(policy: PolicyLike, column: str | None = None) -> ColumnPolic
     return policy if isinstance(policy, ColumnPolicy) else resolve(policy).column_policy(column)
 
 
+def columns_and_id(policy: PolicyLike, ids: str | None) -> tuple[list[ColumnPolicy], str]:
+    """Return the policies of the text columns and the column of record ids; `ids` goes before the policy's."""
+    if not isinstance(policy, ColumnPolicy):
+        whole = resolve(policy)
+        return whole.column_policies(), whole.id if ids is None else ids
+    _ = policy.named  # refuses a policy without a column
+    if ids is None:
+        raise PolicyError("the policy of one column names no id column", 'name it in the call: id="…"')
+    return [policy], ids
+
+
 def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
     """Return the policy of a run over a frame: a policy with some entries set, or that of one column with the rest."""
     entries = dict(entries)
@@ -327,12 +338,10 @@ def run_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
         entries["ledger"] = {"url": entries["ledger"]}
     if not isinstance(policy, ColumnPolicy):
         return resolve(policy).model_copy(update=entries)
-    if policy.column is None:
-        raise PolicyError("the policy names no column", "give ColumnPolicy(column=…)")
     if policy.nonce:
         raise PolicyError("a run takes the first release of a name (nonce 0)", "take another release name")
     names = ("mechanism", "allow", "accept_unbounded", "postprocess", "keep_intermediate")
-    column = {"name": policy.column, **{name: getattr(policy, name) for name in names}}
+    column = {"name": policy.named, **{name: getattr(policy, name) for name in names}}
     shared = {name: getattr(policy, name) for name in ("dataset", "release", "key", "sql_function")}
     source = str(entries.get("sink", ""))
     made = {**shared, "source": source, "unlinked": unlinked_of(policy.mechanism), "column": [column], **entries}

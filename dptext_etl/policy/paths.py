@@ -46,10 +46,7 @@ def _anchor_named(group: extensions.Group, parameters: Any, folder: Path) -> Non
 
 
 def _anchor(parameters: dict[str, Any], kind: type[BaseModel], folder: Path) -> None:
-    """Resolve the paths among the parameters of a model, at any depth; they are changed in place.
-
-    A model names the fields that hold paths (`artifact_fields`, `hub_fields`), and so do the models of its fields.
-    """
+    """Resolve the paths in the fields of a model that name artifacts, at any depth; they are changed in place."""
     paths: frozenset[str] = getattr(kind, "artifact_fields", frozenset())
     hub: frozenset[str] = getattr(kind, "hub_fields", frozenset())
     for name in parameters.keys() & paths:
@@ -79,15 +76,12 @@ def _named(reference: Any, folder: Path) -> Any:
 
 
 def _existing(reference: Any, folder: Path) -> Any:
-    """Resolve a path from the policy's folder if it exists; other names belong to a hub or a distribution and stay.
-
-    What stands before a colon ("nltk:FOLDER") says what lies there, and stays.
-    """
+    """Resolve a path from the policy's folder if it exists; other names belong to a hub or a distribution and stay."""
     if not isinstance(reference, str) or "://" in reference:
         return reference
     if (folder / reference).exists():
         return str(folder / reference)
-    kind, colon, place = reference.partition(":")
+    kind, colon, place = reference.partition(":")  # such as "nltk:FOLDER"
     return kind + colon + str(folder / place) if place and (folder / place).exists() else reference
 
 

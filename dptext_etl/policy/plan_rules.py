@@ -20,7 +20,7 @@ from typing import Any
 from dptext_etl.errors import GateError, PolicyError
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.policy.column_policy import ColumnPolicy
-from dptext_etl.policy.dataset_policy import Policy, PolicyLike, resolve
+from dptext_etl.policy.dataset_policy import PolicyLike, columns_and_id
 
 _number = count()
 
@@ -217,16 +217,7 @@ _TAKE = "make the release from the policy itself: privatize(policy, id=…), reg
 def _columns_and_id(policy: PolicyLike | None, ids: str | None) -> tuple[dict[str, ColumnPolicy], str | None]:
     if policy is None:
         return {}, None
-    if isinstance(policy, ColumnPolicy):
-        if policy.column is None or ids is None:
-            raise PolicyError(
-                "the policy of one column names no id column, and must name its own column",
-                'give guard(plan, policy=…, id="…"), or the policy of the dataset',
-            )
-        columns = [policy]
-    else:
-        whole: Policy = resolve(policy)
-        columns, ids = whole.column_policies(), ids if ids is not None else whole.id
+    columns, ids = columns_and_id(policy, ids)
     for column in columns:
         if column.mechanism.mode != "strict":
             msg = f"column {column.column!r}: a {column.mechanism.mode} mechanism is for benchmarks"

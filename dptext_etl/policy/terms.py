@@ -89,7 +89,7 @@ class Checked(BaseModel):
 
 
 class DagsterSpec(Checked):
-    """What Dagster alone reads of a policy.
+    """Settings of a policy for Dagster alone.
 
     Attributes:
         tags: Tags of the staging step and of the job's runs, such as "dagster-k8s/config": strings or tables.
@@ -144,8 +144,8 @@ class LedgerSpec(Checked):
             holds no password, since a policy may be printed.
         id_key: Reference to the key of the ids; by default the file next to a SQLite ledger.
         anchors: Folder, apart from the ledger, that remembers its last head, so that a lost or restored ledger is
-            noticed; writers on several machines share it. That of `DPTEXT_ANCHORS` if absent, else one of this user's
-            state.
+            noticed; writers on several machines share it. By default the folder in `DPTEXT_ANCHORS`, or else one in
+            this user's state folder.
     """
 
     url: str
@@ -198,13 +198,13 @@ class TableSpec(Checked):
 
 
 class Retention(Checked):
-    """What `dptext clean` leaves of what neither readers nor runs need; without a setting, it leaves everything.
+    """What `dptext clean` keeps of files that neither readers nor runs need; without a setting, it keeps everything.
 
     Attributes:
-        versions: Newest versions whose published files stay, the current one among them.
-        staging_days: Days after which rows that were staged and never published go.
-        quarantine_days: Days after which the lists of records over the cap go.
-        kept_days: Days after which the kept bytes of a model's release go: a later run of it could not replay them.
+        versions: Number of newest versions whose published files stay, the current one included.
+        staging_days: Days after which rows that were staged and never published are removed.
+        quarantine_days: Days after which the lists of records over the cap are removed.
+        kept_days: Days after which the kept bytes of a model's release are removed: later runs cannot replay them.
     """
 
     versions: PositiveInt | None = None

@@ -10,7 +10,6 @@ import pytest
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError
-from dptext_etl.families.certificate import of_distributions
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.mechanisms.custext import CusText
@@ -19,6 +18,7 @@ from dptext_etl.mechanisms.madlib import Madlib
 from dptext_etl.mechanisms.santext import SanText
 from dptext_etl_eval import audit_mechanism
 from dptext_etl_eval.auditing import results
+from dptext_etl_eval.auditing.certificate import certificate_of, list_distances, of_distributions
 from eval.tests import planted_keys
 
 SECRETS = tuple(_kernel.Secret.from_bytes(bytes([number]) * 32) for number in (1, 2))
@@ -157,7 +157,7 @@ def test_the_certificate_agrees_with_the_laws_of_all_words(small_vectors):
         if one.keys() == other.keys()
         for output in one
     )
-    found = mechanism.certificate()
+    found = certificate_of(mechanism)
     assert found.realised == pytest.approx(worst, abs=1e-12)
     one, other = (laws[word] for word in found.words)
     assert max(math.log(one[output] / other[output]) for output in one) == pytest.approx(worst, abs=1e-12)
@@ -169,7 +169,7 @@ def test_the_certificate_agrees_with_the_laws_of_all_words(small_vectors):
     ids=["santext", "tem", "tem-mixture"],
 )
 def test_closed_forms_agree_with_fractions(mechanism):
-    found, compared = mechanism.certificate(), of_distributions(mechanism)
+    found, compared = certificate_of(mechanism), of_distributions(mechanism)
     assert found.exact
     assert found.realised == pytest.approx(compared.realised, abs=1e-9)
 
@@ -183,7 +183,16 @@ def test_a_law_that_shuts_out_an_output_has_no_bound(small_vectors):
         def word_disclosures(self):
             return frozenset()
 
-    assert Shut(epsilon=1.0, k=5, vectors=small_vectors).certificate().realised == math.inf
+    assert certificate_of(Shut(epsilon=1.0, k=5, vectors=small_vectors)).realised == math.inf
+
+
+def test_distance_is_the_largest_over_the_lists():
+    mechanism = Diffractor(epsilon=1.0, limit=40, walks=3)
+    words, places = mechanism.input_words(), [np.argsort(order) for order in mechanism.orders]
+    for one, other in ((0, 8), (2, 3), (4, 4)):
+        largest = max(abs(int(place[one]) - int(place[other])) for place in places)
+        assert list_distances(mechanism.table.path, words[one])[words[other]] == largest
+    assert list_distances(mechanism.table.path, "zzxqv") is None
 
 
 def test_limits_are_those_of_clopper_and_pearson():

@@ -17,6 +17,7 @@ from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.santext import SanText
 from dptext_etl_eval import audit, audit_mechanism
+from dptext_etl_eval.auditing.certificate import certificate_of
 from dptext_etl_eval.commands import audit as command
 
 SECRETS = tuple(_kernel.Secret.from_bytes(bytes([number]) * 32) for number in (1, 2))
@@ -94,7 +95,7 @@ def test_a_refuted_claim_ends_the_command_with_4(policy_file, monkeypatch):
 def test_a_table_that_understates_itself_is_found_by_other_code(mechanism, states, monkeypatch, tmp_path):
     """Planted in the code that states what a table realizes: a certificate by the same code would agree with it."""
     monkeypatch.setenv("DPTEXT_CACHE", str(tmp_path))
-    honest = mechanism.certificate().realised
+    honest = certificate_of(mechanism).realised
     monkeypatch.setattr(*states)
     made = type(mechanism)(**mechanism.model_dump(exclude_unset=True) | {"epsilon": mechanism.epsilon / 1.001})
     found = audit_mechanism(made, draws=1_000, secrets=SECRETS)
@@ -106,8 +107,8 @@ def test_a_table_that_understates_itself_is_found_by_other_code(mechanism, state
 def test_weights_that_are_not_those_of_the_formula_have_no_bound(monkeypatch):
     honest = pair_weights.PairWeights.weights
     mechanism = SanText(epsilon=4.0, limit=40)
-    assert math.isfinite(mechanism.certificate().realised)
+    assert math.isfinite(certificate_of(mechanism).realised)
     monkeypatch.setattr(
         pair_weights.PairWeights, "weights", lambda law, rows: np.maximum(honest(law, rows), np.uint64(2**45))
     )
-    assert mechanism.certificate().realised == math.inf
+    assert certificate_of(mechanism).realised == math.inf

@@ -23,13 +23,13 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator
 
-from dptext_etl import device, scoring
+from dptext_etl import device
 from dptext_etl.artifacts import Artifact, canon
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, refuse_model
 from dptext_etl.postprocessing import PURPOSE, PostProcess, Provenance, Rewritten
 from dptext_etl.scoring import Choices, Slots
-from dptext_etl_models.inference import language_model
+from dptext_etl_models.inference import device_draws, language_model
 from dptext_etl_models.inference.generation import Generation, Generator, probe_scores
 from dptext_etl_models.inference.prompts import FIELD, Prompts
 
@@ -189,7 +189,7 @@ class RewriteAgain(PostProcess):
         written: list[str | None] = texts.to_pylist()
         longest = np.array([self.l_max if text else 0 for text in written], np.uint32)
         law: dict[str, Any] = {"most": self.l_max, "epsilon": self._sharpness, "clip": RANGE}
-        sampler = Best() if self.temperature is None else scoring
+        sampler = Best() if self.temperature is None else device_draws
         generation = Generation(generator, sampler, keys, longest, purpose=PURPOSE + 256 * step, **law)
         generation.run(generator.prompts([text or "" for text in written]))
         failed = generation.failed > 0

@@ -29,13 +29,14 @@ class Recorder:
 
     def choose(self, scores: Any, slots: Any, **law: Any) -> Any:
         """Keep the scores and draw."""
-        from dptext_etl import scoring
 
         keys = slots.keys.to_pylist()
         bits = [row.tobytes() for row in scores.float().cpu().numpy()]
         places = zip(slots.records.tolist(), slots.positions.tolist(), bits, strict=True)
         self.scores |= {(keys[record], position): row for record, position, row in places}
-        return scoring.choose(scores, slots, **law)
+        from dptext_etl_models.inference import device_draws
+
+        return device_draws.choose(scores, slots, **law)
 
     def choose_uniform(self, slots: Any, m: int, **law: Any) -> Any:
         """Count the draws and draw."""
@@ -80,6 +81,7 @@ def exact_draws(device: str) -> list[Row]:
     import torch
 
     from dptext_etl import scoring
+    from dptext_etl_models.inference import device_draws
 
     rows, found = 64, []
     for m in (100, 4_096, 12_000):
@@ -87,12 +89,12 @@ def exact_draws(device: str) -> list[Row]:
         numbers = np.arange(rows)
         slots = scoring.Slots(pa.array(keys(rows), pa.binary(32)), numbers.astype(np.uint32), numbers.astype(np.uint64))
         bounds = (LAW["epsilon"], LAW["low"], LAW["high"])
-        made = scoring.weigh_on_device(torch.from_numpy(scores).to(device), bounds)
-        here = scoring.draw_on_device(made, slots, scoring.TOKEN).cpu()
-        there = scoring.draw_on_device(made.cpu(), slots, scoring.TOKEN)
+        made = device_draws.weigh_on_device(torch.from_numpy(scores).to(device), bounds)
+        here = device_draws.draw_on_device(made, slots, scoring.TOKEN).cpu()
+        there = device_draws.draw_on_device(made.cpu(), slots, scoring.TOKEN)
         away = np.abs(made[:, :m].cpu().numpy() - scoring.weights(scores, *bounds).astype(np.int64)).max()
         whole = np.round(scores)
-        on_device = scoring.choose(torch.from_numpy(whole).to(device), slots, on_device=True, **LAW)
+        on_device = device_draws.choose(torch.from_numpy(whole).to(device), slots, on_device=True, **LAW)
         alike = (scoring.choose(whole, slots, **LAW) == on_device).mean()
         found.append(((here == there).all() and away <= 1, away, alike))
     return [

@@ -28,15 +28,15 @@ class OnHost:
     """The sampler of releases, whose draws are copied to the host at once."""
 
     def __init__(self) -> None:
-        from dptext_etl import scoring
+        from dptext_etl_models.inference import device_draws
 
-        self.choose_uniform = scoring.choose_uniform
+        self.choose_uniform = device_draws.choose_uniform
 
     def choose(self, scores: Any, slots: Any, **law: Any) -> Any:
         """Draw on the device, and return the outputs on the host."""
-        from dptext_etl import scoring
+        from dptext_etl_models.inference import device_draws
 
-        return scoring.choose(scores, slots, **{**law, "on_device": True, "stay": False})
+        return device_draws.choose(scores, slots, **{**law, "on_device": True, "stay": False})
 
 
 class OnDevice(OnHost):
@@ -44,9 +44,9 @@ class OnDevice(OnHost):
 
     def choose(self, scores: Any, slots: Any, **law: Any) -> Any:
         """Draw on the device."""
-        from dptext_etl import scoring
+        from dptext_etl_models.inference import device_draws
 
-        return scoring.choose(scores, slots, **{**law, "on_device": True, "stay": True})
+        return device_draws.choose(scores, slots, **{**law, "on_device": True, "stay": True})
 
 
 def mechanism(folder: Path) -> Any:

@@ -32,6 +32,7 @@ from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.grid import write_grid
 from dptext_etl_models.training.contrast import on_grid
 from dptext_etl_models.training.corpus import WORD
+from dptext_etl_models.training.counter_fitting import nearest_words
 
 Ids = npt.NDArray[np.int32]
 Reals = npt.NDArray[np.float32]
@@ -179,7 +180,7 @@ def correlation(vectors: WordVectors, path: Path, column: int) -> tuple[float, i
 def overlap(vectors: WordVectors, other: WordVectors, k: int = _K) -> tuple[float, int]:
     """Return the share of k nearest words by cosine on which two sets agree, and the number of words in both sets."""
     common = [word for word in vectors.words if word in other.index]
-    first, second = (held.take(common).nearest(slice(None), k, "cosine") for held in (vectors, other))
+    first, second = (nearest_words(held.take(common), range(len(common)), k) for held in (vectors, other))
     shared = [len(set(one) & set(two)) for one, two in zip(first.tolist(), second.tolist(), strict=True)]
     return float(np.mean(shared)) / k, len(common)
 
@@ -191,7 +192,7 @@ def recall(vectors: WordVectors, path: Path, k: int = _K) -> tuple[float, int]:
     index = vectors.index
     known = {word: {index[near] for near in found if near in index} for word, found in lists.items() if word in index}
     known = {word: near for word, near in known.items() if near}
-    nearest = vectors.nearest([index[word] for word in known], k, "cosine").tolist()
+    nearest = nearest_words(vectors, [index[word] for word in known], k).tolist()
     shares = [len(near & set(row)) / len(near) for near, row in zip(known.values(), nearest, strict=True)]
     return float(np.mean(shares)), len(shares)
 

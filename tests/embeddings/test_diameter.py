@@ -36,7 +36,7 @@ def brute(grid):
 def test_it_is_the_largest_of_all_pairs(n, d, size, seed, cells):
     grid = np.random.default_rng(seed).integers(-size, size + 1, (n, d)).astype(np.int16)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "_CELLS", cells)
+        patch.setattr(search, "CELLS", cells)
         assert largest_squared_distance(vectors(grid)) == brute(grid)
 
 
@@ -64,7 +64,7 @@ def test_pruning_ends_the_search(monkeypatch):
     grid = random.integers(-10, 11, (3_000, 5)).astype(np.int16)
     grid[:10] *= 300
     made = []
-    monkeypatch.setattr(search, "_CELLS", 3_000 * 20)
+    monkeypatch.setattr(search, "CELLS", 3_000 * 20)
     larger = search.larger_of_block
     monkeypatch.setattr(search, "larger_of_block", lambda *given: made.append(given[2].size) or larger(*given))
     assert largest_squared_distance(vectors(grid)) == int(

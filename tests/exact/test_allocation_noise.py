@@ -20,6 +20,7 @@ from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.madlib import Madlib
 from dptext_etl.sampling import epsilon_implemented
 
+from .fixed_keys import release_with_keys
 from .told import Forced, Told, scores_exist
 
 TEXTS = pa.array(["the good film about a doctor zzzqq 7", "The Old town; people of", None, "", "state " * 40])
@@ -50,7 +51,7 @@ def ends():
 def released(made, row):
     text, key = TEXTS.slice(row, 1), KEYS.slice(row, 1)
     out = (
-        made.release_with_keys(text, key)
+        release_with_keys(made, text, key)
         if made.allocation is None
         else release_divided(made, made.allocation, text, key)
     )
@@ -202,7 +203,7 @@ def test_bounds_for_checks_are_those_of_the_dearest_draw(name):
 
 
 def test_noise_that_is_too_large_is_refused_whatever_the_texts_are(monkeypatch):
-    monkeypatch.setattr(search, "_EXACT", 2**44)
+    monkeypatch.setattr(search, "EXACT", 2**44)
     made = Madlib(allocation=Allocation(total=0.2, template="uniform"), limit=400)
     for text in ("the", "the good film"):
         with pytest.raises(PolicyError, match="so large"):

@@ -19,6 +19,7 @@ from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.santext import SanText
 from dptext_etl.polars.plan_expressions import in_kernel
 
+from .fixed_keys import release_with_keys
 from .told import Forced, Told, scores_exist
 
 TEXTS = pa.array(["the good film about a doctor zzzqq 7", "The Old town; people of", None, "", "state " * 40])
@@ -42,7 +43,7 @@ def test_where_every_draw_has_the_epsilon_of_a_table_bytes_are_the_tables(kind, 
     for row, words in enumerate([8, 5, 1, 1, 40]):
         even = kind(allocation=Allocation(total=each * words, template="uniform"), **options)
         text, key = TEXTS.slice(row, 1), KEYS.slice(row, 1)
-        assert release_divided(even, even.allocation, text, key) == plain.release_with_keys(text, key)
+        assert release_divided(even, even.allocation, text, key) == release_with_keys(plain, text, key)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -15,7 +15,6 @@ import pytest
 from scipy import stats
 
 from dptext_etl import _kernel
-from dptext_etl.families.certificate import list_distances
 from dptext_etl.families.words import sample_many
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanisms.diffractor import Diffractor
@@ -145,15 +144,6 @@ def test_transition_is_the_published_law(lists, variant, number):
             assert [Fraction(weight, sum(weights)) for weight in weights] == probabilities
     if variant == "tem":
         assert set(mechanism.transition("zzxqv")[1]) == {Fraction(1, 9)}
-
-
-def test_distance_is_the_largest_over_the_lists(lists):
-    path, orders = lists(9, 3)
-    mechanism = Diffractor(epsilon=1.0, lists=path)
-    for one, other in ((0, 8), (2, 3), (4, 4)):
-        largest = max(abs(int(np.argsort(order)[one]) - int(np.argsort(order)[other])) for order in orders)
-        assert list_distances(mechanism.table.path, spelling(one))[spelling(other)] == largest
-    assert list_distances(mechanism.table.path, "zzxqv") is None
 
 
 # Statistics: the same checks on the mechanism and on mechanisms with planted bugs.

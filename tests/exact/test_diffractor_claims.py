@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dptext_etl import _kernel
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.certificate import read_table
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms.diffractor import Diffractor
@@ -78,7 +78,7 @@ def test_hidden_lengths_pad_with_a_word_at_the_end_of_every_list(lists, variant)
 def test_the_certificate_of_the_embedded_vocabulary():
     """Every pair of its words and every output, from the stored integers."""
     mechanism = Diffractor(epsilon=1.0)
-    stored = json.loads(read_table(mechanism.table.path)[1]["law"])["tem"]
+    stored = json.loads(_kernel.Table.open(str(mechanism.table.path), mechanism.table.sha256).metadata()["law"])["tem"]
     places, gamma = mechanism.places, len(stored["weights"])
     assert (places, gamma) == (20_000, 5)
     by_distance = np.array([*stored["weights"], stored["outside"]], dtype=np.uint64)

@@ -20,6 +20,8 @@ from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms import madlib
 from dptext_etl.mechanisms.madlib import IDEAL, Madlib
 
+from .fixed_keys import release_with_keys
+
 SECRET = _kernel.Secret.from_bytes(bytes(range(7, 39)))
 LINE = np.array([[-3.0], [0.0], [1.0], [1.5], [5.0]])
 PLANE = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.5], [-1.0, -1.0], [2.0, 2.0], [0.5, 0.5]])
@@ -128,7 +130,7 @@ def test_moved_vectors_are_what_the_definition_says(small_vectors):
     words = mechanism.words
     texts = pa.array(["good wordaa the", "don't good", None, "", "wordba unknownword 17 good"])
     keys = [bytes([i]) * 32 for i in range(5)]
-    released = mechanism.release_with_keys(texts, pa.array(keys, pa.binary(32)))
+    released = release_with_keys(mechanism, texts, pa.array(keys, pa.binary(32)))
     assert released.positions.to_pylist() == [3, 2, 0, 0, 4]
     known = [["good", "wordaa", "the"], ["don't", "good"], None, [], ["wordba", words.words[0], words.words[0], "good"]]
     for key, row, text in zip(keys, known, released.text.to_pylist(), strict=True):
@@ -154,7 +156,7 @@ def test_draws_side_by_side_are_those_of_one_thread(small_vectors, monkeypatch):
     texts = pa.array(["good wordaa the wordba"] * 30)
     keys = pa.array([bytes([at]) * 32 for at in range(30)], pa.binary(32))
     monkeypatch.setenv("DPTEXT_THREADS", "1")
-    alone = mechanism.release_with_keys(texts, keys).text
+    alone = release_with_keys(mechanism, texts, keys).text
     noise, meeting, begun = _kernel.radial_noise, threading.Barrier(2), iter(range(2))
 
     def met(*draws):
@@ -162,10 +164,10 @@ def test_draws_side_by_side_are_those_of_one_thread(small_vectors, monkeypatch):
             meeting.wait(timeout=60)  # two blocks are under way at once, or no one ever passes
         return noise(*draws)
 
-    monkeypatch.setattr(search, "_ROWS", 16)
+    monkeypatch.setattr(search, "ROWS", 16)
     monkeypatch.setattr(_kernel, "radial_noise", met)
     monkeypatch.setenv("DPTEXT_THREADS", "2")
-    assert mechanism.release_with_keys(texts, keys).text.equals(alone)
+    assert release_with_keys(mechanism, texts, keys).text.equals(alone)
     assert not meeting.broken
 
 
@@ -176,11 +178,11 @@ class TestPlantedBugs:
         mechanism = placed(LINE, 1.0)
         texts = pa.array(["wa wb wc wd we"] * 40)
         keys = pa.array([bytes([i]) * 32 for i in range(40)], pa.binary(32))
-        assert len(set(mechanism.release_with_keys(texts, keys).text.to_pylist())) > 20
+        assert len(set(release_with_keys(mechanism, texts, keys).text.to_pylist())) > 20
         honest = _kernel.radial_noise
         one = pa.array([bytes(32)] * 40, pa.binary(32))
         monkeypatch.setattr(_kernel, "radial_noise", lambda _, *rest: honest(one, *rest))
-        assert len(set(mechanism.release_with_keys(texts, keys).text.to_pylist())) == 1
+        assert len(set(release_with_keys(mechanism, texts, keys).text.to_pylist())) == 1
 
     def test_memoised_draws(self, placed, monkeypatch):
         honest = _kernel.radial_noise
@@ -304,7 +306,7 @@ def test_a_hidden_length(small_vectors, options):
     assert mechanism.guarantee.disclosures == {Disclosure.NULLNESS}
     texts = pa.array(["good", "", "wordaa " * 30, "unknownword 4", None])
     keys = pa.array([bytes([9]) * 32] * 5, pa.binary(32))
-    released = mechanism.release_with_keys(texts, keys)
+    released = release_with_keys(mechanism, texts, keys)
     assert released.positions.to_pylist() == [6, 6, 6, 6, 0]
     counts = Counter(sample_many(mechanism, PAD, 3000, secret=SECRET))
     assert 0 < counts[PAD] < 3000
@@ -316,8 +318,8 @@ def test_a_hidden_length(small_vectors, options):
 
 def test_faithful_keeps_punctuation_and_drops_unknown_words(small_vectors):
     mechanism = Madlib(epsilon=1000.0, vectors=small_vectors, mode="faithful")
-    released = mechanism.release_with_keys(
-        pa.array(["good, unknownword; wordaa 17!"]), pa.array([bytes(32)], pa.binary(32))
+    released = release_with_keys(
+        mechanism, pa.array(["good, unknownword; wordaa 17!"]), pa.array([bytes(32)], pa.binary(32))
     )
     text = released.text[0].as_py()
     assert "unknownword" not in text

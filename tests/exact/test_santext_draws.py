@@ -23,6 +23,8 @@ from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanisms.santext import SanText
 from dptext_etl.sampling import integer_weights
 
+from .fixed_keys import release_with_keys
+
 KEYS = [bytes(range(at, at + 32)) for at in (50, 61, 72, 83)]
 TEXTS = [
     "good the wordaa nonesuch good good wordbx",
@@ -81,8 +83,8 @@ def alone(mechanism, key, text):
 
 def matches(mechanism, given=TEXTS, keys=KEYS):
     """Whether a batch is released as its texts are alone, and so again, when rows of its words are kept."""
-    released = mechanism.release_with_keys(texts(given), record_keys(keys)).text.to_pylist()
-    again = mechanism.release_with_keys(texts(given), record_keys(keys)).text.to_pylist()
+    released = release_with_keys(mechanism, texts(given), record_keys(keys)).text.to_pylist()
+    again = release_with_keys(mechanism, texts(given), record_keys(keys)).text.to_pylist()
     return released == again == [alone(mechanism, key, text) for key, text in zip(keys, given, strict=True)]
 
 
@@ -128,23 +130,23 @@ def test_one_level_up_to_4096_words(many):
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_batch_order_blocks_and_threads_change_nothing(small_vectors, options, cells, threads, monkeypatch):
     mechanism = SanText(epsilon=4.0, vectors=small_vectors, **options)
-    whole = mechanism.release_with_keys(texts(), record_keys()).text.to_pylist()
+    whole = release_with_keys(mechanism, texts(), record_keys()).text.to_pylist()
     monkeypatch.setattr(pair_weights, "CELLS", cells)
     monkeypatch.setattr(vector, "AT_ONCE", min(cells, 8))
     monkeypatch.setenv("DPTEXT_THREADS", threads)
     mechanism = SanText(epsilon=4.0, vectors=small_vectors, **options)  # without kept rows
-    assert mechanism.release_with_keys(texts(), record_keys()).text.to_pylist() == whole
-    backwards = mechanism.release_with_keys(texts(TEXTS[::-1]), record_keys(KEYS[::-1])).text.to_pylist()
+    assert release_with_keys(mechanism, texts(), record_keys()).text.to_pylist() == whole
+    backwards = release_with_keys(mechanism, texts(TEXTS[::-1]), record_keys(KEYS[::-1])).text.to_pylist()
     assert backwards == whole[::-1]
     for key, text, expected in zip(KEYS, TEXTS, whole, strict=True):
-        assert mechanism.release_with_keys(texts([text]), record_keys([key])).text.to_pylist() == [expected]
+        assert release_with_keys(mechanism, texts([text]), record_keys([key])).text.to_pylist() == [expected]
 
 
 def test_blocks_of_words_are_drawn_side_by_side(small_vectors, monkeypatch):
     mechanism = SanText(epsilon=4.0, vectors=small_vectors)
     monkeypatch.setattr(pair_weights, "CELLS", 1)
     monkeypatch.setenv("DPTEXT_THREADS", "1")
-    expected = mechanism.release_with_keys(texts(), record_keys()).text
+    expected = release_with_keys(mechanism, texts(), record_keys()).text
     block, meeting, begun = pair_weights.PairWeights.block, threading.Barrier(2), iter(range(2))
 
     def met(self, rows):
@@ -155,7 +157,7 @@ def test_blocks_of_words_are_drawn_side_by_side(small_vectors, monkeypatch):
     monkeypatch.setattr(pair_weights.PairWeights, "block", met)
     monkeypatch.setenv("DPTEXT_THREADS", "2")
     mechanism = SanText(epsilon=4.0, vectors=small_vectors)  # without kept rows
-    assert mechanism.release_with_keys(texts(), record_keys()).text.equals(expected)
+    assert release_with_keys(mechanism, texts(), record_keys()).text.equals(expected)
     assert not meeting.broken
 
 
@@ -172,12 +174,12 @@ def test_the_width_of_the_product_changes_nothing(small_vectors):
     """float32 and float64 products of the same grid are the same integers, so the same weights and draws."""
     mechanism = SanText(epsilon=4.0, limit=300)
     assert mechanism.words.floats.dtype == np.float32
-    narrow = mechanism.release_with_keys(texts(), record_keys())
+    narrow = release_with_keys(mechanism, texts(), record_keys())
     fresh = SanText(epsilon=4.0, limit=300)
     vector.shared_vocabulary.cache_clear()
     fresh.words.__dict__["floats"] = fresh.words.floats.astype(np.float64)
     try:
-        assert fresh.release_with_keys(texts(), record_keys()).text.equals(narrow.text)
+        assert release_with_keys(fresh, texts(), record_keys()).text.equals(narrow.text)
     finally:
         vector.shared_vocabulary.cache_clear()
 
@@ -186,7 +188,7 @@ def test_frozen_release():
     """The bytes of one configuration, for good: another result here is another version of the mechanism."""
     mechanism = SanText(epsilon=6.0, limit=1_000)
     assert mechanism.cfg() == "b73429aabe0591eb22f66e3589d2f6c956358117b184cafbb90b92bae6efa16b"
-    released = mechanism.release_with_keys(texts(["The film was good, the music 42 zzxqv"]), record_keys(KEYS[:1]))
+    released = release_with_keys(mechanism, texts(["The film was good, the music 42 zzxqv"]), record_keys(KEYS[:1]))
     assert released.text.to_pylist() == ["writers film largest leave enough make approximately complete"]
 
 

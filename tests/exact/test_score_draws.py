@@ -225,24 +225,20 @@ def test_totals_that_cannot_be_are_refused():
 # What cannot be drawn
 
 
-@pytest.mark.parametrize("on_device", [False, True])
-def test_slots_and_rows_belong_together(on_device):
-    torch = pytest.importorskip("torch")
-    scores = torch.zeros((3, 10))
+def test_slots_and_rows_belong_together():
+    scores = np.zeros((3, 10))
     with pytest.raises(InputError, match="slot of its own"):
-        choose(scores, some_slots(2), epsilon=1.0, low=0.0, high=1.0, on_device=on_device)
+        choose(scores, some_slots(2), epsilon=1.0, low=0.0, high=1.0)
     with pytest.raises(RuntimeError, match="drawn twice"):
-        choose(scores, slots_of([0, 1, 0], [4, 4, 4]), epsilon=1.0, low=0.0, high=1.0, on_device=on_device)
+        choose(scores, slots_of([0, 1, 0], [4, 4, 4]), epsilon=1.0, low=0.0, high=1.0)
     with pytest.raises(InputError, match="below 3"):
-        choose(scores, slots_of([0, 1, 3], [4, 4, 4]), epsilon=1.0, low=0.0, high=1.0, on_device=on_device)
+        choose(scores, slots_of([0, 1, 3], [4, 4, 4]), epsilon=1.0, low=0.0, high=1.0)
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (2.0, 1.0), (math.nan, 1.0), (0.0, math.inf), (-1e308, 1e308)])
-@pytest.mark.parametrize("on_device", [False, True])
-def test_ranges_that_are_none_are_refused(low, high, on_device):
-    torch = pytest.importorskip("torch")
+def test_ranges_that_are_none_are_refused(low, high):
     with pytest.raises(PolicyError, match="low"):
-        choose(torch.zeros((1, 4)), some_slots(1), epsilon=1.0, low=low, high=high, on_device=on_device)
+        choose(np.zeros((1, 4)), some_slots(1), epsilon=1.0, low=low, high=high)
 
 
 def test_keys_of_other_records_give_other_draws():
@@ -256,14 +252,11 @@ def test_keys_of_other_records_give_other_draws():
 # An epsilon of each draw
 
 
-@pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize("m", [6, 5000])
-def test_rows_with_epsilons_of_their_own_draw_as_each_would_alone(m, on_device):
-    torch = pytest.importorskip("torch")
-    rows = np.random.default_rng(5).normal(size=(7, m))
-    given = torch.from_numpy(rows) if on_device else rows
+def test_rows_with_epsilons_of_their_own_draw_as_each_would_alone(m):
+    given = np.random.default_rng(5).normal(size=(7, m))
     epsilons, slots = np.array([0.5, 40.0, 1e-6, 250.0, 3.0, 3.0, 12.0]), some_slots(7)
-    law = {"low": -2.0, "high": 2.0, "on_device": on_device}
+    law = {"low": -2.0, "high": 2.0}
     together = choose(given, slots, epsilon=epsilons, **law)
     alone = [
         choose(given[at : at + 1], slots.take(slice(at, at + 1)), epsilon=epsilon, **law)

@@ -19,6 +19,7 @@ from dptext_etl.corpora.encoder import nearest, products
 from dptext_etl.corpora.weights import MOST, near_texts, usual_hit, weights
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
+from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.parameters import validated
 
@@ -33,6 +34,7 @@ from .choice_toys import (
     released,
     toy,
 )
+from .fixed_keys import release_with_keys
 from .stream_oracle import RECORD
 
 STRANGE = ["", "   ", "unknown", "😀👩\u200d👧", "我们 喜欢 电影", "waa " * 10_000, "waa", None]
@@ -175,13 +177,13 @@ def test_strange_texts_cost_the_same_and_are_released(tmp_path):
     corpus = toy(tmp_path, 12)
     drawn = mechanism(corpus, 4.0, hit=0.6)
     column = pa.array(STRANGE, pa.large_string())
-    told = drawn.release_with_keys(column, record_keys(len(STRANGE)))
+    told = release_with_keys(drawn, column, record_keys(len(STRANGE)))
     assert [text in corpus.texts for text in told.text.to_pylist()] == [True] * 7 + [False]
     assert told.positions.to_pylist() == drawn.positions(column).to_pylist() == [1] * 7 + [0]
     empty = mechanism(corpus, 4.0, hit=0.6, null_as_empty=True)
     keys = record_keys(2)
     keys = pa.array([keys[0].as_py()] * 2, pa.binary(32))
-    told = empty.release_with_keys(pa.array([None, ""], pa.large_string()), keys)
+    told = release_with_keys(empty, pa.array([None, ""], pa.large_string()), keys)
     assert told.text[0] == told.text[1], "of one key, a null is as an empty text"
     assert told.positions.to_pylist() == [1, 1]
     assert (drawn.guarantee.disclosures, empty.guarantee.disclosures) == ({Disclosure.NULLNESS}, frozenset())
@@ -222,12 +224,16 @@ def test_no_draw_depends_on_other_rows_and_a_planted_dependence_is_caught(tmp_pa
     """Centring vectors by their batch, as a library might, lets a record's law depend on its neighbors."""
     corpus = toy(tmp_path, 50)
     drawn = mechanism(corpus, 8.0, hit=0.9)
-    texts, keys = list(corpus.texts[:12]), record_keys(12)
+    texts, ids = list(corpus.texts[:12]), pa.array([str(row) for row in range(12)])
+    key = _kernel.ReleaseKey(_kernel.Secret(), "d", "c", "r", drawn.cfg())
+
+    def once(texts, ids):
+        return drawn.release(pa.array(texts, pa.large_string()), RecordKeys(key, ids)).text.to_pylist()
 
     def apart():
-        return [released(drawn, [text], keys.slice(i, 1))[0] for i, text in enumerate(texts)]
+        return [once([text], ids.slice(i, 1))[0] for i, text in enumerate(texts)]
 
-    assert released(drawn, texts, keys) == apart()
+    assert once(texts, ids) == apart()
 
     def centred(self, column):
         vectors = corpus.encoder.encode([text or "" for text in column.to_pylist()]).astype(np.float64)
@@ -235,7 +241,7 @@ def test_no_draw_depends_on_other_rows_and_a_planted_dependence_is_caught(tmp_pa
         return pa.array(shifted.ravel()), None
 
     monkeypatch.setattr(type(drawn), "_encoded", centred)
-    assert released(drawn, texts, keys) != apart()
+    assert once(texts, ids) != apart()
 
 
 def golden():

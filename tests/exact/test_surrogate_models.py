@@ -12,6 +12,7 @@ from dptext_etl import _kernel
 from dptext_etl.corpora import Corpus
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.choice import cut
+from dptext_etl.keys import RecordKeys
 from dptext_etl.polars.plan_expressions import in_kernel
 
 from .choice_toys import (
@@ -58,8 +59,10 @@ def test_a_model_encodes_texts_one_by_one_and_fails_closed(tmp_path):
         drawn, same = (mechanism(one, 2.0, hit=0.7, parts=parts) for one in (corpus, words))
         drawn.__dict__["sentence_model"] = StandIn(words, fails=["bad"])
         texts = [*words.texts[:8], "", "bad text", None, " ".join(words.texts[:3])]
-        column, keys = pa.array(texts, pa.large_string()), record_keys(len(texts))
-        told, expected_text = drawn.release_with_keys(column, keys), released(same, texts, keys)
+        column = pa.array(texts, pa.large_string())
+        ids = pa.array([str(row) for row in range(len(texts))])
+        keys = RecordKeys(_kernel.ReleaseKey(_kernel.Secret(), "d", "c", "r", "00" * 32), ids)
+        told, expected_text = drawn.release(column, keys), same.release(column, keys).text.to_pylist()
         assert told.text.to_pylist() == expected_text, "a failure is drawn as a text that says nothing"
         assert told.failed.to_pylist() == [0] * 9 + [1] + [0] * 2
         assert drawn.near_to(words.texts[3]) == same.near_to(words.texts[3])

@@ -44,7 +44,7 @@ def wrong(policy: ColumnPolicy, lazy: pl.LazyFrame) -> None:
 FOUND = [
     ('"ExprNamespace" has no attribute "privatise"', "attr-defined"),
     ('Argument 2 to "privatize" has incompatible type "int"; expected "Policy | ', "arg-type"),
-    ('No overload variant of "privatize" of "LazyFrameNamespace" matches argument type "Col', "call-overload"),
+    ('No overload variant of "privatize" of "FrameNamespace" matches argument type "ColumnPo', "call-overload"),
     ('Argument 1 to "build_definitions" has incompatible type "int"', "arg-type"),
 ]
 SETTINGS = """

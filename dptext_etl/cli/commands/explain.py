@@ -1,4 +1,4 @@
-"""Define `dptext mechanisms` and `dptext explain`, which state what mechanisms guarantee, before anything is spent."""
+"""Define `dptext mechanisms`, `explain`, and `schema`, which state what mechanisms guarantee and a policy can hold."""
 
 from __future__ import annotations
 
@@ -245,3 +245,12 @@ def _show(facts: dict[str, Any]) -> None:
         word_facts.show_lengths(facts["lengths"])
         word_facts.show_distribution(facts["law"])
         word_facts.show_example(facts["example"])
+
+
+@app.command(cls=Command, epilog=epilog("dptext schema > policy.schema.json"))
+def schema() -> None:
+    """Print the JSON Schema of the policy file, for editors and other tools."""
+    from dptext_etl.policy import Policy
+
+    facts = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Policy.model_json_schema(by_alias=True)}
+    terminal.emit(facts)

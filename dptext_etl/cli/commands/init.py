@@ -40,8 +40,9 @@ def init(
 
     Roles of columns are guessed from names, types, and the shape of values: how many differ, how many are null, how
     long they are. --id, --subject and --text name them. A table shows what was guessed, and why; no value is shown. On
-    a terminal, and without such options, the command asks for each role. Separator, encoding and quotes of a CSV file
-    are found out.
+    a terminal, and without such options, the command asks for each role. It detects the separator, the encoding, and
+    the quotes of a CSV file.
+
     Read the policy before the first run. You decide which columns pass in clear, whose budget is charged, and what may
     be disclosed.
     """

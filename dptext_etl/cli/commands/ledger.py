@@ -66,7 +66,7 @@ def remaining(
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Show for each scope how much of their cap subjects (or records) have used, and how much is left."""
+    """Show for each scope how much of the cap subjects (or records) have used, and how much is left."""
     with open_ledger(ledger, id_key) as handle:
         scopes = [amounts.balance(_balance(handle, pinned, subject)) for pinned in handle.caps()]
     if as_json:
@@ -192,7 +192,7 @@ def query(
 
 @command("dptext ledger init --ledger ledger.db", ("ledger_id", "made"))
 def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
-    """Make a ledger, unless there is one already, which then stays unchanged."""
+    """Make a ledger; one that is there already stays unchanged."""
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.storage.store import ledger_exists
 
@@ -207,7 +207,7 @@ def grants(
     *,
     role: Annotated[
         Literal["writer", "auditor", "owner"],
-        typer.Option(help="Who charges (writer), who only reads (auditor), or who makes it (owner)."),
+        typer.Option(help="The role that charges (writer), only reads (auditor), or makes the ledger (owner)."),
     ],
     to: Annotated[
         str | None, typer.Option(metavar="NAME", help="The role on the server; by default dptext_writer and so on.")
@@ -246,7 +246,7 @@ def backup(
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Copy a ledger as it is at one moment, while runs go on; from SQLite or PostgreSQL, to either. Not its id key."""
+    """Copy a ledger as of one moment, while runs continue; from SQLite or PostgreSQL, to either; without its id key."""
     with open_ledger(ledger, id_key) as handle:
         head = str(handle.backup(to))
     report({"copy": to, "anchor": head}, f"copied, without the id key, up to {head}", as_json=as_json)

@@ -39,11 +39,11 @@ def freeze(
     group: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="GROUP", help="A group that was charged and that this ledger may not know: it freezes, too."
+            metavar="GROUP", help="A group that was charged but may be missing in this ledger: it freezes, too."
         ),
     ] = None,
     alone: Annotated[
-        bool, typer.Option("--alone", help="No charge was lost (a key leaked, say): nothing else freezes with it.")
+        bool, typer.Option("--alone", help="Freeze this dataset alone: no charge was lost (a key leaked, for example).")
     ] = False,
     id_key: IdKey = None,
     as_json: Json = False,
@@ -76,7 +76,7 @@ def thaw(
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Unfreeze a dataset and all that froze with it.
+    """Unfreeze a dataset and all datasets that were frozen with it.
 
     Their release names are revoked, and their caps are lowered by the amounts that may have been lost.
     """
@@ -222,10 +222,10 @@ def set_cap(
         ),
     ] = "all",
     group: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The group, where the dataset's spends add up in one.")
+        str | None, typer.Option(metavar="NAME", help="The group, if the spends of several datasets add up.")
     ] = None,
     unit: Annotated[
-        Literal["subject", "record"], typer.Option(help="Who has the budget: as the policy says.")
+        Literal["subject", "record"], typer.Option(help="Whose budget it is, as the policy says.")
     ] = "subject",
     yes: Yes = False,
     id_key: IdKey = None,
@@ -233,9 +233,9 @@ def set_cap(
 ) -> None:
     """Pin, raise or lower the cap of a scope, or open a new period. Policies must ask for exactly the pinned cap.
 
-    A first cap counts what was charged in the same period before. It does not count what was charged in other periods,
-    in "all" or in another group: everybody starts at zero, which the command says before it asks. In "all" nothing is
-    charged any more once a named period has a cap.
+    A first cap counts what was charged before in the same period. It does not count what was charged in other periods,
+    in "all", or in another group: every unit starts at zero, and the command says so before it asks. Once a named
+    period has a cap, nothing more is charged in "all".
     """
     from dptext_etl.ledger import Scope
     from dptext_etl.ledger.anchor_files import anchored
@@ -254,7 +254,7 @@ def set_cap(
                 f"it is {_shown(before)} now" if before else "it has none now, and earlier charges of this scope count"
             )
             if uncounted:
-                now += f"; what was charged in {' and '.join(uncounted)} does NOT count: everybody starts at zero"
+                now += f"; what was charged in {' and '.join(uncounted)} does NOT count: every unit starts at zero"
             wanted = {name: amount for name, amount in limits.items() if amount is not None}
             require_confirmation(f"Set the cap of {scope} to {_shown(wanted)} ({now})?", yes=yes)
             with anchored(handle, scope):
@@ -279,7 +279,7 @@ def accept_units(
         typer.Option(
             metavar="COMPONENT=AMOUNT",
             help=f"The most that a subject was charged under another name, such as {PURE}=40; one for each component "
-            "of the dataset's caps. 0 where columns were renamed and no subject was.",
+            "of the dataset's caps. Give 0 if columns were renamed but subjects were not.",
         ),
     ] = None,
     yes: Yes = False,
@@ -288,8 +288,8 @@ def accept_units(
 ) -> None:
     """Let known records arrive under other subjects, another subject column, or another spelling.
 
-    The caps of the dataset are lowered by the amounts that people may have been charged under another name. Subjects,
-    columns and spelling of the next run are pinned then.
+    The caps of the dataset are lowered by the amounts that people may have been charged under another name. The next
+    run pins its subjects, columns, and spelling.
     """
     losses = _losses(lost)
     with open_ledger(ledger, id_key, write=True) as handle:

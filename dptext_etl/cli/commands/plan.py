@@ -37,11 +37,11 @@ def plan(
     engine: Engine = "polars",
     as_json: Json = False,
 ) -> None:
-    """Say what a run would cost at most, and what it would be refused for, before anything is drawn or charged.
+    """Report the most that a run would cost, and why it would be refused, before anything is drawn or charged.
 
-    It ends with the exit code that `dptext run` would end with, as far as that can be known without a draw; with
-    `--engine spark`, it also asks what that run would ask of its executors. The numbers depend on the words of your
-    texts: keep them inside, like those of the ledger.
+    The exit code is that of `dptext run`, as far as it is known without a draw. With `--engine spark`, the plan also
+    checks the executors as that run would. The numbers depend on the words of your texts: keep them inside your
+    boundary, like those of the ledger.
     """
     if engine == "polars":
         startup.skip_pandas()

@@ -78,7 +78,7 @@ def gx_suite(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the suite of a policy as a file of Great Expectations, for a checkpoint of yours.
+    """Write the suite of a policy as a file of Great Expectations, for your own checkpoint.
 
     It names the policy file as you gave it, and reads it at each evaluation: from the working folder, or from the
     folder that the environment variable DPTEXT_POLICIES names.
@@ -150,7 +150,7 @@ def forget(
         bool, typer.Option("--dry-run", help="With --everywhere: say what would happen, and change nothing.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="With --everywhere: write a report to file, as Markdown.")
+        Path | None, typer.Option("--out", "-o", help="With --everywhere: write a report to this file, as Markdown.")
     ] = None,
     partition: Partition = None,
     yes: Yes = False,
@@ -160,7 +160,7 @@ def forget(
 
     Remove their rows from the source first. Charges stay in the ledger, as HMACs. Records that come back are left out
     until `dptext ledger readmit` names them. If no row was taken out, the command says so and exits with 8. It cannot
-    reach copies of readers, or copies in an object store's versioning.
+    reach copies that readers made, or copies in an object store's versioning.
 
     With --everywhere, the command first shows what it will do. A person whom no ledger knows is an error.
     """
@@ -275,7 +275,7 @@ def _write_report(path: Path, erasure: Erasure) -> None:
         "\n".join(table),
         *_other_publications(erasure),
         "Charges stay in the ledgers, under keyed hashes, because the texts were released.",
-        "Copies of readers, and copies in the versioning of an object store, are out of reach.",
+        "Copies that readers made, and copies in the versioning of an object store, are out of reach.",
     )
     with seam(f"writing {path}", hint="name a file that you can write"):
         path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -303,7 +303,7 @@ def statement(
     ),
     as_json: Json = False,
 ) -> None:
-    """State for the person who signs what a release holds, promises and cost, and how to verify it.
+    """Write for the person who signs what a release holds, promises, and cost, and how to verify it.
 
     It reads the manifest and the ledger, never a raw text, a released text or a key. With --json it prints the facts
     and writes no file.

@@ -1,6 +1,6 @@
 """Audit a policy: test the claims of its mechanisms per word on their integers and on their releases.
 
-An audit gives two independent answers. The certificate (`families.certificate`) is computed exactly from the sampler's
+An audit gives two independent answers. The certificate (`auditing.certificate`) is computed exactly from the sampler's
 integers, for every pair of words; it does not test the code around them. The trials release public words through the
 same code as texts, under keys of their own, and count outputs. They bound the loss from below, so they can refute a
 claim but never prove one. n draws cannot show a loss above ln n - 3. A claim near or above this limit is tested on the
@@ -21,15 +21,15 @@ from typing import Any, NamedTuple
 from dptext_etl import _kernel
 from dptext_etl.accounting import is_finite
 from dptext_etl.errors import InputError, bare
-from dptext_etl.families.certificate import Certificate, list_distances
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.families.lists import ListMechanism
-from dptext_etl.families.vector import VectorMechanism, distances_from, far_words
+from dptext_etl.families.vector import VectorMechanism
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import PAD, Mechanism
 from dptext_etl.policy import PolicyLike, resolve
 from dptext_etl.policy.synthetic import no_rows
+from dptext_etl_eval.auditing.certificate import Certificate, certificate_of, far_texts, far_words, list_distances
 from dptext_etl_eval.auditing.results import ALARM, ROUNDING, Audit, Counts, Trial, largest_loss
 from dptext_etl_eval.auditing.trials import REPEATED, UNKNOWN, Pair, Subject, limit_of, trials, trials_of
 
@@ -119,7 +119,7 @@ def audit_mechanism(
     if not math.isfinite(claim) or not is_finite(mechanism.spend(1), "pure"):
         return replace(begun, note=f"class {mechanism.guarantee.guarantee_class}: no finite epsilon is claimed")
     progress("the exact certificate")
-    table, stored, tight = mechanism.certificate(), mechanism.epsilon_table, mechanism.epsilon_tight
+    table, stored, tight = certificate_of(mechanism), mechanism.epsilon_table, mechanism.epsilon_tight
     charged = min(claim, claim if tight is None else tight)
     pairs = _pairs(mechanism, table)
     levels = list(_levels(mechanism, claim, draws, pairs))
@@ -231,7 +231,10 @@ def _far_words(mechanism: WordMechanism) -> tuple[str, str]:
 def _distances_from(mechanism: WordMechanism, word: str) -> dict[str, float] | None:
     """Return the distance of every known word from one, in units of the metric claim; None if it is not known."""
     if isinstance(mechanism, VectorMechanism):
-        return distances_from(mechanism.words, word)
+        words = mechanism.words
+        squared = words.squared_distances([words.index[word]], slice(None))[0].tolist()
+        far = (math.sqrt(amount) * words.scale for amount in squared)
+        return {other: apart for other, apart in zip(words.words, far, strict=True) if other != PAD}
     return list_distances(mechanism.table.path, word) if isinstance(mechanism, ListMechanism) else None
 
 
@@ -263,7 +266,7 @@ def trials_of_choice(
     if mechanism.epsilon > reach / 2:
         levels.append(mechanism.model_copy(update={"epsilon": float(f"{reach / 2:.3g}")}))
     for level in levels:
-        text, other = level.far_texts()
+        text, other = far_texts(level)
         pairs: list[Pair] = [(text, other), (text, ""), UNKNOWN, (text, UNKNOWN[0])]
         if level.null_as_empty:
             pairs.append((text, None))
@@ -292,7 +295,7 @@ def of_choice(  # noqa: PLR0917
         unit="draw",
         claim=single.epsilon,
         charged=float(single.epsilon_tight),
-        certificate=single.certificate(),
+        certificate=certificate_of(single),
         trials=tuple(done),
         largest=largest_loss(draws, alarm / MOST_TRIALS),
         note="" if mechanism.most_positions == 1 else f"a text has {mechanism.most_positions} such draws",

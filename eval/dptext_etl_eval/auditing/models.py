@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from dptext_etl import _kernel, scoring
-from dptext_etl.families.certificate import Certificate
 from dptext_etl.mechanism import Mechanism
+from dptext_etl_eval.auditing.certificate import Certificate
 from dptext_etl_eval.auditing.results import ALARM, ROUNDING, Audit, Counts, Trial, largest_loss
 from dptext_etl_eval.auditing.trials import POSITIONS, REPEATED, UNKNOWN, Pair, Subject, trials_of, watched, whole
 from dptext_etl_eval.auditing.worst_models import COORDINATES, WorstGenerator, WorstLatents, WorstScorer

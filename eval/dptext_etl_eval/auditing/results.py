@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from scipy.special import betainccinv, betaincinv
 
-from dptext_etl.families.certificate import Certificate
+from dptext_etl_eval.auditing.certificate import Certificate
 
 _WIDER = 1e-6
 """Relative margin of the limits, far above the error of the inverse of the incomplete beta function."""

@@ -38,7 +38,7 @@ from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PROBE_TEXT, PROBE_WORDS, Released, refuse_model
 from dptext_etl.scoring import Sampler
 from dptext_etl_models.families.score import ScoreMechanism
-from dptext_etl_models.inference import language_model
+from dptext_etl_models.inference import device_draws, language_model, server
 from dptext_etl_models.inference.generation import Generation, Generator, probe_scores
 from dptext_etl_models.inference.masked.script import marked_along
 from dptext_etl_models.inference.prompts import FIELD, SPARE, Prompts
@@ -163,7 +163,7 @@ class GenerativeMechanism(ScoreMechanism):
         texts: pa.Array,
         record_keys: pa.Array,
         *,
-        sampler: Sampler = scoring,
+        sampler: Sampler = device_draws,
         listener: Listener | None = None,
     ) -> Released:
         """Release with a given scorer and given record keys, for tests; everything else calls `release`."""
@@ -282,7 +282,7 @@ class GenerativeMechanism(ScoreMechanism):
     @cached_property
     def generator(self) -> Generator | ModelServer:
         """Load the model on this machine's device, once per process."""
-        if device.model_server() == "vllm":
+        if server.model_server() == "vllm":
             return self._on_vllm()
         from dptext_etl_models.inference.model_generator import ModelGenerator
 
@@ -295,10 +295,10 @@ class GenerativeMechanism(ScoreMechanism):
         if not self.continues:
             raise PolicyError(
                 "vLLM runs causal models, and this mechanism needs an encoder-decoder",
-                f"use dp_paraphrase with your template, or leave {device.SERVER_SETTING} unset",
+                f"use dp_paraphrase with your template, or leave {server.SERVER_SETTING} unset",
             )
         if importlib.util.find_spec("vllm") is None:
-            raise PolicyError(f"{device.SERVER_SETTING} is vllm, which is not installed", "pip install vllm")
+            raise PolicyError(f"{server.SERVER_SETTING} is vllm, which is not installed", "pip install vllm")
         if device.place("cuda") != "cuda:0":
             raise PolicyError(
                 "vLLM computes on the first GPU that its process sees, and this task was given another",

@@ -37,9 +37,10 @@ from dptext_etl.families.division import Read, parts, read_faithful, read_strict
 from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, PROBE_WORDS, Released, refuse_model
-from dptext_etl.scoring import Sampler, Undrawn
+from dptext_etl.scoring import Sampler
 from dptext_etl_models.families.score import ScoreMechanism
-from dptext_etl_models.inference import language_model
+from dptext_etl_models.inference import device_draws, language_model
+from dptext_etl_models.inference.device_draws import Undrawn
 from dptext_etl_models.inference.masked.scorer import Adjustment, Lexicon, MaskedScorer
 from dptext_etl_models.inference.masked.script import Script, marked, marked_again, write_faithful, write_strict
 from dptext_etl_models.inference.masked.steps import Drawn, DrawParameters, Numbers, Scorer, draw
@@ -219,7 +220,7 @@ class MaskedMechanism(ScoreMechanism, WordByWord):
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         """Draw every word of every text, each at its own position of its record's stream."""
-        return self.release_with(self.scorer(), scoring, texts, keys.of(texts))
+        return self.release_with(self.scorer(), device_draws, texts, keys.of(texts))
 
     def release_with(
         self, scorer: Scorer, sampler: Sampler, texts: pa.Array, record_keys: pa.Array, progress: Listener | None = None

@@ -20,7 +20,6 @@ from dptext_etl import device, sampling
 from dptext_etl.accounting import Event, PureDraws, computed
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.certificate import largest_range_bounded
 from dptext_etl.scoring import Clip
 from dptext_etl_models.families.model import ModelMechanism
 from dptext_etl_models.inference.example_model import CLIPS, PREFIX
@@ -109,7 +108,7 @@ class ScoreMechanism(ModelMechanism):
     def described(self) -> dict[str, dict[str, Any]]:
         """Return facts about one draw: its output set, its range of scores, and its largest probability."""
         low, high = self.score_range
-        most = largest_range_bounded(self.largest_epsilon, self.outputs)
+        most = sampling.largest_range_bounded(self.largest_epsilon, self.outputs)
         facts = {"outputs": self.outputs, "scores are clipped to": f"{low:.6g} to {high:.6g}"}
         if self.allocation is not None:
             shared = {"epsilon, at most": self.largest_epsilon}

@@ -52,7 +52,7 @@ def beam_search(decoder: Decoder, search: Search) -> torch.Tensor:
     first_of_row = torch.arange(rows, device=logits.device)[:, None]
     for step in range(search.steps):
         allowed = logits.index_fill(1, banned, -torch.inf) if search.never else logits
-        values, likeliest = _likeliest(allowed.float(), wide)
+        values, likeliest = find_likeliest(allowed.float(), wide)
         total = (scores[:, :, None] + values.view(rows, -1, wide)).flatten(1)
         ranked, place = total.topk(wide, dim=1)
         origin, chosen = place // wide, likeliest.view(rows, -1).gather(1, place)
@@ -75,7 +75,7 @@ def beam_search(decoder: Decoder, search: Search) -> torch.Tensor:
     return torch.where(cut_off[:, None], written[:, 0], found)
 
 
-def _likeliest(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def find_likeliest(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the largest log-probabilities of every row and their ids, shape (rows, count) each.
 
     The `count` largest are in the `count` chunks with the largest maxima, so only these chunks are sorted.

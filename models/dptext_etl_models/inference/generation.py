@@ -15,7 +15,7 @@ docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence, docs/
 
 Scores on a GPU become draws there, and the drawn tokens continue their rows there, before the host reads them. What the
 host gives is the integers of the keyed stream: a draw waits once or twice for the sums of its weights
-(`scoring.draw_on_device`).
+(`device_draws`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl.scoring import TOKEN, Choices, Sampler, Slots, Undrawn
+from dptext_etl.scoring import TOKEN, Choices, Sampler, Slots
+from dptext_etl_models.inference.device_draws import Undrawn
 from dptext_etl_models.inference.running import Listener, Progress, out_of_memory, without_numbers
 from dptext_etl_models.inference.server import ModelServer, Prompt, Request
 

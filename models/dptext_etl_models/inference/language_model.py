@@ -21,7 +21,7 @@ from typing import Any
 
 from dptext_etl import extensions
 from dptext_etl.artifacts import Artifact
-from dptext_etl.device import drops_with_gpu, limit_threads, place
+from dptext_etl.device import THREADS_SETTING, drops_with_gpu, place
 from dptext_etl.errors import ArtifactError, PolicyError, seam
 from dptext_etl_models.inference.example_model import KINDS, PREFIX, example_model
 
@@ -164,6 +164,15 @@ def model(kind: str, files: Mapping[str, Artifact], device: str = "cpu", dtype: 
         return loaded.eval().requires_grad_(requires_grad=False).to(place(device))
 
     return once(kind, (device, dtype), files, read)
+
+
+def limit_threads() -> None:
+    """Limit torch to `DPTEXT_THREADS` threads if that is set, as the kernel does; every worker of Spark sets 1."""
+    asked = os.environ.get(THREADS_SETTING, "").strip()
+    if asked.isdecimal() and int(asked):
+        import torch
+
+        torch.set_num_threads(int(asked))
 
 
 def opened(files: Mapping[str, Artifact], read: Callable[[Path], Any], *, tokens_only: bool = False) -> Any:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from dptext_etl.errors import PolicyError
+
+SERVER_SETTING = "DPTEXT_SERVER"
 Prompt = Sequence[int] | None
 """Token ids of a prompt; None for a text that cannot be encoded."""
 
@@ -56,3 +60,18 @@ class ModelServer(Protocol):
 
     def text(self, outputs: Sequence[int]) -> str:
         """Return the released text of a sequence of outputs, the end included if it was drawn."""
+
+
+def model_server() -> Literal["vllm"] | None:
+    """Return which model server continues texts in this process; None for our own batches."""
+    asked = os.environ.get(SERVER_SETTING, "").strip()
+    if asked == "vllm":
+        return "vllm"
+    if "://" in asked:
+        raise PolicyError(
+            f"{SERVER_SETTING} is an address: a draw needs the scores of all tokens, and an HTTP API gives a few",
+            f"install vLLM on the machine that runs the policy, and set {SERVER_SETTING}=vllm",
+        )
+    if asked:
+        raise PolicyError(f"{SERVER_SETTING} is vllm, or unset", f"leave {SERVER_SETTING} unset to use our own batches")
+    return None

@@ -72,6 +72,7 @@ def _without(pairs: Pairs, others: Pairs) -> Pairs:
 
 
 Reals = npt.NDArray[np.float64]
+_AT_ONCE = 512  # words whose cosines are held at once
 _SAME = 1e-6  # cosines that differ by less did not change: rounding must not pull
 
 
@@ -95,8 +96,8 @@ def fit(vectors: WordVectors, pairs: Thesaurus, settings: Settings) -> Reals:
     """Return moved vectors of length 1, shape (words, dimensions)."""
     start = _unit(vectors.vectors.astype(np.float64))
     near = min(settings.near, len(vectors) - 1)
-    nearest = vectors.nearest(slice(None), near, "cosine")
-    around = np.stack([np.repeat(np.arange(len(vectors)), near), np.asarray(nearest).ravel()], axis=1)
+    nearest = nearest_words(vectors, range(len(vectors)), near)
+    around = np.stack([np.repeat(np.arange(len(vectors)), near), nearest.ravel()], axis=1)
     around = np.unique(np.sort(around[around[:, 0] != around[:, 1]], axis=1), axis=0)
     apart = set(map(tuple, pairs.antonyms.tolist()))
     around = np.array([pair for pair in around.tolist() if tuple(pair) not in apart], np.int64).reshape(-1, 2)
@@ -113,6 +114,18 @@ def fit(vectors: WordVectors, pairs: Thesaurus, settings: Settings) -> Reals:
         )
         moved = _unit(moved + settings.step * (pull @ moved))
     return moved
+
+
+def nearest_words(vectors: WordVectors, rows: Sequence[int], k: int) -> Pairs:
+    """Return the k nearest other words of each row by cosine, nearest first, shape (rows, k)."""
+    found = np.empty((len(rows), k), np.int64)
+    for start in range(0, len(rows), _AT_ONCE):
+        block = list(rows[start : start + _AT_ONCE])
+        for at, (row, keys) in enumerate(zip(block, vectors.rank_keys(block, slice(None), "cosine"), strict=True)):
+            keys[row] = np.inf
+            near = np.flatnonzero(keys <= np.partition(keys, k - 1)[k - 1])
+            found[start + at] = near[np.argsort(keys[near], kind="stable")][:k]
+    return found
 
 
 def _matrix(pairs: Pairs, words: int) -> sparse.csr_array:

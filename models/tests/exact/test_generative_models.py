@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dptext_etl import scoring
 from dptext_etl.errors import PolicyError
-from dptext_etl_models.inference import language_model
+from dptext_etl_models.inference import device_draws, language_model
 from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
 from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
 from models.tests.exact.toy_generator import KEY, keys
@@ -117,8 +116,8 @@ class Rounded:
 class Staying:
     """The sampler of releases as on a GPU: what it draws stays a tensor."""
 
-    choose = partial(scoring.choose, on_device=True, stay=True)
-    choose_uniform = scoring.choose_uniform
+    choose = partial(device_draws.choose, on_device=True, stay=True)
+    choose_uniform = device_draws.choose_uniform
 
 
 def transcript(generator, prompts, bucket, rows, own):

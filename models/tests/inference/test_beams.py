@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from dptext_etl_models.inference.beams import Search, _likeliest, beam_search
+from dptext_etl_models.inference.beams import Search, beam_search, find_likeliest
 
 END = 0
 
@@ -110,7 +110,7 @@ def test_what_follows_an_end_is_the_end():
 @pytest.mark.parametrize("ids", [10, 64, 700, 5_000])
 def test_the_largest_scores_are_found_without_sorting_all(ids):
     scores = torch.randn(6, ids, generator=torch.Generator().manual_seed(17))
-    values, places = _likeliest(scores, 4)
+    values, places = find_likeliest(scores, 4)
     wanted = scores.log_softmax(1).topk(4, dim=1)
     assert torch.equal(places, wanted.indices)
     assert torch.allclose(values, wanted.values, atol=1e-6)

@@ -4,6 +4,7 @@ import pytest
 
 from dptext_etl import device as devices
 from dptext_etl.errors import PolicyError
+from dptext_etl_models.inference.language_model import limit_threads
 
 
 @pytest.fixture(autouse=True)
@@ -107,5 +108,5 @@ def test_torch_takes_the_threads_that_the_kernel_takes(monkeypatch, asked, threa
     said = []
     monkeypatch.setattr(torch, "set_num_threads", said.append)
     monkeypatch.setenv(devices.THREADS_SETTING, asked)
-    devices.limit_threads()
+    limit_threads()
     assert said == ([] if threads is None else [threads])

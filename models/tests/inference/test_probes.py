@@ -9,7 +9,7 @@ import pytest
 from dptext_etl import ColumnPolicy, _kernel, privatize, scoring
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl.scoring import Undrawn
+from dptext_etl_models.inference.device_draws import Undrawn
 from dptext_etl_models.inference.masked.model import MaskedModel
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from models.tests.exact.toy_scorer import Recorded, keys

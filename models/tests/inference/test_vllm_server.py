@@ -9,9 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dptext_etl import device  # noqa: E402
 from dptext_etl.errors import PolicyError  # noqa: E402
-from dptext_etl_models.inference import language_model  # noqa: E402
+from dptext_etl_models.inference import language_model, server  # noqa: E402
 from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase  # noqa: E402
 from dptext_etl_models.mechanisms.dp_prompt import DPPrompt  # noqa: E402
 from models.tests.exact.toy_generator import keys  # noqa: E402
@@ -33,7 +32,7 @@ def _alone(monkeypatch):
 @pytest.fixture
 def _vllm(monkeypatch):
     vllm_stand_in.install(monkeypatch)
-    monkeypatch.setenv(device.SERVER_SETTING, "vllm")
+    monkeypatch.setenv(server.SERVER_SETTING, "vllm")
 
 
 def mechanism(**options):
@@ -151,7 +150,7 @@ def test_an_encoder_decoder_is_refused_by_name():
     ],
 )
 def test_other_servers_are_refused_by_name(monkeypatch, value, match):
-    monkeypatch.setenv(device.SERVER_SETTING, value)
+    monkeypatch.setenv(server.SERVER_SETTING, value)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(PolicyError, match=match):
         _ = mechanism().generator

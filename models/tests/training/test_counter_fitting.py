@@ -13,7 +13,7 @@ from dptext_etl.embeddings.grid import write_grid
 from dptext_etl.embeddings.vectors import DATA, SYNONYMS
 from dptext_etl.errors import InputError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl_models.training.counter_fitting import Settings, Thesaurus, fit, read_thesaurus
+from dptext_etl_models.training.counter_fitting import Settings, Thesaurus, fit, nearest_words, read_thesaurus
 from tests.cli.saying import dptext
 
 WORDS = ("good", "excellent", "bad", "awful", "table", "chair", "river", "light")
@@ -107,7 +107,7 @@ def test_the_vectors_that_ship_part_what_the_text_puts_together():
     assert f"`{moved.artifact.sha256}`" in (DATA / f"{SYNONYMS}.md").read_text(encoding="utf-8")
 
     def near(vectors, one):
-        (found,) = vectors.nearest([vectors.index[one]], 20, "cosine")
+        (found,) = nearest_words(vectors, [vectors.index[one]], 20)
         return {vectors.words[place] for place in found}
 
     assert "bad" in near(plain, "good")

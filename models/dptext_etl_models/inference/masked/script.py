@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.allocation import Marked, along
+from dptext_etl.allocation import Marked
 from dptext_etl.guarantee import exact
 from dptext_etl.mechanism import PAD
 from dptext_etl.scoring import Choices, Slots, bernoulli
@@ -177,4 +177,5 @@ def marked_again(script: Script, drawn: Sequence[str], most: int) -> Marked:
 def marked_along(text: str, steps: int, n_max: int) -> Marked:
     """Mark a text whose answer is drawn step by step: a step stands for the word as far along the text as itself."""
     words = [segment for segment, is_word in _kernel.split(text) if is_word][:n_max]
-    return Marked(words, along(len(words), steps), steps)
+    places = [step * len(words) // steps if words else None for step in range(steps)]
+    return Marked(words, places, steps)

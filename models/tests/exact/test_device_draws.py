@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from dptext_etl import scoring
+from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.sampling import integer_weights, smallest_weight, weight_bits
-from dptext_etl.scoring import TOKEN, choose
+from dptext_etl.scoring import TOKEN
+from dptext_etl_models.inference import device_draws
+from dptext_etl_models.inference.device_draws import choose
 from tests.exact.score_oracle import (
     HEAVY,
     ROBERTA,
@@ -31,7 +33,7 @@ from tests.exact.score_oracle import (
 def test_golden_vectors_of_both_widths_on_a_device(row, first, expected):
     torch = pytest.importorskip("torch")
     slots = slots_of([0] * len(expected), range(first, first + len(expected)))
-    drawn = scoring.draw_on_device(device_weights(torch, [row] * len(expected)), slots, TOKEN)
+    drawn = device_draws.draw_on_device(device_weights(torch, [row] * len(expected)), slots, TOKEN)
     assert drawn.tolist() == expected
 
 
@@ -39,11 +41,11 @@ def test_golden_vectors_of_both_widths_on_a_device(row, first, expected):
 @pytest.mark.parametrize("epsilon", [1.0, 30.0, 150.0])
 def test_a_device_draws_what_the_kernel_draws(m, epsilon, monkeypatch):
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(scoring, "_CELLS_AT_ONCE", 5 * m)  # several parts
+    monkeypatch.setattr(device_draws, "CELLS_AT_ONCE", 5 * m)  # several parts
     n = 24
     scores, slots = odd_scores(n, m).round(), some_slots(n)
     tensor = torch.from_numpy(scores)
-    made = scoring.weigh_on_device(tensor, (epsilon, *ROBERTA.values())).numpy()
+    made = device_draws.weigh_on_device(tensor, (epsilon, *ROBERTA.values())).numpy()
     exact = integer_weights(scores, epsilon, **ROBERTA).astype(np.int64)
     assert np.abs(made[:, :m] - exact).max() <= 1
     assert (made[:, m:] == 0).all()
@@ -77,3 +79,32 @@ def test_a_device_leaves_the_scores_as_they_were():
         before = tensor.clone()
         choose(tensor, some_slots(4), epsilon=5.0, on_device=True, **ROBERTA)
         assert torch.equal(tensor.nan_to_num(7.0), before.nan_to_num(7.0))
+
+
+def test_a_device_refuses_what_the_host_refuses():
+    torch = pytest.importorskip("torch")
+    scores, law = torch.zeros((3, 10)), {"epsilon": 1.0, "low": 0.0, "high": 1.0, "on_device": True}
+    with pytest.raises(InputError, match="slot of its own"):
+        choose(scores, some_slots(2), **law)
+    with pytest.raises(RuntimeError, match="drawn twice"):
+        choose(scores, slots_of([0, 1, 0], [4, 4, 4]), **law)
+    with pytest.raises(InputError, match="below 3"):
+        choose(scores, slots_of([0, 1, 3], [4, 4, 4]), **law)
+    with pytest.raises(PolicyError, match="low"):
+        choose(scores[:1], some_slots(1), **law | {"high": 0.0})
+
+
+@pytest.mark.parametrize("m", [6, 5000])
+def test_rows_with_epsilons_of_their_own_draw_as_each_would_alone(m):
+    torch = pytest.importorskip("torch")
+    given = torch.from_numpy(np.random.default_rng(5).normal(size=(7, m)))
+    epsilons, slots = np.array([0.5, 40.0, 1e-6, 250.0, 3.0, 3.0, 12.0]), some_slots(7)
+    law = {"low": -2.0, "high": 2.0, "on_device": True}
+    together = choose(given, slots, epsilon=epsilons, **law)
+    alone = [
+        choose(given[at : at + 1], slots.take(slice(at, at + 1)), epsilon=epsilon, **law)
+        for at, epsilon in enumerate(epsilons.tolist())
+    ]
+    assert together.tolist() == [int(chosen[0]) for chosen in alone]
+    with pytest.raises(InputError, match="an epsilon of its own"):
+        choose(given, slots, epsilon=epsilons[:6], **law)

@@ -11,23 +11,25 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
+from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.grid import word_list
 from dptext_etl.errors import PolicyError, seam
-from dptext_etl.families.division import parts
+from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.families.distance import DistanceMechanism
+from dptext_etl.families.lists import ListMechanism
+from dptext_etl.families.pair_weights import PairWeights
+from dptext_etl.families.table import TableMechanism
+from dptext_etl.families.words import WordMechanism
+from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import PAD
 from dptext_etl.sampling import integer_weights, worst_log_ratio
-
-if TYPE_CHECKING:
-    from dptext_etl.families.pair_weights import PairWeights
-    from dptext_etl.families.words import WordMechanism
 
 _CELLS = 2**22  # in memory at once
 CELLS = 2**18  # largest number of inputs times outputs for which distributions of fractions are compared word by word
@@ -43,6 +45,42 @@ class Certificate:
     realised: float  # largest log ratio; infinite if an output is possible for one word and impossible for another
     exact: bool  # True if the loss is attained, False if it is an upper bound
     words: tuple[str, str]  # two words with a large log ratio, for the trials
+
+
+def certificate_of(mechanism: WordMechanism | ChoiceMechanism) -> Certificate | None:
+    """Compute the largest loss of one draw; None if the distribution of a word has no finite table."""
+    if hasattr(mechanism, "certificate"):  # a mechanism of another package, with a computation of its own
+        own: Certificate | None = mechanism.certificate()
+        return own
+    if isinstance(mechanism, ChoiceMechanism):
+        source = f"the weights of {mechanism.near:,} near texts among {mechanism.size:,}"
+        return Certificate(source, float(mechanism.weights.loss), exact=True, words=far_texts(mechanism))
+    if isinstance(mechanism, TableMechanism):
+        return of_table(mechanism.table.path, sets_are_disclosed=Disclosure.CLUSTER in mechanism.guarantee.disclosures)
+    if isinstance(mechanism, ListMechanism):
+        return of_lists(mechanism.table.path)
+    if isinstance(mechanism, DistanceMechanism):
+        return of_distances(mechanism.pair_weights, far_words(mechanism.words))
+    return of_distributions(mechanism)
+
+
+def far_words(words: WordVectors) -> tuple[str, str]:
+    """Return two words at a large distance: go from a word to the farthest one, and again from there."""
+    known, start, index = sum(word != PAD for word in words.words), 0, 0
+    for _ in range(4):
+        start, index = index, int(np.argmax(words.squared_distances([index], slice(None))[0][:known]))
+    return words.words[start], words.words[index]
+
+
+def far_texts(mechanism: ChoiceMechanism) -> tuple[str, str]:
+    """Return two texts that are easy to distinguish: of a hundred, the second shares fewest near texts with one."""
+    texts, size = mechanism.opened.texts, mechanism.size
+    spread = [texts[number] for number in range(0, size, max(1, size // 100))]
+    known = [(text, set(near)) for text in spread if (near := mechanism.near_to(text)) is not None]
+    if len(known) < 2:
+        return texts[0], texts[-1]
+    (first, own), *others = known
+    return first, min(others, key=lambda other: len(own & other[1]))[0]
 
 
 def of_distributions(mechanism: WordMechanism) -> Certificate | None:
@@ -79,38 +117,6 @@ def _log_ratio(most: Fraction, least: Fraction) -> float:
 def read_table(path: Path) -> tuple[Arrays, dict[str, str]]:
     with seam("reading the table"), safe_open(str(path), framework="numpy") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata())  # noqa: SIM118
-
-
-_ROUNDING = 1 + 1e-12  # margin above the at most four roundings of each result
-
-
-def largest_range_bounded(epsilon: float, outputs: int) -> float:
-    """Bound the probabilities of a range-bounded exponential mechanism over `outputs` words.
-
-    Specification: docs/spec/privacy.md#exponential-mechanism.
-
-    >>> round(largest_range_bounded(3.0, 20), 4), largest_range_bounded(0.0, 1)
-    (0.1909, 1.0)
-    """
-    return min(1.0, _ROUNDING / (1 + (outputs - 1) * math.exp(-epsilon / 2)))
-
-
-@lru_cache(maxsize=16)
-def largest_in_table(path: Path, sha256: str) -> float:  # noqa: ARG001  (the hash is the table's identity)
-    """Bound the probabilities of a stored table from its integers, block of rows by block of rows."""
-    with seam("reading the table"), safe_open(str(path), framework="numpy") as table:
-        offsets = table.get_tensor("row_offsets").astype(np.int64)
-        running = table.get_slice("cumulative")
-        best = 0.0
-        for first, last in parts(offsets, _CELLS):
-            ends = running[int(offsets[first]) : int(offsets[last])]
-            starts = offsets[first:last] - offsets[first]
-            weights = np.diff(ends, prepend=np.uint64(0))
-            weights[starts] = ends[starts]
-            totals = ends[offsets[first + 1 : last + 1] - offsets[first] - 1]
-            tops = np.maximum.reduceat(weights, starts)
-            best = max(best, float((tops / totals).max()))
-        return min(1.0, best * _ROUNDING)
 
 
 def of_table(path: Path, *, sets_are_disclosed: bool) -> Certificate:

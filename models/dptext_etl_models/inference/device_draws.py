@@ -1,0 +1,122 @@
+"""Draw ids from scores that are on a GPU: a sampler like `dptext_etl.scoring`, which draws from all others.
+
+Weights and their sums are made on the device; only totals, drawn integers, and ids are copied.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl import _kernel, scoring
+from dptext_etl.sampling import smallest_weight, weight_bits
+from dptext_etl.scoring import TOKEN, Choices, Law, Slots, slot_width
+
+if TYPE_CHECKING:
+    import torch
+
+_BLOCK = 256
+CELLS_AT_ONCE = 2**24  # needs about 400 MB of intermediate numbers on a device
+
+choose_uniform = scoring.choose_uniform
+
+
+def choose(
+    scores: Any,
+    slots: Slots,
+    *,
+    epsilon: float | npt.NDArray[np.float64],
+    low: float,
+    high: float,
+    purpose: int = TOKEN,
+    on_device: bool | None = None,
+    stay: bool = False,
+) -> Any:
+    """Draw one id per row of scores, shape (n, m), as `scoring.choose` does; by default on the device of the scores.
+
+    The weights of a tensor may differ in their last unit between devices, as scores do; the bounds do not.
+    The ids are `Choices`; with `stay`, those that were drawn on a device are a tensor of int64 there.
+    """
+    if on_device is None:
+        on_device = not isinstance(scores, np.ndarray) and scores.is_cuda
+    if not on_device:
+        return scoring.choose(scores, slots, epsilon=epsilon, low=low, high=high, purpose=purpose)
+    law = (epsilon, low, high)
+    scoring.require_law(scores, slots, law)
+    drawn = _drawn(scores, slots, law, purpose)
+    return drawn if stay else np.asarray(drawn.cpu().numpy(), np.uint32)
+
+
+class Undrawn:
+    """Sample without drawing: a probe releases nothing and takes no integer of any stream."""
+
+    def choose(self, scores: Any, slots: Slots, **law: Any) -> Choices:  # noqa: ARG002
+        return np.zeros(len(slots), np.uint32)
+
+    def choose_uniform(self, slots: Slots, m: int, **stream: Any) -> Choices:  # noqa: ARG002
+        return np.zeros(len(slots), np.uint32)
+
+
+def _drawn(scores: torch.Tensor, slots: Slots, law: Law, purpose: int) -> torch.Tensor:
+    """Draw as the kernel does: with the same integers, two levels, and weights that differ at most in the last unit."""
+    import torch
+
+    rows = max(1, CELLS_AT_ONCE // scores.shape[1])
+    epsilon, low, high = law
+    each = np.broadcast_to(np.float64(epsilon), len(slots))
+    with torch.no_grad():
+        parts = [torch.zeros(0, dtype=torch.int64, device=scores.device)]
+        for some in (slice(at, at + rows) for at in range(0, len(slots), rows)):
+            padded = weigh_on_device(scores[some], (each[some], low, high))
+            parts.append(draw_on_device(padded, slots.take(some), purpose))
+        return torch.cat(parts)
+
+
+def weigh_on_device(scores: torch.Tensor, law: Law) -> torch.Tensor:
+    """Return integer weights, int64, padded with ids of weight 0 to whole blocks of 256."""
+    import torch
+
+    (n, m), (epsilon, low, high) = scores.shape, law
+    each = np.broadcast_to(np.float64(epsilon), n)
+    top, device = float(2 ** weight_bits(m)), scores.device
+    least = torch.tensor([float(smallest_weight(one, m)) for one in each.tolist()], dtype=torch.float64, device=device)
+    half = torch.tensor((each / 2).tolist(), dtype=torch.float64, device=device)
+    clipped = scores.to(torch.float64, copy=True)
+    clipped.masked_fill_(clipped.isnan(), low).clamp_(low, high)
+    away = clipped.amax(dim=1, keepdim=True) - clipped
+    exact = away.mul_(-half[:, None]).div_(high - low).exp_().mul_(top).floor_().clamp_(max=top)
+    exact = torch.maximum(exact, least[:, None])
+    padded = torch.zeros((n, m + -m % _BLOCK), dtype=torch.int64, device=scores.device)
+    padded[:, :m] = exact
+    return padded
+
+
+def draw_on_device(padded: torch.Tensor, slots: Slots, purpose: int) -> torch.Tensor:
+    """Draw one id per row from int64 weights, by integers below their totals, which the host's keyed stream gives."""
+    import torch
+
+    n, m = padded.shape
+    width, arrays = slot_width(m), slots.arrays()
+
+    def on_host(integers: torch.Tensor) -> pa.Array:
+        return pa.array(integers.cpu().numpy().astype(np.uint64))
+
+    def below(totals: pa.Array, before: pa.Array | None = None) -> torch.Tensor:
+        drawn = pa.array(_kernel.bounded(*arrays, purpose, width, totals, before)).to_numpy()
+        return torch.from_numpy(drawn.astype(np.int64)).to(padded.device)[:, None]
+
+    blocks = padded.view(n, -1, _BLOCK)
+    ends = blocks.sum(dim=2).cumsum(dim=1)
+    totals = on_host(ends[:, -1])
+    chosen = below(totals)
+    block = (ends <= chosen).sum(dim=1)
+    inside = blocks[torch.arange(n, device=padded.device), block].cumsum(dim=1)
+    if width == 1:
+        rest = chosen - (ends.gather(1, block[:, None]) - inside[:, -1:])
+    else:
+        rest = below(on_host(inside[:, -1]), totals)
+    at = (inside <= rest).sum(dim=1)
+    return block * _BLOCK + at
