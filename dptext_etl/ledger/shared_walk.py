@@ -1,10 +1,10 @@
 """Share one walk over a ledger's indexes among the processes of a run, each of which reserves some of its shards.
 
-The walk goes by range of hashed ids: whoever has all records and units of a range looks them up in the runs that were
-there when the walk was planned (`range_answers`), and answers per shard. Then a process that reserves a shard looks up
-only what was written since by others (`ShardWalk`): another shard of the same run writes other records, and charges
-other units, which the walk has checked. Before a process commits a run of an index, it notes the shard that wrote it,
-or of which runs it was merged, where the others find it (`Notes`). A run without a note is looked up.
+The walk goes by range of hashed ids: a process that has all records and units of a range looks them up in the runs that
+were there when the walk was planned (`range_answers`), and answers per shard. Then a process that reserves a shard
+looks up only what was written since by others (`ShardWalk`): another shard of the same run writes other records, and
+charges other units, which the walk has checked. Before a process commits a run of an index, it notes the shard that
+wrote it, or of which runs it was merged, where the others find it (`Notes`). A run without a note is looked up.
 
 Like a walk in one process, it may be of no use, but never misleads: a batch of other records than those that the walk
 saw of the shard is looked up in full, and so is every batch once others have merged runs that the walk accounts for.

@@ -97,7 +97,7 @@ def _iceberg(source: str, version: int, storage: dict[str, Any], *, from_files: 
 
 
 def _in_nanoseconds(column: pa.Field) -> bool:
-    return pa.types.is_timestamp(column.type) and column.type.unit == "ns"
+    return bool(pa.types.is_timestamp(column.type) and column.type.unit == "ns")
 
 
 def _refused(what: str, problem: str) -> InputError:
