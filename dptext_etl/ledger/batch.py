@@ -103,6 +103,16 @@ def hash_subjects(id_key: IdKey, records: RecordIds, subjects: pa.Array | None, 
     return np.where(alone[:, None], records.hashes, units) if alone.any() else units
 
 
+def hash_both(
+    key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None, canary: Mask, *, own: bool
+) -> tuple[HashedIds, HashedIds]:
+    """Hash the ids of records and those of their units."""
+    records = key.records(ids, canary)
+    if unit == "record":
+        return records.ids, records.unit_ids
+    return records.ids, hashed_ids(hash_subjects(key, records, subjects, canary, own=own))
+
+
 def read_charge(charge: Charge, size: int) -> ColumnCharge:
     idem_keys = matrix(charge.idem_keys, "idem keys")
     if len(idem_keys) != size:
@@ -179,6 +189,16 @@ class Ahead:
     def begin(self) -> None:
         """Forget what a transaction wrote that did not end."""
         self.written, self.taken = [], None
+
+    def settle(self, used: I64) -> None:
+        """Take up what the batch wrote, also into what each unit has used, shape (units, components)."""
+        for memo, places, values in self.written:
+            memo.learn(places, values)
+        if self.units is not None and self.taken is not None and len(self.taken[0]):
+            rows, taken = self.taken
+            numbers = self.units[rows]  # in ascending order, as the rows are in that of their units
+            starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+            used[numbers[starts]] += np.add.reduceat(taken, starts, axis=1).T
 
 
 class Preparation:

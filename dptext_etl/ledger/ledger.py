@@ -204,6 +204,8 @@ class Ledger(PrefetchingLedger):
             outcome = db.store.write(batch.size, charge)
         except BaseException:
             db.cache.written.clear()
+            if walk is not None:
+                walk.settle(None)
             raise
         if walk is not None:
             walk.settle(ahead)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
 
 from dptext_etl.ledger.admin import LedgerAdmin
-from dptext_etl.ledger.batch import hash_subjects
-from dptext_etl.ledger.storage.hashed_ids import hashed_ids
-from dptext_etl.ledger.types import Mask, ReleaseRef, Scope
+from dptext_etl.ledger.batch import hash_both
+from dptext_etl.ledger.shared_walk import Notes, ShardWalk, WalkTerms, range_answers, walk_terms, walked_cells
+from dptext_etl.ledger.storage.hashed_ids import Bytes
+from dptext_etl.ledger.types import I64, Mask, ReleaseRef, Scope
 from dptext_etl.ledger.walk import Walk
 
 
 class PrefetchingLedger(LedgerAdmin):
     """Find what the ledger holds of the records of a run before it reserves them. Nothing is written."""
 
-    _walk: Walk | None = None
+    _walk: Walk | ShardWalk | None = None
 
     def prefetch(  # noqa: PLR0917
         self,
@@ -55,15 +56,35 @@ class PrefetchingLedger(LedgerAdmin):
             if not walk.is_worth(rows, at_once):
                 return False
             for ids, subjects, canary in batches:
-                records, units = key.records(ids, canary), None
-                if scope.unit == "subject":
-                    units = hashed_ids(hash_subjects(key, records, subjects, canary, own=own))
-                walk.add(records.ids, records.unit_ids if units is None else units, canary)
+                walk.add(*hash_both(key, scope.unit, ids, subjects, canary, own=own), canary)
             if not walk.go():
                 return False
             failing.pop_all()
         self._walk = walk
         return True
+
+    def plan_walk(self, scope: Scope, refs: Sequence[ReleaseRef], rows: int, at_once: int) -> WalkTerms | None:
+        """Plan a walk for several processes, each of which reserves some shards; None where it is of no use."""
+        return walk_terms(self._db, scope, refs, rows, at_once)
+
+    def walked_cells(
+        self, terms: WalkTerms, ids: pa.Array, subjects: pa.Array | None, canary: Mask, shards: I64, *, own: bool
+    ) -> Iterator[tuple[str, Bytes]]:
+        """Yield what a shared walk looks up of some rows (`shared_walk.walked_cells`)."""
+        return walked_cells(self._db.id_key, terms, ids, subjects, canary, shards, own=own)
+
+    def range_answers(self, terms: WalkTerms, what: str, cells: Bytes) -> tuple[Bytes, I64]:
+        """Look up all records or units of a range of ids (`shared_walk.range_answers`)."""
+        return range_answers(self._db, terms, what, cells)
+
+    def follow(self, terms: WalkTerms, shard: int, answers: Callable[[], Bytes | None], notes: Notes) -> None:
+        """Take up what a shared walk found of the shard that is reserved next, if anything. It changes no answer."""
+        if isinstance(self._walk, ShardWalk) and self._walk.shard == shard:
+            return
+        self._end_walk()
+        found = answers()
+        if found is not None:
+            self._walk = ShardWalk(self._db, terms, found, shard, notes)
 
     def close(self) -> None:
         """Close the connection."""

@@ -132,15 +132,38 @@ class Numbers:
         self._file.close()
 
 
+class Indexes:
+    """The indexes of releases and the balances of a scope, through which a run's reservations look."""
+
+    def __init__(self, db: Database, scope: Scope, refs: Sequence[ReleaseRef]) -> None:
+        self._db = db
+        self.pinned = db.scopes.find(scope)
+        others = db.releases.of_dataset(scope.dataset) if per_subject(db, scope.dataset) else ()
+        self.refs = [ref for ref in dict.fromkeys((*refs, *others)) if ref.id != NEW]
+
+    def maps(self, cache: PartCache) -> list[SortedRuns]:
+        """Return the index of every release and then, where the scope has a cap, the balances."""
+        balances = [] if self.pinned.measure is None else [self._db.scopes.balances(self.pinned, cache)]
+        return [*(self._db.records.index(ref.id, ref.nonce, cache) for ref in self.refs), *balances]
+
+    def is_worth_a_walk(self, rows: int, at_once: int, held: int = CACHE_BYTES) -> bool:
+        """Return whether a walk for so many records takes less than to look batches up, of `at_once` records each.
+
+        Each of these reads what `held` bytes of memory cannot hold of the indexes, which grow meanwhile.
+        """
+        maps = self.maps(LastParts())
+        entries = sum(run.size for runs in maps for run in runs.runs()) + len(maps) * rows // 2
+        return rows > at_once and max(0, _KEY * entries - held) > WORTH * at_once
+
+
 class Walk:
     """What the ledger held of the records of a run, row by row. One walk serves one run, in one process."""
 
     def __init__(self, db: Database, scope: Scope, refs: Sequence[ReleaseRef], folder: Path | None = None) -> None:
         self._db = db
-        self._pinned = db.scopes.find(scope)
+        self._indexes = Indexes(db, scope, refs)
+        self._pinned, self._refs, self._maps = self._indexes.pinned, self._indexes.refs, self._indexes.maps
         self._by_record = scope.unit == "record"
-        others = db.releases.of_dataset(scope.dataset) if per_subject(db, scope.dataset) else ()
-        self._refs = [ref for ref in dict.fromkeys((*refs, *others)) if ref.id != NEW]
         self._folder = folder
         self._opened = ExitStack()
         self._seen = Numbers(2, folder)
@@ -159,17 +182,7 @@ class Walk:
             self._units.add(_cells(units.take(charged), numbers[charged]))
 
     def is_worth(self, rows: int, at_once: int) -> bool:
-        """Return whether a walk for so many records takes less than to look batches up, of `at_once` records each.
-
-        Each of these reads what the cache cannot hold of the indexes, which grow meanwhile.
-        """
-        maps = self._maps(LastParts())
-        entries = sum(run.size for runs in maps for run in runs.runs()) + len(maps) * rows // 2
-        return rows > at_once and max(0, _KEY * entries - CACHE_BYTES) > WORTH * at_once
-
-    def _maps(self, cache: PartCache) -> list[SortedRuns]:
-        balances = [] if self._pinned.measure is None else [self._db.scopes.balances(self._pinned, cache)]
-        return [*(self._db.records.index(ref.id, ref.nonce, cache) for ref in self._refs), *balances]
+        return self._indexes.is_worth_a_walk(rows, at_once)
 
     def go(self) -> bool:
         """Go through the indexes, once more if need be; return False if an id of the run occurs twice."""
@@ -254,15 +267,8 @@ class Walk:
     def settle(self, ahead: Ahead | None) -> None:
         """Note what a batch wrote, now that its transaction has ended."""
         self.note(own=ahead is not None)
-        if ahead is None:
-            return
-        for memo, places, values in ahead.written:
-            memo.learn(places, values)
-        if ahead.units is not None and ahead.taken is not None and len(ahead.taken[0]):
-            rows, taken = ahead.taken
-            numbers = ahead.units[rows]  # in ascending order, as the rows are in that of their units
-            starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-            self._found.used[numbers[starts]] += np.add.reduceat(taken, starts, axis=1).T
+        if ahead is not None:
+            ahead.settle(self._found.used)
 
     def note(self, *, own: bool = False) -> None:
         """Note the runs that this process wrote; new ones count only if `settle` knows their contents (`own`)."""

@@ -173,13 +173,14 @@ class Iceberg:
         change.set_properties({"schema.name-mapping.default": mapping})
         return change
 
-    def _catalog(self) -> Any:
+    def _catalog(self, **more: str) -> Any:
         from pyiceberg.catalog import load_catalog
 
-        properties = object_stores.resolved(self._properties)
+        properties = object_stores.resolved(self._properties) | more
         return load_catalog(properties.pop("name", "default"), **properties)
 
     def _open(self) -> Any | None:
+        """Open the table if there is one; this makes neither a catalog nor, in a database, its tables."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         uri = str(self._properties.get("uri"))
@@ -187,10 +188,22 @@ class Iceberg:
             place = Path(uri.removeprefix("sqlite:///"))
             if not place.exists() and os.access(place.parent, os.W_OK):
                 return None
+        catalog = self._catalog(init_catalog_tables="false")
+        if not _has_tables(catalog):
+            return None
         try:
-            return self._catalog().load_table(self._table)
+            return catalog.load_table(self._table)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+
+
+def _has_tables(catalog: Any) -> bool:
+    """Return whether a catalog in a database has its tables; any other catalog has them."""
+    if (engine := getattr(catalog, "engine", None)) is None:
+        return True
+    from sqlalchemy import inspect
+
+    return bool(inspect(engine).has_table("iceberg_tables"))
 
 
 def _polars_schema(table: Any) -> pl.Schema:

@@ -1,5 +1,7 @@
 """Runs that publish a table of Iceberg through a catalog: one snapshot of the table is the publication."""
 
+import sqlite3
+
 import polars as pl
 import pytest
 
@@ -122,6 +124,11 @@ def test_partitions_that_another_writer_made_are_refused(job):
 
 def test_a_plan_and_a_refused_run_make_no_catalog(job, reviews, save):
     plan(job.policy())
+    shared = job.folder.with_name("shared.db")
+    with sqlite3.connect(shared) as database:
+        database.execute("create table theirs(a)")
+        plan(job.policy(table=job.values["table"] | {"catalog": {"type": "sql", "uri": f"sqlite:///{shared}"}}))
+        assert database.execute("select name from sqlite_master").fetchall() == [("theirs",)]
     save(reviews().with_columns(stars=pl.lit(1, pl.Int8)), job.folder / "raw.parquet")
     with pytest.raises(InputError, match="cannot stand in a table of Iceberg"):
         job.run()

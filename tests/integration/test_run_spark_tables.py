@@ -1,6 +1,8 @@
 """Spark reads one version of a Delta Lake or Iceberg table by the list of its files, and publishes such tables."""
 
 import json
+import re
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -15,6 +17,7 @@ from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.table import Files
 
+LongType = pytest.importorskip("pyiceberg.types", reason="pyiceberg is not installed (extra: tables)").LongType
 deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
 
 
@@ -108,15 +111,19 @@ def iceberg(job, reviews):
     place.mkdir()
     catalog = SqlCatalog("local", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}")
     catalog.create_namespace("raw")
-    rows = reviews(240).with_columns(pl.col("stars").cast(pl.Int64)).to_arrow(compat_level=pl.CompatLevel.oldest())
+    rows = reviews(240).with_columns(pl.col("stars").cast(pl.Int32)).to_arrow(compat_level=pl.CompatLevel.oldest())
     table = catalog.create_table("raw.reviews", schema=rows.schema)
     table.append(rows)
     return table
 
 
 def test_an_iceberg_table_is_read_by_its_metadata(spark, make_job, job, iceberg, steps):
+    """Also where a column was widened, and one was added, since its files were written."""
     other = make_job("polars")
     iceberg.delete("id < 'r00100'")
+    with iceberg.update_schema() as change:
+        change.update_column("stars", LongType())
+        change.add_column("added", LongType())
     policies = [one.policy(source=iceberg.metadata_location.removeprefix("file://")) for one in (job, other)]
     assert run_on_spark(spark, policies[0]).rows["read"] == 140
     run(policies[1])
@@ -132,6 +139,14 @@ def test_renamed_columns_of_an_iceberg_table_are_refused(spark, job, iceberg):
     policy = job.policy(source=iceberg.metadata_location.removeprefix("file://"))
     with pytest.raises(InputError, match="columns that were renamed"):
         run_on_spark(spark, policy)
+    newest = Path(policy.source)
+    text = re.sub(r'("name":\s*"stars",[^}]*?"type":\s*)"int"', r'\1"timestamp_ns"', newest.read_text())
+    newest.write_text(
+        re.sub(r'"format-version":\s*2', '"format-version": 3, "next-row-id": 0', text).replace('"remark"', '"note"')
+    )
+    with pytest.raises(InputError, match="columns in nanoseconds, which Spark does not read"):
+        run_on_spark(spark, policy)
+    assert not (job.folder / "ledger.db").exists()
 
 
 def test_spark_publishes_a_table(spark, job, reviews):

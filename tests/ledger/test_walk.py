@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.ledger import walk as module
+from dptext_etl.ledger.shared_walk import SharedIdsError
 from dptext_etl.ledger.storage import sorted_runs
 
 from ..examples import examples
@@ -171,6 +172,36 @@ def test_a_reservation_that_failed_leaves_nothing_prefetched(kit, monkeypatch):
     kit.sound()
 
 
+class Shards:
+    """Processes that share a walk: every batch is a shard, and one of them reserves it."""
+
+    def __init__(self, kit, batches, unit, meanwhile=lambda: None):
+        self.files, self.refs, self.found = {}, [kit.ref()], {}
+        self.terms = kit.ledger.plan_walk(Scope("reviews", "2026", unit=unit), self.refs, 9, 1)
+        meanwhile()
+        asked = {}
+        for shard, (ids, people) in enumerate(batches):
+            subjects, marks = None if unit == "record" else pa.array(people), np.zeros(len(ids), np.bool_)
+            shards = np.full(len(ids), shard)
+            for what, cells in kit.ledger.walked_cells(self.terms, pa.array(ids), subjects, marks, shards, own=False):
+                asked.setdefault(what, []).append(cells)
+        for what, some in asked.items():
+            cells = np.concatenate(some)
+            for half in (cells[:, 0] < 128, cells[:, 0] >= 128):
+                answers, targets = kit.ledger.range_answers(self.terms, what, cells[half])
+                for shard in set(targets.tolist()):
+                    self.found.setdefault(shard, []).append(answers[targets == shard])
+
+    def follow(self, kit, shard):
+        kit.ledger.follow(self.terms, shard, lambda: np.concatenate(self.found[shard]), self)
+
+    def write(self, run, content):
+        self.files[run] = content
+
+    def read(self, run):
+        return self.files.get(run)
+
+
 names = st.sampled_from([f"r{at}" for at in range(12)])
 few = st.lists(names, max_size=4, unique=True)
 
@@ -183,30 +214,39 @@ few = st.lists(names, max_size=4, unique=True)
     meanwhile=st.lists(few, min_size=6, max_size=6),
     unit=st.sampled_from(["subject", "record"]),
     text=st.sampled_from(["text", "other"]),
+    walk=st.sampled_from(["prefetched", "shared"]),
 )
-def test_any_order_of_writes_ends_as_without_a_walk(tmp_path_factory, order, cuts, before, meanwhile, unit, text):
-    """Two ledgers get the same calls of two writers; in one of them a writer prefetches its batches."""
+def test_any_order_of_writes_ends_as_without_a_walk(tmp_path_factory, order, cuts, before, meanwhile, unit, text, walk):
+    """Ledgers get the same calls of two writers; in some, one prefetches its batches or takes them as shards."""
     batches = [order[begin:end] for begin, end in zip([0, *cuts], [*cuts, 12], strict=True)]
+    shared = walk == "shared"
+    people = {name: f"s{at}-{int(name[1:]) % (2 if shared else 4)}" for at, ids in enumerate(batches) for name in ids}
+    if not shared:
+        people = {name: person.partition("-")[2] for name, person in people.items()}
     told = [
-        play(tmp_path_factory.mktemp("walk") / "ledger.db", batches, before, meanwhile, unit, text, walks=walks)
-        for walks in (False, True)
+        play(tmp_path_factory.mktemp("walk") / "ledger.db", batches, before, meanwhile, unit, text, people, how)
+        for how in (None, walk)
     ]
     assert told[0] == told[1]
 
 
-def play(place, batches, before, meanwhile, unit, text, *, walks):
+def play(place, batches, before, meanwhile, unit, text, of, walk):
     one, other, scope, cap = Kit(place), Kit(place), Scope("reviews", "2026", unit=unit), 3 if unit == "subject" else 9
 
     def people(ids):
-        return [f"s{int(name[1:]) % 4}" for name in ids]
+        return [of.get(name, "s0") for name in ids]
 
     try:
-        told = [one.reserve(["r99", *before], people(["r99", *before]), 1, cap, scope=scope)]
-        if walks:
-            assert prefetch(one, [(ids, people(ids)) for ids in batches], unit)
-        for ids, theirs in zip(batches, meanwhile, strict=False):
+        told = [one.reserve(["r99", *before], people(["r99", *before]), 2, cap, scope=scope)]
+        named = [(ids, people(ids)) for ids in batches]
+        if walk == "prefetched":
+            assert prefetch(one, named, unit)
+        shards = Shards(one, named, unit) if walk == "shared" else None
+        for at, (ids, theirs) in enumerate(zip(batches, meanwhile, strict=False)):
             if theirs:
                 told.append(other.reserve(theirs, people(theirs), 1, cap, text, scope=scope))
+            if shards is not None:
+                shards.follow(one, at)
             told.append(one.reserve(ids, people(ids), 1, cap, scope=scope))
             done = [name for name, outcome in zip(ids, told[-1], strict=True) if outcome in {RESERVED, PENDING}]
             if done:
@@ -215,3 +255,39 @@ def play(place, batches, before, meanwhile, unit, text, *, walks):
     finally:
         for kit in (one, other):
             kit.ledger.close()
+
+
+def test_shards_after_a_shared_walk_look_into_no_run(kit, other, monkeypatch):
+    """Whatever their processes write and merge."""
+    kit.reserve(["a0", "b0", "z"], ["p0", "q0", "zoe"], 8, cap=9)
+    kit.commit(["a0"])
+    batches = [batch([f"{name}{at}" for name in "abcd"], [f"p{at}", f"q{at}", f"p{at}", "zoe"]) for at in range(12)]
+    for at, (_, people) in enumerate(batches):
+        people[3] = "zoe" if at == 7 else f"q{at}"
+    shards = Shards(kit, batches, "subject", lambda: other.reserve(["y"], ["p1"], 8, cap=9))
+    said = []
+    with monkeypatch.context() as patched:
+        looked = looked_in(patched)
+        for at, (ids, people) in enumerate(batches):
+            process = (kit, other)[at % 2]
+            shards.follow(process, at)
+            said.append(process.reserve(ids, people, 1, cap=9))
+            done = [name for name, one in zip(ids, said[-1], strict=True) if one in {RESERVED, PENDING}]
+            assert process.commit(done) == [0] * len(done)
+    assert {space for space, _ in looked[:4]} == {"records/1/0", "balance/1"}, "what another writer wrote meanwhile"
+    assert said[:2] == [[COMMITTED, PENDING, RESERVED, RESERVED], [RESERVED, RESERVED, OVER, RESERVED]]
+    assert said[2:] == [[RESERVED] * 4] * 10
+    assert kit.used("p0", "q0", "p1", "zoe") == [9, 9, 9, 9]
+    assert other.reserve(*batches[11], 1, cap=9) == [COMMITTED] * 4, "a shard that is repeated"
+    shards.follow(kit, 9)
+    assert kit.reserve(["e"], ["zoe"], 1, cap=9) == [OVER], "a record that the walk did not see"
+    assert kit.reserve(*batches[9], 1, cap=9) == [COMMITTED] * 4, "another attempt at a shard"
+    kit.sound()
+
+
+def test_shards_that_share_ids_or_people_share_no_walk(kit):
+    with pytest.raises(SharedIdsError):
+        Shards(kit, [batch(["a"], ["ann"]), batch(["a"], ["bob"])], "record")
+    kit.reserve(["z"], ["zoe"], 1, cap=9)
+    with pytest.raises(SharedIdsError):
+        Shards(kit, [batch(["a"], ["ann"]), batch(["b"], ["ann"])], "subject")

@@ -17,6 +17,7 @@ from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted, present
 from dptext_etl.engines.spark.judging import judge
 from dptext_etl.engines.spark.session import require_workers
+from dptext_etl.engines.spark.shared_walk import SharedWalk, shared_walk
 from dptext_etl.engines.spark.tasks import ReleaseTaskConfig, policy_json, remember_tasks, run_tasks
 from dptext_etl.engines.spark.worker_policy import is_local, require_reach, worker_columns
 from dptext_etl.engines.spark.writing import write
@@ -115,7 +116,8 @@ class SparkEngine(Engine["DataFrame"]):
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         profile = gpu_profile(self._frame.sparkSession, self._gpus)
-        found = _run(work, phase, work.source.rows, meter, None if phase == "reserve" else profile)
+        with shared_walk(work, numbers(work.source, work.attempt.policy)) as walk:
+            found = _run(work, phase, work.source.rows, meter, None if phase == "reserve" else profile, walk)
         remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
         return [ShardResult(**facts) for facts in found]
 
@@ -132,8 +134,13 @@ def _report_ids(rows: int, progress: Listener | None) -> None:
     meter.end()
 
 
-def _run(
-    work: Work[DataFrame], phase: Phase | Literal["look"], rows: DataFrame, meter: Meter, profile: Any
+def _run(  # noqa: PLR0917
+    work: Work[DataFrame],
+    phase: Phase | Literal["look"],
+    rows: DataFrame,
+    meter: Meter,
+    profile: Any,
+    walk: SharedWalk | None = None,
 ) -> list[dict[str, Any]]:
     attempt, policy = work.attempt, work.attempt.policy
     # published rows that are looked at have one shard where no row is new
@@ -150,6 +157,7 @@ def _run(
         step=len(shards),
         most=policy.shard_rows + canary_rows,
         phase=phase,
+        walk=walk,
         checkpoint=work.checkpoint,
     )
     return run_tasks(planted(rows, work.plans, shards, policy), config, meter.add, profile)

@@ -46,6 +46,8 @@ from dptext_etl.storage import Storage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from dptext_etl.engines.spark.shared_walk import SharedWalk
+
 SCHEMA = "record string"
 AGAIN = (
     "see the executors' logs. Every record is charged once: run it again, and it continues after the committed shards"
@@ -166,6 +168,7 @@ class ReleaseTaskConfig(TaskConfig):
     policy: str  # the run's policy, as `policy_json` writes it
     columns: tuple[str, ...]  # the policies of its text columns, each in the JSON of `WorkerPolicy`
     refs: Mapping[str, ReleaseRef]  # pinned release of each text column
+    walk: SharedWalk | None = None  # what the ledger holds of all rows, where that was found before
     phase: Phase | Literal["look"]
 
     def open(self, stack: ExitStack) -> Worker:
@@ -179,15 +182,18 @@ class ReleaseTaskConfig(TaskConfig):
         released = Column.all(columns, self.refs)
         shards = Shards(policy, released, ledger, self.job, staging, memory, self.checkpoint)
         shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
-        return _Releasing(shards, self.phase)
+        return _Releasing(shards, self.phase, self.walk)
 
 
 @dataclass(frozen=True)
 class _Releasing:
     shards: Shards
     phase: Phase
+    walk: SharedWalk | None
 
     def take(self, frame: pl.DataFrame, number: int) -> Facts:
+        if self.walk is not None:
+            self.walk.follow(self.shards.ledger, number)
         return asdict(ShardResult.of(self.shards, frame, number, self.phase))
 
     def finish(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -53,10 +54,11 @@ class LookupMemo:
     Runs never change, so it stays true of those that still exist.
     """
 
-    def __init__(self, prefetched: Prefetched | None = None) -> None:
+    def __init__(self, prefetched: Prefetched | None = None, only: Set[int] | None = None) -> None:
         self._asked: tuple[SortedRuns, HashedIds] | None = None
         self._sieve: Sieve | None = None
         self._prefetched = prefetched
+        self._only = only  # look in these runs alone, which must be there
         self.hits: dict[int, list[tuple[Index, Values]]] = {}  # where runs, by id, hold some of the ids, and values
         self.folded: frozenset[int] = frozenset()  # the runs that the answer was folded from
         self.answer: tuple[Mask, Values] | None = None  # which ids have an entry, and folded values, read-only
@@ -89,6 +91,8 @@ class LookupMemo:
 
     def not_prefetched(self, runs: list[SortedRun]) -> list[SortedRun]:
         """Return the runs to look in: those that are not known, or all if a known one was merged by another writer."""
+        if self._only is not None:
+            return [run for run in runs if run.id in self._only]
         if self._prefetched is None:
             return runs
         known = self._prefetched.known

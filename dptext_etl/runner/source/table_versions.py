@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import polars as pl
+import pyarrow as pa
 
 from dptext_etl.errors import InputError, seam
 from dptext_etl.runner.source.table import TABLE_HINT, Files
@@ -81,6 +82,7 @@ def _iceberg(source: str, version: int, storage: dict[str, Any], *, from_files: 
         problems = (
             ("delete files, which say what rows are gone", any(task.delete_files for task in tasks)),
             ("columns that were renamed, or came back", len(used) > len(names) or len(set(used)) < len(used)),
+            ("columns in nanoseconds, which Spark does not read", any(map(_in_nanoseconds, table.schema().as_arrow()))),
             ("files of other formats than Parquet", any(task.file.file_format != "PARQUET" for task in tasks)),
             (
                 "files that were added from folders, and partitions, whose columns the files may lack",
@@ -92,6 +94,10 @@ def _iceberg(source: str, version: int, storage: dict[str, Any], *, from_files: 
                 raise _refused("a table of Iceberg", problem)
     files = tuple(sorted((task.file.file_path.removeprefix("file://"), task.file.file_size_in_bytes) for task in tasks))
     return TableVersion(str(table.metadata.table_uuid), table.location(), files, (), table.schema().as_arrow())
+
+
+def _in_nanoseconds(column: pa.Field) -> bool:
+    return bool(pa.types.is_timestamp(column.type) and column.type.unit == "ns")
 
 
 def _refused(what: str, problem: str) -> InputError:
