@@ -19,6 +19,7 @@ from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms import madlib
 from dptext_etl.mechanisms.madlib import IDEAL, Madlib
+from tests.quick import quick
 
 SECRET = _kernel.Secret.from_bytes(bytes(range(7, 39)))
 LINE = np.array([[-3.0], [0.0], [1.0], [1.5], [5.0]])
@@ -90,7 +91,7 @@ def reference_noise(n, k, epsilon, seed):
     return direction / np.linalg.norm(direction, axis=1)[:, None] * random.gamma(k, 1 / epsilon, n)[:, None]
 
 
-@pytest.mark.parametrize("epsilon", [0.7, 2.0])
+@pytest.mark.parametrize("epsilon", quick([0.7, 2.0]))
 def test_e6_two_dimensions_by_monte_carlo(placed, epsilon):
     mechanism = placed(PLANE, epsilon)
     words = mechanism.input_words()

@@ -44,6 +44,7 @@ def everything(folder):
     return b"\n".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_dagster_materialises_a_partition_by_one_command(checkout):
     chosen = ("--select", "*", "-m", "dagster_project.definitions", "--partition", "2026-01")

@@ -24,6 +24,7 @@ from dptext_etl.runner import scan_published
 from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.storage import Storage
+from tests.quick import quick
 
 
 class StopError(Exception):
@@ -47,7 +48,7 @@ THEIRS = [f"r{i:05d}" for i in range(7, 240, 40)]
 """The records of subject u007."""
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson"])
+@pytest.mark.parametrize("suffix", quick([".parquet", ".csv", ".ndjson"]))
 def test_a_subject_is_forgotten(make_job, reviews, save, suffix):
     job = make_job(suffix=suffix)
     job.run()

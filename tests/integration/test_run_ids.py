@@ -56,7 +56,7 @@ def expected(job, rid, release="2026-11"):
     return hmac.digest(key, told, hashlib.sha256).hex()
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson"])
+@pytest.mark.parametrize("suffix", quick([".parquet", ".csv", ".ndjson"]))
 @pytest.mark.parametrize("ids", HIDDEN)
 def test_readers_see_no_id_of_a_record(make_job, ids, suffix):
     job, plain = make_job("hidden", None, suffix), make_job("plain", None, suffix)
@@ -113,7 +113,7 @@ def test_an_incremental_run_adds_new_rows_alone(job, ids, save):
         job.run(incremental=True)
 
 
-@pytest.mark.parametrize("ids", HIDDEN)
+@pytest.mark.parametrize("ids", quick(HIDDEN))
 def test_a_killed_publication_goes_on(make_job, ids):
     job, other = make_job("killed"), make_job("whole")
     job.values["ids"] = other.values["ids"] = ids

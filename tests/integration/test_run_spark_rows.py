@@ -58,19 +58,19 @@ def test_kept(spark, job, save):
     assert used(job) == spent
 
 
-def test_released_again_and_left_out(spark, make_job, save):
-    for choice in ("release_again", "quarantine"):
-        jobs = [make_job(f"{engine}-{choice}", shard_rows=50) for engine in ("spark", "polars")]
-        entries = consenting(jobs[0], on_changed=choice)
-        run_frame(frame_of(spark, jobs[0]), jobs[0].policy(**entries))
-        jobs[1].run(**entries)
-        for job in jobs:
-            edit(job, save)
-        found = run_frame(frame_of(spark, jobs[0]), jobs[0].policy(**entries))
-        expected = jobs[1].run(**entries)
-        assert found.rows == expected.rows
-        assert_frame_equal(published(jobs[0]), published(jobs[1]))
-        assert used(jobs[0]) == used(jobs[1])
+@pytest.mark.parametrize("choice", quick(["release_again", "quarantine"]))
+def test_released_again_and_left_out(spark, make_job, save, choice):
+    jobs = [make_job(engine) for engine in ("spark", "polars")]
+    entries = consenting(jobs[0], on_changed=choice)
+    run_frame(frame_of(spark, jobs[0]), jobs[0].policy(**entries))
+    jobs[1].run(**entries)
+    for job in jobs:
+        edit(job, save)
+    found = run_frame(frame_of(spark, jobs[0]), jobs[0].policy(**entries))
+    expected = jobs[1].run(**entries)
+    assert found.rows == expected.rows
+    assert_frame_equal(published(jobs[0]), published(jobs[1]))
+    assert used(jobs[0]) == used(jobs[1])
 
 
 @pytest.mark.parametrize("choice", quick(["own", "quarantine"]))
