@@ -1,5 +1,6 @@
 """A rehearsal reads public texts alone, quotes none, and says what to do."""
 
+import functools
 import json
 from fractions import Fraction
 
@@ -166,6 +167,7 @@ def test_every_baseline_is_printed(public):
 
 def test_a_set_ships_and_shares_no_sentence_with_the_corpus(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stand_in, "generate", functools.cache(stand_in.generate))  # it takes seconds
     found = stand_in.read("everyday", text="text", label="topic", rows=1_000)
     assert (len(found.texts), len(found.test_texts), len(np.unique(found.labels))) == (1_000, 2_000, 60)
     assert not {*found.texts, *found.test_texts} & {*Corpus.open(CORPUS).texts}

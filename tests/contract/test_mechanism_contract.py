@@ -167,7 +167,8 @@ def test_every_string_layout_gives_the_same(policy, texts, ids):
 
 def test_keys_records_releases_columns_and_texts_draw_apart(policy, texts, ids):
     """Four records each: a small model may answer two of them alike by chance."""
-    text, here = " ".join(["good film about a doctor"] * 40), ["a", "b", "c", "d"]
+    words = 10 if policy.mechanism.accelerated else 40  # a model takes its time for each
+    text, here = " ".join(["good film about a doctor"] * words), ["a", "b", "c", "d"]
     long = pa.array([text] * 4)
     first = privatize(long, pa.array(here), policy).to_pylist()
     others = [

@@ -243,6 +243,7 @@ def test_a_frame(job):
     assert published(job).equals(before)
 
 
+@pytest.mark.thorough
 def test_spark_notices_changed_rows_where_no_row_is_new(spark, job):
     raw, policy = pl.read_parquet(job.folder / "raw.parquet"), job.policy(incremental=True)
     run_on_spark(spark.createDataFrame(raw.to_pandas()), policy)

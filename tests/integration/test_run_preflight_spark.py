@@ -31,9 +31,9 @@ CASES = (
     texts.too_few_texts_for_an_unlinked_release,
 )
 OF_TABLES = (
+    tables.over_the_cap,
     tables.changed_labels,
     tables.forgotten_people,
-    tables.over_the_cap,
 )
 
 

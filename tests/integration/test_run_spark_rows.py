@@ -48,6 +48,7 @@ def test_refused_before_anything_is_charged(spark, job, save):
     assert listed(job) == CHANGED
 
 
+@pytest.mark.thorough
 def test_kept(spark, job, save):
     run_frame(frame_of(spark, job), job.policy())
     before, spent = published(job), used(job)
@@ -73,7 +74,8 @@ def test_released_again_and_left_out(spark, make_job, save, choice):
     assert used(jobs[0]) == used(jobs[1])
 
 
-@pytest.mark.parametrize("choice", quick(["own", "quarantine"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("choice", ["own", "quarantine"])
 def test_null_persons(spark, make_job, reviews, choice):
     frame = reviews().with_columns(user_id=pl.when(pl.col("stars") > 1).then("user_id"))
     jobs = [make_job(name, frame=frame, shard_rows=50, on_null_subject=choice) for name in ("spark", "polars")]
