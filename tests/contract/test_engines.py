@@ -22,7 +22,7 @@ FIRST = ("custext", "dpmlm")
 few = pytest.mark.parametrize(
     "mechanism", quick(sorted(MECHANISMS, key=lambda name: name not in FIRST), first=2), indirect=True
 )
-"""One mechanism of the kernel and one model: an engine knows no mechanism, and lazy Polars and the command run all."""
+"""One mechanism of the kernel and one model: an engine knows no mechanism, and a lazy query of Polars runs all."""
 
 FILMS = [
     "good film about a doctor",
@@ -258,6 +258,7 @@ def test_run(policy, expected, dataset, tmp_path):
     assert published(tmp_path / "out") == expected
 
 
+@few
 def test_command_line(policy, expected, dataset, tmp_path):
     from typer.testing import CliRunner
 

@@ -188,6 +188,7 @@ def test_steps_can_be_processes_of_their_own(make_job, locate, sentinel):
     assert sentinel.encode() not in kept(location.home)
 
 
+@pytest.mark.thorough
 def test_two_runs_at_once_over_one_ledger(undisturbed, make_job, locate, save, reviews):
     reference, used = undisturbed
     location = locate(make_job("together"))

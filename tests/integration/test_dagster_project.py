@@ -61,6 +61,7 @@ def test_dagster_materialises_a_partition_by_one_command(checkout):
     assert not [note for note in notes.unique() if note.encode() in said]
 
 
+@pytest.mark.thorough
 def test_the_job_runs_by_one_command(checkout, warm):
     options = (
         "-m",

@@ -17,7 +17,7 @@ from tests.quick import quick
 from .table_kinds import KINDS, THEIRS, failing, place, recorded
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.format)
+@pytest.fixture(params=quick(KINDS), ids=lambda kind: kind.format)  # test_run_iceberg.py says what is its own
 def kind(request):
     pytest.importorskip(request.param.library, reason=f"{request.param.library} is not installed (extra: tables)")
     return request.param
