@@ -25,6 +25,14 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eva
 SENTINEL = "zzqsentinelqzz"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _generated_once():
+    """All sentences take seconds to generate."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stand_in, "generate", functools.cache(stand_in.generate))
+        yield
+
+
 @pytest.fixture
 def public(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -167,7 +175,6 @@ def test_every_baseline_is_printed(public):
 
 def test_a_set_ships_and_shares_no_sentence_with_the_corpus(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(stand_in, "generate", functools.cache(stand_in.generate))  # it takes seconds
     found = stand_in.read("everyday", text="text", label="topic", rows=1_000)
     assert (len(found.texts), len(found.test_texts), len(np.unique(found.labels))) == (1_000, 2_000, 60)
     assert not {*found.texts, *found.test_texts} & {*Corpus.open(CORPUS).texts}

@@ -1,5 +1,6 @@
 """`dptext demo` in a folder of its own: rows, spend, budget, gates, and the planted bug that is stopped."""
 
+import functools
 import json
 
 import polars as pl
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import demo
 from dptext_etl.cli.demo import forms, requests
+from dptext_etl.corpora import everyday
 from dptext_etl.runner import scan_published
 
 
@@ -18,11 +20,13 @@ def dptext(*words):
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """One demo without Dagster."""
+    """One demo without Dagster, and the generated sentences kept for the next."""
     folder = tmp_path_factory.mktemp("demo") / "demo-output"
-    result = dptext("demo", folder, "--no-dagster", "--json")
-    assert result.exit_code == 0, result.stderr
-    return folder, json.loads(result.stdout)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(everyday, "generate", functools.cache(everyday.generate))  # it takes seconds
+        result = dptext("demo", folder, "--no-dagster", "--json")
+        assert result.exit_code == 0, result.stderr
+        yield folder, json.loads(result.stdout)
 
 
 def test_the_sample_is_the_same_everywhere_and_holds_what_must_be_hidden():
