@@ -23,11 +23,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NEEDS_MORE = re.compile(r"dptext_etl_(?:models|eval)|dptext (?:audit|evaluate|train|calibrate)|dpmlm|dp_prompt|dpbart")
 """What the two other packages bring."""
-IMPORTED = {
-    NEEDS_MORE: "torch transformers dptext_etl_models.* dptext_etl_eval.*",
-    re.compile("great_expectations"): "great_expectations dptext_etl.checks.great_expectations.*",
-}
-"""What the commands of a page import, by words of the page."""
+MORE = "transformers.models.bart.modeling_bart transformers.models.gpt2.modeling_gpt2 dptext_etl_eval.*"
+"""What their commands import."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOT_HERE = ("make", "git clone", "cd ", "pip ", "dagster ", "dg ", "python -m pytest", ". .venv/")
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -137,9 +134,7 @@ def left(tmp_path_factory, warm, warm_commands, spark_configuration):
                 folder,
                 warm,
                 warm_commands,
-                WARM=" ".join(
-                    names for words, names in IMPORTED.items() if words.search(page.read_text(encoding="utf-8"))
-                ),
+                WARM=MORE if NEEDS_MORE.search(page.read_text(encoding="utf-8")) else "",
                 SPARK_CONF_DIR=str(spark_configuration),
                 DPTEXT_ANCHORS=f"{folder}.anchors",
             )
