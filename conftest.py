@@ -1,5 +1,6 @@
 """Shared by the tests of all three packages: an artifact cache, word vectors, servers, and public data if present."""
 
+import functools
 import importlib.util
 import os
 import shlex
@@ -199,6 +200,16 @@ def _cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPTEXT_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("DPTEXT_ANCHORS", str(tmp_path_factory.mktemp("anchors")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands():
+    """Build the commands of an application once: Typer's runner does it for every call, a tenth of a second each."""
+    import typer.testing
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.testing._get_command))
         yield
 
 
