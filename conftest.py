@@ -1,6 +1,7 @@
 """Shared by the tests of all three packages: an artifact cache, word vectors, servers, and public data if present."""
 
 import functools
+import importlib.metadata
 import importlib.util
 import os
 import shlex
@@ -204,12 +205,16 @@ def _cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _commands():
-    """Build the commands of an application once: Typer's runner does it for every call, a tenth of a second each."""
+def _looked_up_once():
+    """Remember what does not change: the commands that Typer's runner builds for every call, and installed plug-ins."""
     import typer.testing
 
+    from dptext_etl import key_providers
+
+    found = functools.cache(lambda path, group: importlib.metadata.entry_points(group=group))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", functools.cache(typer.testing._get_command))
+        patch.setattr(key_providers, "entry_points", lambda *, group: found(tuple(sys.path), group))
         yield
 
 
