@@ -1,5 +1,6 @@
 """Rows of a masked model: other rows, memory and failures change no draw."""
 
+import itertools
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
@@ -113,8 +114,17 @@ def test_masks_stand_where_counting_says(mechanism):
     assert last >= 10, "a long text is cut on both sides of its masks"
 
 
-@pytest.mark.parametrize("computing", quick(PLACES), ids=place_name, indirect=True)
-@pytest.mark.parametrize("kind", ["roberta", "bert", "modernbert", "deberta"])
+KINDS = ["roberta", "bert", "modernbert", "deberta"]
+FIRST = [*((kind, PLACES[0]) for kind in KINDS), (KINDS[0], PLACES[1])]
+CASES = sorted(itertools.product(KINDS, PLACES), key=lambda case: case not in FIRST)
+
+
+@pytest.mark.parametrize(
+    ("kind", "computing"),
+    quick(CASES, first=len(FIRST)),
+    ids=[f"{kind}-{place_name(place)}" for kind, place in CASES],
+    indirect=["computing"],
+)
 def test_mates_change_no_bit_of_a_text_s_scores(of_kind, kind, computing):
     """On this machine: contents, lengths, number and order of all others (docs/spec/privacy.md#batch-independence)."""
     made = of_kind(kind, decoding="block", block=3)
