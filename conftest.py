@@ -1,5 +1,7 @@
 """Shared by the tests of all three packages: an artifact cache, word vectors, servers, and public data if present."""
 
+import functools
+import importlib.metadata
 import importlib.util
 import os
 import shlex
@@ -22,6 +24,8 @@ SMALL = {  # three workers share the machine, no test asks the network, a key is
 }
 for _name, _value in SMALL.items():
     os.environ.setdefault(_name, _value)
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes import the same modules
+sys.dont_write_bytecode = False
 
 from tests.memory_folder import use_memory  # noqa: E402  (before anything asks for a temporary folder)
 
@@ -32,7 +36,7 @@ import numpy as np  # noqa: E402  (reads the number of threads)
 from dptext_etl.errors import DPTextError  # noqa: E402
 from tests.computing import PLACES, place_name, settle  # noqa: E402
 
-hypothesis.settings.register_profile("ci", deadline=None, max_examples=100)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=40)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
@@ -45,6 +49,15 @@ LENGTHS = {
 }
 MORE = {"santext-plus-all": {"name": "santext", "variant": "plus", "p": 1.0}}
 """Options without which a mechanism would be another one."""
+SOME = {
+    "custext-plain",
+    "custext-plus-faithful",
+    "diffractor-geometric-noisy",
+    "diffractor-tem-fixed",
+    "madlib",
+    "santext-plain-noisy",
+    "santext-plus",
+}
 
 SERVERS = ("spark", "postgres")
 """Tests with one of these in their names go to one worker, so that its server is started once."""
@@ -141,10 +154,15 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_generate_tests(metafunc):
-    """A test that takes `word_mechanism` runs for every word mechanism, variant, length and mode that there is."""
+    """A test that takes `word_mechanism` runs for every word mechanism, variant, length and mode that there is.
+
+    In `make test`, all of them in tests of exact claims, and elsewhere some that have every variant, length and mode.
+    """
     if "word_mechanism" in metafunc.fixturenames:
         found = word_mechanisms()
-        metafunc.parametrize("word_mechanism", found.values(), ids=found)
+        some = found if "exact" in metafunc.definition.path.parts else SOME
+        marks = ((name, () if name in some else pytest.mark.thorough) for name in found)
+        metafunc.parametrize("word_mechanism", [pytest.param(found[name], id=name, marks=mark) for name, mark in marks])
 
 
 def word_mechanisms():
@@ -183,6 +201,20 @@ def _cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPTEXT_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("DPTEXT_ANCHORS", str(tmp_path_factory.mktemp("anchors")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _looked_up_once():
+    """Remember what does not change: the commands that Typer's runner builds for every call, and installed plug-ins."""
+    import typer.testing
+
+    from dptext_etl import key_providers
+
+    found = functools.cache(lambda path, group: importlib.metadata.entry_points(group=group))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.testing._get_command))
+        patch.setattr(key_providers, "entry_points", lambda *, group: found(tuple(sys.path), group))
         yield
 
 
@@ -238,6 +270,8 @@ def spark_settings(tmp_path_factory):
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.wholeStage": "false",  # to compile a query takes longer than to run it over few rows
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
 
 

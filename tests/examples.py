@@ -1,11 +1,11 @@
-"""How many examples hypothesis tries: what a test states, or as many times more as its profile does (`conftest.py`)."""
+"""How many examples hypothesis tries: what a test states, times what its profile takes of a hundred (`conftest.py`)."""
 
 import hypothesis
 
 USUAL = 100
-"""Of a test that states no number, under the profile `ci`."""
+"""What a test states that states no number; `make test` takes fewer of them, and `make test-thorough` more."""
 
 
 def examples(count, **more):
-    """Settings for a property: its number of examples under the profile `ci`."""
-    return hypothesis.settings(max_examples=count * hypothesis.settings.default.max_examples // USUAL, **more)
+    """Settings for a property that states a number of examples."""
+    return hypothesis.settings(max_examples=max(1, count * hypothesis.settings.default.max_examples // USUAL), **more)

@@ -20,6 +20,7 @@ from dptext_etl_eval import audit_mechanism
 from dptext_etl_eval.auditing import results
 from dptext_etl_eval.auditing.certificate import certificate_of, list_distances, of_distributions
 from eval.tests import planted_keys
+from tests.quick import quick
 
 SECRETS = tuple(_kernel.Secret.from_bytes(bytes([number]) * 32) for number in (1, 2))
 DRAWS = 20_000
@@ -116,7 +117,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("kind", PLANTED, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("epsilon", [2.0, 30.0])
+@pytest.mark.parametrize("epsilon", quick([2.0, 30.0]))
 def test_planted_defects_are_refuted(kind, epsilon, small_vectors):
     """At an epsilon that draws can refute, and at one that they cannot: there by the same code at a small one."""
     found = audit_mechanism(kind(epsilon=epsilon, k=5, vectors=small_vectors), draws=DRAWS, secrets=SECRETS)
@@ -139,7 +140,7 @@ def test_true_claims_stand(word_mechanism):
         assert (found.certificate is None) == isinstance(word_mechanism, Madlib)
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+@pytest.mark.parametrize("epsilon", quick([1.0, 3.0]))
 def test_trials_come_close_to_what_is_realised(epsilon, small_vectors):
     """The words of the certificate and the event that the pilot finds show most of the loss there is."""
     found = audit_mechanism(CusText(epsilon=epsilon, k=5, vectors=small_vectors), draws=100_000, secrets=SECRETS)

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from tests.cli.saying import dptext
+from tests.quick import quick
 
 ROWS = 300
 
@@ -63,7 +64,7 @@ def test_the_facts_are_json(table):
 
 @pytest.mark.parametrize(
     ("answers", "subject"),
-    [("\n\n\n", "Kunde Größe"), ("\nnone\n\n", None), ("\nabsent\n\n\nuser_timezone\n\n", "user_timezone")],
+    quick([("\nabsent\n\n\nuser_timezone\n\n", "user_timezone"), ("\n\n\n", "Kunde Größe"), ("\nnone\n\n", None)]),
 )
 def test_on_a_terminal_it_asks(table, answers, subject):
     ours, theirs = pty.openpty()

@@ -13,10 +13,17 @@ import pytest
 import dptext_etl.polars  # noqa: F401
 from dptext_etl import ColumnPolicy, Policy, load, privatize
 from tests import chosen
+from tests.quick import quick
 
 from .conftest import DIVIDED
 
 MECHANISMS = chosen.names()
+FIRST = ("custext", "dpmlm")
+few = pytest.mark.parametrize(
+    "mechanism", quick(sorted(MECHANISMS, key=lambda name: name not in FIRST), first=2), indirect=True
+)
+"""One mechanism of the kernel and one model: an engine knows no mechanism, and a lazy query of Polars runs all."""
+
 FILMS = [
     "good film about a doctor",
     "the plot was thin but the music is great",
@@ -95,6 +102,7 @@ def test_polars_divides_a_budget_where_a_plain_draw_would_be_the_kernels(policy,
     assert released(frame().lazy().with_columns(expression(policy)).collect(engine="streaming")) == expected
 
 
+@few
 def test_polars_eager(policy, expected):
     assert released(frame().with_columns(expression(policy))) == expected
     assert released(frame().dptext.privatize(policy, id="id")) == expected
@@ -105,6 +113,7 @@ def test_polars_lazy(policy, expected, engine):
     assert released(frame().lazy().with_columns(expression(policy)).collect(engine=engine)) == expected
 
 
+@few
 @pytest.mark.parametrize("engine", ["in-memory", "streaming"])
 def test_polars_from_a_file(policy, expected, engine, tmp_path):
     frame().write_parquet(tmp_path / "t.parquet", row_group_size=17)
@@ -112,6 +121,7 @@ def test_polars_from_a_file(policy, expected, engine, tmp_path):
     assert released(out) == expected
 
 
+@few
 def test_polars_under_filters_windows_and_groups(policy, expected):
     table = frame()
     even = table.lazy().with_columns(expression(policy)).filter(pl.col("n") % 2 == 0).collect()
@@ -123,6 +133,7 @@ def test_polars_under_filters_windows_and_groups(policy, expected):
     assert released(table.sample(fraction=1.0, shuffle=True, seed=3).with_columns(expression(policy))) == expected
 
 
+@few
 def test_one_expression_many_evaluations_one_release(policy, expected):
     lazy = frame().lazy().with_columns(expression(policy))
     assert released(lazy.collect()) == released(lazy.collect()) == expected
@@ -142,9 +153,13 @@ def _worker(serialised):
     return pl.LazyFrame.deserialize(io.BytesIO(serialised)).collect().sort("n")["text"].to_list()
 
 
+@few
 def test_a_serialised_plan_in_a_spawned_process(policy, expected, elsewhere):
     plan = frame().lazy().with_columns(expression(policy)).serialize()
     assert elsewhere.apply(_worker, (plan,)) == expected
+
+
+FORM = "models are slow to load, and the form does not depend on the mechanism"
 
 
 @pytest.fixture
@@ -155,10 +170,13 @@ def films(spark):
     return spark
 
 
+@few
 @pytest.mark.parametrize("form", ["arrow", "pandas"])
 def test_spark(policy, expected, films, form):
     from dptext_etl.spark import register
 
+    if form == "pandas" and policy.mechanism.accelerated:
+        pytest.skip(FORM)
     register(films, "private_text", policy, form=form)
     out = films.sql("SELECT private_text(text, id) AS text FROM films ORDER BY n").collect()
     assert [row.text for row in out] == expected
@@ -187,10 +205,11 @@ def connect(request, spark_connect, tmp_path_factory):
     return asked["key"], json.loads((folder / "released.json").read_text())
 
 
+@few
 @pytest.mark.parametrize("form", ["arrow", "pandas"])
 def test_spark_connect(mechanism, connect, form):
     if form == "pandas" and mechanism.accelerated:
-        pytest.skip("models are slow to load, and the form does not depend on the mechanism")
+        pytest.skip(FORM)
     key, released = connect
     policy = ColumnPolicy(
         dataset="demo", column="text", release="r1", mechanism=mechanism, key=key, allow=mechanism.guarantee.disclosures
@@ -231,6 +250,7 @@ def published(folder):
     return released(pl.read_parquet(f"{folder}/*.parquet"))
 
 
+@few
 def test_run(policy, expected, dataset, tmp_path):
     from dptext_etl import run
 
@@ -238,6 +258,7 @@ def test_run(policy, expected, dataset, tmp_path):
     assert published(tmp_path / "out") == expected
 
 
+@few
 def test_command_line(policy, expected, dataset, tmp_path):
     from typer.testing import CliRunner
 
@@ -281,6 +302,7 @@ def test_command_line(policy, expected, dataset, tmp_path):
     assert published(tmp_path / "out") == expected
 
 
+@few
 def test_dagster(policy, expected, dataset, tmp_path):
     orchestration = pytest.importorskip("dptext_etl.orchestration", reason="dagster is not installed")
     orchestration.materialize(Policy.parse(dataset))

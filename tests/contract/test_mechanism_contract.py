@@ -22,6 +22,8 @@ from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import ADDITIVE, MICRO, UNIQUE_IDS, Disclosure, GuaranteeClass, Spend
 from dptext_etl.mechanism import worst_spend
 from tests import chosen
+from tests.computing import PLACES, place_name
+from tests.quick import quick
 
 FOREIGN = "qzxvjkwpqzxvjkwp"
 
@@ -123,6 +125,7 @@ MODELS = [name for name in chosen.names() if load(name).accelerated]
 
 
 @pytest.mark.parametrize("mechanism", MODELS, indirect=True)
+@pytest.mark.parametrize("computing", quick(PLACES), ids=place_name, indirect=True)
 def test_a_model_gives_the_same_bytes_in_any_batch_wherever_it_computes(policy, texts, ids, computing):
     assert {policy.mechanism.computing.dtype} <= {computing.dtype, "float32"}
     check_batches(policy, texts, ids)
@@ -135,12 +138,10 @@ def test_the_same_inputs_give_the_same_bytes_in_any_batch(policy, texts, ids):
 
 def check_batches(policy, texts, ids):
     whole = privatize(texts, ids, policy).to_pylist()
-    assert privatize(texts, ids, policy).to_pylist() == whole
     order = np.random.default_rng(0).permutation(len(texts))
-    assert privatize(texts.take(order), ids.take(order), policy).to_pylist() == [whole[i] for i in order]
+    mixed, their_ids = (pa.chunked_array([one[:5], one[5:]]) for one in (texts.take(order), ids.take(order)))
+    assert privatize(mixed, their_ids, policy).to_pylist() == [whole[i] for i in order]
     assert [privatize(texts.slice(i, 1), ids.slice(i, 1), policy)[0].as_py() for i in range(len(texts))] == whole
-    chunked = pa.chunked_array([texts.slice(0, 5), texts.slice(5)])
-    assert privatize(chunked, pa.chunked_array([ids.slice(0, 5), ids.slice(5)]), policy).to_pylist() == whole
 
 
 def test_range_bounded_draws_are_all_that_is_charged(mechanism):
@@ -153,17 +154,20 @@ def test_range_bounded_draws_are_all_that_is_charged(mechanism):
         assert cost.rho == pytest.approx(sum(one.count * one.epsilon**2 for one in draws) / 8 * 1e6, abs=1)
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
-def test_every_string_layout_gives_the_same(policy, texts, ids, kind):
-    assert (
-        privatize(pa.array(texts.to_pylist(), kind), ids, policy).to_pylist()
-        == privatize(texts, ids, policy).to_pylist()
+def test_every_string_layout_gives_the_same(policy, texts, ids):
+    if policy.mechanism.accelerated:  # short texts: layouts are read before a model sees them
+        texts, ids = texts.slice(0, 6), ids.slice(0, 6)
+    first, second, third = (
+        privatize(texts.cast(kind), ids, policy).to_pylist()
+        for kind in (pa.string(), pa.large_string(), pa.string_view())
     )
+    assert first == second == third
 
 
 def test_keys_records_releases_columns_and_texts_draw_apart(policy, texts, ids):
     """Four records each: a small model may answer two of them alike by chance."""
-    text, here = " ".join(["good film about a doctor"] * 40), ["a", "b", "c", "d"]
+    words = 10 if policy.mechanism.accelerated else 40  # a model takes its time for each
+    text, here = " ".join(["good film about a doctor"] * words), ["a", "b", "c", "d"]
     long = pa.array([text] * 4)
     first = privatize(long, pa.array(here), policy).to_pylist()
     others = [

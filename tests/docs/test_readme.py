@@ -1,8 +1,8 @@
 """README and guide are run, block by block, as a reader would: nothing on these pages is only claimed.
 
 * `toml` that begins with `# NAME` is written to that file; `python` has nothing of the blocks before it but the modules
-  that they loaded and the Spark that they started (one of another kind starts anew); `sh` is run by bash; all blocks of
-  a page share one folder. `text` after a block is what it prints (… stands for anything).
+  that they loaded and the Spark that they started (Spark Connect has a Python of its own); `sh` is run by bash; all
+  blocks of a page share one folder. `text` after a block is what it prints (… stands for anything).
 * A page that begins with `<!-- continues OTHER.md -->` starts in the folder that OTHER.md left.
 * Commands that set up, serve or test this project itself are left out (`NOT_HERE`).
 """
@@ -23,6 +23,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NEEDS_MORE = re.compile(r"dptext_etl_(?:models|eval)|dptext (?:audit|evaluate|train|calibrate)|dpmlm|dp_prompt|dpbart")
 """What the two other packages bring."""
+MORE = "transformers.models.bart.modeling_bart transformers.models.gpt2.modeling_gpt2 dptext_etl_eval.*"
+"""What their commands import."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOT_HERE = ("make", "git clone", "cd ", "pip ", "dagster ", "dg ", "python -m pytest", ". .venv/")
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -71,7 +73,7 @@ for line in sys.stdin:
 
 
 class Reader:
-    """Someone who follows a page: a folder, an environment, one Python for all of its blocks.
+    """Someone who follows a page: a folder, an environment, one Python for all of its blocks (and one for Connect).
 
     Every command is a process of its own, as for a reader, and begins at once (`warm_python.py`).
     """
@@ -79,7 +81,7 @@ class Reader:
     def __init__(self, folder: Path, python: list[str], commands: Path, **more: str) -> None:
         self.folder, self.env = folder, environment(commands) | more
         self._start = python
-        self._python: subprocess.Popen[str] | None = None
+        self._pythons: dict[bool, subprocess.Popen[str]] = {}
 
     def run(self, block: Block) -> str:
         if block.language == "toml":
@@ -98,24 +100,23 @@ class Reader:
         return done.stdout, f"{done.stderr}\nexit {done.returncode}" if done.returncode else ""
 
     def _python_says(self, code: str) -> tuple[str, str]:
-        if ".remote(" in code:  # Spark Connect is refused next to a classic session
-            self.leave()
-        if self._python is None:
+        remote = ".remote(" in code  # Spark Connect is refused next to a classic session: it has a Python of its own
+        if remote not in self._pythons:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
             command = [*self._start, "-c", BLOCKS]
-            self._python = subprocess.Popen(command, cwd=self.folder, env=self.env, text=True, **pipes)
-        assert self._python.stdin is not None
-        assert self._python.stdout is not None
-        self._python.stdin.write(f"{json.dumps(code)}\n")
-        self._python.stdin.flush()
-        answer = self._python.stdout.readline()
+            self._pythons[remote] = subprocess.Popen(command, cwd=self.folder, env=self.env, text=True, **pipes)
+        python = self._pythons[remote]
+        assert python.stdin is not None
+        assert python.stdout is not None
+        python.stdin.write(f"{json.dumps(code)}\n")
+        python.stdin.flush()
+        answer = python.stdout.readline()
         printed, failure = json.loads(answer) if answer else ("", "Python ended")
         return printed, failure
 
     def leave(self) -> None:
-        if self._python is not None:
-            self._python.communicate()
-            self._python = None
+        while self._pythons:
+            self._pythons.popitem()[1].communicate()
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +134,7 @@ def left(tmp_path_factory, warm, warm_commands, spark_configuration):
                 folder,
                 warm,
                 warm_commands,
+                WARM=MORE if NEEDS_MORE.search(page.read_text(encoding="utf-8")) else "",
                 SPARK_CONF_DIR=str(spark_configuration),
                 DPTEXT_ANCHORS=f"{folder}.anchors",
             )

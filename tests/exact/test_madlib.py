@@ -19,6 +19,7 @@ from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms import madlib
 from dptext_etl.mechanisms.madlib import IDEAL, Madlib
+from tests.quick import quick
 
 from .fixed_keys import release_with_keys
 
@@ -92,7 +93,7 @@ def reference_noise(n, k, epsilon, seed):
     return direction / np.linalg.norm(direction, axis=1)[:, None] * random.gamma(k, 1 / epsilon, n)[:, None]
 
 
-@pytest.mark.parametrize("epsilon", [0.7, 2.0])
+@pytest.mark.parametrize("epsilon", quick([0.7, 2.0]))
 def test_e6_two_dimensions_by_monte_carlo(placed, epsilon):
     mechanism = placed(PLANE, epsilon)
     words = mechanism.input_words()

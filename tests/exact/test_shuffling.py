@@ -26,8 +26,8 @@ SMALL = [
     (4, 3, 1, 8),
     (3, 4, 3, 3),  # more than half of the texts are near
     (2, 5, 4, 5),
-    (2, 6, 2, 5),
-    (3, 5, 2, 2),  # takes as long as all others
+    (2, 6, 2, 5),  # the last two take longer than all others
+    (3, 5, 2, 2),
 ]
 """Rows, texts of the corpus, near texts, and the ratio of their weights."""
 
@@ -64,7 +64,7 @@ def _largest(rows: int, law: Law, eps: float) -> Fraction:
     return found
 
 
-@pytest.mark.parametrize("case", quick([(case,) for case in SMALL], first=len(SMALL) - 1), ids=str)
+@pytest.mark.parametrize("case", quick([(case,) for case in SMALL], first=len(SMALL) - 2), ids=str)
 def test_the_bound_holds_for_every_small_table(case: tuple[int, int, int, int]) -> None:
     rows, texts, near, ratio = case
     law = Law(texts, near, ratio, 1)
@@ -150,7 +150,7 @@ def _random_laws() -> list[tuple[int, Law, float]]:
     return found
 
 
-@pytest.mark.parametrize("case", range(40))
+@pytest.mark.parametrize("case", quick(range(40), first=10))
 def test_the_search_is_no_lower_than_every_width_and_costs_little(case: int) -> None:
     rows, law, delta = _random_laws()[case]
     found = float(central_epsilon(rows, law, delta))

@@ -9,6 +9,7 @@ from dptext_etl.engines import run
 from dptext_etl.errors import DPTextError
 from dptext_etl.polars import run_frame
 from dptext_etl.runner import plan
+from tests.quick import quick
 
 from ..corpora.sentences import texts
 from .bad_input import spent
@@ -117,7 +118,7 @@ def test_bad_input_is_refused_and_nothing_is_charged(make, bad, way):
     _refused(make(kind), WAYS[way], changes, message)
 
 
-@pytest.mark.parametrize("bad", ["fewer rows", "fewer rows, synthetic", "a small pure cap"])
+@pytest.mark.parametrize("bad", quick(["fewer rows", "fewer rows, synthetic", "a small pure cap"]))
 def test_spark_refuses_the_same(spark, make, bad):
     from dptext_etl.spark import run_frame as run_spark
 

@@ -17,6 +17,7 @@ from dptext_etl import run
 from dptext_etl.runner import statement
 from dptext_etl.spark import run_frame
 from tests.cli.saying import dptext
+from tests.quick import quick
 
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 from .spark_runs import frame_of
@@ -130,7 +131,7 @@ def outcome(job, **changes):
     return job.files(), names_and_modes(job), said(job, summary, policy)
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "csv", "ndjson"])
+@pytest.mark.parametrize("suffix", quick(["parquet", "csv", "ndjson"]))
 def test_equal_draws_leave_equal_bytes(pair, toys, suffix):  # noqa: F811
     for first, second in zip(*(outcome(job, sink=f"{job.folder}/published.{suffix}") for job in pair()), strict=True):
         assert first == second
@@ -191,7 +192,7 @@ def test_dagster_keeps_equal_metadata(pair, toys):  # noqa: F811
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("more", [{}, {"length": "fixed", "n_max": 3}])
+@pytest.mark.parametrize("more", quick([{"length": "fixed", "n_max": 3}, {}]))
 def test_a_real_mechanism_changes_drawn_texts_alone(pair, small_vectors, more):
     """Texts of one word each: they agree on their length, which is disclosed."""
     jobs = pair(mechanism={"name": "santext", "epsilon": 1.0, "vectors": small_vectors, **more})

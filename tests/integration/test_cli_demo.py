@@ -1,7 +1,7 @@
 """`dptext demo` in a folder of its own: rows, spend, budget, gates, and the planted bug that is stopped."""
 
+import functools
 import json
-import subprocess
 
 import polars as pl
 import pytest
@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import demo
 from dptext_etl.cli.demo import forms, requests
+from dptext_etl.corpora import everyday
 from dptext_etl.runner import scan_published
 
 
@@ -19,11 +20,13 @@ def dptext(*words):
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """One demo without Dagster."""
-    folder = tmp_path_factory.mktemp("demo") / "output"
-    result = dptext("demo", folder, "--no-dagster", "--json")
-    assert result.exit_code == 0, result.stderr
-    return folder, json.loads(result.stdout)
+    """One demo without Dagster, and the generated sentences kept for the next."""
+    folder = tmp_path_factory.mktemp("demo") / "demo-output"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(everyday, "generate", functools.cache(everyday.generate))  # it takes seconds
+        result = dptext("demo", folder, "--no-dagster", "--json")
+        assert result.exit_code == 0, result.stderr
+        yield folder, json.loads(result.stdout)
 
 
 def test_the_sample_is_the_same_everywhere_and_holds_what_must_be_hidden():
@@ -96,13 +99,12 @@ def test_a_folder_of_somebody_else_is_not_touched(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_with_dagster_as_a_process(tmp_path, warm):
+def test_with_dagster_anew_in_the_same_folder(done, monkeypatch):
     pytest.importorskip("dagster")
-    for options in (["--no-dagster"], []):  # a second demo starts anew in the same folder
-        command = [*warm, "-m", "dptext_etl.cli", "demo", *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-    shown = done.stdout
+    folder, _ = done
+    monkeypatch.chdir(folder.parent)
+    shown = dptext("demo")
+    assert shown.exit_code == 0, shown.stderr
     for words in (
         "invented by us",
         "the Dagster job",
@@ -112,5 +114,5 @@ def test_with_dagster_as_a_process(tmp_path, warm):
         "echo $?\n  4",
         "Files",
     ):
-        assert words in shown
-    assert (tmp_path / "demo-output" / "dagster").is_dir()
+        assert words in shown.stdout
+    assert (folder / "dagster").is_dir()

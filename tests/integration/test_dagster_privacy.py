@@ -9,6 +9,7 @@ dg = pytest.importorskip("dagster", reason="dagster is not installed")
 
 from dptext_etl import _kernel  # noqa: E402
 from dptext_etl.orchestration import assets, build_definitions, gates, materialize  # noqa: E402
+from tests.quick import quick  # noqa: E402
 
 from .test_dagster_job import leaky  # noqa: E402
 
@@ -46,17 +47,13 @@ def materialized(job):
     return make
 
 
-def test_the_search_finds_what_dagster_keeps(job, materialized):
-    materialized()
+def test_a_good_run_and_the_search_finds_what_dagster_keeps(job, materialized, sentinel, capfd):
+    assert materialized().success
+    assert_silent(job, sentinel, capfd)
     said = kept(job.folder / "home")
     assert b"canary_text_absent" in said
     assert b"rows released" in said
     assert b"data:image/png" in said
-
-
-def test_a_good_run(job, materialized, sentinel, capfd):
-    assert materialized().success
-    assert_silent(job, sentinel, capfd)
 
 
 def test_canary_words_stay_beside_the_staged_rows(job, materialized):
@@ -124,13 +121,16 @@ def test_a_fired_gate(job, materialized, sentinel, capfd):
 
 @pytest.mark.parametrize(
     "damage",
-    [
-        lambda raw: pl.concat([raw, raw]),
-        lambda raw: raw.with_columns(id=pl.when(pl.col("stars") == 3).then(None).otherwise(pl.col("id"))),
-        lambda raw: raw.with_columns(review=pl.struct("review", "note")),
-        lambda raw: raw.drop("review"),
-        lambda raw: raw.with_columns(user_id=pl.lit(None, pl.String)),
-    ],
+    quick(
+        [
+            lambda raw: pl.concat([raw, raw]),
+            lambda raw: raw.with_columns(review=pl.struct("review", "note")),
+            lambda raw: raw.with_columns(id=pl.when(pl.col("stars") == 3).then(None).otherwise(pl.col("id"))),
+            lambda raw: raw.drop("review"),
+            lambda raw: raw.with_columns(user_id=pl.lit(None, pl.String)),
+        ],
+        first=2,
+    ),
 )
 def test_a_bad_source(job, materialized, save, sentinel, damage, capfd):
     save(damage(pl.read_parquet(job.folder / "raw.parquet")), job.folder / "raw.parquet")
@@ -148,7 +148,8 @@ def test_a_malformed_source(job, materialized, sentinel):
 
 
 @pytest.mark.parametrize(
-    ("room", "step"), [(assets.engines, "stage"), (gates.runner, "check"), (assets.runner, "publish")]
+    ("room", "step"),
+    quick([(assets.engines, "stage"), (assets.runner, "publish"), (gates.runner, "check")], first=2),
 )
 def test_a_library_that_quotes_a_row(job, materialized, sentinel, monkeypatch, room, step, capfd):
     def quote(*_args, **_options):

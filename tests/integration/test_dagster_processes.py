@@ -12,7 +12,6 @@ dg = pytest.importorskip("dagster", reason="dagster is not installed")
 
 from dptext_etl import Ledger  # noqa: E402
 from dptext_etl.ledger import Scope  # noqa: E402
-from tests.quick import quick  # noqa: E402
 
 from .test_dagster_privacy import kept  # noqa: E402
 
@@ -189,6 +188,7 @@ def test_steps_can_be_processes_of_their_own(make_job, locate, sentinel):
     assert sentinel.encode() not in kept(location.home)
 
 
+@pytest.mark.thorough
 def test_two_runs_at_once_over_one_ledger(undisturbed, make_job, locate, save, reviews):
     reference, used = undisturbed
     location = locate(make_job("together"))
@@ -209,6 +209,7 @@ assets.engines.stage = together
     assert location.verified() == used
 
 
+@pytest.mark.thorough
 def test_two_runs_of_one_partition_charge_once(undisturbed, make_job, locate, save, reviews):
     location = locate(make_job("twice"))
     waiting = """
@@ -292,7 +293,8 @@ The second starts when the first is in: over SQLite, Dagster may assign the last
 """
 
 
-@pytest.mark.parametrize(("slots", "both"), quick([(1, False), (2, True)]))
+@pytest.mark.thorough
+@pytest.mark.parametrize(("slots", "both"), [(1, False), (2, True)])
 def test_a_pool_lets_runs_on_a_gpu_take_turns(make_job, locate, save, reviews, slots, both):
     location = locate(make_job("pool"))
     location.write(partitioned(location.job, save, reviews), POOL, kind="AcceleratedPolicy")

@@ -44,6 +44,7 @@ def everything(folder):
     return b"\n".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_dagster_materialises_a_partition_by_one_command(checkout):
     chosen = ("--select", "*", "-m", "dagster_project.definitions", "--partition", "2026-01")
@@ -60,6 +61,7 @@ def test_dagster_materialises_a_partition_by_one_command(checkout):
     assert not [note for note in notes.unique() if note.encode() in said]
 
 
+@pytest.mark.thorough
 def test_the_job_runs_by_one_command(checkout, warm):
     options = (
         "-m",

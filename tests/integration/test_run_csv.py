@@ -8,7 +8,6 @@ from dptext_etl.engines.spark.session import read_source
 from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
 from dptext_etl.spark import run_frame
-from tests.quick import quick
 
 WRITTEN = [(";", "cp1252", '"'), ("\t", "utf-16", "'"), ("|", "latin-1", '"'), (";", "utf-8", '"')]
 
@@ -38,7 +37,8 @@ def test_a_run_reads_it(jobs, written):
     }
 
 
-@pytest.mark.parametrize("written", quick([(written,) for written in WRITTEN]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("written", WRITTEN)
 def test_spark_reads_it(spark, jobs, written):
     plain, other = jobs(*written)
     plain.run()

@@ -12,6 +12,7 @@ from dptext_etl.engines import stage
 from dptext_etl.errors import BusyError, InputError, PolicyError
 from dptext_etl.runner import check, publish
 from dptext_etl.runner.planning import plan
+from tests.quick import quick
 
 from .conftest import SENTINEL
 from .table_kinds import Delta, failing, place, recorded
@@ -135,7 +136,7 @@ def test_two_releases_at_once_make_two_versions_at_most(job):
     assert "other release" in failing(job, release="two")["published_files"]
 
 
-@pytest.mark.parametrize("what", STRANGERS)
+@pytest.mark.parametrize("what", quick(STRANGERS))
 def test_a_table_that_is_restored_is_taken_again(job, what):
     job.run()
     STRANGERS[what](job)
@@ -154,7 +155,7 @@ def test_an_older_protocol_with_features_of_its_own_is_refused(job):
         job.run(release="2026-12")
 
 
-@pytest.mark.parametrize("what", STRANGERS)
+@pytest.mark.parametrize("what", quick(STRANGERS))
 def test_another_writer_right_before_the_commit_is_refused(job, what):
     job.run()
 

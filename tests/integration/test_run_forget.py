@@ -24,6 +24,7 @@ from dptext_etl.runner import scan_published
 from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.storage import Storage
+from tests.quick import quick
 
 
 class StopError(Exception):
@@ -47,7 +48,7 @@ THEIRS = [f"r{i:05d}" for i in range(7, 240, 40)]
 """The records of subject u007."""
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson"])
+@pytest.mark.parametrize("suffix", quick([".parquet", ".csv", ".ndjson"]))
 def test_a_subject_is_forgotten(make_job, reviews, save, suffix):
     job = make_job(suffix=suffix)
     job.run()
@@ -103,7 +104,7 @@ def test_a_source_of_new_rows_only_says_so(job, reviews, save):
     assert job.run(incremental=True, deletions="keep").published_rows == 400
 
 
-@pytest.mark.parametrize("step", ["parts written", "recorded", "manifest written", "shown"])
+@pytest.mark.parametrize("step", quick(["parts written", "manifest written", "recorded", "shown"], first=2))
 def test_a_killed_call_is_finished_by_the_same_call(job, reviews, save, step):
     def checkpoint(name):
         if name == step:
@@ -146,7 +147,7 @@ def test_lists_and_shards_in_staging_lose_the_records(make_job, reviews, save):
     assert not set(left["id"]) & set(gone)
 
 
-@pytest.mark.parametrize("written", range(4))
+@pytest.mark.parametrize("written", quick(range(4), first=2))
 def test_what_was_set_aside_loses_the_records_however_often_it_is_killed(job, reviews, save, monkeypatch, written):
     """Files of one shard are written one after the other; what is killed between two of them goes on."""
     job.run()

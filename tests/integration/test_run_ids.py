@@ -56,7 +56,7 @@ def expected(job, rid, release="2026-11"):
     return hmac.digest(key, told, hashlib.sha256).hex()
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson"])
+@pytest.mark.parametrize("suffix", quick([".parquet", ".csv", ".ndjson"]))
 @pytest.mark.parametrize("ids", HIDDEN)
 def test_readers_see_no_id_of_a_record(make_job, ids, suffix):
     job, plain = make_job("hidden", None, suffix), make_job("plain", None, suffix)
@@ -113,7 +113,7 @@ def test_an_incremental_run_adds_new_rows_alone(job, ids, save):
         job.run(incremental=True)
 
 
-@pytest.mark.parametrize("ids", HIDDEN)
+@pytest.mark.parametrize("ids", quick(HIDDEN))
 def test_a_killed_publication_goes_on(make_job, ids):
     job, other = make_job("killed"), make_job("whole")
     job.values["ids"] = other.values["ids"] = ids
@@ -195,7 +195,7 @@ def test_a_person_in_two_partitions_is_taken_out_of_both(job, ids):
     assert all(verdict.passed for verdict in judge(own_ids=finder(Layout.of(policy, "b").staging)))
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0), (2, 3), (3, 2)])
+@pytest.mark.parametrize("order", quick([((0, 1),), ((3, 2),), ((1, 0),), ((2, 3),)], first=2))
 def test_parts_of_equal_bytes_stay_with_their_people(job, order, save):
     """Without texts and kept columns, the rows of two days are equal; the list of a removed part must go."""
     changes = {"ids": "drop", "keep": [], "incremental": True, "deletions": "keep"}

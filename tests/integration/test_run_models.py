@@ -5,6 +5,7 @@ import pytest
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.runner import scan_published
+from tests.quick import quick
 
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 
@@ -64,8 +65,10 @@ def test_new_rows_alone_are_scored(fickle, reviews, save):
     assert {name: now[name] for name in texts} == texts
 
 
-@pytest.mark.parametrize("step", ["computed", "staged", "committed", "gated", "parts written", "recorded", "cleared"])
-@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize(
+    "step", quick(["staged", "committed", "recorded", "computed", "gated", "parts written", "cleared"], first=3)
+)
+@pytest.mark.parametrize("times", quick([1, 3]))
 def test_a_run_that_stops_goes_on_with_what_was_committed(fickle, step, times):
     fickle.stop(step, times)
     assert fickle.run().rows["released"] == 240

@@ -17,6 +17,7 @@ from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.manifest import Manifest
+from tests.quick import quick
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
 
@@ -24,7 +25,7 @@ from .object_store import remote, upload
 from .refusals import foretold, head, same_refusal
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson"])
+@pytest.mark.parametrize("suffix", quick([".parquet", ".csv", ".ndjson"]))
 def test_the_store_holds_the_bytes_that_a_folder_would(make_job, store, suffix):
     local, job = make_job("local", suffix=suffix), make_job("remote", suffix=suffix)
     local.run()

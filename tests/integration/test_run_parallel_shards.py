@@ -10,6 +10,7 @@ from dptext_etl import run
 from dptext_etl.engines.local import ParallelShards, shards_at_once, turns
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import walk
+from tests.quick import quick
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def events(job):
     return [(kind, body.get("rows"), json.dumps(body.get("release"))) for kind, body in found]
 
 
-@pytest.mark.parametrize("threads", ["2", "4"])
+@pytest.mark.parametrize("threads", quick(["4", "2"]))
 def test_bytes_charges_and_ledger_are_those_of_one_after_the_other(one_after_the_other, make_job, monkeypatch, threads):
     monkeypatch.setenv("DPTEXT_THREADS", threads)
     jobs = [make_job("one"), make_job("two")]
@@ -45,8 +46,9 @@ def test_bytes_charges_and_ledger_are_those_of_one_after_the_other(one_after_the
     assert set(seen) == {threading.get_ident()}, "one thread has the ledger"
 
 
-@pytest.mark.parametrize("threads", ["1", "4"])
-@pytest.mark.parametrize("unit", ["subject", "record"])
+@pytest.mark.parametrize(
+    ("threads", "unit"), quick([("4", "subject"), ("1", "record"), ("1", "subject"), ("4", "record")], first=2)
+)
 def test_a_run_that_prefetches_charges_and_writes_the_same(make_job, reviews, save, monkeypatch, threads, unit):
     """From nothing, over what is released already, and with new rows and canary rows next to it."""
     monkeypatch.setenv("DPTEXT_THREADS", threads)

@@ -111,6 +111,7 @@ def test_what_is_published_and_charged_is_what_a_run_over_folders_does(spark, ma
     assert not [path for path in files.process_folder().rglob("*") if "shard-" in path.name]
 
 
+@pytest.mark.thorough
 def test_a_format_that_is_not_staged_as_it_is_published_and_nothing_changed(spark, make_job, place, store):
     here = make_job("here", shard_rows=200)
     here.values["sink"] = str(here.folder / "published.csv")

@@ -58,6 +58,7 @@ def test_the_words_are_those_of_a_run(spark, make_job, reviews, case):
     assert not (job.folder / "published.manifest.json").exists()
 
 
+@pytest.mark.thorough
 def test_changed_texts(spark, make_job, reviews, save):
     job, other = make_job("spark"), make_job("polars")
     run_frame(frame_of(spark, job), job.policy())
@@ -86,6 +87,7 @@ def test_forgotten_records_are_left_out(spark, make_job):
     assert (again.rows["forgotten"], again.published_rows) == (2, 238)
 
 
+@pytest.mark.thorough
 def test_records_over_the_cap_are_left_out_the_same_ones_every_time(spark, make_job):
     one, two = make_job("one"), make_job("two")
     summary = run_frame(frame_of(spark, one), one.policy(**capped(100.0)))
@@ -121,6 +123,7 @@ def test_refuse_charges_and_computes_nothing(spark, job):
     assert not list((job.folder / "published.staging").rglob("shard-*"))
 
 
+@pytest.mark.thorough
 def test_refuse_with_a_cap_that_fits(spark, make_job):
     job, other = make_job("spark"), make_job("polars")
     summary = run_frame(frame_of(spark, job), job.policy(on_cap="refuse"))

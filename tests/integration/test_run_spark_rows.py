@@ -48,6 +48,7 @@ def test_refused_before_anything_is_charged(spark, job, save):
     assert listed(job) == CHANGED
 
 
+@pytest.mark.thorough
 def test_kept(spark, job, save):
     run_frame(frame_of(spark, job), job.policy())
     before, spent = published(job), used(job)
@@ -58,22 +59,23 @@ def test_kept(spark, job, save):
     assert used(job) == spent
 
 
-def test_released_again_and_left_out(spark, make_job, save):
-    for choice in ("release_again", "quarantine"):
-        jobs = [make_job(f"{engine}-{choice}", shard_rows=50) for engine in ("spark", "polars")]
-        entries = consenting(jobs[0], on_changed=choice)
-        run_frame(frame_of(spark, jobs[0]), jobs[0].policy(**entries))
-        jobs[1].run(**entries)
-        for job in jobs:
-            edit(job, save)
-        found = run_frame(frame_of(spark, jobs[0]), jobs[0].policy(**entries))
-        expected = jobs[1].run(**entries)
-        assert found.rows == expected.rows
-        assert_frame_equal(published(jobs[0]), published(jobs[1]))
-        assert used(jobs[0]) == used(jobs[1])
+@pytest.mark.parametrize("choice", quick(["release_again", "quarantine"]))
+def test_released_again_and_left_out(spark, make_job, save, choice):
+    jobs = [make_job(engine) for engine in ("spark", "polars")]
+    entries = consenting(jobs[0], on_changed=choice)
+    run_frame(frame_of(spark, jobs[0]), jobs[0].policy(**entries))
+    jobs[1].run(**entries)
+    for job in jobs:
+        edit(job, save)
+    found = run_frame(frame_of(spark, jobs[0]), jobs[0].policy(**entries))
+    expected = jobs[1].run(**entries)
+    assert found.rows == expected.rows
+    assert_frame_equal(published(jobs[0]), published(jobs[1]))
+    assert used(jobs[0]) == used(jobs[1])
 
 
-@pytest.mark.parametrize("choice", quick(["own", "quarantine"]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("choice", ["own", "quarantine"])
 def test_null_persons(spark, make_job, reviews, choice):
     frame = reviews().with_columns(user_id=pl.when(pl.col("stars") > 1).then("user_id"))
     jobs = [make_job(name, frame=frame, shard_rows=50, on_null_subject=choice) for name in ("spark", "polars")]

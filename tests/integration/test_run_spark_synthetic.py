@@ -60,7 +60,7 @@ def test_the_same_table_again_costs_nothing_wherever_it_runs(spark, make_synthet
     assert verified(job) == []
 
 
-@pytest.mark.parametrize("change", ["label", "text", "fewer"])
+@pytest.mark.parametrize("change", quick(["text", "label", "fewer"]))
 def test_a_release_holds_one_table(spark, make_synthetic, change):
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -105,6 +105,7 @@ def test_a_task_that_is_retried_counts_once(spark, make_pair, how, step):
     assert verified(there) == []
 
 
+@pytest.mark.thorough
 def test_a_run_that_stopped_half_way_goes_on_in_this_process(spark, make_pair):
     here, expected, there = make_pair(shard_rows=60)
 
@@ -122,6 +123,7 @@ def test_a_run_that_stopped_half_way_goes_on_in_this_process(spark, make_pair):
     assert verified(there) == []
 
 
+@pytest.mark.thorough
 def test_records_over_the_cap_stop_the_run_or_do_not_count(spark, make_synthetic):
     job = make_synthetic(on_cap="refuse", shard_rows=100)
     spend = job.policy().statistic.charge(CLAIM)
@@ -152,6 +154,7 @@ def test_a_source_that_changes_between_two_readings_is_not_published(spark, make
     assert verified(job) == []
 
 
+@pytest.mark.thorough
 def test_a_corpus_in_a_folder_and_no_persons(spark, make_pair, tmp_path):
     """Workers find the corpus by its hash."""
     from dptext_etl.corpora import Corpus
@@ -166,6 +169,7 @@ def test_a_corpus_in_a_folder_and_no_persons(spark, make_pair, tmp_path):
     assert there.files() == here.files()
 
 
+@pytest.mark.thorough
 def test_staging_and_sink_may_be_object_stores(spark, make_synthetic, store):
     options = {**store.options, "aws_secret_access_key": "env:DPTEXT_SUITE_SECRET"}
     places = {"sink": "s3://bucket/topics", "staging": "s3://bucket/staging", "storage_options": options}

@@ -64,6 +64,7 @@ def test_a_delta_table_is_read_by_its_log(spark, make_job, reviews, steps):
     assert run_on_spark(spark, job.policy(source=place)).rows["new"] == 10
 
 
+@pytest.mark.thorough
 def test_partitions_of_a_delta_table_are_columns(spark, job, reviews):
     place = str(job.folder / "table")
     options = {"partition_by": ["stars"]}

@@ -50,6 +50,7 @@ def test_the_bytes_and_the_charges_are_those_of_a_run(spark, make_unlinked):
         assert ledger.remaining(scope).as_dict()["used"] == book.remaining(scope).as_dict()["used"]
 
 
+@pytest.mark.thorough
 def test_another_table_and_too_few_rows_are_refused(spark, make_unlinked):
     job = make_unlinked()
     frame = frame_of(spark, job)

@@ -12,11 +12,12 @@ from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.table_formats import table_format
+from tests.quick import quick
 
 from .table_kinds import KINDS, THEIRS, failing, place, recorded
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.format)
+@pytest.fixture(params=quick(KINDS), ids=lambda kind: kind.format)  # test_run_iceberg.py says what is its own
 def kind(request):
     pytest.importorskip(request.param.library, reason=f"{request.param.library} is not installed (extra: tables)")
     return request.param
@@ -73,7 +74,9 @@ def test_another_release_takes_the_place_of_all_rows(job, kind):
     assert not failing(job, release="2026-12")
 
 
-@pytest.mark.parametrize("step", ["recorded", "version written", "manifest written", "shown", "cleared"])
+@pytest.mark.parametrize(
+    "step", quick(["version written", "manifest written", "recorded", "shown", "cleared"], first=2)
+)
 def test_a_run_that_died_settles_without_a_second_version(job, kind, step):
     assert job.stop(step)
     assert kind.is_shown(job) == (step in {"shown", "cleared"})

@@ -13,6 +13,7 @@ from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.runner import unchanged
 from dptext_etl.runner.shard.attempt import Attempt
 from tests.integration.conftest import make_reviews, save_table
+from tests.quick import quick
 
 NOTED = "published.staging/2026-11/_/unchanged.json"
 
@@ -82,7 +83,7 @@ def test_new_files_rows_and_kept_values_are_noticed(job, steps):
     assert len(steps) == 3
 
 
-@pytest.mark.parametrize("change", [{"keep": None}, {"shard_rows": 50}, {"min_released": 0.1}])
+@pytest.mark.parametrize("change", quick([{"keep": None}, {"shard_rows": 50}, {"min_released": 0.1}]))
 def test_another_policy_is_another_run(job, steps, change):
     job.run()
     job.run(**change)

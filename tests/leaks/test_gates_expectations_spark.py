@@ -194,6 +194,7 @@ for name in ("published", "raw"):
 """
 
 
+@pytest.mark.thorough
 def test_spark_connect(bench, spark_connect, tmp_path, leaking):
     bench.published.write_parquet(tmp_path / "published.parquet")
     leaking.write_parquet(tmp_path / "raw.parquet")

@@ -15,6 +15,7 @@ import pytest
 from dptext_etl.artifacts import canon
 from dptext_etl.ledger import Scope
 from dptext_etl.ledger.storage.journal import event_hash_of_chains, genesis
+from tests.quick import quick
 
 from .test_chains import UndoError, in_chain
 
@@ -170,7 +171,7 @@ for name, start in batches:
 """
 
 
-@pytest.mark.parametrize("scopes", ["reviews", "a,b/people,c/people"])
+@pytest.mark.parametrize("scopes", quick(["reviews", "a,b/people,c/people"]))
 def test_many_writers_charge_what_one_does(new_place, new_kit, warm, scopes):
     """Four processes over the same batches, some by two of them: balances, counts and states of one writer."""
     found = []

@@ -10,6 +10,10 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Scope
 from dptext_etl.ledger.storage import segments as module
 from dptext_etl.policy import Cap
+from tests.quick import quick
+
+of_any_store = pytest.mark.parametrize("new_place", quick(["sqlite", "postgres"]), indirect=True)
+"""What is read from either store is verified by the same code; the tests without this read both in `make test`."""
 
 
 @pytest.fixture
@@ -53,6 +57,7 @@ def rows(kit, sql):
     return kit.ledger._db.store.rows(sql)
 
 
+@of_any_store
 def test_every_byte_of_every_batch_counts(full):
     blobs = rows(full, "select seq, name, data from segment order by 1, 2")
     assert len(blobs) > 20
@@ -128,10 +133,12 @@ def test_the_journal_may_not_lose_its_end(full):
         ("update meta set value='1:00' where name='head'", "is not the head that the ledger remembers"),
     ],
 )  # fmt: skip
+@of_any_store
 def test_every_table_follows_from_the_journal(full, statement, said):
     assert any(said in problem for problem in problems(full, statement)), problems(full, statement)
 
 
+@of_any_store
 def test_balances_and_the_record_index_are_counted_again(full):
     for run, space in rows(full, "select id, space from run"):
         what = "balances of dataset:reviews" if space.startswith("balance") else "record index of reviews."
@@ -189,6 +196,7 @@ def test_an_empty_ledger_is_sound(kit):
     assert kit.ledger.verify().as_dict()["ok"] is True
 
 
+@of_any_store
 def test_every_stored_field_may_hold_anything(full):
     """A verdict comes of every edit, and no error of json, NumPy or the database's driver."""
     columns = full.ledger._db.store.columns()

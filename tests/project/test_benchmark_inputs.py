@@ -66,6 +66,7 @@ def test_texts_of_models_are_distinct_and_as_long_as_they_say():
     assert (min(lengths[1]), set(lengths[2]), set(lengths[3]), set(lengths[4])) == (LONG, {400}, {10}, {50})
 
 
+@pytest.mark.thorough
 def test_tables_that_parts_write_are_distinct(tmp_path):
     import bench_start
     import spark_tasks
@@ -76,6 +77,7 @@ def test_tables_that_parts_write_are_distinct(tmp_path):
     assert texts.is_unique().all()
 
 
+@pytest.mark.thorough
 def test_short_texts_are_distinct():
     from run_tasks import short_texts
 
@@ -83,6 +85,7 @@ def test_short_texts_are_distinct():
     assert (len(texts), texts.n_unique()) == (ROWS, ROWS)
 
 
+@pytest.mark.thorough
 def test_rows_of_scale_are_distinct(tmp_path):
     from scale_tasks import table
 

@@ -22,6 +22,7 @@ from dptext_etl.engines.spark.worker_policy import (  # noqa: E402
     ship,
 )
 from dptext_etl.spark import register, worker  # noqa: E402
+from tests.quick import quick  # noqa: E402
 
 from .film_queries import ARROW, EXAMPLE, FORMS, ROWS, column, failure, probe  # noqa: E402
 
@@ -74,7 +75,7 @@ IDS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", quick(FORMS))
 @pytest.mark.parametrize("kind", IDS)
 def test_ids_of_every_type_name_the_same_records_as_elsewhere(spark, policy, form, kind):
     if form == "pandas" and kind == "timestamp":

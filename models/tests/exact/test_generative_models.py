@@ -43,8 +43,13 @@ def loaded(kind, place):
 
 
 def everywhere(places):
-    """Every kind in every place."""
-    return {"params": list(itertools.product(KINDS, places)), "ids": lambda one: f"{one[0]}-{place_name(one[1])}"}
+    """Every kind in every place; in `make test`, the last kind alone computes in bfloat16."""
+    pairs = list(itertools.product(KINDS, places))
+    slow = [place.dtype == "bfloat16" and kind != list(KINDS)[-1] for kind, place in pairs]
+    params = [
+        pytest.param(pair, marks=pytest.mark.thorough if one else ()) for pair, one in zip(pairs, slow, strict=True)
+    ]
+    return {"params": params, "ids": lambda one: f"{one[0]}-{place_name(one[1])}"}
 
 
 @pytest.fixture(scope="module", **everywhere(PLACES))

@@ -23,6 +23,7 @@ def gpu(monkeypatch):
     return gpu
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("one_thread")
 def test_every_part_runs_with_tiny_shapes(gpu, tmp_path, capsys):
     out = tmp_path / "gpu.json"

@@ -10,6 +10,7 @@ from dptext_etl_models.inference.masked.script import INSERTED, Item, Script
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
 from models.tests.exact.toy_scorer import Recorded, keys
 from tests.computing import PRECISE, settle
+from tests.quick import quick
 
 pytest.importorskip("torch")
 
@@ -62,7 +63,7 @@ def lost(made, window, texts):
     return len(sampler.uniform) / made_draws, made_draws
 
 
-@pytest.mark.parametrize("window", [64, 128, 512])
+@pytest.mark.parametrize("window", quick([64, 128, 512]))
 @pytest.mark.parametrize("decoding", DECODINGS)
 @pytest.mark.parametrize("case", CASES)
 def test_no_draw_of_four_hundred_words_is_lost(case, decoding, window, monkeypatch):

@@ -1,5 +1,6 @@
 """Rows of a masked model: other rows, memory and failures change no draw."""
 
+import itertools
 import logging
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,11 +15,16 @@ from dptext_etl_models.inference.masked.model import MaskedModel
 from dptext_etl_models.inference.masked.script import Script
 from models.tests.exact.toy_scorer import Recorded, keys
 from models.tests.inference.masked_loops import DECODINGS, LONG, rows_of
+from tests.computing import PLACES, place_name
+from tests.quick import quick
 
 torch = pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize("options", [*DECODINGS.values(), {"variant": "plusminus"}, {"stopwords": "english"}])
+@pytest.mark.parametrize(
+    "options",
+    quick([{"variant": "plusminus"}, DECODINGS[4], {"stopwords": "english"}, DECODINGS[1], DECODINGS[1000]], first=2),
+)
 def test_rows_order_partition_and_padding_change_no_draw(whole, options, monkeypatch):
     made, scorer = whole(**options)
     column, every = pa.array(LONG), keys(40)
@@ -70,7 +76,7 @@ def test_a_text_that_cannot_be_scored_fails_alone(whole):
     assert set(out[10].split(" ")) <= made.output_words()
 
 
-@pytest.mark.parametrize(("block", "n"), [(1, 500), (4, 2_000), (1000, 10_000)])
+@pytest.mark.parametrize(("block", "n"), quick([(4, 2_000), (1, 500), (1000, 10_000)]))
 def test_texts_of_many_words(whole, block, n):
     made, scorer = whole(**DECODINGS[block])
     text, sampler = "good film about zxqvyuu the doctor " * (n // 6 + 1), Recorded()
@@ -108,7 +114,17 @@ def test_masks_stand_where_counting_says(mechanism):
     assert last >= 10, "a long text is cut on both sides of its masks"
 
 
-@pytest.mark.parametrize("kind", ["roberta", "bert", "modernbert", "deberta"])
+KINDS = ["roberta", "bert", "modernbert", "deberta"]
+FIRST = [*((kind, PLACES[0]) for kind in KINDS), (KINDS[0], PLACES[1])]
+CASES = sorted(itertools.product(KINDS, PLACES), key=lambda case: case not in FIRST)
+
+
+@pytest.mark.parametrize(
+    ("kind", "computing"),
+    quick(CASES, first=len(FIRST)),
+    ids=[f"{kind}-{place_name(place)}" for kind, place in CASES],
+    indirect=["computing"],
+)
 def test_mates_change_no_bit_of_a_text_s_scores(of_kind, kind, computing):
     """On this machine: contents, lengths, number and order of all others (docs/spec/privacy.md#batch-independence)."""
     made = of_kind(kind, decoding="block", block=3)

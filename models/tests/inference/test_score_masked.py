@@ -21,6 +21,8 @@ from models.tests.inference.masked_loops import (
     recorded,
 )
 from models.tests.model_makers import ARCHITECTURES, CLIP
+from tests.computing import PLACES, place_name
+from tests.quick import quick
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
@@ -37,6 +39,7 @@ def test_scores_are_those_of_the_plain_loop(of_kind, block, computing, caplog):
     assert not caplog.records
 
 
+@pytest.mark.parametrize("computing", quick(PLACES), ids=place_name, indirect=True)
 @pytest.mark.parametrize("kind", ARCHITECTURES[1:])
 def test_every_architecture_scores_as_itself(of_kind, kind, computing):
     made = of_kind(kind, decoding="block", block=4)

@@ -15,6 +15,7 @@ from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase  # noqa: E40
 from dptext_etl_models.mechanisms.dp_prompt import DPPrompt  # noqa: E402
 from models.tests.exact.toy_generator import keys  # noqa: E402
 from models.tests.inference import vllm_stand_in  # noqa: E402
+from tests.quick import quick  # noqa: E402
 
 TEXTS = ["good film about a doctor", "", None, "the of", "naïve 😀 café", "</s> <pad> it", "word " * 12]
 REQUIRED = ("VLLM_BATCH_INVARIANT", "VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_USE_V2_MODEL_RUNNER")
@@ -84,7 +85,7 @@ class OneByOne:
 
 
 @pytest.mark.usefixtures("_vllm")
-@pytest.mark.parametrize("slots", [1, 3, 4])
+@pytest.mark.parametrize("slots", quick([3, 1, 4]))
 @pytest.mark.parametrize("options", [{}, {"mode": "faithful"}, {"allow_list": "[5, 9, 11, 40]"}], ids=str)
 def test_a_release_with_vllm_draws_what_batches_draw(options, slots, tmp_path, monkeypatch):
     monkeypatch.setattr(vllm_stand_in.Engine, "SLOTS", slots)

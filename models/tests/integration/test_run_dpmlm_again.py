@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from dptext_etl import load
 from dptext_etl.cli.app import app
+from tests.quick import quick
 
 pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
 
@@ -39,7 +40,7 @@ def published(folder):
     return {path.name: path.read_bytes() for path in (folder / "published").rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize(("decoding", "block"), [("sequential", ""), ("block", ", block = 4"), ("parallel", "")])
+@pytest.mark.parametrize(("decoding", "block"), quick([("block", ", block = 4"), ("sequential", ""), ("parallel", "")]))
 def test_a_second_run_is_free_and_byte_identical(tmp_path, monkeypatch, decoding, block):
     monkeypatch.chdir(tmp_path)
     texts = ["a good film", "the people of this city saw it again and again", "", None, "a <mask> and </s> time 😀"]

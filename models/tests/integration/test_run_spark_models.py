@@ -33,6 +33,7 @@ def texts(job):
     return pl.read_parquet(job.folder / "published" / "*.parquet").sort("id")
 
 
+@pytest.mark.thorough
 def test_models_release_and_rewrite_on_executors_what_they_do_here(spark, films):
     from dptext_etl.spark import run_frame
 

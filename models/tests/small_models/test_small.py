@@ -54,6 +54,7 @@ def test_the_guide_has_the_figures_of_the_card(card):
         assert line.replace("| all ", "", 1) in guide
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_card_is_true_of_texts_that_were_kept_back(card, shared_data):
     folder = shared_data / "public_corpus"

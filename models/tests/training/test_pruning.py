@@ -25,6 +25,7 @@ from dptext_etl_models.training import dpbart, resumable
 from dptext_etl_models.training import sequence_autoencoder as autoencoder
 from dptext_etl_models.training.bart import Base, Channel, loss
 from dptext_etl_models.training.corpus import Corpus, batch, held_out, public_texts, random_rows, short_texts
+from tests.quick import quick
 
 LENGTH = 8
 WIDTH = 48
@@ -189,7 +190,7 @@ def test_sensitivity_falls_with_the_root_of_the_share_kept(trained, pruned) -> N
     assert pr.scale(sizes[1]).sigma / clv.scale(sizes[0]).sigma == pytest.approx(ratio)
 
 
-@pytest.mark.parametrize("step", [45, 60])
+@pytest.mark.parametrize("step", quick([45, 60]))
 def test_a_stopped_training_ends_as_one_that_was_not(trained, pruned, texts, tmp_path, step) -> None:
     folder, history = pruned
     with pytest.raises(StoppedError):

@@ -23,6 +23,7 @@ from dptext_etl_models.training import (
 )
 from dptext_etl_models.training.corpus import Corpus, held_out
 from dptext_etl_models.training.rewriter import InDomain, Settings
+from tests.quick import quick
 
 WORDS = ["the", "of", "and", "to", "in", "is", "for", "that", "it", "was", "on", "as", "with", "his", "he", "are"]
 SETTINGS = Settings(texts=40, words=8, steps=4, rows=4, longest=60, rate=3e-3, warmup=1)
@@ -72,7 +73,7 @@ def test_pairs_are_privatised_public_texts_and_are_drawn_once(corpora, tmp_path)
     assert rewriter.privatized_pairs(MECHANISM, corpora[0], tmp_path / "p", "b", **asked).train != found.train
 
 
-@pytest.mark.parametrize("base", ["example-seq2seq", "example-bart"])
+@pytest.mark.parametrize("base", quick(["example-seq2seq", "example-bart"]))
 def test_a_training_that_was_stopped_goes_on_with_the_same_pairs(corpora, tmp_path, monkeypatch, base):
     kept, pairs = resumable.Checkpoint.save, []
 
