@@ -32,6 +32,7 @@ mod pages;
 mod panics;
 #[cfg(feature = "plugin")]
 mod polars_plugin;
+mod processor;
 #[cfg(test)]
 mod pseudo_random;
 #[cfg(feature = "python")]

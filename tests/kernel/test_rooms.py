@@ -10,6 +10,7 @@ LAYERS = [
     "panics",
     "threads",
     "pages",
+    "processor",
     "pseudo_random",
     "keys",
     "draw",

@@ -8,7 +8,6 @@ use zeroize::Zeroizing;
 
 use crate::draw::bounded::{below, first, second};
 use crate::draw::distances::Law;
-use crate::draw::exp::Real;
 use crate::draw::kept::Kept;
 use crate::draw::occurrences::Occurrences;
 use crate::draw::stream::{Overflow, Stream};
@@ -29,9 +28,9 @@ pub struct Row {
 
 impl Row {
     /// Takes the weights of a row in place of those of the row before.
-    pub fn fill<T: Real>(&mut self, law: &Law, products: &[T], norm: f64) {
+    pub fn fill(&mut self, law: &Law, products: &Products<'_>, norm: f64) {
         self.weights.resize(law.len(), 0);
-        self.nearest = law.weigh(products, norm, &mut self.weights);
+        self.nearest = products.weigh(law, norm, &mut self.weights);
         self.ends.clear();
         let mut total = 0u64; // S * m < 2^62
         self.ends.extend(self.weights.chunks(BLOCK).map(|block| {
@@ -67,9 +66,9 @@ impl Row {
 /// Rows are weighed one at a time on each thread; a row without draws is not weighed. `keep` gives the words of
 /// the rows, if these are to be kept.
 #[allow(clippy::too_many_arguments)]
-pub fn draw<T: Real>(
+pub fn draw(
     law: &Law,
-    block: &Block<'_, T>,
+    block: &Block<'_>,
     rows: &[u32],
     occurrences: &Occurrences<'_>,
     some: Option<&[i64]>,
@@ -113,7 +112,7 @@ pub fn draw<T: Real>(
                 continue;
             }
             let (products, norm) = block.row(at)?;
-            row.fill(law, products, norm);
+            row.fill(law, &products, norm);
             if let Some((kept, Some(&word))) = keep.map(|(kept, words)| (kept, words.get(at))) {
                 kept.keep(word, &row.weights, norm, row.nearest);
             }
@@ -149,28 +148,59 @@ pub fn draw<T: Real>(
 }
 
 /// The integer weights of every row of a block, one row after the other.
-pub fn weights<T: Real>(law: &Law, block: &Block<'_, T>, threads: usize) -> Result<Vec<u64>> {
+pub fn weights(law: &Law, block: &Block<'_>, threads: usize) -> Result<Vec<u64>> {
     let at_once = (CELLS_AT_ONCE / law.len()).max(1);
     let parts = threads::over_rows(block.len(), at_once, threads, |some| {
         let mut part = vec![0; some.len() * law.len()];
         for (at, out) in some.zip(part.chunks_exact_mut(law.len())) {
             let (products, norm) = block.row(at)?;
-            law.weigh(products, norm, out);
+            products.weigh(law, norm, out);
         }
         Ok(part)
     })?;
     Ok(parts.concat())
 }
 
-/// Some words' products with all words, row by row, and the squared lengths of the rows' own vectors.
-pub struct Block<'a, T> {
-    products: &'a [T],
+/// Products of words with all words, row by row.
+#[derive(Clone, Copy)]
+pub enum Products<'a> {
+    Single(&'a [f32]),
+    Double(&'a [f64]),
+}
+
+impl<'a> Products<'a> {
+    const fn len(&self) -> usize {
+        match self {
+            Self::Single(products) => products.len(),
+            Self::Double(products) => products.len(),
+        }
+    }
+
+    fn get(&self, range: Range<usize>) -> Option<Self> {
+        match self {
+            Self::Single(products) => products.get(range).map(Self::Single),
+            Self::Double(products) => products.get(range).map(Self::Double),
+        }
+    }
+
+    /// The weights of one row, and the distance of its nearest word.
+    fn weigh(&self, law: &Law, norm: f64, weights: &mut [u64]) -> f64 {
+        match self {
+            Self::Single(products) => law.weigh(products, norm, weights),
+            Self::Double(products) => law.weigh(products, norm, weights),
+        }
+    }
+}
+
+/// Some words' products with all words, and the squared lengths of the rows' own vectors.
+pub struct Block<'a> {
+    products: Products<'a>,
     norms: &'a [f64],
     width: usize,
 }
 
-impl<'a, T: Real> Block<'a, T> {
-    pub fn new(law: &Law, products: &'a [T], norms: &'a [f64]) -> Result<Self> {
+impl<'a> Block<'a> {
+    pub fn new(law: &Law, products: Products<'a>, norms: &'a [f64]) -> Result<Self> {
         if norms.len().checked_mul(law.len()) != Some(products.len()) {
             return Err(Error::input(format!(
                 "{} rows of {} words need as many products; got {}",
@@ -186,7 +216,7 @@ impl<'a, T: Real> Block<'a, T> {
         self.norms.len()
     }
 
-    fn row(&self, at: usize) -> Result<(&'a [T], f64)> {
+    fn row(&self, at: usize) -> Result<(Products<'a>, f64)> {
         let products = self.products.get(at * self.width..(at + 1) * self.width);
         products.zip(self.norms.get(at).copied()).ok_or_else(|| Error::internal("a block ended early"))
     }
@@ -214,7 +244,7 @@ mod tests {
         for m in [2, 15, 16, 17, 255, 256, 257, 4096, 4097, 9000] {
             let law = law(m);
             let mut row = Row::default();
-            row.fill(&law, &products(m), 20.0);
+            row.fill(&law, &Products::Single(&products(m)), 20.0);
             let mut weights = vec![0; m];
             law.weigh(&products(m), 20.0, &mut weights);
             assert_eq!(weights.iter().max(), Some(&(law.top as u64)));
@@ -243,7 +273,7 @@ mod tests {
             let products = words.iter().flat_map(|&word| each.iter().map(move |v| (word, v)));
             let products = products.map(|(word, v)| product(each[word as usize], v)).collect::<Vec<_>>();
             let own = words.map(|word| norms[word as usize]);
-            let block = Block::new(&law, &products, &own).unwrap();
+            let block = Block::new(&law, Products::Single(&products), &own).unwrap();
             let count = 400u32;
             let positions = (0..u64::from(3 * count)).collect::<Vec<_>>();
             let records = vec![0; positions.len()];
@@ -279,9 +309,9 @@ mod tests {
         assert!(Law::new(vec![1.0; 3], 1.0, 1.0, 1.0, 0).is_err());
         assert!(Law::new(vec![1.0; 3], 1.0, 1.0, 1.0, 1 << 47).is_err());
         let law = law(3);
-        assert!(Block::new(&law, &products(5), &[1.0, 2.0]).is_err());
+        assert!(Block::new(&law, Products::Single(&products(5)), &[1.0, 2.0]).is_err());
         let products = products(6);
-        let block = Block::new(&law, &products, &[1.0, 2.0]).unwrap();
+        let block = Block::new(&law, Products::Single(&products), &[1.0, 2.0]).unwrap();
         let keys = [KEY];
         let occurrences = Occurrences::new(&keys, &[0, 0], &[0, 1]).unwrap();
         assert!(draw(&law, &block, &[0, 2], &occurrences, None, 1, 1, None).is_err());

@@ -5,7 +5,8 @@
 #[derive(Clone, Copy)]
 pub struct Outline {
     pub total: u64,
-    highest: [u16; Self::LEN],
+    /// Less 2^15: vector instructions compare signed numbers.
+    highest: [i16; Self::LEN],
 }
 
 impl Outline {
@@ -13,11 +14,11 @@ impl Outline {
 
     /// The outline of running sums; those that do not fill it leave places that no draw reaches.
     pub fn new(running: &[u64]) -> Self {
-        let mut outline = Self { total: running.last().copied().unwrap_or(0), highest: [u16::MAX; Self::LEN] };
+        let mut outline = Self { total: running.last().copied().unwrap_or(0), highest: [i16::MAX; Self::LEN] };
         let (shift, last) = (outline.shift(), running.len().saturating_sub(1));
         let ends = (1..).map(|part| (part * Self::stride(running.len())).saturating_sub(1));
         for (place, end) in outline.highest.iter_mut().zip(ends.take_while(|&end| end < last).chain([last])) {
-            *place = running.get(end).map_or(u16::MAX, |sum| (sum >> shift) as u16);
+            *place = running.get(end).map_or(i16::MAX, |sum| highest(*sum, shift));
         }
         outline
     }
@@ -42,7 +43,7 @@ impl Outline {
     /// than one stride.
     #[inline(always)]
     pub fn range(&self, len: usize, chosen: u64) -> std::ops::Range<usize> {
-        let wanted = (chosen >> self.shift()) as u16;
+        let wanted = highest(chosen, self.shift());
         let below = usize::from(self.highest.iter().map(|&sum| u16::from(sum < wanted)).sum::<u16>());
         let up_to = if self.highest.get(below) == Some(&wanted) { self.up_to(wanted) } else { below };
         let stride = Self::stride(len);
@@ -50,9 +51,14 @@ impl Outline {
     }
 
     #[cold]
-    fn up_to(&self, wanted: u16) -> usize {
+    fn up_to(&self, wanted: i16) -> usize {
         self.highest.iter().filter(|&&sum| sum <= wanted).count()
     }
+}
+
+#[inline(always)]
+const fn highest(sum: u64, shift: u32) -> i16 {
+    ((sum >> shift) as u16 ^ 0x8000).cast_signed()
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub trait Law: Send + Sync {
         Ok(())
     }
 
-    /// Asks for what the first draws of a record need, so that it comes while the record's key is made.
+    /// Asks for what the draws of a record need, so that it comes while the record's key is made.
     fn prefetch(&self, _reading: &Reading) {}
 
     /// Draws an output for each word that needs one into `room.drawn`; position p is the p-th of them.

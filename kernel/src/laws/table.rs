@@ -14,11 +14,8 @@ use crate::draw::weights::{Weights, ONE_LEVEL};
 use crate::errors::{Error, Result};
 use crate::laws::law::{resize, ExactRow, Facts, Law, Room};
 use crate::laws::mapped::{malformed, spans, Mapped};
-use crate::pages::{prefetch, AHEAD};
+use crate::pages::prefetch;
 use crate::text::reading::{Fate, Reading};
-
-/// Rows for which is asked before any is drawn from, and then as many ahead of their use.
-const FIRST: usize = 2 * AHEAD;
 
 /// One input word: its weights' outline, where its running sums lie and where its output set begins.
 #[derive(Clone, Copy)]
@@ -86,23 +83,11 @@ impl Table {
         Ok(Self { file, cumulative, rows, members, outputs, sets, max_set, width })
     }
 
-    /// Asks for the row of a word that will be drawn soon.
+    /// The weights of a row among the mapped `sums`.
     #[inline(always)]
-    fn prefetch_row(&self, fate: Fate) {
-        if let Fate::Draw(input) = fate {
-            let at = input as usize;
-            prefetch(self.rows.get(at..=at).unwrap_or_default());
-        }
-    }
-
-    /// The weights of an input's output set among the mapped `sums`, and the output ids of its members.
-    #[inline(always)]
-    fn weights<'t>(&'t self, sums: &'t [u64], input: u32) -> Option<(Weights<'t>, &'t [u32])> {
-        let row = self.rows.get(input as usize)?;
-        let len = row.len as usize;
-        let sums = sums.get(row.sums..row.sums + len)?;
-        let members = self.members.get(row.members as usize..row.members as usize + len)?;
-        Some((Weights::outlined(sums, &row.outline), members))
+    fn weights<'t>(&self, sums: &'t [u64], row: &'t Row) -> Result<Weights<'t>> {
+        let sums = sums.get(row.sums..row.sums + row.len as usize).ok_or_else(missing_row)?;
+        Ok(Weights::outlined(sums, &row.outline))
     }
 
     /// Draws an output for each word from the slots that are made.
@@ -111,15 +96,13 @@ impl Table {
         let mut slots = room.slots.chunks_exact(self.width);
         room.drawn.clear();
         room.drawn.reserve(reading.draws as usize);
-        let mut ahead = reading.drawn().skip(FIRST);
         for (position, fate) in (0..).zip(reading.drawn()) {
-            ahead.next().into_iter().for_each(|fate| self.prefetch_row(fate));
             let slot = slots.next().unwrap_or_default();
             room.drawn.push(match fate {
                 Fate::Draw(input) => {
-                    let (weights, members) = self.weights(sums, input).ok_or_else(missing_row)?;
-                    let index = draws.choose(position, slot, weights)?;
-                    *members.get(index).ok_or_else(missing_row)?
+                    let row = self.rows.get(input as usize).ok_or_else(missing_row)?;
+                    let index = draws.choose(position, slot, self.weights(sums, row)?)?;
+                    *self.members.get(row.members as usize + index).ok_or_else(missing_row)?
                 }
                 _ => draws.uniform(position, slot, self.outputs as u64)? as u32,
             });
@@ -128,7 +111,7 @@ impl Table {
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,popcnt")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
     fn choose_all_avx2(&self, sums: &[u64], draws: &mut Draws<'_>, reading: &Reading, room: &mut Room) -> Result<()> {
         self.choose_all(sums, draws, reading, room)
     }
@@ -140,7 +123,12 @@ impl Law for Table {
     }
 
     fn prefetch(&self, reading: &Reading) {
-        reading.drawn().take(FIRST).for_each(|fate| self.prefetch_row(fate));
+        for fate in reading.drawn() {
+            if let Fate::Draw(input) = fate {
+                let at = input as usize;
+                prefetch(self.rows.get(at..=at).unwrap_or_default());
+            }
+        }
     }
 
     fn draw(&self, key: &[u8; 32], reading: &Reading, room: &mut Room) -> Result<()> {
@@ -149,7 +137,7 @@ impl Law for Table {
         resize(&mut room.slots, reading.draws as usize * self.width);
         draws.slots(0, &mut room.slots)?;
         #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("popcnt") {
+        if crate::processor::has_avx2() {
             // SAFETY: the processor has what the function is compiled for, as the line above found.
             return unsafe { self.choose_all_avx2(sums, &mut draws, reading, room) };
         }
@@ -158,8 +146,10 @@ impl Law for Table {
 
     fn row(&self, input: u32) -> Result<ExactRow> {
         let sums = self.file.numbers::<u64>(self.cumulative.clone())?;
-        let (weights, members) = self.weights(sums, input).ok_or_else(missing_row)?;
-        Ok(ExactRow { outputs: members.to_vec(), weights: vec![weights.each().collect()] })
+        let row = self.rows.get(input as usize).ok_or_else(missing_row)?;
+        let members = self.members.get(row.members as usize..(row.members + row.len) as usize);
+        let weights = self.weights(sums, row)?.each().collect();
+        Ok(ExactRow { outputs: members.ok_or_else(missing_row)?.to_vec(), weights: vec![weights] })
     }
 }
 

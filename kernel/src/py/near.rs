@@ -8,10 +8,10 @@ use super::numbers::{column, numbers, occurrences};
 use crate::draw::distances::Law;
 use crate::draw::groups;
 use crate::draw::kept::Kept;
-use crate::draw::near::{self, Block};
+use crate::draw::near::{self, Block, Products};
 use crate::draw::radial;
 use crate::draw::uniforms::{choices, signed_uniforms};
-use crate::errors::Error;
+use crate::errors::{Error, Result};
 use crate::laws::exact::{within, MOST_DIMENSIONS};
 use crate::laws::output_sets::{output_sets as partition, Metric};
 use crate::threads;
@@ -19,6 +19,12 @@ use crate::threads;
 /// Minus the distance to every word as the score of the exponential mechanism: integer weights, and draws from them.
 #[pyclass(frozen, module = "dptext_etl._kernel")]
 struct NearLaw(Law, Option<Kept>);
+
+/// Products of either width.
+fn either(chunks: &Chunks) -> Result<Products<'_>> {
+    let single = numbers(chunks, "products").map(Products::Single);
+    single.or_else(|_| numbers(chunks, "products").map(Products::Double))
+}
 
 #[pymethods]
 impl NearLaw {
@@ -59,14 +65,8 @@ impl NearLaw {
     fn weights(&self, py: Python<'_>, products: Chunks, row_norms: Chunks, threads: Option<usize>) -> PyResult<Column> {
         detached(py, || {
             let (norms, threads) = (numbers(&row_norms, "squared lengths")?, threads::count(threads)?);
-            let weights = match numbers::<f32>(&products, "products") {
-                Ok(products) => near::weights(&self.0, &Block::new(&self.0, products, norms)?, threads),
-                Err(_) => {
-                    let products = numbers::<f64>(&products, "products")?;
-                    near::weights(&self.0, &Block::new(&self.0, products, norms)?, threads)
-                }
-            }?;
-            Ok(column(weights))
+            let block = Block::new(&self.0, either(&products)?, norms)?;
+            near::weights(&self.0, &block, threads).map(column)
         })
     }
 
@@ -94,32 +94,8 @@ impl NearLaw {
             let draws = occurrences(&record_keys, &records, &positions)?;
             let words = words.as_ref().map(|words| numbers(words, "words")).transpose()?;
             let keep = self.1.as_ref().zip(words);
-            let choices = match numbers::<f32>(&products, "products") {
-                Ok(products) => near::draw(
-                    &self.0,
-                    &Block::new(&self.0, products, norms)?,
-                    rows,
-                    &draws,
-                    some,
-                    purpose,
-                    threads,
-                    keep,
-                ),
-                Err(_) => {
-                    let products = numbers::<f64>(&products, "products")?;
-                    near::draw(
-                        &self.0,
-                        &Block::new(&self.0, products, norms)?,
-                        rows,
-                        &draws,
-                        some,
-                        purpose,
-                        threads,
-                        keep,
-                    )
-                }
-            }?;
-            Ok(column(choices))
+            let block = Block::new(&self.0, either(&products)?, norms)?;
+            near::draw(&self.0, &block, rows, &draws, some, purpose, threads, keep).map(column)
         })
     }
 

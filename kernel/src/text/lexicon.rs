@@ -35,18 +35,14 @@ impl Line {
     const LEN: usize = 3;
     const EMPTY: Self = Self { words: [Packed { low: 0, high: 0 }; Self::LEN], entries: [EMPTY; Self::LEN] };
 
-    /// What the word is, or `EMPTY` if it is not in the line: every place is compared, which costs less than a branch
-    /// that is hard to foresee.
+    /// What the word is, or `EMPTY`, all ones, if it is not in the line: every place is compared by arithmetic, which
+    /// costs less than a branch that is hard to predict.
     #[inline(always)]
     fn find(&self, word: Packed) -> u32 {
         let places = self.words.iter().zip(&self.entries);
         places.fold(EMPTY, |found, (held, &entry)| {
             let differs = (held.low ^ word.low) | (held.high ^ word.high);
-            if differs == 0 {
-                entry
-            } else {
-                found
-            }
+            found & (entry | u32::from(differs != 0).wrapping_neg())
         })
     }
 

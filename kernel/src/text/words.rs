@@ -45,7 +45,23 @@ pub fn look_up_form(word: &str) -> String {
 
 /// Calls `found` with the byte range of each word, in order, and its packed form where the scan has it at hand,
 /// until it breaks.
-pub fn scan(text: &str, mut found: impl FnMut(Range<usize>, Option<Packed>) -> ControlFlow<()>) {
+pub fn scan(text: &str, found: impl FnMut(Range<usize>, Option<Packed>) -> ControlFlow<()>) {
+    #[cfg(target_arch = "x86_64")]
+    if crate::processor::has_avx2() {
+        // SAFETY: the processor has what the function is compiled for, as the line above found.
+        return unsafe { scan_avx2(text, found) };
+    }
+    scan_plain(text, found);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn scan_avx2(text: &str, found: impl FnMut(Range<usize>, Option<Packed>) -> ControlFlow<()>) {
+    scan_plain(text, found);
+}
+
+#[inline(always)]
+fn scan_plain(text: &str, mut found: impl FnMut(Range<usize>, Option<Packed>) -> ControlFlow<()>) {
     let bytes = text.as_bytes();
     let mut at = 0;
     while let Some(other) = blocks::words(bytes, at, &mut found) {
