@@ -187,11 +187,13 @@ class Preparation:
     What a batch will write is known beforehand unless another writer takes the same records or the last of someone's
     budget meanwhile. So rows are judged, encoded, hashed and stored first. When it holds the locks, the writer judges
     again, by the runs that are newer, and takes what it prepared if the answer is the same. It is made for one
-    transaction; one that begins again starts anew.
+    transaction; one that begins again starts anew. With `in_order`, records are looked for first where they would
+    stand if they came in the order in which they were reserved.
     """
 
-    def __init__(self, ahead: Ahead | None = None) -> None:
+    def __init__(self, ahead: Ahead | None = None, *, in_order: bool = False) -> None:
         self.ahead = ahead
+        self.in_order = in_order
         self.sealed: dict[str, SealedRows] = {}
         self.charge: tuple[Index, Values, Part] | None = None
         self._memos: dict[tuple[object, ...], LookupMemo] = {}

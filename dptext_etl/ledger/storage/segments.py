@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.accounting import MEASURES
+from dptext_etl.arrays import to_arrow
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import ADDITIVE, FINE, MICRO, PURE
@@ -55,7 +57,6 @@ LAYOUTS: Mapping[str, Layout] = {
 """Events that seal a batch, and the bytes of one row: column by column, whole numbers little-endian."""
 SCAN_ROWS = 1 << 22
 """Rows whose ids a scan holds at a time, at most about."""
-_FORMATS = {1: "<u1", 4: "<u4", 8: "<i8", WIDTH: f"V{WIDTH}"}
 
 
 def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, bytes | None]:
@@ -142,11 +143,14 @@ def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], di
 def root(kind: Event, columns: Mapping[str, Column]) -> bytes:
     layout = LAYOUTS[kind]
     rows = len(columns[layout[0][0]])
-    packed = np.empty(rows, [(name, _FORMATS[width]) for name, width in layout])
-    for name, width in layout:
-        column = columns[name]
-        packed[name] = column if column.ndim == 1 else np.ascontiguousarray(column).view(_FORMATS[width])[:, 0]
-    return _kernel.merkle_root(binaries(packed.view(np.uint8).reshape(rows, -1)))
+    return _kernel.merkle_root([(_sealed(columns[name]), width) for name, width in layout], rows)
+
+
+def _sealed(column: Column) -> pa.Array:
+    """Return a column as the kernel hashes it; one number stands for many equal ones that share their memory."""
+    if column.ndim > 1:
+        return binaries(column)
+    return to_arrow((column if column.strides[0] else column[:1]).astype(np.int64, copy=False))
 
 
 class IdRange(NamedTuple):
