@@ -18,7 +18,7 @@ from dptext_etl.guarantee import ADDITIVE
 from dptext_etl.ledger.id_key import IdKey, RecordIds, canary_mask
 from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, Part, Values, hashed_ids, matrix
 from dptext_etl.ledger.storage.memo import Known, LookupMemo, Prefetched
-from dptext_etl.ledger.storage.segments import Segments, seal
+from dptext_etl.ledger.storage.segments import Blob, Segments, seal
 from dptext_etl.ledger.storage.sorted_runs import SortedRun, SortedRuns
 from dptext_etl.ledger.types import I64, Charge, Event, Mask, ReleaseRef, Unit
 
@@ -44,7 +44,7 @@ class SealedRows(NamedTuple):
 
     rows: Index
     facts: Mapping[str, Any]
-    blobs: Mapping[str, bytes]
+    blobs: Mapping[str, Blob]
 
 
 class ColumnCharge(NamedTuple):

@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 
 from dptext_etl import load
-from dptext_etl.checks.gates import duplicates_within_chance
 from dptext_etl.checks.gates.duplicates_within_chance import CommonPrefixes, PairedCanaries, prefix_words
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.words import sample_many

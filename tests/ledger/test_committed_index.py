@@ -54,6 +54,44 @@ def test_steps_say_what_a_whole_look_up_says(kit):
     assert bytes(planted) == digest("a0", "planted")
 
 
+def test_records_in_the_order_of_their_reservation_stand_where_the_index_says(kit):
+    """Except those that were given back, and all where a text was charged again: the index alone has the last place."""
+    kit.reserve(["a", "b", "c"], job="one")
+    kit.reserve(["d", "e"], job="two")
+    kit.reserve(["f", "g"], job="undone")
+    kit.ledger.abort("undone", compute_never_started=True)
+    kit.reserve(["g", "f"], job="three")
+
+    def found(ids):
+        lookup = kit.ledger.lookup(kit.ref())
+        hashes = lookup.hashed(pa.array(ids))
+        places = lookup.places_in_order(hashes)
+        assert places.tolist() == lookup.places(hashes)[: len(places)].tolist()
+        return len(places)
+
+    for ids, first in (
+        ("abcdegf", 7),
+        ("dea", 3),
+        ("abde", 4),
+        ("abdxe", 3),
+        ("ba", 0),
+        ("abb", 2),
+        ("deabcx", 5),
+        ("fg", 0),
+        ("dexgf", 2),
+        ("x", 0),
+    ):
+        assert found(list(ids)) == first, ids
+    lookup = kit.ledger.lookup(kit.ref())
+    taken = [
+        len(lookup.places_in_order(lookup.hashed(pa.array(list(ids)))))
+        for ids in ("ab", "cd", "e", "gf", "a", "x", "b")
+    ]
+    assert taken == [2, 2, 1, 2, 1, 0, 0], "one look-up goes on where it stopped"
+    kit.reserve(["c"], texts="another", job="four", again=True)
+    assert found(list("abcde")) == 0
+
+
 def cells_of(kit, ids, outputs):
     digests = binaries([digest(*pair) for pair in zip(ids, outputs, strict=True)])
     bounds = anything(len(ids)).astype("<u4").view(np.uint8)

@@ -51,7 +51,7 @@ class InOrder:
 
     def _open(self, first: bytes) -> bool:
         """Read the batch that begins with a record, up to the first row that was given back."""
-        db = self._db
+        db, self._held, self._next = self._db, self._held[:0], 0
         with db.store.snapshot():
             if self._begins is None:
                 self._begins = self._read_begins()
@@ -60,13 +60,12 @@ class InOrder:
                 record = db.segments.read(self._batch, ["record"])["record"]
                 gone = np.flatnonzero(db.records.states(self._batch) == State.ABORTED)
                 self._held = record.view(np.uint64)[: gone[0] if len(gone) else None, : _KEY // 8]
-                self._next = 0
-        return self._batch > 0 and len(self._held) > 0
+        return len(self._held) > 0
 
     def _read_begins(self) -> dict[bytes, int]:
         query = (
             "select batch.seq, substr(segment.data, 1, ?) from batch join segment on segment.seq = batch.seq"
-            " and segment.name = 'record' where batch.release = ? and batch.nonce = ?"
+            " and segment.name = 'record' where batch.release = ? and batch.nonce = ? order by batch.seq"
         )
         begins = {bytes(key): seq for seq, key in self._db.store.rows(query, (_KEY, self._ref.id, self._ref.nonce))}
         return {} if any(self._db.journal.facts(seq).get(AGAIN) for seq in begins.values()) else begins

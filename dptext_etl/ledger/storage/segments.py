@@ -29,6 +29,7 @@ from dptext_etl.ledger.types import I64, Event
 Column = npt.NDArray[Any]
 Layout = tuple[tuple[str, int], ...]
 Rule = dict[str, Any]
+Blob = bytes | memoryview
 
 CHARGES: Layout = (
     ("record", WIDTH),
@@ -59,8 +60,8 @@ SCAN_ROWS = 1 << 22
 """Rows whose ids a scan holds at a time, at most about."""
 
 
-def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, bytes | None]:
-    """Return the rule of a column, and its blob if it needs one."""
+def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
+    """Return the rule of a column, and its blob if it needs one, which shares the memory of the column if it can."""
     if column.ndim == 1:
         return _encode_numbers(column.astype(np.int64, copy=False), known)
     for name, other in known.items():
@@ -68,10 +69,10 @@ def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, bytes | N
             return {"same": name}, None
     if not column.any():
         return {"zero": column.shape[1]}, None
-    return {"bytes": column.shape[1]}, column.tobytes()
+    return {"bytes": column.shape[1]}, np.ascontiguousarray(column).reshape(-1).data
 
 
-def _encode_numbers(values: I64, known: Mapping[str, Column]) -> tuple[Rule, bytes | None]:
+def _encode_numbers(values: I64, known: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
     first = int(values[0])
     if (values == first).all():
         return {"all": "inf" if first == INFINITE else first}, None
@@ -83,7 +84,7 @@ def _encode_numbers(values: I64, known: Mapping[str, Column]) -> tuple[Rule, byt
             return {"times": factor, "of": name}, None
     low, high = int(values.min()), int(values.max())
     dtype = next((dtype for dtype in ("<u1", "<u2", "<u4") if low >= 0 and high <= np.iinfo(dtype).max), "<i8")
-    return {"raw": dtype}, values.astype(dtype).tobytes()
+    return {"raw": dtype}, np.ascontiguousarray(values, dtype).view(np.uint8).data
 
 
 def _factor(values: I64, other: Column) -> int | None:
@@ -122,11 +123,11 @@ def _decode_blob(rule: Rule, data: bytes | None, rows: int) -> Column:
     return np.frombuffer(data, rule["raw"]).astype(np.int64)
 
 
-def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], dict[str, bytes]]:
+def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], dict[str, Blob]]:
     """Encode the rows of an event: what its body states of them, and their blobs."""
     layout = LAYOUTS[kind]
     rules: dict[str, Rule] = {}
-    blobs: dict[str, bytes] = {}
+    blobs: dict[str, Blob] = {}
     known: dict[str, Column] = {}
     for name, _ in layout:
         rules[name], blob = encode(columns[name], known)
@@ -187,12 +188,12 @@ class Segments:
     def append(self, kind: Event, columns: Mapping[str, Column], **facts: Any) -> int:
         return self.append_sealed(kind, *seal(kind, columns), **facts)
 
-    def append_sealed(self, kind: Event, sealed: Mapping[str, Any], blobs: Mapping[str, bytes], **facts: Any) -> int:
+    def append_sealed(self, kind: Event, sealed: Mapping[str, Any], blobs: Mapping[str, Blob], **facts: Any) -> int:
         seq = self._journal.append(kind, **facts, **sealed)
         self._write(seq, blobs)
         return seq
 
-    def stage(self, blobs: Mapping[str, bytes]) -> int:
+    def stage(self, blobs: Mapping[str, Blob]) -> int:
         """Store the blobs of an event that has no number yet, and return one by which to `attach` or `discard` them."""
         number = -secrets.randbits(62)
         self._write(number, blobs)
@@ -205,7 +206,7 @@ class Segments:
     def discard(self, staged: int) -> None:
         self._store.execute("delete from segment where seq=?", (staged,))
 
-    def _write(self, seq: int, blobs: Mapping[str, bytes]) -> None:
+    def _write(self, seq: int, blobs: Mapping[str, Blob]) -> None:
         for name, blob in blobs.items():
             self._store.execute("insert into segment values(?,?,?)", (seq, name, blob))
 

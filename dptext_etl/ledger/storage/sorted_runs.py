@@ -260,7 +260,7 @@ class SortedRuns:
         for at, part in enumerate(parts):
             rest = np.concatenate([part.ids.lo.view(np.int64)[None], part.values])
             for piece, data in enumerate((part.ids.hi.view(np.int64), rest.reshape(-1))):
-                blob = data.astype("<i8", copy=False).tobytes()
+                blob = np.ascontiguousarray(data, "<i8").data
                 self._store.execute("insert into run_part values(?,?,?,?)", (run, at, piece, blob))
                 self._cache.put(run, at, piece, data)
             size += part.ids.size

@@ -23,21 +23,28 @@ use crate::threads;
 const ROWS_AT_ONCE: usize = 1024;
 
 /// 32 bytes per row.
-fn each_row(rows: usize, row: impl Fn(usize) -> Result<Hash> + Sync) -> Result<Vec<Hash>> {
+fn each_row(rows: usize, row: impl Fn(usize) -> Result<Hash> + Sync) -> Result<Column> {
     let parts = threads::over_rows(rows, ROWS_AT_ONCE, threads::count(None)?, |range| {
         range.map(&row).collect::<Result<Vec<_>>>()
     })?;
-    Ok(parts.concat())
+    hashes(joined(parts).into_flattened())
+}
+
+/// The rows of all parts; one part alone is not copied.
+fn joined(mut parts: Vec<Vec<Hash>>) -> Vec<Hash> {
+    match parts.as_mut_slice() {
+        [one] => std::mem::take(one),
+        _ => parts.concat(),
+    }
 }
 
 fn per_record(ids: Chunks, texts: Chunks, hash: impl Fn(&str, Option<&[u8]>) -> Hash + Sync) -> Result<Column> {
     let (ids, texts) = (ids::canonical(ids.0, Fields::InOrder)?, Strings::new(&texts.0)?);
     ids.expect_len(texts.len(), "texts")?;
-    let rows = each_row(texts.len(), |row| {
+    each_row(texts.len(), |row| {
         let id = ids.get(row)?.unwrap_or_default();
         Ok(hash(id, texts.get(row)?.map(str::as_bytes)))
-    })?;
-    hashes(rows.concat())
+    })
 }
 
 /// Record keys: `H(R, "dptext/rec/v1\0" || u64(len(rid)) || rid || fp || u64(nonce))`.
@@ -83,8 +90,7 @@ fn table_digest<'py>(
 fn order_keys(py: Python<'_>, release_key: &PyReleaseKey, ids: Chunks) -> PyResult<Column> {
     detached(py, || {
         let ids = ids::canonical(ids.0, Fields::InOrder)?;
-        let rows = each_row(ids.len(), |row| Ok(*release_key.0.order(ids.get(row)?.unwrap_or_default())))?;
-        hashes(rows.concat())
+        each_row(ids.len(), |row| Ok(*release_key.0.order(ids.get(row)?.unwrap_or_default())))
     })
 }
 
@@ -118,8 +124,7 @@ fn hash_ids(py: Python<'_>, secret: &PySecret, kind: &str, ids: Chunks) -> PyRes
             return Err(Error::policy("ids are hashed as \"rec\", \"sub\" or \"canary\"; got another kind"));
         }
         let (ledger, ids) = (secret.0.prf()?, ids::canonical(ids.0, Fields::InOrder)?);
-        let rows = each_row(ids.len(), |row| Ok(ledger_id(&ledger, kind, ids.get(row)?.unwrap_or_default())))?;
-        hashes(rows.concat())
+        each_row(ids.len(), |row| Ok(ledger_id(&ledger, kind, ids.get(row)?.unwrap_or_default())))
     })
 }
 
@@ -129,8 +134,7 @@ fn hash_ids(py: Python<'_>, secret: &PySecret, kind: &str, ids: Chunks) -> PyRes
 fn text_digests(py: Python<'_>, texts: Chunks) -> PyResult<Column> {
     detached(py, || {
         let texts = Strings::new(&texts.0)?;
-        let rows = each_row(texts.len(), |row| Ok(digests::text(texts.get(row)?)))?;
-        hashes(rows.concat())
+        each_row(texts.len(), |row| Ok(digests::text(texts.get(row)?)))
     })
 }
 
@@ -236,7 +240,7 @@ fn merkle_root<'py>(py: Python<'py>, columns: Vec<(Chunks, usize)>, rows: usize)
             });
             Ok(hashed.collect::<Vec<_>>())
         })?;
-        Ok(digests::root(parts.concat()))
+        Ok(digests::root(joined(parts)))
     })?;
     Ok(PyBytes::new(py, &root))
 }
@@ -259,7 +263,7 @@ fn prefix_digests(py: Python<'_>, texts: Chunks, words: usize) -> PyResult<Colum
             }
             Ok(found)
         })?;
-        hashes(parts.concat().concat())
+        hashes(joined(parts).into_flattened())
     })
 }
 
