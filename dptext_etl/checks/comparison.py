@@ -83,6 +83,9 @@ def counted(rows: ByteRows) -> Counted:
     if not len(rows):
         return Counted()
     front = np.ascontiguousarray(rows[:, :8]).view("<u8").reshape(-1)
+    ordered = np.sort(front)  # which takes a fraction of what the order takes
+    if not (ordered[1:] == ordered[:-1]).any():
+        return Counted(len(rows), len(rows), len(rows))
     order = np.argsort(front)
     equal = front[order[1:]] == front[order[:-1]]
     near = np.zeros(len(rows), np.bool_)  # rows whose digest begins like another one; no other row can be repeated

@@ -1,7 +1,8 @@
 """Find records that come in the order in which they were reserved: next to each other in a batch, without the index.
 
 A run judges its rows in the order in which it charged them, and a table that grows begins with its published rows. A
-batch holds its records in order, so one comparison of bytes finds thousands of them.
+batch holds its records in order, so one comparison of bytes finds thousands of them. A published table lacks the canary
+rows, which stand at both ends of a batch.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dptext_etl.ledger.storage.hashed_ids import Bytes
+from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes
 from dptext_etl.ledger.types import AGAIN, I64, ReleaseRef, State
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class InOrder:
 
     def __init__(self, db: Database, ref: ReleaseRef) -> None:
         self._db, self._ref = db, ref
-        self._begins: dict[bytes, int] | None = None
+        self._begins: dict[bytes, tuple[int, int]] | None = None
         self._batch, self._next = 0, 0
         self._held = np.zeros((0, _KEY // 8), np.uint64)
 
@@ -55,17 +56,24 @@ class InOrder:
         with db.store.snapshot():
             if self._begins is None:
                 self._begins = self._read_begins()
-            self._batch = self._begins.get(first, 0)
-            if self._batch:
+            if first in self._begins:
+                self._batch, self._next = self._begins[first]
                 record = db.segments.read(self._batch, ["record"])["record"]
                 gone = np.flatnonzero(db.records.states(self._batch) == State.ABORTED)
                 self._held = record.view(np.uint64)[: gone[0] if len(gone) else None, : _KEY // 8]
-        return len(self._held) > 0
+        self._next = min(self._next, len(self._held))
+        return self._next < len(self._held)
 
-    def _read_begins(self) -> dict[bytes, int]:
-        query = (
-            "select batch.seq, substr(segment.data, 1, ?) from batch join segment on segment.seq = batch.seq"
-            " and segment.name = 'record' where batch.release = ? and batch.nonce = ? order by batch.seq"
-        )
-        begins = {bytes(key): seq for seq, key in self._db.store.rows(query, (_KEY, self._ref.id, self._ref.nonce))}
-        return {} if any(self._db.journal.facts(seq).get(AGAIN) for seq in begins.values()) else begins
+    def _read_begins(self) -> dict[bytes, tuple[int, int]]:
+        """Return where the first record of each batch stands, and the first one behind canary rows."""
+        db, begins = self._db, dict[bytes, tuple[int, int]]()
+        query = "select substr(data, ?, ?) from segment where seq = ? and name = 'record'"
+        for batch in db.records.batches(self._ref).tolist():
+            facts = db.journal.facts(batch)
+            if facts.get(AGAIN):
+                return {}
+            own = np.flatnonzero(db.segments.read(batch, ["canary"], facts)["canary"] == 0)[:1]
+            for row in {0, *own.tolist()}:
+                for (key,) in db.store.rows(query, (1 + WIDTH * row, _KEY, batch)):
+                    begins[bytes(key)] = batch, row
+        return begins
