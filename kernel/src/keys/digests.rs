@@ -70,11 +70,11 @@ pub fn root(mut level: Vec<Hash>) -> Hash {
     while level.len() > 1 {
         level = level
             .chunks(2)
-            .filter_map(|pair| match pair {
-                [odd] => Some(*odd),
+            .map(|pair| match pair {
+                [odd] => *odd,
                 _ => {
                     node.item().copy_from_slice(pair.as_flattened());
-                    Some(node.hash())
+                    node.hash()
                 }
             })
             .collect();
