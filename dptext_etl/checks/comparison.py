@@ -39,7 +39,7 @@ BOUNDS_BYTES = 8
 ANY = 2**32 - 1
 """The largest number of positions: no bound."""
 RANGE_ROWS = 1 << 17
-"""Entries of the index in a range, about."""
+"""Entries of the index in a range, about, and cells of known places that are compared at a time."""
 RANGE_BITS = 10
 """The most leading bits by which the index is cut into ranges."""
 
@@ -48,7 +48,12 @@ Bounds = npt.NDArray[np.uint32]
 
 def short_digests(texts: pl.Series) -> ByteRows:
     """Return the digest of every text, shape (rows, 16); a null has a digest of its own."""
-    return np.ascontiguousarray(_digest_rows(pa.array(_kernel.digests(texts)))[:, :BYTES])
+    return shortened(_kernel.digests(texts))
+
+
+def shortened(digests: _kernel.Column) -> ByteRows:
+    """Return the first 16 bytes of digests, shape (rows, 16)."""
+    return np.ascontiguousarray(_digest_rows(pa.array(digests))[:, :BYTES])
 
 
 def _digest_rows(digests: pa.Array) -> ByteRows:
@@ -78,6 +83,9 @@ def counted(rows: ByteRows) -> Counted:
     if not len(rows):
         return Counted()
     front = np.ascontiguousarray(rows[:, :8]).view("<u8").reshape(-1)
+    ordered = np.sort(front)  # which takes a fraction of what the order takes
+    if not (ordered[1:] == ordered[:-1]).any():
+        return Counted(len(rows), len(rows), len(rows))
     order = np.argsort(front)
     equal = front[order[1:]] == front[order[:-1]]
     near = np.zeros(len(rows), np.bool_)  # rows whose digest begins like another one; no other row can be repeated
@@ -140,8 +148,11 @@ def range_bits(entries: int) -> int:
 
 def located(lookup: Lookup, cells: ByteRows) -> ByteRows:
     """Find the places of cells in the ledger, in which the index is read once for all of them."""
-    places = lookup.places(cells[:, :ID_BYTES])
-    return np.hstack([places.astype("<i8")[:, None].view(np.uint8), cells[:, ID_BYTES:]])
+    return _placed(lookup.places(cells[:, :ID_BYTES]), cells[:, ID_BYTES:])
+
+
+def _placed(places: npt.NDArray[np.int64], cells: ByteRows) -> ByteRows:
+    return np.hstack([places.astype("<i8")[:, None].view(np.uint8), cells])
 
 
 def compared(lookup: Lookup, cells: ByteRows) -> Mismatches:
@@ -170,11 +181,20 @@ class LedgerComparison:
         self._elsewhere = elsewhere
         self._scratch = scratch
         self._cells = Buckets(ID_BYTES + DIGEST_BYTES + BOUNDS_BYTES, scratch)
+        self._placed: list[ByteRows] = []
         self._counts = Mismatches()
 
     def add(self, ids: pa.Array, digests: pa.Array, canary: npt.NDArray[np.bool_], bounds: Bounds) -> None:
-        allowed = np.ascontiguousarray(bounds, "<u4").view(np.uint8)
-        self._cells.add(np.hstack([self.lookup.hashed(ids, canary), _digest_rows(digests), allowed]))
+        """Take cells. Those in the order in which the ledger holds them are compared now, the others at the end."""
+        hashes = self.lookup.hashed(ids, canary)
+        cells = np.hstack([_digest_rows(digests), np.ascontiguousarray(bounds, "<u4").view(np.uint8)])
+        places = np.zeros(0, np.int64) if self._elsewhere else self.lookup.places_in_order(hashes)
+        if done := len(places):
+            self._placed.append(_placed(places, cells[:done]))
+            if sum(map(len, self._placed)) >= RANGE_ROWS:
+                self._compare_placed()
+        if done < len(cells):
+            self._cells.add(np.hstack([hashes[done:], cells[done:]]))
 
     def drain(self) -> Iterator[ByteRows]:
         """Yield the cells that are held, a bounded number at a time, then forget them."""
@@ -194,4 +214,11 @@ class LedgerComparison:
         placed = (located(self.lookup, cells) for cells in self.drain() if len(cells))
         for cells in by_batch(self.lookup, placed, self._scratch) if spilled else placed:
             self.add_counted(compared(self.lookup, cells))
+        self._compare_placed()
         return self._counts
+
+    def _compare_placed(self) -> None:
+        """Compare the cells whose places are known: so many at a time that few batches are read twice."""
+        if self._placed:
+            self.add_counted(compared(self.lookup, np.concatenate(self._placed)))
+            self._placed = []

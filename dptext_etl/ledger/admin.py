@@ -155,21 +155,22 @@ class LedgerAdmin(LedgerReader):
             self._db.scopes.check(scope, cap, lowering=lowering)
 
     @bare
-    def preview(self, scope: Scope, ready: PreparedBatch, *, again: bool = False, balances: bool = True) -> Preview:
+    def preview(self, scope: Scope, ready: PreparedBatch, *, again: bool = False, published: bool = False) -> Preview:
         """Return what `reserve` would answer to a batch if there was no cap; nothing is written.
 
         Args:
             scope: Where the spends would add up.
             ready: What `make_ready` made of the batch; a release that is not pinned yet has the number `types.NEW`.
             again: As `reserve` takes it.
-            balances: Look up what the units have used; otherwise it is given as zero.
+            published: The records are likely to come in the order in which they were reserved; what their units have
+                used is not looked up, and given as zero.
 
         Raises:
             LedgerError: A release is revoked.
         """
         with self._db.store.snapshot():
             self._db.forget_merged_runs()
-            return preview(self._db, scope, ready.batch, ready.columns, again=again, balances=balances)
+            return preview(self._db, scope, ready.batch, ready.columns, again=again, published=published)
 
     def record_publication(
         self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int

@@ -18,7 +18,7 @@ from dptext_etl.guarantee import ADDITIVE
 from dptext_etl.ledger.id_key import IdKey, RecordIds, canary_mask
 from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, Part, Values, hashed_ids, matrix
 from dptext_etl.ledger.storage.memo import Known, LookupMemo, Prefetched
-from dptext_etl.ledger.storage.segments import Segments, seal
+from dptext_etl.ledger.storage.segments import Blob, Segments, seal
 from dptext_etl.ledger.storage.sorted_runs import SortedRun, SortedRuns
 from dptext_etl.ledger.types import I64, Charge, Event, Mask, ReleaseRef, Unit
 
@@ -44,7 +44,7 @@ class SealedRows(NamedTuple):
 
     rows: Index
     facts: Mapping[str, Any]
-    blobs: Mapping[str, bytes]
+    blobs: Mapping[str, Blob]
 
 
 class ColumnCharge(NamedTuple):
@@ -207,11 +207,13 @@ class Preparation:
     What a batch will write is known beforehand unless another writer takes the same records or the last of someone's
     budget meanwhile. So rows are judged, encoded, hashed and stored first. When it holds the locks, the writer judges
     again, by the runs that are newer, and takes what it prepared if the answer is the same. It is made for one
-    transaction; one that begins again starts anew.
+    transaction; one that begins again starts anew. With `in_order`, records are looked for first where they would
+    stand if they came in the order in which they were reserved.
     """
 
-    def __init__(self, ahead: Ahead | None = None) -> None:
+    def __init__(self, ahead: Ahead | None = None, *, in_order: bool = False) -> None:
         self.ahead = ahead
+        self.in_order = in_order
         self.sealed: dict[str, SealedRows] = {}
         self.charge: tuple[Index, Values, Part] | None = None
         self._memos: dict[tuple[object, ...], LookupMemo] = {}

@@ -20,7 +20,7 @@ from dptext_etl.ledger.id_key import IdKey, RecordIds
 from dptext_etl.ledger.identities import are_forgotten
 from dptext_etl.ledger.storage.hashed_ids import Bytes, Fold, HashedIds, Index, fold, hashed_ids, matrix
 from dptext_etl.ledger.storage.records import Holdings, Places
-from dptext_etl.ledger.storage.segments import seal
+from dptext_etl.ledger.storage.segments import Blob, seal
 from dptext_etl.ledger.types import AGAIN, I64, U8, CommitOutcome, Event, Mask, ReleaseRef, State
 
 PROVENANCES = ("public", "disjoint-records")
@@ -62,7 +62,7 @@ class Comparison(NamedTuple):
     outcome: U8
     new: Index
     diverged: Index
-    sealed: dict[Event, tuple[dict[str, Any], dict[str, bytes]]]
+    sealed: dict[Event, tuple[dict[str, Any], dict[str, Blob]]]
 
 
 class PreparedCommit(NamedTuple):

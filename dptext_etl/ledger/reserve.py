@@ -19,7 +19,7 @@ from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.identities import are_forgotten, refuse_other_units, with_other_units
 from dptext_etl.ledger.releases import refuse_frozen
 from dptext_etl.ledger.storage.hashed_ids import Fold, Index, Part, Values, fold
-from dptext_etl.ledger.storage.records import Holdings
+from dptext_etl.ledger.storage.records import Holdings, look_up_in_order
 from dptext_etl.ledger.types import AGAIN, I64, NEW, U8, Event, Mask, Outcome, ReleaseRef, Scope, State
 
 CHARGED = (Outcome.RESERVED, Outcome.AGAIN)
@@ -164,17 +164,17 @@ def prepare(  # noqa: PLR0917
 
 
 def preview(
-    db: Database, scope: Scope, batch: BatchIds, columns: list[ColumnCharge], *, again: bool, balances: bool = True
+    db: Database, scope: Scope, batch: BatchIds, columns: list[ColumnCharge], *, again: bool, published: bool = False
 ) -> Preview:
     """Judge a batch without a look at the cap. Call it inside a snapshot.
 
     What fits a cap depends on all records before, which stand in other batches; a forecast adds them up.
     """
     pinned = db.scopes.find(scope)
-    request, nothing = Request(db, "", scope, pinned, batch, columns, again), Preparation()
+    request, nothing = Request(db, "", scope, pinned, batch, columns, again), Preparation(in_order=published)
     states, outcome = compare(request, nothing)
     used = np.zeros((len(pinned.components), batch.size), np.int64)
-    if balances and pinned.measure is not None:
+    if not published and pinned.measure is not None:
         order = batch.unit_order
         used[:, order] = db.scopes.balances(pinned).find(batch.unit_ids.take(order))[1]
     charged = np.stack([state.new & np.isin(outcome, CHARGED) for state in states])
@@ -221,7 +221,10 @@ def _look_up(request: Request, column: ColumnCharge, prepared: Preparation) -> C
     ref, batch = column.ref, request.batch
     if ref.id != NEW:
         request.db.releases.require_usable(ref)
-    holdings = request.db.records.look_up(ref, batch.record_ids, batch.record_order, prepared.records_memo(ref))
+    if prepared.in_order:
+        holdings = look_up_in_order(request.db, ref, batch.records)
+    else:
+        holdings = request.db.records.look_up(ref, batch.record_ids, batch.record_order, prepared.records_memo(ref))
     same = holdings.same_text(column.identities)
     changed = holdings.known & ~same
     new = ~holdings.known | changed if request.again else ~holdings.known

@@ -158,7 +158,7 @@ class Preview:
 
     def _charge(self, frame: pl.DataFrame) -> Charged:
         held = any(item.ref.id != NEW for item in self._columns)  # else no text can have changed
-        return charge(frame, self._columns, self._policy, identified=held)
+        return charge(frame, self._columns, self._policy, identified=held, counted=not self.published)
 
     def _draws(self, frame: pl.DataFrame, charged: npt.NDArray[np.uint32]) -> int:
         return sum(_draws(frame, *pair) for pair in zip(self._columns, charged, strict=True))
@@ -185,7 +185,7 @@ class Preview:
             policy.unit, charged.ids, charged.subjects, charged.charges, own=policy.on_null_subject == "own"
         )
         again = policy.on_changed == "release_again"
-        answer = self._ledger.preview(Scope.of(policy), ready, again=again, balances=not self.published)
+        answer = self._ledger.preview(Scope.of(policy), ready, again=again, published=self.published)
         # a scope without a cap pins no components: a first cap counts what units have used all the same
         used = answer.used
         if not (len(used) or self.published):

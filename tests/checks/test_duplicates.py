@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 
 from dptext_etl import load
-from dptext_etl.checks.gates import duplicates_within_chance
 from dptext_etl.checks.gates.duplicates_within_chance import CommonPrefixes, PairedCanaries, prefix_words
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.words import sample_many
@@ -196,13 +195,3 @@ def test_equal_heads_are_found_and_short_texts_are_let_be(mechanism):
     assert heads.counts() == (200, 0)
     heads.feed(pl.Series([f"{long[3]} {words[0]}", long[7], long[7]]))
     assert heads.counts() == (203, 5)
-
-
-@pytest.mark.parametrize("words", [1, 2, 5, 513])
-def test_both_ways_to_take_first_words_agree(monkeypatch, words):
-    texts = pl.Series(["", " ", "a", "a b", "a  b c d e", "ä b\nc d\te f", None, "word " * 600])
-    found = duplicates_within_chance.prefixes(texts, words)
-    split = [text.split(" ") for text in texts if text is not None]
-    assert found.to_list() == [" ".join(each[:words]) for each in split if len(each) >= words]
-    monkeypatch.setattr(duplicates_within_chance, "_BY_PATTERN", 0)
-    assert duplicates_within_chance.prefixes(texts, words).equals(found)

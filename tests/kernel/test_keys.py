@@ -229,13 +229,34 @@ def test_merkle_root():
 
     for n in (0, 1, 2, 3, 5, 8, 1000, 20_000):
         rows = [struct.pack("<QB", i, i % 7) for i in range(n)]
-        assert _kernel.merkle_root(pa.array(rows, pa.binary(9))) == oracle(
-            [hashlib.sha256(b"\0" + row).digest() for row in rows]
-        )
-    with pytest.raises(InputError):
-        _kernel.merkle_root(pa.array([b"123456789", None], pa.binary(9)))
-    with pytest.raises(InputError):
-        _kernel.merkle_root(pa.array(["text"]))
+        expected = oracle([hashlib.sha256(b"\0" + row).digest() for row in rows])
+        assert _kernel.merkle_root([(pa.array(rows, pa.binary(9)), 9)], n) == expected
+        numbers = [(pa.array(range(n), pa.int64()), 8), (pa.array([i % 7 for i in range(n)], pa.int64()), 1)]
+        assert _kernel.merkle_root(numbers, n) == expected
+    rows = [struct.pack("<IH", 70_000, i) for i in range(5)]
+    columns = [(pa.array([70_000], pa.int64()), 4), (pa.chunked_array([[0, 1], [], [2, 3, 4]], pa.int64()), 2)]
+    assert _kernel.merkle_root(columns, 5) == oracle([hashlib.sha256(b"\0" + row).digest() for row in rows])
+    for column, width in (
+        (pa.array([b"123456789", None], pa.binary(9)), 9),
+        (pa.array([b"123456789"] * 2, pa.binary(9)), 8),
+        (pa.array([b"123456789"] * 3, pa.binary(9)), 9),
+        (pa.array([1, 2], pa.int64()), 9),
+        (pa.array(["text"] * 2), 4),
+    ):
+        with pytest.raises(InputError):
+            _kernel.merkle_root([(column, width)], 2)
+
+
+def test_prefixes_and_words_are_found_by_single_spaces():
+    texts = ["", " ", "a", "a b", "a  b c d e", "ä b\nc d\te f", None, "word " * 600]
+    split = [text.split(" ") for text in texts if text is not None]
+    for words in (1, 2, 5, 513, 10_000):
+        expected = [" ".join(each[:words]) for each in split if len(each) >= words]
+        found = pa.array(_kernel.prefix_digests(pa.array(texts), words))
+        assert found.equals(pa.array(_kernel.digests(pa.array(expected, pa.string()))))
+    assert len(pa.array(_kernel.prefix_digests(pa.array(texts), 0))) == 0
+    counts = pa.array(_kernel.spaced_words(pa.array(texts))).to_pylist()
+    assert counts == [0 if not text else len(text.split(" ")) for text in texts]
 
 
 def test_nothing_prints_pickles_or_copies_a_key():

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Self
 
 import polars as pl
 
+from dptext_etl import _kernel
 from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.checks.candidate import Candidate, word_columns
 from dptext_etl.checks.chance import (
@@ -37,7 +38,7 @@ from dptext_etl.checks.chance import (
     upper_bound,
     word_chance,
 )
-from dptext_etl.checks.comparison import Repeats, short_digests
+from dptext_etl.checks.comparison import Repeats, shortened
 from dptext_etl.checks.gate import Verdict
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.by_word import Simulated, WordByWord
@@ -45,8 +46,6 @@ from dptext_etl.policy import Policy
 
 PAIRS = 1_024
 """Pairs of draws behind the simulated agreement of one text."""
-_BY_PATTERN = 512
-"""So many words a pattern finds, in a fifth of the time; it grows with them."""
 
 Words = tuple[str, ...]
 Chances = dict[int, tuple[float, ...]]
@@ -140,25 +139,12 @@ class CommonPrefixes:
     def feed(self, texts: pl.Series) -> None:
         if self.words is None or texts.dtype != pl.String:
             return
-        self.repeats.add(short_digests(prefixes(texts, self.words)))
+        self.repeats.add(shortened(_kernel.prefix_digests(texts, self.words)))
 
     def counts(self) -> tuple[int, int]:
         """Return how many prefixes were compared, and how many of them stand in more than one record."""
         counts = self.repeats.counts()
         return counts.rows, counts.shared
-
-
-def prefixes(texts: pl.Series, words: int) -> pl.Series:
-    """Return the first words of every text that has so many; a single U+0020 separates words.
-
-    >>> prefixes(pl.Series(["one two three", "one"]), 2).to_list()
-    ['one two']
-    """
-    if words <= _BY_PATTERN:
-        found = texts.str.extract(rf"\A((?:[^ ]* ){{{words - 1}}}[^ ]*)")
-        return found.drop_nulls() if found.null_count() else found
-    split = texts.drop_nulls().str.split(" ")
-    return split.filter(split.list.len() >= words).list.head(words).list.join(" ")
 
 
 def prefix_words(mechanism: WordByWord, rows: int, alarm: float) -> int | None:

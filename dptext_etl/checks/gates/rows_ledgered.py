@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
+from dptext_etl import _kernel
+from dptext_etl.arrays import to_numpy
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Candidate, Stage, with_id
 from dptext_etl.checks.comparison import ANY, Bounds, LedgerComparison, Mismatches
@@ -148,11 +151,10 @@ def positions_of(mechanism: Mechanism | None, texts: pl.Series) -> Bounds:
     A null has none, and every other text has some, unless it is empty (docs/spec/privacy.md#input-policy). Where word i
     is released for word i and the length is disclosed, positions are words; words that are kept in clear have none.
     """
-    words = np.zeros(len(texts), np.int64)
+    words = np.zeros(len(texts), np.uint32)
     bounds = np.full((len(texts), 2), (0, ANY), np.uint32)
     if mechanism is not None and mechanism.mode == "strict":
-        blank = (texts.str.len_bytes() == 0).fill_null(value=True).to_numpy()
-        words = np.where(blank, 0, texts.str.count_matches(" ", literal=True).fill_null(0).to_numpy() + 1)
+        words = to_numpy(pa.array(_kernel.spaced_words(texts)))
         bounds[:, 0] = words > 0
     words_of = None if mechanism is None else by_word(mechanism)
     if words_of is not None and words_of.mode == "strict":  # faithful mode keeps more
@@ -161,5 +163,6 @@ def positions_of(mechanism: Mechanism | None, texts: pl.Series) -> Bounds:
             bounds[:, 0] = words
         else:
             bounds[:, 0], bounds[:, 1] = 0 if keeps else words, words
-    bounds[texts.is_null().to_numpy()] = 0
+    if texts.null_count():
+        bounds[texts.is_null().to_numpy()] = 0
     return bounds

@@ -10,7 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, Fold, HashedIds, Index, Part, Values, hashed_ids
+from dptext_etl.ledger.storage.hashed_ids import (
+    WIDTH,
+    Bytes,
+    Fold,
+    HashedIds,
+    Index,
+    Part,
+    Values,
+    concatenated,
+    hashed_ids,
+)
+from dptext_etl.ledger.storage.in_order import InOrder
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.memo import LookupMemo
 from dptext_etl.ledger.storage.part_cache import LastParts, PartCache
@@ -55,7 +66,9 @@ class Places(NamedTuple):
         if len(self.batch) and (self.batch == self.batch[0]).all():
             yield int(self.batch[0]), np.arange(len(self.batch))
             return
-        order = np.argsort(self.batch, kind="stable")
+        order = np.arange(len(self.batch))
+        if (self.batch[1:] < self.batch[:-1]).any():
+            order = np.argsort(self.batch, kind="stable")
         batches, starts = np.unique(self.batch[order], return_index=True)
         yield from zip(batches.tolist(), np.split(order, starts[1:]), strict=False)
 
@@ -186,36 +199,62 @@ class Records:
     def digests(self, places: Places) -> Bytes:
         return self._recorded(places, self._commits(places), "digest")[1]
 
-    def positions(self, places: Places) -> I64:
-        return self._recorded(places, self._commits(places), "positions")[1].astype(np.int64)
+    def digests_and_positions(self, places: Places) -> tuple[Bytes, I64]:
+        _, digests, positions = self._recorded(places, self._commits(places), "digest", "positions")
+        return digests, positions
 
     def postprocessed(self, places: Places, chain: str) -> tuple[Mask, Bytes]:
         """Return which rows a chain of post-processing rewrote, and digests of the results, shape (rows, 32)."""
         batches = np.unique(places.batch).tolist()
         events = sorted({seq for batch in batches for seq in self._journal.listed(f"{POSTS}{batch}")})
-        return self._recorded(places, [seq for seq in events if self._journal.facts(seq)["chain"] == chain], "digest")
+        known, digests = self._recorded(
+            places, [seq for seq in events if self._journal.facts(seq)["chain"] == chain], "digest"
+        )
+        return known, digests
 
     def note_postprocessed(self, places: Places, seq: int) -> None:
         for batch in np.unique(places.batch).tolist():
             self._journal.add_to_list(f"{POSTS}{batch}", seq)
 
-    def _recorded(self, places: Places, events: list[int], name: str) -> tuple[Mask, npt.NDArray[Any]]:
-        """Return which rows some events hold, and what a column of theirs holds of them."""
-        known, values = np.zeros(len(places.batch), np.bool_), _zeros(len(places.batch), name)
-        order = np.lexsort((places.row, places.batch))
-        keys = places.packed()[order]
+    def _recorded(self, places: Places, events: list[int], *names: str) -> tuple[npt.NDArray[Any], ...]:
+        """Return which rows some events hold, and what columns of theirs hold of them."""
+        found = [np.zeros(len(places.batch), np.bool_), *(_zeros(len(places.batch), name) for name in names)]
+        keys, order = places.packed(), np.arange(len(places.batch))
+        if (keys[1:] < keys[:-1]).any():
+            order = np.argsort(keys)
+            keys = keys[order]
         for seq in events if len(keys) else ():
-            columns = self._segments.read(seq, ["batch", "row", name])
+            columns = self._segments.read(seq, ["batch", "row", *names])
             held = Places(columns["batch"], columns["row"]).packed()
             at = np.searchsorted(keys, held)
             hit = (at < len(keys)) & (keys[np.minimum(at, len(keys) - 1)] == held)
-            known[order[at[hit]]], values[order[at[hit]]] = True, columns[name][hit]
-        return known, values
+            rows = order[at[hit]]
+            found[0][rows] = True
+            for values, name in zip(found[1:], names, strict=True):
+                values[rows] = columns[name][hit]
+        return tuple(found)
 
     def _commits(self, places: Places) -> list[int]:
         batches = np.unique(places.batch).tolist()
         query = "select seq from commit_part where batch=?"
         return sorted({row[0] for batch in batches for row in self._store.rows(query, (batch,))})
+
+
+def look_up_in_order(db: Database, ref: ReleaseRef, hashes: Bytes) -> Holdings:
+    """Look up records that are likely to come in the order in which they were reserved, shape (records, 32)."""
+    packed = InOrder(db, ref).places(hashes)
+    places, rest = Places.unpack(packed), hashed_ids(hashes[len(packed) :])
+    known, records = np.ones(len(packed), np.bool_), db.records
+    first = Holdings(known, hashed_ids(records.reserved(places, "idem_key")), places, records.states_of(places))
+    if not rest.size:
+        return first
+    others = records.look_up(ref, rest)
+    return Holdings(
+        np.concatenate([known, others.known]),
+        concatenated([first.idem_keys, others.idem_keys]),
+        Places(*map(np.concatenate, zip(places, others.places, strict=True))),
+        np.concatenate([first.state, others.state]),
+    )
 
 
 def _zeros(rows: int, name: str) -> npt.NDArray[Any]:
@@ -236,6 +275,7 @@ class Lookup:
         self.ref = ref
         self.chain = chain
         self._parts = LastParts()
+        self._in_order = InOrder(db, ref)
 
     def entries(self) -> int:
         """Return how many entries the index of the release has, those that were given back included."""
@@ -244,7 +284,7 @@ class Lookup:
 
     def hashed(self, ids: pa.Array, canary: Mask | None = None) -> Bytes:
         """Hash record ids as the index has them, shape (records, 16); their first bits say where in it they stand."""
-        return self._db.id_key.records(ids, canary).ids.as_bytes()
+        return np.ascontiguousarray(self._db.id_key.records(ids, canary).hashes[:, :16])
 
     def batches(self) -> I64:
         """Return the batches in which records of the release stand, in ascending order."""
@@ -262,22 +302,26 @@ class Lookup:
         places[order] = np.where(found, values[2], NOWHERE)
         return places
 
+    def places_in_order(self, hashes: Bytes) -> I64:
+        """Find where the first of these records were reserved, as far as they follow each other, without the index."""
+        return self._in_order.places(hashes)
+
     def digests(self, places: I64) -> tuple[Mask, Bytes, I64]:
         """Return which records are committed, shape (records,), digests of their texts, (records, 32), and positions.
 
         With a chain of post-processings: which of them it rewrote, and the digests of the results.
         """
-        packed, where = np.unique(places, return_inverse=True)
+        packed, where = places, np.arange(len(places))
+        if not (places[1:] > places[:-1]).all():
+            packed, where = np.unique(places, return_inverse=True)
         mask = packed != NOWHERE
         every, records = Places.unpack(np.where(mask, packed, 0)), self._db.records
         digests, positions = np.zeros((len(packed), WIDTH), np.uint8), np.zeros(len(packed), np.int64)
         with self._db.store.snapshot():
             mask[mask] = records.states_of(every.take(mask)) == State.COMMITTED
             committed = every.take(mask)
-            positions[mask] = records.positions(committed)
-            if self.chain is None:
-                digests[mask] = records.digests(committed)
-            else:
+            digests[mask], positions[mask] = records.digests_and_positions(committed)
+            if self.chain is not None:
                 done, digests[mask] = records.postprocessed(committed, self.chain)
                 mask[mask] = done
         return mask[where], digests[where], positions[where]

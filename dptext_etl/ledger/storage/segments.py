@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.accounting import MEASURES
+from dptext_etl.arrays import to_arrow
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import ADDITIVE, FINE, MICRO, PURE
@@ -27,6 +29,7 @@ from dptext_etl.ledger.types import I64, Event
 Column = npt.NDArray[Any]
 Layout = tuple[tuple[str, int], ...]
 Rule = dict[str, Any]
+Blob = bytes | memoryview
 
 CHARGES: Layout = (
     ("record", WIDTH),
@@ -55,11 +58,10 @@ LAYOUTS: Mapping[str, Layout] = {
 """Events that seal a batch, and the bytes of one row: column by column, whole numbers little-endian."""
 SCAN_ROWS = 1 << 22
 """Rows whose ids a scan holds at a time, at most about."""
-_FORMATS = {1: "<u1", 4: "<u4", 8: "<i8", WIDTH: f"V{WIDTH}"}
 
 
-def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, bytes | None]:
-    """Return the rule of a column, and its blob if it needs one."""
+def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
+    """Return the rule of a column, and its blob if it needs one, which shares the memory of the column if it can."""
     if column.ndim == 1:
         return _encode_numbers(column.astype(np.int64, copy=False), known)
     for name, other in known.items():
@@ -67,10 +69,10 @@ def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, bytes | N
             return {"same": name}, None
     if not column.any():
         return {"zero": column.shape[1]}, None
-    return {"bytes": column.shape[1]}, column.tobytes()
+    return {"bytes": column.shape[1]}, np.ascontiguousarray(column).reshape(-1).data
 
 
-def _encode_numbers(values: I64, known: Mapping[str, Column]) -> tuple[Rule, bytes | None]:
+def _encode_numbers(values: I64, known: Mapping[str, Column]) -> tuple[Rule, Blob | None]:
     first = int(values[0])
     if (values == first).all():
         return {"all": "inf" if first == INFINITE else first}, None
@@ -82,7 +84,7 @@ def _encode_numbers(values: I64, known: Mapping[str, Column]) -> tuple[Rule, byt
             return {"times": factor, "of": name}, None
     low, high = int(values.min()), int(values.max())
     dtype = next((dtype for dtype in ("<u1", "<u2", "<u4") if low >= 0 and high <= np.iinfo(dtype).max), "<i8")
-    return {"raw": dtype}, values.astype(dtype).tobytes()
+    return {"raw": dtype}, np.ascontiguousarray(values, dtype).view(np.uint8).data
 
 
 def _factor(values: I64, other: Column) -> int | None:
@@ -121,11 +123,11 @@ def _decode_blob(rule: Rule, data: bytes | None, rows: int) -> Column:
     return np.frombuffer(data, rule["raw"]).astype(np.int64)
 
 
-def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], dict[str, bytes]]:
+def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], dict[str, Blob]]:
     """Encode the rows of an event: what its body states of them, and their blobs."""
     layout = LAYOUTS[kind]
     rules: dict[str, Rule] = {}
-    blobs: dict[str, bytes] = {}
+    blobs: dict[str, Blob] = {}
     known: dict[str, Column] = {}
     for name, _ in layout:
         rules[name], blob = encode(columns[name], known)
@@ -142,11 +144,14 @@ def seal(kind: Event, columns: Mapping[str, Column]) -> tuple[dict[str, Any], di
 def root(kind: Event, columns: Mapping[str, Column]) -> bytes:
     layout = LAYOUTS[kind]
     rows = len(columns[layout[0][0]])
-    packed = np.empty(rows, [(name, _FORMATS[width]) for name, width in layout])
-    for name, width in layout:
-        column = columns[name]
-        packed[name] = column if column.ndim == 1 else np.ascontiguousarray(column).view(_FORMATS[width])[:, 0]
-    return _kernel.merkle_root(binaries(packed.view(np.uint8).reshape(rows, -1)))
+    return _kernel.merkle_root([(_sealed(columns[name]), width) for name, width in layout], rows)
+
+
+def _sealed(column: Column) -> pa.Array:
+    """Return a column as the kernel hashes it; one number stands for many equal ones that share their memory."""
+    if column.ndim > 1:
+        return binaries(column)
+    return to_arrow((column if column.strides[0] else column[:1]).astype(np.int64, copy=False))
 
 
 class IdRange(NamedTuple):
@@ -183,12 +188,12 @@ class Segments:
     def append(self, kind: Event, columns: Mapping[str, Column], **facts: Any) -> int:
         return self.append_sealed(kind, *seal(kind, columns), **facts)
 
-    def append_sealed(self, kind: Event, sealed: Mapping[str, Any], blobs: Mapping[str, bytes], **facts: Any) -> int:
+    def append_sealed(self, kind: Event, sealed: Mapping[str, Any], blobs: Mapping[str, Blob], **facts: Any) -> int:
         seq = self._journal.append(kind, **facts, **sealed)
         self._write(seq, blobs)
         return seq
 
-    def stage(self, blobs: Mapping[str, bytes]) -> int:
+    def stage(self, blobs: Mapping[str, Blob]) -> int:
         """Store the blobs of an event that has no number yet, and return one by which to `attach` or `discard` them."""
         number = -secrets.randbits(62)
         self._write(number, blobs)
@@ -201,7 +206,7 @@ class Segments:
     def discard(self, staged: int) -> None:
         self._store.execute("delete from segment where seq=?", (staged,))
 
-    def _write(self, seq: int, blobs: Mapping[str, bytes]) -> None:
+    def _write(self, seq: int, blobs: Mapping[str, Blob]) -> None:
         for name, blob in blobs.items():
             self._store.execute("insert into segment values(?,?,?)", (seq, name, blob))
 

@@ -2,8 +2,8 @@
 
 With one row per random id every insert touches a random page, and a B-tree of 10^7 such rows slows down to a fraction
 of its speed. Here a batch becomes one immutable sorted run (a log-structured merge tree). When `FANOUT` runs of one
-size class exist, they are merged into the next class. An entry is rewritten log(n / batch) times, all writes are long
-blobs, and a lookup bisects a few sorted arrays.
+size class exist, they are merged into the next class; of large runs, `LARGE_FANOUT`. An entry is rewritten
+log(n / batch) times, all writes are long blobs, and a lookup bisects a few sorted arrays.
 
 The leading bits of the id cut a run into parts. Ids are keyed hashes and so evenly spread: a part stays near
 `PART_KEYS` ids, and a pass over a run needs the memory of one part.
@@ -41,6 +41,9 @@ from dptext_etl.ledger.types import I64, Mask
 
 FANOUT = 16
 """More runs take longer to look through, fewer are rewritten more often; 16 runs of a batch each are merged at once."""
+LARGE, LARGE_FANOUT = 1 << 16, 64
+"""Runs of so many entries fill about a part each, so more of them take no longer to look through. A merge holds a part
+of each."""
 PART_KEYS = 1 << 17
 Loaded = tuple[int, U64, U64, Values]
 """The number of a part, and what it holds: both halves of its ids, and values."""
@@ -115,7 +118,8 @@ class SortedRuns:
         classes: dict[int, list[SortedRun]] = {}
         for run in self.runs():
             classes.setdefault(run.size_class, []).append(run)
-        return [runs for _, runs in sorted(classes.items()) if len(runs) >= FANOUT]
+        least = {size: FANOUT if FANOUT**size < LARGE else LARGE_FANOUT for size in classes}
+        return [runs for size, runs in sorted(classes.items()) if len(runs) >= least[size]]
 
     def merged(self, runs: list[SortedRun]) -> SortedRun:
         """Store what some runs hold as one run outside the map."""
@@ -256,7 +260,7 @@ class SortedRuns:
         for at, part in enumerate(parts):
             rest = np.concatenate([part.ids.lo.view(np.int64)[None], part.values])
             for piece, data in enumerate((part.ids.hi.view(np.int64), rest.reshape(-1))):
-                blob = data.astype("<i8", copy=False).tobytes()
+                blob = np.ascontiguousarray(data, "<i8").data
                 self._store.execute("insert into run_part values(?,?,?,?)", (run, at, piece, blob))
                 self._cache.put(run, at, piece, data)
             size += part.ids.size

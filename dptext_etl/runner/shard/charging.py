@@ -128,8 +128,10 @@ def views_of(frame: pl.DataFrame, column: str) -> pa.Array:
     return frame[column].to_arrow(compat_level=pl.CompatLevel.newest())
 
 
-def charge(frame: pl.DataFrame, columns: list[Column], policy: Policy, *, identified: bool = True) -> Charged:
-    """Count draws and make the identities of texts; without `identified`, they are zeros. Nothing is drawn."""
+def charge(
+    frame: pl.DataFrame, columns: list[Column], policy: Policy, *, identified: bool = True, counted: bool = True
+) -> Charged:
+    """Count draws and make the identities of texts, or leave zeros in their place. Nothing is drawn."""
     ids = canonical_ids(frame[policy.id].to_arrow())
     delta = gate_delta(policy)
     charges = []
@@ -138,6 +140,9 @@ def charge(frame: pl.DataFrame, columns: list[Column], policy: Policy, *, identi
         mechanism = column.policy.mechanism
         made = _kernel.idem_keys(column.key, ids, texts, column.policy.nonce) if identified else None
         identities = _zeros(len(ids)) if made is None else pa.array(made)
+        if not counted:
+            charges.append(Charge(column.ref, identities, 0, {}))
+            continue
         n_worst, spends = worst_case(mechanism, mechanism.positions(texts), texts)
         charges.append(Charge(column.ref, identities, n_worst, with_gate(spends, delta)))
     return Charged(ids, subjects_of(frame, policy), tuple(charges), forms_of(frame.schema, policy))

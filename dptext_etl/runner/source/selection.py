@@ -7,8 +7,9 @@ probability below 1e-20, as in the ledger.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -164,15 +165,20 @@ def _persons(batch: pl.DataFrame, policy: Policy) -> pl.Series:
 
 
 def anti_join(frame: pl.LazyFrame, known: pl.LazyFrame, name: str, scratch: Path | None) -> tuple[pl.LazyFrame, int]:
-    """Leave out the rows whose ids are known, in memory of one bit per row; the order stays."""
+    """Leave out the rows whose ids are known, in memory of one bit per row; the order stays.
+
+    No id of a row is repeated. As far as rows and known ids begin alike, ids are compared as they are.
+    """
     with closing(Buckets(BYTES + 8, scratch)) as asked, closing(Buckets(BYTES, scratch)) as there:
-        for digests in _digests(known, name):
-            there.add(digests)
-        for digests in _digests(frame.select(name), name):
-            places = np.arange(asked.rows, asked.rows + len(digests), dtype="<u8")
-            asked.add(np.hstack([digests, places.view(np.uint8).reshape(-1, 8)]))
-        chosen, found = np.zeros(asked.rows // 8 + 1, np.uint8), 0
-        chosen[-1] = 0xFF << asked.rows % 8 & 0xFF  # no row of the source, or one that came later
+        alike, mine, theirs = _behind_equal(_canonical(frame.select(name), name), _canonical(known, name))
+        for ids in theirs:
+            there.add(_digests(ids))
+        for ids in mine:
+            places = np.arange(alike + asked.rows, alike + asked.rows + len(ids), dtype="<u8")
+            asked.add(np.hstack([_digests(ids), places.view(np.uint8).reshape(-1, 8)]))
+        rows = alike + asked.rows
+        chosen, found = np.zeros(rows // 8 + 1, np.uint8), 0
+        chosen[-1] = 0xFF << rows % 8 & 0xFF  # no row of the source, or one that came later
         for mine, theirs in asked.with_other(there):
             new = mine[~_within(mine[:, :BYTES], theirs)]
             places = np.ascontiguousarray(new[:, BYTES:]).view("<u8").reshape(-1)
@@ -181,9 +187,29 @@ def anti_join(frame: pl.LazyFrame, known: pl.LazyFrame, name: str, scratch: Path
     return _at(frame, chosen), found
 
 
-def _digests(ids: pl.LazyFrame, name: str) -> Iterator[ByteRows]:
+def _canonical(ids: pl.LazyFrame, name: str) -> Iterator[pa.Array]:
     for batch in batches(ids, BATCH_ROWS):
-        yield short_digests(pl.Series(canonical_ids(batch[name].to_arrow()), dtype=pl.String))
+        yield canonical_ids(batch[name].to_arrow())
+
+
+def _behind_equal(
+    mine: Iterator[pa.Array], theirs: Iterator[pa.Array]
+) -> tuple[int, Iterable[pa.Array], Iterable[pa.Array]]:
+    """Return how many ids two lists begin with alike, about, and what stands behind them; batches are of one size."""
+    alike, none = 0, pa.array([], pa.large_string())
+    while True:
+        both = next(mine, none), next(theirs, none)
+        shared = min(map(len, both))
+        if not shared or not both[0][:shared].equals(both[1][:shared]):
+            return alike, chain(both[:1], mine), chain(both[1:], theirs)
+        alike += shared
+        both = both[0][shared:], both[1][shared:]
+        if max(map(len, both)):
+            return alike, chain(both[:1], mine), chain(both[1:], theirs)
+
+
+def _digests(ids: pa.Array) -> ByteRows:
+    return short_digests(pl.Series(ids, dtype=pl.String))
 
 
 def _within(asked: ByteRows, known: ByteRows) -> npt.NDArray[np.bool_]:

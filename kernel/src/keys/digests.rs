@@ -1,6 +1,9 @@
 //! SHA-256 digests of released texts and Merkle roots of sealed segments (RFC 6962: leaf prefix 0, node prefix 1).
 
+use sha2::block_api::compress256;
 use sha2::{Digest, Sha256};
+
+use crate::keys::prf::{BEFORE_LENGTH, BLOCK, START};
 
 pub type Hash = [u8; 32];
 
@@ -17,24 +20,62 @@ pub fn text(text: Option<&str>) -> Hash {
     hash.finalize().into()
 }
 
-/// The leaf of an item: `SHA-256(0x00 || item)`.
-pub fn leaf(item: &[u8]) -> Hash {
-    Sha256::new().chain_update([0]).chain_update(item).finalize().into()
+/// A message of fixed length behind one byte, padded once for all hashes of its kind.
+#[derive(Clone)]
+pub struct Padded {
+    blocks: Vec<[u8; BLOCK]>,
+    len: usize,
 }
 
-fn node(left: &Hash, right: &Hash) -> Hash {
-    Sha256::new().chain_update([1]).chain_update(left).chain_update(right).finalize().into()
+impl Padded {
+    fn new(first: u8, len: usize) -> Self {
+        let mut blocks = vec![[0; BLOCK]; (1 + len) / BLOCK + 1 + usize::from((1 + len) % BLOCK >= BEFORE_LENGTH)];
+        let bytes = blocks.as_flattened_mut();
+        let end = bytes.len() - 8;
+        if let Some(byte) = bytes.first_mut() {
+            *byte = first;
+        }
+        if let Some(byte) = bytes.get_mut(1 + len) {
+            *byte = 0x80;
+        }
+        bytes.get_mut(end..).unwrap_or_default().copy_from_slice(&(8 * (1 + len as u64)).to_be_bytes());
+        Self { blocks, len }
+    }
+
+    /// A leaf `SHA-256(0x00 || item)` over items of so many bytes.
+    pub fn leaf(len: usize) -> Self {
+        Self::new(0, len)
+    }
+
+    /// The bytes of the item.
+    #[inline(always)]
+    pub fn item(&mut self) -> &mut [u8] {
+        self.blocks.as_flattened_mut().get_mut(1..=self.len).unwrap_or_default()
+    }
+
+    #[inline(always)]
+    pub fn hash(&self) -> Hash {
+        let (mut state, mut hash) = (START, Hash::default());
+        compress256(&mut state, &self.blocks);
+        for (place, word) in hash.as_chunks_mut::<4>().0.iter_mut().zip(state) {
+            *place = word.to_be_bytes();
+        }
+        hash
+    }
 }
 
 /// The root over leaves in order; a node without a partner rises as it is; no leaves give `SHA-256("")`.
 pub fn root(mut level: Vec<Hash>) -> Hash {
+    let mut node = Padded::new(1, 2 * size_of::<Hash>());
     while level.len() > 1 {
         level = level
             .chunks(2)
-            .filter_map(|pair| match pair {
-                [left, right] => Some(node(left, right)),
-                [odd] => Some(*odd),
-                _ => None,
+            .map(|pair| match pair {
+                [odd] => *odd,
+                _ => {
+                    node.item().copy_from_slice(pair.as_flattened());
+                    node.hash()
+                }
             })
             .collect();
     }
@@ -69,8 +110,19 @@ mod tests {
     }
 
     #[test]
+    fn padded_messages_hash_as_others_do() {
+        for len in 0..200 {
+            let message = (0..len).map(|byte| byte as u8).collect::<Vec<_>>();
+            let mut leaf = Padded::leaf(len);
+            leaf.item().copy_from_slice(&message);
+            assert_eq!(leaf.hash(), <Hash>::from(Sha256::digest([&[0], message.as_slice()].concat())), "{len}");
+        }
+    }
+
+    #[test]
     fn an_odd_node_rises() {
-        let leaves = [b"a", b"b", b"c"].map(|item| leaf(item)).to_vec();
+        let leaves = [b"a", b"b", b"c"].map(|item| <Hash>::from(Sha256::digest(item))).to_vec();
+        let node = |left: &Hash, right: &Hash| <Hash>::from(Sha256::digest([&[1], &left[..], &right[..]].concat()));
         assert_eq!(root(leaves.clone()), node(&node(&leaves[0], &leaves[1]), &leaves[2]));
         assert_eq!(root(leaves[..1].to_vec()), leaves[0]);
         assert_eq!(root(Vec::new()), <Hash>::from(Sha256::digest([])));

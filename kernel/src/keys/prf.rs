@@ -9,11 +9,11 @@ use crate::errors::{Error, Result};
 pub type Key = Zeroizing<[u8; 32]>;
 
 /// Bytes of a block of SHA-256.
-const BLOCK: usize = 64;
+pub const BLOCK: usize = 64;
 /// Bytes of a block in front of the length of the message.
-const BEFORE_LENGTH: usize = BLOCK - 8;
+pub const BEFORE_LENGTH: usize = BLOCK - 8;
 /// The state from which SHA-256 starts (FIPS 180-4, 5.3.3).
-const START: [u32; 8] =
+pub const START: [u32; 8] =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
 /// A keyed HMAC-SHA256: the states of both hashes behind the key's block, from which every message starts.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
 use arrow_array::Array;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -10,11 +11,11 @@ use pyo3::types::PyBytes;
 use super::arrow_ffi::{hashes, Chunks, Column};
 use super::detached;
 use super::keys::{PyReleaseKey, PySecret};
-use super::numbers::numbers;
+use super::numbers::{column, numbers};
 use crate::columns::ids::{self, Fields};
 use crate::columns::strings::{Strings, StringsBuilder};
 use crate::errors::{Error, Result};
-use crate::keys::digests::{self, Hash};
+use crate::keys::digests::{self, Hash, Padded};
 use crate::keys::releases::ledger_id;
 use crate::text::copies::{Copies, Room};
 use crate::threads;
@@ -22,21 +23,28 @@ use crate::threads;
 const ROWS_AT_ONCE: usize = 1024;
 
 /// 32 bytes per row.
-fn each_row(rows: usize, row: impl Fn(usize) -> Result<Hash> + Sync) -> Result<Vec<Hash>> {
+fn each_row(rows: usize, row: impl Fn(usize) -> Result<Hash> + Sync) -> Result<Column> {
     let parts = threads::over_rows(rows, ROWS_AT_ONCE, threads::count(None)?, |range| {
         range.map(&row).collect::<Result<Vec<_>>>()
     })?;
-    Ok(parts.concat())
+    hashes(joined(parts).into_flattened())
+}
+
+/// The rows of all parts; one part alone is not copied.
+fn joined(mut parts: Vec<Vec<Hash>>) -> Vec<Hash> {
+    match parts.as_mut_slice() {
+        [one] => std::mem::take(one),
+        _ => parts.concat(),
+    }
 }
 
 fn per_record(ids: Chunks, texts: Chunks, hash: impl Fn(&str, Option<&[u8]>) -> Hash + Sync) -> Result<Column> {
     let (ids, texts) = (ids::canonical(ids.0, Fields::InOrder)?, Strings::new(&texts.0)?);
     ids.expect_len(texts.len(), "texts")?;
-    let rows = each_row(texts.len(), |row| {
+    each_row(texts.len(), |row| {
         let id = ids.get(row)?.unwrap_or_default();
         Ok(hash(id, texts.get(row)?.map(str::as_bytes)))
-    })?;
-    hashes(rows.concat())
+    })
 }
 
 /// Record keys: `H(R, "dptext/rec/v1\0" || u64(len(rid)) || rid || fp || u64(nonce))`.
@@ -82,8 +90,7 @@ fn table_digest<'py>(
 fn order_keys(py: Python<'_>, release_key: &PyReleaseKey, ids: Chunks) -> PyResult<Column> {
     detached(py, || {
         let ids = ids::canonical(ids.0, Fields::InOrder)?;
-        let rows = each_row(ids.len(), |row| Ok(*release_key.0.order(ids.get(row)?.unwrap_or_default())))?;
-        hashes(rows.concat())
+        each_row(ids.len(), |row| Ok(*release_key.0.order(ids.get(row)?.unwrap_or_default())))
     })
 }
 
@@ -117,8 +124,7 @@ fn hash_ids(py: Python<'_>, secret: &PySecret, kind: &str, ids: Chunks) -> PyRes
             return Err(Error::policy("ids are hashed as \"rec\", \"sub\" or \"canary\"; got another kind"));
         }
         let (ledger, ids) = (secret.0.prf()?, ids::canonical(ids.0, Fields::InOrder)?);
-        let rows = each_row(ids.len(), |row| Ok(ledger_id(&ledger, kind, ids.get(row)?.unwrap_or_default())))?;
-        hashes(rows.concat())
+        each_row(ids.len(), |row| Ok(ledger_id(&ledger, kind, ids.get(row)?.unwrap_or_default())))
     })
 }
 
@@ -128,8 +134,7 @@ fn hash_ids(py: Python<'_>, secret: &PySecret, kind: &str, ids: Chunks) -> PyRes
 fn text_digests(py: Python<'_>, texts: Chunks) -> PyResult<Column> {
     detached(py, || {
         let texts = Strings::new(&texts.0)?;
-        let rows = each_row(texts.len(), |row| Ok(digests::text(texts.get(row)?)))?;
-        hashes(rows.concat())
+        each_row(texts.len(), |row| Ok(digests::text(texts.get(row)?)))
     })
 }
 
@@ -167,21 +172,112 @@ fn count_copies(
     Ok((found.copies, found.kept, found.compared, found.shared))
 }
 
-/// Merkle root over rows of fixed size: leaves `SHA-256(0x00 || row)`, nodes `SHA-256(0x01 || left || right)`.
-#[pyfunction]
-fn merkle_root<'py>(py: Python<'py>, rows: Chunks) -> PyResult<Bound<'py, PyBytes>> {
-    let root = detached(py, || {
-        let mut leaves = Vec::new();
-        for chunk in &rows.0.chunks {
-            let rows = chunk
-                .as_fixed_size_binary_opt()
-                .filter(|rows| rows.null_count() == 0)
-                .ok_or_else(|| Error::input("a Merkle root is over fixed-size binary rows without nulls"))?;
-            leaves.extend(each_row(rows.len(), |row| Ok(digests::leaf(rows.value(row))))?);
+/// A column of sealed rows: bytes of a fixed number per row, or whole numbers of which so many bytes count; a number
+/// that stands alone is that of every row.
+struct Sealed<'a> {
+    chunks: Vec<&'a [u8]>,
+    held: usize,
+    width: usize,
+    constant: bool,
+}
+
+impl<'a> Sealed<'a> {
+    fn of(column: &'a Chunks, width: usize, rows: usize) -> Result<Self> {
+        let wrong = || Error::input("a Merkle root is over fixed-size binary rows without nulls");
+        let (mut chunks, mut held) = (Vec::new(), width);
+        for chunk in column.0.chunks.iter().filter(|chunk| !chunk.is_empty()) {
+            if chunk.null_count() > 0 {
+                return Err(wrong());
+            }
+            if let Some(array) = chunk.as_fixed_size_binary_opt().filter(|array| array.value_size() == width) {
+                chunks.push(array.value_data());
+            } else if let Some(array) = chunk.as_primitive_opt::<Int64Type>().filter(|_| width <= size_of::<i64>()) {
+                held = size_of::<i64>();
+                chunks.push(bytemuck::cast_slice(array.values()));
+            } else {
+                return Err(wrong());
+            }
         }
-        Ok(digests::root(leaves))
+        let len = chunks.iter().map(|chunk| chunk.len()).sum::<usize>() / held.max(1);
+        let constant = rows != 1 && len == 1;
+        if len == rows || constant {
+            return Ok(Self { chunks, held, width, constant });
+        }
+        Err(Error::input("the columns of a Merkle root have one row each"))
+    }
+
+    #[inline(always)]
+    fn bytes(&self, row: usize) -> &'a [u8] {
+        let mut at = if self.constant { 0 } else { row * self.held };
+        for chunk in &self.chunks {
+            if let Some(bytes) = chunk.get(at..at + self.width) {
+                return bytes;
+            }
+            at -= chunk.len();
+        }
+        &[]
+    }
+}
+
+/// Merkle root over rows that columns make, `rows` of them: leaves `SHA-256(0x00 || row)`, nodes `SHA-256(0x01 || left
+/// || right)`. A column is an array and its bytes per row; numbers are little-endian.
+#[pyfunction]
+fn merkle_root<'py>(py: Python<'py>, columns: Vec<(Chunks, usize)>, rows: usize) -> PyResult<Bound<'py, PyBytes>> {
+    let root = detached(py, || {
+        let columns =
+            columns.iter().map(|(column, width)| Sealed::of(column, *width, rows)).collect::<Result<Vec<_>>>()?;
+        let leaf = Padded::leaf(columns.iter().map(|column| column.width).sum());
+        let parts = threads::over_rows(rows, ROWS_AT_ONCE, threads::count(None)?, |range| {
+            let mut leaf = leaf.clone();
+            let hashed = range.map(|row| {
+                let mut room = leaf.item();
+                for column in &columns {
+                    let (place, rest) = std::mem::take(&mut room).split_at_mut(column.width);
+                    place.copy_from_slice(column.bytes(row));
+                    room = rest;
+                }
+                leaf.hash()
+            });
+            Ok(hashed.collect::<Vec<_>>())
+        })?;
+        Ok(digests::root(joined(parts)))
     })?;
     Ok(PyBytes::new(py, &root))
+}
+
+/// Digests of the first words of texts, as many as asked for, of all texts that have so many; U+0020 separates words.
+#[pyfunction]
+fn prefix_digests(py: Python<'_>, texts: Chunks, words: usize) -> PyResult<Column> {
+    detached(py, || {
+        let texts = Strings::new(&texts.0)?;
+        let parts = threads::over_rows(texts.len(), ROWS_AT_ONCE, threads::count(None)?, |range| {
+            let mut found = Vec::new();
+            for row in range {
+                let Some(text) = texts.get(row)? else { continue };
+                let mut ends = memchr::memchr_iter(b' ', text.as_bytes()).chain([text.len()]);
+                if let Some(prefix) =
+                    words.checked_sub(1).and_then(|skip| ends.nth(skip)).and_then(|end| text.get(..end))
+                {
+                    found.push(digests::text(Some(prefix)));
+                }
+            }
+            Ok(found)
+        })?;
+        hashes(joined(parts).into_flattened())
+    })
+}
+
+/// How many words each text has that U+0020 separates: 0 for one that is empty or null.
+#[pyfunction]
+fn spaced_words(py: Python<'_>, texts: Chunks) -> PyResult<Column> {
+    detached(py, || {
+        let texts = Strings::new(&texts.0)?;
+        let count = |row| {
+            let text = texts.get(row)?.filter(|text| !text.is_empty());
+            Ok(text.map_or(0, |text| 1 + memchr::memchr_iter(b' ', text.as_bytes()).count() as u32))
+        };
+        Ok(column((0..texts.len()).map(count).collect::<Result<_>>()?))
+    })
 }
 
 /// Record ids as strings, one canonical form per value; composites by the names of their fields if asked.
@@ -209,5 +305,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(text_digests, module)?)?;
     module.add_function(wrap_pyfunction!(count_copies, module)?)?;
     module.add_function(wrap_pyfunction!(merkle_root, module)?)?;
+    module.add_function(wrap_pyfunction!(prefix_digests, module)?)?;
+    module.add_function(wrap_pyfunction!(spaced_words, module)?)?;
     module.add_function(wrap_pyfunction!(canonical_ids, module)?)
 }
