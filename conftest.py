@@ -205,16 +205,12 @@ def _cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _looked_up_once():
-    """Remember what does not change: the commands that Typer's runner builds for every call, and installed plug-ins."""
+def _commands_built_once():
+    """Keep the commands that Typer's runner would build for every call."""
     import typer.testing
 
-    from dptext_etl import key_providers
-
-    found = functools.cache(lambda path, group: importlib.metadata.entry_points(group=group))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", functools.cache(typer.testing._get_command))
-        patch.setattr(key_providers, "entry_points", lambda *, group: found(tuple(sys.path), group))
         yield
 
 

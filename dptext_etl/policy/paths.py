@@ -87,9 +87,10 @@ def _existing(reference: Any, folder: Path) -> Any:
 
 def _from_folder(reference: str, folder: Path) -> str:
     scheme, _, name = reference.partition(":")
-    if scheme == "env" or (name and scheme in installed()):
+    if scheme == "env":
         return reference
     for prefix in ("file:", "sqlite:///"):
         if reference.startswith(prefix):
             return prefix + str(folder / reference.removeprefix(prefix))
-    return reference if "://" in reference else str(folder / reference)
+    provided = name and scheme in installed()
+    return reference if provided or "://" in reference else str(folder / reference)
