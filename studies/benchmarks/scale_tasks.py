@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tasks import EPSILON, clocked, data, rotated
+from tasks import EPSILON, clocked, data
 
 CHUNK = 500_000
 
 
 def table(folder: str, rows: int) -> dict[str, float]:
-    """Write `rows` short rows, then the same with a thousand more: distinct utterances, words rotated if needed."""
+    """Write `rows` short rows, then the same with a thousand more: distinct utterances, then pairs of their halves."""
     import polars as pl
 
     text = (
@@ -24,8 +24,11 @@ def table(folder: str, rows: int) -> dict[str, float]:
         .drop_nulls()
         .unique(maintain_order=True)
     )
-    turns = range(-(-(rows + 1_000) // text.height) + 2)
-    texts = pl.concat(text.select(rotated("text", turn)) for turn in turns).unique(maintain_order=True)["text"]
+    words, half = pl.col("text").str.split(" "), pl.col("text").str.split(" ").list.len() // 2
+    begins, ends = text.select(begins=words.list.head(half), ends=words.list.slice(half))
+    turns = range(1, -(-(rows + 1_000) // text.height) * 5 // 4 + 1)
+    paired = (begins.list.concat(ends.tail(-turn).append(ends.head(turn))).list.join(" ") for turn in turns)
+    texts = pl.concat([text["text"], *paired]).unique(maintain_order=True)
     for name, height in (("raw.parquet", rows), ("more.parquet", rows + 1_000)):
         numbers = pl.int_range(height, eager=True)
         frame = pl.DataFrame({"id": pl.select(pl.format("r{}", numbers)).to_series(), "text": texts.head(height)})
