@@ -16,6 +16,8 @@ from plain_loops import ENOUGH, PUBLISHED
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 VOCABULARIES = (5_000, 20_000, 65_000)
+SMALL = 1_000
+"""Texts of a small batch."""
 GIB = 2**30
 
 
@@ -50,6 +52,22 @@ def column() -> list[Row]:
             rate >= 60 * counted(plain_rate, published),
         ),
         two_threads("the same, two threads", partial(task, "santext"), words_rate, 1.7),
+        *small_batches(one),
+    ]
+
+
+def small_batches(one: dict[str, float]) -> list[Row]:
+    """Batches of 1,000 texts: the weights of words are kept from one to the next."""
+    many = best(2, "santext", batch=SMALL)
+    return [
+        Row(
+            f"the same in batches of {SMALL:,} texts, one thread",
+            f"{amount(many['words'] / many['cpu'])} words/CPU-s",
+            "CPU time in batches of a run",
+            many["cpu"] / one["cpu"],
+            "<= 2",
+            many["cpu"] <= 2 * one["cpu"],
+        )
     ]
 
 

@@ -154,8 +154,10 @@ def mapping() -> dict[str, float]:
     return clocked(mechanism.parts)
 
 
-def santext(words: int | None = None, limit: int = 10_000, source: str = "english-20k") -> dict[str, float]:
-    """The SanText column over IMDb in batches of a run, with the memory that it takes next to the text."""
+def santext(
+    words: int | None = None, limit: int = 10_000, source: str = "english-20k", batch: int = BATCH
+) -> dict[str, float]:
+    """The SanText column over IMDb in batches, by default of a run, with the memory that it takes next to the text."""
     import pyarrow as pa
 
     from dptext_etl.column import draw
@@ -174,8 +176,8 @@ def santext(words: int | None = None, limit: int = 10_000, source: str = "englis
 
     def all_batches() -> list[pa.Array]:
         return [
-            draw(mechanism, texts.slice(at, BATCH), ids.slice(at, BATCH), key).text
-            for at in range(0, len(texts), BATCH)
+            draw(mechanism, texts.slice(at, batch), ids.slice(at, batch), key).text
+            for at in range(0, len(texts), batch)
         ]
 
     found |= clocked(all_batches)
