@@ -1,6 +1,7 @@
 """`make -C studies gpu`: check and measure models on a machine with a GPU, within ten minutes.
 
     python studies/benchmarks/gpu.py                  # writes gpu.json, which the documentation shows
+    python studies/benchmarks/gpu.py bits dpmlm       # these parts; the others keep what was measured of them before
     python studies/benchmarks/gpu.py --tiny --out x   # the same with tiny shapes, on the CPU where there is no GPU
 
 Nothing is read but the package: texts, models and vectors are made here. Every part is written as soon as it is done.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -23,7 +25,7 @@ import gpu_checks
 import gpu_generation
 import gpu_models
 import gpu_speed
-from bench import machine
+from bench import processor
 from measuring import HERE, Row, show
 from results import Results
 
@@ -37,11 +39,13 @@ TESTS = (
     "models/tests/exact/test_generative_models.py",
 )
 TESTS_SECONDS = 120
+PARTS = ("bits", "draws", "memory", "generation", "dpmlm", "documents", "search", "tests")
 
 
 def main(asked: list[str] | None = None) -> int:
     """Run all parts; 1 if a part failed or a check does not hold."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("part", nargs="*", metavar="PART", help=f"what to do, of: {', '.join(PARTS)}")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, on any machine")
     parser.add_argument("--out", type=Path, default=FILE, help="the results file")
     options = parser.parse_args(asked)
@@ -51,16 +55,20 @@ def main(asked: list[str] | None = None) -> int:
     if device == "cpu" and not options.tiny:
         print("torch sees no GPU here: nothing to measure (--tiny runs the script on the CPU)", file=sys.stderr)
         return 1
-    began, load = time.perf_counter(), os.getloadavg()[0]
+    began = time.perf_counter()
+    machine = f"{device_name(device)}; {processor()}, {os.cpu_count()} threads, Python {platform.python_version()}"
     size = gpu_models.TINY if options.tiny else gpu_models.WHOLE
-    results, bad = Results(options.out, tuple(parts(Path(), device, size))), []
+    named = list(dict.fromkeys(options.part)) or list(PARTS)
+    if unknown := [name for name in named if name not in PARTS]:
+        parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    results, bad = Results.read(options.out, PARTS) if options.part else Results(options.out, PARTS), []
     with tempfile.TemporaryDirectory(prefix="dptext-gpu-") as folder:
         gpu_models.build(Path(folder), size)
-        for name, part in parts(Path(folder), device, size).items():
-            found = run(name, part, began)
+        made = parts(Path(folder), device, size)
+        for name in named:
+            found = run(name, made[name], began)
             bad += [name] * any(row.met is False for row in found)
-            sentence = f"{named(device)}; {machine(load)}"
-            results.put(name, found, date=datetime.now(UTC).date().isoformat(), machine=sentence)
+            results.put(name, found, date=datetime.now(UTC).date().isoformat(), machine=machine)
             results.write()
     print(f"{time.perf_counter() - began:.0f} s; written to {options.out.name}")
     if bad:
@@ -69,17 +77,18 @@ def main(asked: list[str] | None = None) -> int:
 
 
 def parts(folder: Path, device: str, size: gpu_models.Size) -> dict[str, Callable[[], list[Row]]]:
-    """Return what is done, in order: first what must hold, then how fast it is."""
-    return {
-        "bits": lambda: in_both(folder, device, size),
-        "draws": lambda: gpu_checks.exact_draws(device),
-        "memory": lambda: gpu_checks.short_of_memory(folder, device, size),
-        "generation": lambda: gpu_generation.generation(folder, device, size),
-        "dpmlm": lambda: gpu_speed.dpmlm(folder, device, size),
-        "documents": lambda: gpu_speed.documents(folder, size),
-        "search": lambda: gpu_speed.search(folder, device, size),
-        "tests": lambda: [] if size is gpu_models.TINY else tests(),
-    }
+    """Return what is done, by the names of `PARTS`: first what must hold, then how fast it is."""
+    done: tuple[Callable[[], list[Row]], ...] = (
+        lambda: in_both(folder, device, size),
+        lambda: gpu_checks.exact_draws(device),
+        lambda: gpu_checks.short_of_memory(folder, device, size),
+        lambda: gpu_generation.generation(folder, device, size),
+        lambda: gpu_speed.dpmlm(folder, device, size),
+        lambda: gpu_speed.documents(folder, size),
+        lambda: gpu_speed.search(folder, device, size),
+        lambda: [] if size is gpu_models.TINY else tests(),
+    )
+    return dict(zip(PARTS, done, strict=True))
 
 
 def run(name: str, part: Callable[[], list[Row]], began: float) -> list[Row]:
@@ -114,13 +123,16 @@ def tests() -> list[Row]:
     """Run the tests of models, which take the GPU where there is one; left out without pytest."""
     if importlib.util.find_spec("pytest") is None:
         return [Row("tests of models", "left out: pytest is not installed")]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-k", "cuda", "-p", "no:cacheprovider", *TESTS]
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-k", "cuda", "-p", "no:cacheprovider", *TESTS]
     try:
         done = subprocess.run(
             command, cwd=HERE.parents[1], capture_output=True, text=True, check=False, timeout=TESTS_SECONDS
         )
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as exc:
+        print((exc.stdout or b"").decode()[-10_000:], flush=True)
         return [Row("tests of models on CUDA", f"not done after {TESTS_SECONDS} s", goal="pass", met=False)]
+    if done.returncode:
+        print(done.stdout[-10_000:], flush=True)
     sentence = done.stdout.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
     return [Row("tests of models on CUDA", sentence[0], goal="pass", met=done.returncode == 0)]
 
@@ -132,7 +144,7 @@ def where() -> str:
     return device()
 
 
-def named(device: str) -> str:
+def device_name(device: str) -> str:
     """Name the device."""
     import torch
 

@@ -138,7 +138,7 @@ def little_memory(scorer: Any, device: str) -> Iterator[None]:
     import torch
 
     if device == "cuda":
-        with memory_filled():
+        with memory_filled(2**28):
             yield
         return
     forward: Callable[..., Any] = scorer.model.forward
@@ -156,13 +156,13 @@ def little_memory(scorer: Any, device: str) -> Iterator[None]:
 
 
 @contextmanager
-def memory_filled() -> Iterator[None]:
-    """Leave half a GiB of a GPU's memory free."""
+def memory_filled(left: int) -> Iterator[None]:
+    """Leave so many bytes of a GPU's memory free."""
     import torch
 
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
-    block = torch.empty(max(0, free - 2**29), dtype=torch.uint8, device="cuda")
+    block = torch.empty(max(0, free - left), dtype=torch.uint8, device="cuda")
     try:
         yield
     finally:

@@ -137,7 +137,7 @@ def short_of_memory(made: Any, device: str, given: list[str]) -> Row:
     with ExitStack() as stack:
         stack.enter_context(patch.object(made.generator, "begin", counted))
         if device == "cuda":
-            stack.enter_context(memory_filled())
+            stack.enter_context(memory_filled(2**28))
         out, _ = released(made, given)
     failed = int(np.asarray(out.failed).sum())
     work = f"DP-Prompt on {device} with too little memory, {len(given):,} texts"

@@ -49,7 +49,7 @@ class Size:
     seconds: float
 
 
-WHOLE = Size(50_265, {}, {}, 8192, (20_000, 300), 2**15, 50, 40, 4_096, 4_000, 1_024, 20.0)
+WHOLE = Size(50_265, {}, {}, 8192, (20_000, 300), 2**15, 50, 40, 4_096, 4_000, 1_024, 10.0)
 TINY = Size(
     600,
     {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},

@@ -215,6 +215,8 @@ class Generation:
             try:
                 work(*given)
             except Exception as exc:  # noqa: BLE001  (models fail in any way, and none may quote or drop a text)
+                if not out_of_memory(exc):
+                    log.warning("a batch of the model failed: each of its texts continues alone")
                 return out_of_memory(exc) and (rows > 1 or waited > 0)
             return False
 
@@ -235,7 +237,8 @@ class Generation:
                 scores = scores_of(running.batch, len(running.records), generator.outputs)[live[due]]
                 chosen = self._choose(scores, records[due])
                 try:
-                    if not isinstance(chosen, np.ndarray) and due.all() and len(live) > 1:
+                    goes_on = running.step + 1 < self._most  # a cache has no room for the last token
+                    if goes_on and not isinstance(chosen, np.ndarray) and due.all() and len(live) > 1:
                         ahead = True
                         tokens = chosen.new_full((len(running.records),), int(self._ends[0]))
                         running.batch.append(tokens.index_copy_(0, chosen.new_tensor(live), chosen))

@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 Listener = Callable[[int, int], None]
 """Function that is called with the number of items done and the number of all items."""
+_SHORT = ("out of memory", "can't allocate", "cublas_status_alloc_failed", "cublas_status_execution_failed")
+"""What errors of torch say when memory runs out; the last one is how an H100 with 128 MiB left fails."""
 _EVERY = 30.0  # seconds between two log lines
 
 
@@ -39,7 +41,7 @@ def out_of_memory(exc: BaseException) -> bool:
     if isinstance(exc, MemoryError) or type(exc).__name__ == "OutOfMemoryError":
         return True
     message = str(exc).lower()
-    return isinstance(exc, RuntimeError) and ("out of memory" in message or "can't allocate" in message)
+    return isinstance(exc, RuntimeError) and any(sign in message for sign in _SHORT)
 
 
 def without_numbers(scores: Any) -> npt.NDArray[np.bool_]:

@@ -23,7 +23,7 @@ BUCKET = 8
 """Rows are padded to a multiple of the first number of tokens, and to a multiple of the second number of masks."""
 _CPU_TOKENS = (256, 512)  # smallest and largest number of tokens of a batch
 _CPU_WORK = 2**31  # tokens times parameters that make a batch worth its overhead
-_CPU_MASKS, _CUDA_MASKS = 128, 2048  # largest number of masks of a batch; each has a score per output
+_CPU_MASKS, _CUDA_MASKS = 128, 8192  # largest number of masks of a batch; each has a score per output
 _CUDA_TOKENS = 2**15
 _SMALL = 2**24  # parameters up to which threads compute a batch each instead of sharing one
 _AT_A_TIME = 8
