@@ -32,7 +32,7 @@ from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import Manifest, is_whole
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import Attempt
-from dptext_etl.runner.source.seen import WIDTH, last_admitting
+from dptext_etl.runner.source.seen import ADMITTING, WIDTH
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.source.table_versions import table_version
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary
@@ -127,8 +127,7 @@ class Input:
     def run(self, every_step: Callable[[], RunSummary]) -> RunSummary:
         """Carry out a run, hash its files meanwhile, and note what it published."""
         with ledger_of(self.attempt.policy) as ledger:
-            since = 0 if ledger is None else ledger.number()
-        admitted = last_admitting(self.attempt.policy)
+            since, admitted = (0, "") if ledger is None else (ledger.number(), ledger.last(*ADMITTING))
         self._expect_rows()
         with ThreadPoolExecutor(1, thread_name_prefix="dptext-seal") as thread:
             hashing = thread.submit(lambda: self.seal)

@@ -30,7 +30,8 @@ HELD_BYTES = 256 << 20
 """The most bytes of batches that are held because they have rows of other blocks; beyond, all rows are compared."""
 _NULL = (1 << 32) - 1
 """Stands for the length of a null."""
-_ADMITTING = (Event.THAW, Event.UNITS, Event.FORGET, Event.READMIT)
+ADMITTING = (Event.THAW, Event.UNITS, Event.FORGET, Event.READMIT)
+"""Events that may change what the ledger answers to rows that are published already."""
 
 
 @dataclass
@@ -39,7 +40,7 @@ class SeenRows:
 
     key: bytes = b""
     manifest: str = ""  # digest of the manifest that the run before published
-    admitted: str = ""  # what `last_admitting` was before that run began
+    admitted: str = ""  # hash of the last event of `ADMITTING` before that run began
     before: frozenset[bytes] = frozenset()  # blocks whose rows it published, all of them
     blocks: list[bytes] = field(default_factory=list)  # blocks of this source, once it is read
 
@@ -53,14 +54,14 @@ class SeenRows:
         if not self.key or any(kind != pl.String and not kind.is_integer() for kind in kinds.values()):
             return None
         keyed = hmac.new(self.key, canon([[name, str(kind)] for name, kind in kinds.items()]), "sha256")
-        usable = self.before and manifest == self.manifest and last_admitting(policy) == self.admitted
-        known = Counter(self.before if usable else ())
+        known = Counter(self.before if manifest == self.manifest and self._is_current(policy) else ())
         few, rows, held, size = bool(known), 0, [frame.collect_schema().to_frame()], 0
         for table, ends in _blocks(frame, policy.id):
             columns = [_bytes_of(table[name]) for name in names]
             others = []
             for start, end in zip([0, *ends], ends, strict=False):
                 found = keyed.copy()
+                found.update((end - start).to_bytes(8, "little"))
                 for lengths, offsets, data in columns:
                     found.update(lengths[start:end].tobytes())
                     found.update(data[offsets[start] : offsets[end]])
@@ -75,11 +76,9 @@ class SeenRows:
         rest = pl.concat(held) if few else None
         return None if rest is None or 2 * rest.height > rows else (rows, rest)
 
-
-def last_admitting(policy: Policy) -> str:
-    """Return the hash of the last event that may change what the ledger answers to rows that are published already."""
-    with ledger_of(policy) as ledger:
-        return "" if ledger is None else ledger.last(*_ADMITTING)
+    def _is_current(self, policy: Policy) -> bool:
+        with ledger_of(policy) as ledger:
+            return ledger is not None and ledger.last(*ADMITTING) == self.admitted
 
 
 def _blocks(frame: pl.LazyFrame, name: str) -> Iterator[tuple[pl.DataFrame, list[int]]]:
@@ -101,7 +100,9 @@ def _blocks(frame: pl.LazyFrame, name: str) -> Iterator[tuple[pl.DataFrame, list
 def _bytes_of(column: pl.Series) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64], memoryview]:
     """Return the lengths of all values, where each begins in the bytes of all, and these bytes."""
     strings = column.cast(pl.String)
-    lengths = strings.str.len_bytes().fill_null(_NULL).to_numpy().astype("<u4")
     array = strings.fill_null("").to_arrow(compat_level=pl.CompatLevel.oldest())
     offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
+    lengths = np.diff(offsets).astype("<u4")
+    if strings.null_count():
+        lengths[strings.is_null().to_numpy()] = _NULL
     return lengths, offsets, memoryview(array.buffers()[2] or b"")
