@@ -154,7 +154,11 @@ class Input:
         with suppress(KeyError, TypeError, ValueError):  # no note, one without blocks, or a damaged one
             noted = _noted(attempt.layout.staging.read(FILE)) or {}
             blocks = bytes.fromhex(noted["seen"]["blocks"])
-            seen.manifest, seen.admitted = noted["manifest"], noted["seen"]["admitted"]
+            seen.manifest, seen.admitted, seen.last = (
+                noted["manifest"],
+                noted["seen"]["admitted"],
+                noted["seen"]["last"],
+            )
             seen.before = frozenset(blocks[at : at + WIDTH] for at in range(0, len(blocks), WIDTH))
 
     def _same_files(self) -> bool:
@@ -179,7 +183,11 @@ class Input:
             "since": since if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
         }
         if self.attempt.seen.blocks and all(name in _PUBLISHED for name, count in summary.rows.items() if count):
-            facts["seen"] = {"admitted": admitted, "blocks": b"".join(self.attempt.seen.blocks).hex()}
+            facts["seen"] = {
+                "admitted": admitted,
+                "last": self.attempt.seen.rows,
+                "blocks": b"".join(self.attempt.seen.blocks).hex(),
+            }
         staging.write(FILE, json.dumps(facts).encode(), action="noting what was published")
 
 

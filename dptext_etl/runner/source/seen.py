@@ -33,6 +33,9 @@ _NULL = (1 << 32) - 1
 ADMITTING = (Event.THAW, Event.UNITS, Event.FORGET, Event.READMIT)
 """Events that may change what the ledger answers to rows that are published already."""
 
+Bytes = tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64], memoryview]
+"""The lengths of the values of a column, where each begins in the bytes of all, and these bytes."""
+
 
 @dataclass
 class SeenRows:
@@ -42,16 +45,20 @@ class SeenRows:
     manifest: str = ""  # digest of the manifest that the run before published
     admitted: str = ""  # hash of the last event of `ADMITTING` before that run began
     before: frozenset[bytes] = frozenset()  # blocks whose rows it published, all of them
+    last: int = 0  # rows of its last block, which more rows may follow now
     blocks: list[bytes] = field(default_factory=list)  # blocks of this source, once it is read
+    rows: int = 0  # rows of the last of them
 
     def rest(self, frame: pl.LazyFrame, policy: Policy, manifest: str | None) -> tuple[int, pl.DataFrame] | None:
         """Hash a source; return the number of its rows, and those of unknown blocks in order; None if these are most.
 
         `manifest` is the digest of what is published now, if the run adds to it.
         """
+        if not self.key:
+            return None
         names = [policy.id, *policy.text_columns, *([] if policy.subject is None else [policy.subject])]
         kinds = frame.select(names).collect_schema()
-        if not self.key or any(kind != pl.String and not kind.is_integer() for kind in kinds.values()):
+        if any(kind != pl.String and not kind.is_integer() for kind in kinds.values()):
             return None
         keyed = hmac.new(self.key, canon([[name, str(kind)] for name, kind in kinds.items()]), "sha256")
         known = Counter(self.before if manifest == self.manifest and self._is_current(policy) else ())
@@ -60,15 +67,14 @@ class SeenRows:
             columns = [_bytes_of(table[name]) for name in names]
             others = []
             for start, end in zip([0, *ends], ends, strict=False):
-                found = keyed.copy()
-                found.update((end - start).to_bytes(8, "little"))
-                for lengths, offsets, data in columns:
-                    found.update(lengths[start:end].tobytes())
-                    found.update(data[offsets[start] : offsets[end]])
-                self.blocks.append(found.digest()[:WIDTH])
+                self.blocks.append(_hash_of(columns, start, end, keyed))
+                self.rows = end - start
                 known[self.blocks[-1]] -= 1
                 if few and known[self.blocks[-1]] < 0:
-                    others.append(table.slice(start, end - start))
+                    first = _hash_of(columns, start, min(start + self.last, end), keyed)
+                    begin = start + self.last if known[first] > 0 else start
+                    known[first] -= 1
+                    others.append(table.slice(begin, end - begin))
             rows += ends[-1] if ends else 0
             size += int(table.estimated_size()) if others else 0
             few &= size <= HELD_BYTES
@@ -79,6 +85,15 @@ class SeenRows:
     def _is_current(self, policy: Policy) -> bool:
         with ledger_of(policy) as ledger:
             return ledger is not None and ledger.last(*ADMITTING) == self.admitted
+
+
+def _hash_of(columns: list[Bytes], start: int, end: int, keyed: hmac.HMAC) -> bytes:
+    found = keyed.copy()
+    found.update((end - start).to_bytes(8, "little"))
+    for lengths, offsets, data in columns:
+        found.update(lengths[start:end].tobytes())
+        found.update(data[offsets[start] : offsets[end]])
+    return found.digest()[:WIDTH]
 
 
 def _blocks(frame: pl.LazyFrame, name: str) -> Iterator[tuple[pl.DataFrame, list[int]]]:
@@ -97,8 +112,7 @@ def _blocks(frame: pl.LazyFrame, name: str) -> Iterator[tuple[pl.DataFrame, list
         yield held.rechunk(), [held.height]
 
 
-def _bytes_of(column: pl.Series) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64], memoryview]:
-    """Return the lengths of all values, where each begins in the bytes of all, and these bytes."""
+def _bytes_of(column: pl.Series) -> Bytes:
     strings = column.cast(pl.String)
     array = strings.fill_null("").to_arrow(compat_level=pl.CompatLevel.oldest())
     offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
