@@ -272,6 +272,13 @@ class LedgerReader:
         with self._db.store.snapshot():
             return any(entry.seq > since for entry in self._db.journal.entries(*FREEING))
 
+    def last(self, *kinds: Event) -> str:
+        """Return the hash of the last event of some kinds, in hex; empty if there is none."""
+        with self._db.store.snapshot():
+            return max(((entry.seq, entry.hash.hex()) for entry in self._db.journal.entries(*kinds)), default=(0, ""))[
+                1
+            ]
+
     def backup(self, to: str | Path) -> Anchor:
         """Copy the ledger as it is at one moment, while others may write. The id key is not copied."""
         return copy(self._db.store, str(to))

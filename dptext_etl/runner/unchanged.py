@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +32,7 @@ from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import Manifest, is_whole
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.source.seen import ADMITTING, WIDTH
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.source.table_versions import table_version
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary
@@ -40,6 +42,9 @@ log = logging.getLogger("dptext_etl.runner")
 FILE = "unchanged.json"
 _VERSION = 1
 _LABEL = b"dptext/input/v1\0"
+_ROWS_LABEL = b"dptext/rows/v1\0"
+_PUBLISHED = frozenset({"read", "already_published", "new", "resumed", "replayed", "released", "null"})
+"""Counts of a run that left no row out, and found no changed text."""
 _NOTE = "source and policy are those of this version, byte for byte, so nothing was computed again"
 
 
@@ -122,7 +127,8 @@ class Input:
     def run(self, every_step: Callable[[], RunSummary]) -> RunSummary:
         """Carry out a run, hash its files meanwhile, and note what it published."""
         with ledger_of(self.attempt.policy) as ledger:
-            since = 0 if ledger is None else ledger.number()
+            since, admitted = (0, "") if ledger is None else (ledger.number(), ledger.last(*ADMITTING))
+        self._expect_rows()
         with ThreadPoolExecutor(1, thread_name_prefix="dptext-seal") as thread:
             hashing = thread.submit(lambda: self.seal)
             try:
@@ -130,8 +136,30 @@ class Input:
             except BaseException:
                 self._stopped.set()
                 raise
-        self._note(summary, since, hashed=hashing.exception() is None and self._same_files())
+        self._note(summary, since, admitted, hashed=hashing.exception() is None and self._same_files())
         return summary
+
+    def _expect_rows(self) -> None:
+        """Have an incremental run recognize rows that the run before published."""
+        attempt, policy, seen = self.attempt, self.attempt.policy, self.attempt.seen
+        if not policy.incremental:
+            return
+        facts = {
+            "software": dptext_etl.__version__,
+            "policy": policy.model_dump(mode="json", exclude={"source"}),
+            "partition": attempt.partition,
+            "cfg": attempt.configurations(),
+        }
+        seen.key = attempt.secret.derive("seal", _ROWS_LABEL + canon(facts))
+        with suppress(KeyError, TypeError, ValueError):  # no note, one without blocks, or a damaged one
+            noted = _noted(attempt.layout.staging.read(FILE)) or {}
+            blocks = bytes.fromhex(noted["seen"]["blocks"])
+            seen.manifest, seen.admitted, seen.last = (
+                noted["manifest"],
+                noted["seen"]["admitted"],
+                noted["seen"]["last"],
+            )
+            seen.before = frozenset(blocks[at : at + WIDTH] for at in range(0, len(blocks), WIDTH))
 
     def _same_files(self) -> bool:
         try:
@@ -141,7 +169,7 @@ class Input:
         except InputError:
             return False
 
-    def _note(self, summary: RunSummary, since: int, *, hashed: bool) -> None:
+    def _note(self, summary: RunSummary, since: int, admitted: str, *, hashed: bool) -> None:
         """Note what was published from this input; where records were left out, also after which event that was."""
         staging = self.attempt.layout.staging
         if summary.manifest is None or not hashed:
@@ -154,6 +182,12 @@ class Input:
             "summary": replace(summary, profile=[]).as_dict(),
             "since": since if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
         }
+        if self.attempt.seen.blocks and all(name in _PUBLISHED for name, count in summary.rows.items() if count):
+            facts["seen"] = {
+                "admitted": admitted,
+                "last": self.attempt.seen.rows,
+                "blocks": b"".join(self.attempt.seen.blocks).hex(),
+            }
         staging.write(FILE, json.dumps(facts).encode(), action="noting what was published")
 
 

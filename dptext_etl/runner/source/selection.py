@@ -35,6 +35,7 @@ PAIRS = 1 << 128
 """Digests of records with their persons are added modulo this number, in any order of rows."""
 Order = Callable[[pa.Array], pl.Series]
 """Gives every canonical id its place among the records of a person, as bytes in ascending order."""
+_PUBLISHED_HINT = "are the published parts all there?"
 _ZONE = re.compile(r"(?<=time_zone=')[^']+")
 _PLACE, _ORDER, _PERSON = "__dptext_place", "__dptext_order", "__dptext_person"
 
@@ -82,15 +83,28 @@ def require_same_types(policy: Policy, manifest: Manifest, schema: pl.Schema) ->
 
 def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> tuple[pl.LazyFrame, int]:
     """Leave out the rows whose ids are published; the order stays."""
-    with seam("reading the ids that are published", hint="are the published parts all there?"):
+    return anti_join(frame, _published_ids(frame, policy, layout, manifest), policy.id, layout.staging.folder)
+
+
+def unpublished_of_few(
+    rows: pl.DataFrame, policy: Policy, layout: Layout, manifest: Manifest
+) -> tuple[pl.LazyFrame, int]:
+    """Do the same for rows in memory, whose ids are strings or whole numbers."""
+    published = _published_ids(rows.lazy(), policy, layout, manifest)
+    with seam("reading the ids that are published", hint=_PUBLISHED_HINT):
+        theirs = published.join(rows[[policy.id]].lazy(), on=policy.id, how="semi").collect(engine="streaming")
+    left = rows.join(theirs, on=policy.id, how="anti", maintain_order="left")
+    return left.lazy(), left.height
+
+
+def _published_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> pl.LazyFrame:
+    with seam("reading the ids that are published", hint=_PUBLISHED_HINT):
         dtype = frame.collect_schema()[policy.id]
         if policy.ids == "keep":
-            published = scan_parts(manifest, layout, as_written=(policy.id,)).select(pl.col(policy.id).cast(dtype))
-        else:
-            require_plain(policy, dtype)
-            ids = own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
-            published = pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
-    return anti_join(frame, published, policy.id, layout.staging.folder)
+            return scan_parts(manifest, layout, as_written=(policy.id,)).select(pl.col(policy.id).cast(dtype))
+        require_plain(policy, dtype)
+        ids = own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
+        return pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
 
 
 def require_plain(policy: Policy, dtype: pl.DataType) -> None:
