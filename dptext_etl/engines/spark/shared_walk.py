@@ -35,7 +35,7 @@ from dptext_etl.engines.spark.exchange import (
     packed,
     tasks_for,
 )
-from dptext_etl.engines.spark.frames import named, numbered
+from dptext_etl.engines.spark.frames import named, numbered, numbers
 from dptext_etl.engines.spark.tasks import policy_json, refused
 from dptext_etl.errors import DPTextError, InputError, bare, seam
 from dptext_etl.keys import canonical_ids
@@ -103,22 +103,22 @@ class Notes:
 
 
 @contextmanager
-def shared_walk(work: Work[DataFrame], shards: range) -> Iterator[SharedWalk | None]:
-    """Make a walk before shards are reserved, if this takes less than to look them up one by one.
+def shared_walk(work: Work[DataFrame]) -> Iterator[SharedWalk | None]:
+    """Make a walk before shards are looked at or reserved, if this takes less than to look them up one by one.
 
     Its files go with the block, and with the next walk those of runs that were killed.
     """
     staging, policy = work.attempt.layout.staging.absolute(), work.attempt.policy
     files = staging.child(_FOLDER).child(work.attempt.job)
     try:
-        yield _walked(work, shards, policy, files)
+        yield _walked(work, policy, files)
     finally:
         with suppress(OSError, InputError):
             staging.delete_folder(_FOLDER)
 
 
-def _walked(work: Work[DataFrame], shards: range, policy: Policy, files: Storage) -> SharedWalk | None:
-    spec, refs = policy.ledger, list(work.refs.values())
+def _walked(work: Work[DataFrame], policy: Policy, files: Storage) -> SharedWalk | None:
+    spec, refs, shards = policy.ledger, list(work.refs.values()), numbers(work.source, policy)
     for _ in range(_ATTEMPTS):
         with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
             terms = ledger.plan_walk(Scope.of(policy), refs, work.source.wanted, policy.shard_rows)
