@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Event
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import dptext_etl
 from dptext_etl.artifacts import canon
@@ -34,8 +34,11 @@ from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.source.table_versions import table_version
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary
+from dptext_etl.storage import Storage
 
 log = logging.getLogger("dptext_etl.runner")
+
+Done = TypeVar("Done")
 
 FILE = "unchanged.json"
 _VERSION = 1
@@ -120,18 +123,27 @@ class Input:
         )
 
     def run(self, every_step: Callable[[], RunSummary]) -> RunSummary:
-        """Carry out a run, hash its files meanwhile, and note what it published."""
+        """Carry out a run, and note what it published."""
+        summary, sealed = self.sealed(every_step)
+        note(self.attempt.layout.staging, summary, sealed)
+        return summary
+
+    def sealed(self, steps: Callable[[], Done]) -> tuple[Done, dict[str, Any] | None]:
+        """Carry out steps and hash the files meanwhile; return the seal, too, unless a file changed.
+
+        With the seal goes the number of the ledger's last event before.
+        """
         with ledger_of(self.attempt.policy) as ledger:
             since = 0 if ledger is None else ledger.number()
         with ThreadPoolExecutor(1, thread_name_prefix="dptext-seal") as thread:
             hashing = thread.submit(lambda: self.seal)
             try:
-                summary = every_step()
+                done = steps()
             except BaseException:
                 self._stopped.set()
                 raise
-        self._note(summary, since, hashed=hashing.exception() is None and self._same_files())
-        return summary
+        same = hashing.exception() is None and self._same_files()
+        return done, {"seal": self.seal, "since": since} if same else None
 
     def _same_files(self) -> bool:
         try:
@@ -141,20 +153,20 @@ class Input:
         except InputError:
             return False
 
-    def _note(self, summary: RunSummary, since: int, *, hashed: bool) -> None:
-        """Note what was published from this input; where records were left out, also after which event that was."""
-        staging = self.attempt.layout.staging
-        if summary.manifest is None or not hashed:
-            staging.delete(FILE)
-            return
-        facts = {
-            "version": _VERSION,
-            "seal": self.seal,
-            "manifest": summary.manifest,
-            "summary": replace(summary, profile=[]).as_dict(),
-            "since": since if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
-        }
-        staging.write(FILE, json.dumps(facts).encode(), action="noting what was published")
+
+def note(staging: Storage, summary: RunSummary, sealed: Mapping[str, Any] | None) -> None:
+    """Note what was published from an input; where records were left out, also after which event that was."""
+    if summary.manifest is None or sealed is None:
+        staging.delete(FILE)
+        return
+    facts = {
+        "version": _VERSION,
+        "seal": sealed["seal"],
+        "manifest": summary.manifest,
+        "summary": replace(summary, profile=[]).as_dict(),
+        "since": sealed["since"] if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
+    }
+    staging.write(FILE, json.dumps(facts).encode(), action="noting what was published")
 
 
 def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
@@ -184,7 +196,7 @@ def _marks(files: Files) -> tuple[tuple[int, ...], ...]:
 
 
 def _noted(content: bytes | None) -> dict[str, Any] | None:
-    """Read what `Input._note` wrote; None if it is missing or damaged."""
+    """Read what `note` wrote; None if it is missing or damaged."""
     try:
         facts = json.loads(content or b"null")
         _again(facts["summary"], incremental=False)
