@@ -109,8 +109,8 @@ class SparkEngine(Engine["DataFrame"]):
         rows: DataFrame,
     ) -> Expected:
         """Look at the rows of a shard in the order in which it will charge them."""
-        source, known = work.source, rows is work.source.known
-        if known:
+        source = work.source
+        if rows is source.known:
             source = replace(source, rows=rows, wanted=source.total - source.nameless)
         if not source.wanted:
             return Expected()
@@ -118,7 +118,7 @@ class SparkEngine(Engine["DataFrame"]):
         refs = {item.name: item.ref for item in columns}
         work = replace(work, attempt=attempt, source=source, plans=(), refs=refs)
         with nullcontext() if ledger is None else shared_walk(work) as walk:
-            found = _run(work, "known" if known else "look", meter, None, walk)
+            found = _run(work, "look", meter, None, walk)
         return Expected.total(Expected(**facts) for facts in found)
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
@@ -142,7 +142,7 @@ def _report_ids(rows: int, progress: Listener | None) -> None:
 
 
 def _run(
-    work: Work[DataFrame], phase: Phase | Literal["look", "known"], meter: Meter, profile: Any, walk: SharedWalk | None
+    work: Work[DataFrame], phase: Phase | Literal["look"], meter: Meter, profile: Any, walk: SharedWalk | None
 ) -> list[dict[str, Any]]:
     attempt, policy = work.attempt, work.attempt.policy
     shards = numbers(work.source, policy)
@@ -159,6 +159,7 @@ def _run(
         most=policy.shard_rows + canary_rows,
         phase=phase,
         walk=walk,
+        known=work.source.rows is work.source.known,
         checkpoint=work.checkpoint,
     )
     return run_tasks(planted(work.source.rows, work.plans, shards, policy), config, meter.add, profile)

@@ -169,14 +169,15 @@ class ReleaseTaskConfig(TaskConfig):
     columns: tuple[str, ...]  # the policies of its text columns, each in the JSON of `WorkerPolicy`
     refs: Mapping[str, ReleaseRef]  # pinned release of each text column
     walk: SharedWalk | None = None  # what the ledger holds of all rows, where that was found before
-    phase: Phase | Literal["look", "known"]  # of rows that may be published, only the ledger's answers are counted
+    phase: Phase | Literal["look"]
+    known: bool = False  # whether the rows may be published: then only the ledger's answers are counted
 
     def open(self, stack: ExitStack) -> Worker:
         policy, columns = policies(self.policy, self.columns)
         staging = Staging(stack.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
-        if self.phase in {"look", "known"}:
+        if self.phase == "look":
             ledger, asked = stack.enter_context(ledger_of(policy)), Column.all(columns, self.refs)
-            preview = Preview(policy, asked, ledger, staging.changed, published=self.phase == "known")
+            preview = Preview(policy, asked, ledger, staging.changed, published=self.known)
             return _Looking(preview, columns, ledger, self.walk)
         memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
