@@ -101,12 +101,7 @@ class SparkEngine(Engine["DataFrame"]):
         return canary_sets(source.first, source.wanted, len(numbers(source, policy)))
 
     def look(
-        self,
-        work: Work[DataFrame],
-        meter: Meter,
-        columns: list[Column],
-        ledger: Ledger | None,
-        rows: DataFrame,
+        self, work: Work[DataFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: DataFrame
     ) -> Expected:
         """Look at the rows of a shard in the order in which it will charge them."""
         source = work.source

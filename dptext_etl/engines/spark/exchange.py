@@ -48,6 +48,16 @@ class Pack(NamedTuple):
     cells: bytes
 
 
+def computed(action: str, packs: Iterable[Pack]) -> Iterator[Pack]:
+    """Compute packs on an executor, with one thread; what is refused goes to the driver as a pack."""
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    try:
+        with seam(action, DPTextError):
+            yield from packs
+    except DPTextError as error:
+        yield facts_pack(REFUSED, refused(error))
+
+
 def facts_pack(kind: str, facts: object, name: str = "", bucket: int = -1) -> Pack:
     return Pack(kind, name, bucket, 0, json.dumps(facts).encode())
 
@@ -159,11 +169,5 @@ def over_texts(spark: SparkSession, records: list[str], do: DoText) -> DataFrame
 
 @bare
 def _done_texts(do: DoText, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    os.environ.setdefault("DPTEXT_THREADS", "1")
-    try:
-        with seam("reading staged rows on an executor", DPTextError):
-            for batch in batches:
-                for row in batch.to_pylist():
-                    yield from map(batch_of, do(*row.values()))
-    except DPTextError as error:
-        yield batch_of(facts_pack(REFUSED, refused(error)))
+    packs = (pack for batch in batches for row in batch.to_pylist() for pack in do(*row.values()))
+    yield from map(batch_of, computed("reading staged rows on an executor", packs))

@@ -178,7 +178,7 @@ class ReleaseTaskConfig(TaskConfig):
         if self.phase == "look":
             ledger, asked = stack.enter_context(ledger_of(policy)), Column.all(columns, self.refs)
             preview = Preview(policy, asked, ledger, staging.changed, published=self.known)
-            return _Looking(preview, columns, ledger, self.walk)
+            return Looking(preview, columns, ledger, self.walk)
         memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
         released = Column.all(columns, self.refs)
@@ -203,13 +203,13 @@ class _Releasing:
 
 
 @dataclass(frozen=True)
-class _Looking:
+class Looking:
     """Counts what a run will find; under a cap, all rows of a person are in one task."""
 
     preview: Preview
-    columns: Sequence[ColumnPolicy]
-    ledger: Ledger | None
-    walk: SharedWalk | None
+    columns: Sequence[ColumnPolicy] = ()
+    ledger: Ledger | None = None
+    walk: SharedWalk | None = None
 
     def take(self, frame: pl.DataFrame, number: int) -> None:
         if self.walk is not None and self.ledger is not None:
