@@ -32,7 +32,8 @@ SCHEMA = "kind string, name string, bucket int, width int, cells binary"
 DIGESTS, COUNTS, REFUSED = "digests", "counts", "refused"
 """Kinds of packs: digests to count, counts of digests, and what a task refused."""
 _BITS = 8
-_CELLS_PER_TASK = 1 << 18
+_CELLS_PER_TASK = 1 << 20
+"""Each task reads the small runs of the ledger's index, which a range does not cut: so few tasks read less in all."""
 
 Count = TypeVar("Count", Counted, Mismatches)
 Buckets = Iterable[tuple[int, ByteRows]]
