@@ -100,11 +100,17 @@ def _run(
 
 
 def _unless_unchanged(attempt: Attempt, engine: Engine[Any], steps: Callable[[], RunSummary]) -> RunSummary:
+    source = _input(attempt, engine)
+    return steps() if source is None else _recognized(source, engine) or source.run(steps)
+
+
+def _input(attempt: Attempt, engine: Engine[Any]) -> Input | None:
     files = engine.files(attempt.layout) if attempt.policy.publish else None
-    if files is None:
-        return steps()
-    source = Input.of(attempt, files)
-    return source.recognize(lambda: engine.open(attempt.policy, attempt.layout).id_type) or source.run(steps)
+    return None if files is None else Input.of(attempt, files)
+
+
+def _recognized(source: Input, engine: Engine[Any]) -> RunSummary | None:
+    return source.recognize(lambda: engine.open(source.attempt.policy, source.attempt.layout).id_type)
 
 
 def _all_steps(attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint) -> RunSummary:
@@ -132,14 +138,29 @@ def stage(
     accept_lower_cap: bool = False,
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
+    recognize: bool = False,
 ) -> StagedRun:
     """Check a source, then charge, compute, stage and commit it shard by shard; `check` and `publish` come next.
 
-    A run that was killed at any point continues where it stopped; it charges and draws nothing twice.
+    A run that was killed at any point continues where it stopped; it charges and draws nothing twice. With `recognize`,
+    nothing is staged if the input is that of the run before (`runner.unchanged`), and the result says so.
     """
-    attempt = Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap)
-    with staged(attempt, engine or LocalEngine(), progress, checkpoint) as (staged_run, _):
-        return staged_run
+    attempt, engine = Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap), engine or LocalEngine()
+
+    def steps() -> StagedRun:
+        with staged(attempt, engine, progress, checkpoint) as (staged_run, _):
+            return staged_run
+
+    source = _input(attempt, engine) if recognize else None
+    if source is None:
+        return steps()
+    again = _recognized(source, engine)
+    if again is None:
+        staged_run, sealed = source.sealed(steps)
+        return replace(staged_run, input=sealed)
+    table = engine.open(attempt.policy, attempt.layout)
+    read = again.rows, table.dropped, None, again.seconds, table.origin, attempt.profile
+    return StagedRun(attempt.policy, partition, (), (), {}, *read, {"summary": again.as_dict()})
 
 
 @contextmanager

@@ -10,15 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from dptext_etl.errors import LedgerError, bare
+from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import Guarantee, Micro, Spend
 from dptext_etl.ledger import identities
-from dptext_etl.ledger.batch import PreparedBatch
 from dptext_etl.ledger.commit import abort, expire
 from dptext_etl.ledger.freezing import Loss
 from dptext_etl.ledger.reader import LedgerReader
 from dptext_etl.ledger.releases import public_facts, refuse_frozen
-from dptext_etl.ledger.reserve import Preview, preview
 from dptext_etl.ledger.types import Anchor, ReleaseRef, Scope
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Cap, ColumnPolicy, Policy
@@ -153,24 +151,6 @@ class LedgerAdmin(LedgerReader):
         with self._db.store.snapshot():
             refuse_frozen(self._db.store, scope.dataset, scope.group)
             self._db.scopes.check(scope, cap, lowering=lowering)
-
-    @bare
-    def preview(self, scope: Scope, ready: PreparedBatch, *, again: bool = False, published: bool = False) -> Preview:
-        """Return what `reserve` would answer to a batch if there was no cap; nothing is written.
-
-        Args:
-            scope: Where the spends would add up.
-            ready: What `make_ready` made of the batch; a release that is not pinned yet has the number `types.NEW`.
-            again: As `reserve` takes it.
-            published: The records are likely to come in the order in which they were reserved; what their units have
-                used is not looked up, and given as zero.
-
-        Raises:
-            LedgerError: A release is revoked.
-        """
-        with self._db.store.snapshot():
-            self._db.forget_merged_runs()
-            return preview(self._db, scope, ready.batch, ready.columns, again=again, published=published)
 
     def record_publication(
         self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from dptext_etl.errors import bare
 from dptext_etl.ledger.admin import LedgerAdmin
-from dptext_etl.ledger.batch import hash_both
+from dptext_etl.ledger.batch import PreparedBatch, hash_both
+from dptext_etl.ledger.reserve import Preview, preview
 from dptext_etl.ledger.shared_walk import Notes, ShardWalk, WalkTerms, range_answers, walk_terms, walked_cells
 from dptext_etl.ledger.storage.hashed_ids import Bytes
 from dptext_etl.ledger.types import I64, Mask, ReleaseRef, Scope
@@ -62,6 +64,25 @@ class PrefetchingLedger(LedgerAdmin):
             failing.pop_all()
         self._walk = walk
         return True
+
+    @bare
+    def preview(self, scope: Scope, ready: PreparedBatch, *, again: bool = False, published: bool = False) -> Preview:
+        """Return what `reserve` would answer to a batch if there was no cap; nothing is written.
+
+        Args:
+            scope: Where the spends would add up.
+            ready: What `make_ready` made of the batch; a release that is not pinned yet has the number `types.NEW`.
+            again: As `reserve` takes it.
+            published: The records are likely to come in the order in which they were reserved; what their units have
+                used is not looked up, and given as zero.
+
+        Raises:
+            LedgerError: A release is revoked.
+        """
+        with self._db.store.snapshot():
+            self._db.forget_merged_runs()
+            ahead = None if self._walk is None else self._walk.next(ready.batch)
+            return preview(self._db, scope, ready.batch, ready.columns, ahead, again=again, published=published)
 
     def plan_walk(self, scope: Scope, refs: Sequence[ReleaseRef], rows: int, at_once: int) -> WalkTerms | None:
         """Plan a walk for several processes, each of which reserves some shards; None where it is of no use."""

@@ -164,22 +164,31 @@ def prepare(  # noqa: PLR0917
 
 
 def preview(
-    db: Database, scope: Scope, batch: BatchIds, columns: list[ColumnCharge], *, again: bool, published: bool = False
+    db: Database,
+    scope: Scope,
+    batch: BatchIds,
+    columns: list[ColumnCharge],
+    ahead: Ahead | None,
+    *,
+    again: bool,
+    published: bool,
 ) -> Preview:
     """Judge a batch without a look at the cap. Call it inside a snapshot.
 
     What fits a cap depends on all records before, which stand in other batches; a forecast adds them up.
     """
     pinned = db.scopes.find(scope)
-    request, nothing = Request(db, "", scope, pinned, batch, columns, again), Preparation(in_order=published)
-    states, outcome = compare(request, nothing)
+    request = Request(db, "", scope, pinned, batch, columns, again)
+    prepared = Preparation(ahead, in_order=published and ahead is None)
+    states, outcome = compare(request, prepared)
     used = np.zeros((len(pinned.components), batch.size), np.int64)
     if not published and pinned.measure is not None:
         order = batch.unit_order
-        used[:, order] = db.scopes.balances(pinned).find(batch.unit_ids.take(order))[1]
+        memo = prepared.balance_memo(np.ones(batch.size, np.bool_), order)
+        used[:, order] = db.scopes.balances(pinned).find(batch.unit_ids.take(order), memo)[1]
     charged = np.stack([state.new & np.isin(outcome, CHARGED) for state in states])
     committed = np.all([~state.changed | (state.holdings.state == State.COMMITTED) for state in states], axis=0)
-    return Preview(outcome, charged, committed, batch.unit_ids.hi, used, _moved(request, states, nothing))
+    return Preview(outcome, charged, committed, batch.unit_ids.hi, used, _moved(request, states, prepared))
 
 
 def judge(request: Request, prepared: Preparation) -> Decision:

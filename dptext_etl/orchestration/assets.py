@@ -30,9 +30,10 @@ from dptext_etl.runner.observing import Observed, observed
 from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.source.table_versions import table_version
-from dptext_etl.runner.summary import remaining, summarize
+from dptext_etl.runner.summary import RunSummary, remaining, summarize
 from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 from dptext_etl.runner.synthetic.publishing import publish_table, summarize_table
+from dptext_etl.runner.unchanged import note
 
 Result = dg.MaterializeResult[Any]
 Step = Callable[[Policy, str | None, Observed, dg.AssetKey], facts.Metadata]
@@ -115,7 +116,7 @@ def _stage(policy: Policy, partition: str | None, seen: Observed, raw: dg.AssetK
         with staged_table(SyntheticAttempt.of(policy, None), engines.LocalEngine(), seen.progress) as step:
             steps.save_run(step.staged)
         return facts.of_staged_table(step.staged, raw)
-    run = engines.stage(policy, partition=partition, progress=seen.progress)
+    run = engines.stage(policy, partition=partition, progress=seen.progress, recognize=True)
     steps.save_run(run)
     return facts.of_staged(run, raw)
 
@@ -132,9 +133,13 @@ def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.Asse
         return facts.of_published_table(table, summary, raw)
     staged = steps.load_run(policy, partition)
     verdicts = steps.load_verdicts(staged)
-    done = runner.publish(staged, verdicts, progress=seen.progress)
-    seconds = staged.seconds + time.monotonic() - began
-    summary = summarize(staged, verdicts, done, seconds, reported=reports(staged), left=remaining(policy))
+    if staged.input is not None and "summary" in staged.input:
+        summary = RunSummary(**staged.input["summary"])
+    else:
+        done = runner.publish(staged, verdicts, progress=seen.progress)
+        seconds = staged.seconds + time.monotonic() - began
+        summary = summarize(staged, verdicts, done, seconds, reported=reports(staged), left=remaining(policy))
+        note(staged.layout.staging, summary, staged.input)
     seen.done(summary)
     steps.remove_files(staged)
     return facts.of_published(staged, summary, raw)

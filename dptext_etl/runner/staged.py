@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dptext_etl._kernel import Secret
 from dptext_etl.checks.canaries import CanaryPlan
@@ -19,7 +20,7 @@ from dptext_etl.runner.shard.records import ColumnHardware, StagedShard, merge_h
 from dptext_etl.runner.shard.staging import Staging
 
 _VERSION = 1
-_PLAIN = ("partition", "rows", "dropped", "base", "seconds", "origin")
+_PLAIN = ("partition", "rows", "dropped", "base", "seconds", "origin", "input")
 """Fields that JSON holds as they are."""
 
 
@@ -45,6 +46,9 @@ class StagedRun:
     origin: dict[str, str] | None = None
     # what the stages of the run took so far
     profile: Profile = field(default_factory=Profile, repr=False, compare=False)
+    # what publication notes of the input (`runner.unchanged`); or, if it is that of the run before and nothing is
+    # staged, what the run says of itself: its `summary`
+    input: dict[str, Any] | None = None
 
     @property
     def layout(self) -> Layout:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Event
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import dptext_etl
 from dptext_etl.artifacts import canon
@@ -36,8 +36,11 @@ from dptext_etl.runner.source.seen import ADMITTING, WIDTH
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.source.table_versions import table_version
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary
+from dptext_etl.storage import Storage
 
 log = logging.getLogger("dptext_etl.runner")
+
+Done = TypeVar("Done")
 
 FILE = "unchanged.json"
 _VERSION = 1
@@ -125,19 +128,32 @@ class Input:
         )
 
     def run(self, every_step: Callable[[], RunSummary]) -> RunSummary:
-        """Carry out a run, hash its files meanwhile, and note what it published."""
+        """Carry out a run, and note what it published."""
+        summary, sealed = self.sealed(every_step)
+        note(self.attempt.layout.staging, summary, sealed)
+        return summary
+
+    def sealed(self, steps: Callable[[], Done]) -> tuple[Done, dict[str, Any] | None]:
+        """Carry out steps and hash the files meanwhile; return the seal, too, unless a file changed.
+
+        With the seal go the number of the ledger's last event before, and hashes of rows that were read.
+        """
         with ledger_of(self.attempt.policy) as ledger:
             since, admitted = (0, "") if ledger is None else (ledger.number(), ledger.last(*ADMITTING))
         self._expect_rows()
         with ThreadPoolExecutor(1, thread_name_prefix="dptext-seal") as thread:
             hashing = thread.submit(lambda: self.seal)
             try:
-                summary = every_step()
+                done = steps()
             except BaseException:
                 self._stopped.set()
                 raise
-        self._note(summary, since, admitted, hashed=hashing.exception() is None and self._same_files())
-        return summary
+        if hashing.exception() is not None or not self._same_files():
+            return done, None
+        seen = self.attempt.seen
+        blocks = b"".join(seen.blocks).hex()
+        rows = {"seen": {"admitted": admitted, "last": seen.rows, "blocks": blocks}} if blocks else {}
+        return done, {"seal": self.seal, "since": since, **rows}
 
     def _expect_rows(self) -> None:
         """Have an incremental run recognize rows that the run before published."""
@@ -169,26 +185,22 @@ class Input:
         except InputError:
             return False
 
-    def _note(self, summary: RunSummary, since: int, admitted: str, *, hashed: bool) -> None:
-        """Note what was published from this input; where records were left out, also after which event that was."""
-        staging = self.attempt.layout.staging
-        if summary.manifest is None or not hashed:
-            staging.delete(FILE)
-            return
-        facts = {
-            "version": _VERSION,
-            "seal": self.seal,
-            "manifest": summary.manifest,
-            "summary": replace(summary, profile=[]).as_dict(),
-            "since": since if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
-        }
-        if self.attempt.seen.blocks and all(name in _PUBLISHED for name, count in summary.rows.items() if count):
-            facts["seen"] = {
-                "admitted": admitted,
-                "last": self.attempt.seen.rows,
-                "blocks": b"".join(self.attempt.seen.blocks).hex(),
-            }
-        staging.write(FILE, json.dumps(facts).encode(), action="noting what was published")
+
+def note(staging: Storage, summary: RunSummary, sealed: Mapping[str, Any] | None) -> None:
+    """Note what was published from an input; where records were left out, also after which event that was."""
+    if summary.manifest is None or sealed is None:
+        staging.delete(FILE)
+        return
+    facts = {
+        "version": _VERSION,
+        "seal": sealed["seal"],
+        "manifest": summary.manifest,
+        "summary": replace(summary, profile=[]).as_dict(),
+        "since": sealed["since"] if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
+    }
+    if "seen" in sealed and all(name in _PUBLISHED for name, count in summary.rows.items() if count):
+        facts["seen"] = sealed["seen"]
+    staging.write(FILE, json.dumps(facts).encode(), action="noting what was published")
 
 
 def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
@@ -218,7 +230,7 @@ def _marks(files: Files) -> tuple[tuple[int, ...], ...]:
 
 
 def _noted(content: bytes | None) -> dict[str, Any] | None:
-    """Read what `Input._note` wrote; None if it is missing or damaged."""
+    """Read what `note` wrote; None if it is missing or damaged."""
     try:
         facts = json.loads(content or b"null")
         _again(facts["summary"], incremental=False)

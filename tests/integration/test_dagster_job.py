@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from dptext_etl import Ledger, Policy
+from dptext_etl.engines import local
 from dptext_etl.families.table import TableMechanism
 from dptext_etl.mechanisms.custext import CusText
 
@@ -108,15 +109,29 @@ def test_pages_show_pictures_schema_and_lineage(job):
     assert lineage["review"] == [dg.TableColumnDep(asset_key=dg.AssetKey("raw_reviews"), column_name="review")]
 
 
-def test_a_second_materialisation_costs_nothing_and_changes_nothing(job):
-    materialize(job.policy())
+@pytest.mark.parametrize("table", [False, True], ids=["file", "delta"])
+def test_a_second_materialisation_costs_nothing_and_changes_nothing(job, reviews, monkeypatch, table):
+    """An input that is that of the run before is recognized: no row is read again, and the gates have nothing to do."""
+    policy = job.policy()
+    if table:
+        pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
+        policy = job.policy(source=str(job.folder / "table"))
+        reviews().write_delta(policy.source)
+    materialize(policy)
     files, charged = job.files(), job.charged()
-    again = materialize(job.policy())
+    with monkeypatch.context() as patched:
+        patched.delattr(local, "examine")
+        again = materialize(policy)
     assert again.success
     assert job.files() == files
     assert job.charged() == charged
-    rows = again.runs[0].assets[STAGED]
+    rows, published = again.runs[0].assets[STAGED], again.runs[0].assets[PUBLISHED]
     assert (rows["rows new"], rows["rows replayed"]) == (0, 240)
+    assert "nothing was computed again" in published["notes"]
+    assert published["dagster/row_count"] == 240
+    if table:
+        reviews(10, 240).write_delta(policy.source, mode="append")
+        assert materialize(policy).runs[0].assets[STAGED]["rows new"] == 10
 
 
 def test_every_partition_is_a_run_of_its_own(make_job, save, reviews):

@@ -223,14 +223,12 @@ def test_any_order_of_writes_ends_as_without_a_walk(tmp_path_factory, order, cut
     people = {name: f"s{at}-{int(name[1:]) % (2 if shared else 4)}" for at, ids in enumerate(batches) for name in ids}
     if not shared:
         people = {name: person.partition("-")[2] for name, person in people.items()}
-    told = [
-        play(tmp_path_factory.mktemp("walk") / "ledger.db", batches, before, meanwhile, unit, text, people, how)
-        for how in (None, walk)
-    ]
+    terms = batches, before, meanwhile, unit, text, people
+    told = [play(tmp_path_factory.mktemp("walk") / "ledger.db", *terms, how, looks=shared) for how in (None, walk)]
     assert told[0] == told[1]
 
 
-def play(place, batches, before, meanwhile, unit, text, of, walk):
+def play(place, batches, before, meanwhile, unit, text, of, walk, *, looks):
     one, other, scope, cap = Kit(place), Kit(place), Scope("reviews", "2026", unit=unit), 3 if unit == "subject" else 9
 
     def people(ids):
@@ -247,6 +245,10 @@ def play(place, batches, before, meanwhile, unit, text, of, walk):
                 told.append(other.reserve(theirs, people(theirs), 1, cap, text, scope=scope))
             if shards is not None:
                 shards.follow(one, at)
+            if looks:
+                ready = one.ledger.make_ready(unit, one.ids(*ids), one.ids(*people(ids)), [one.charge(one.ref(), ids)])
+                foreseen = one.ledger.preview(scope, ready)
+                told.append([foreseen.outcome.tolist(), foreseen.used.tolist(), foreseen.moved.tolist()])
             told.append(one.reserve(ids, people(ids), 1, cap, scope=scope))
             done = [name for name, outcome in zip(ids, told[-1], strict=True) if outcome in {RESERVED, PENDING}]
             if done:

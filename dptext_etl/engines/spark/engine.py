@@ -6,6 +6,7 @@ Driver and executors share storage under one path for staging and sink, or an ob
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
@@ -100,24 +101,25 @@ class SparkEngine(Engine["DataFrame"]):
         return canary_sets(source.first, source.wanted, len(numbers(source, policy)))
 
     def look(
-        self,
-        work: Work[DataFrame],
-        meter: Meter,
-        columns: list[Column],
-        ledger: Ledger | None,  # noqa: ARG002  (tasks open it themselves)
-        rows: DataFrame,
+        self, work: Work[DataFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: DataFrame
     ) -> Expected:
         """Look at the rows of a shard in the order in which it will charge them."""
-        if not work.plans and rows is work.source.rows:  # there are no new rows, and published ones may have changed
+        source = work.source
+        if rows is source.known:
+            source = replace(source, rows=rows, wanted=source.total - source.nameless)
+        if not source.wanted:
             return Expected()
         attempt = replace(work.attempt, job=f"{work.attempt.job}-look")
-        work = replace(work, attempt=attempt, refs={item.name: item.ref for item in columns})
-        return Expected.total(Expected(**facts) for facts in _run(work, "look", rows, meter, None))
+        refs = {item.name: item.ref for item in columns}
+        work = replace(work, attempt=attempt, source=source, plans=(), refs=refs)
+        with nullcontext() if ledger is None else shared_walk(work) as walk:
+            found = _run(work, "look", meter, None, walk)
+        return Expected.total(Expected(**facts) for facts in found)
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         profile = gpu_profile(self._frame.sparkSession, self._gpus)
-        with shared_walk(work, numbers(work.source, work.attempt.policy)) as walk:
-            found = _run(work, phase, work.source.rows, meter, None if phase == "reserve" else profile, walk)
+        with shared_walk(work) as walk:
+            found = _run(work, phase, meter, None if phase == "reserve" else profile, walk)
         remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
         return [ShardResult(**facts) for facts in found]
 
@@ -134,17 +136,11 @@ def _report_ids(rows: int, progress: Listener | None) -> None:
     meter.end()
 
 
-def _run(  # noqa: PLR0917
-    work: Work[DataFrame],
-    phase: Phase | Literal["look"],
-    rows: DataFrame,
-    meter: Meter,
-    profile: Any,
-    walk: SharedWalk | None = None,
+def _run(
+    work: Work[DataFrame], phase: Phase | Literal["look"], meter: Meter, profile: Any, walk: SharedWalk | None
 ) -> list[dict[str, Any]]:
     attempt, policy = work.attempt, work.attempt.policy
-    # published rows that are looked at have one shard where no row is new
-    shards = numbers(work.source, policy) or range(work.source.first, work.source.first + 1)
+    shards = numbers(work.source, policy)
     canary_rows = -(-len(work.plans) // len(shards)) * max((len(plan.rows) for plan in work.plans), default=0)
     config = ReleaseTaskConfig(
         policy=policy_json(policy),
@@ -158,9 +154,10 @@ def _run(  # noqa: PLR0917
         most=policy.shard_rows + canary_rows,
         phase=phase,
         walk=walk,
+        known=work.source.rows is work.source.known,
         checkpoint=work.checkpoint,
     )
-    return run_tasks(planted(rows, work.plans, shards, policy), config, meter.add, profile)
+    return run_tasks(planted(work.source.rows, work.plans, shards, policy), config, meter.add, profile)
 
 
 def gpu_profile(spark: Any, gpus: float) -> Any:

@@ -32,7 +32,8 @@ SCHEMA = "kind string, name string, bucket int, width int, cells binary"
 DIGESTS, COUNTS, REFUSED = "digests", "counts", "refused"
 """Kinds of packs: digests to count, counts of digests, and what a task refused."""
 _BITS = 8
-_CELLS_PER_TASK = 1 << 18
+_CELLS_PER_TASK = 1 << 20
+"""Each task reads the small runs of the ledger's index, which a range does not cut: so few tasks read less in all."""
 
 Count = TypeVar("Count", Counted, Mismatches)
 Buckets = Iterable[tuple[int, ByteRows]]
@@ -46,6 +47,16 @@ class Pack(NamedTuple):
     bucket: int  # what all its cells have in common, such as their first bits; any number for other packs
     width: int  # bytes per cell; any number for other packs
     cells: bytes
+
+
+def computed(action: str, packs: Iterable[Pack]) -> Iterator[Pack]:
+    """Compute packs on an executor, with one thread; what is refused goes to the driver as a pack."""
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    try:
+        with seam(action, DPTextError):
+            yield from packs
+    except DPTextError as error:
+        yield facts_pack(REFUSED, refused(error))
 
 
 def facts_pack(kind: str, facts: object, name: str = "", bucket: int = -1) -> Pack:
@@ -159,11 +170,5 @@ def over_texts(spark: SparkSession, records: list[str], do: DoText) -> DataFrame
 
 @bare
 def _done_texts(do: DoText, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    os.environ.setdefault("DPTEXT_THREADS", "1")
-    try:
-        with seam("reading staged rows on an executor", DPTextError):
-            for batch in batches:
-                for row in batch.to_pylist():
-                    yield from map(batch_of, do(*row.values()))
-    except DPTextError as error:
-        yield batch_of(facts_pack(REFUSED, refused(error)))
+    packs = (pack for batch in batches for row in batch.to_pylist() for pack in do(*row.values()))
+    yield from map(batch_of, computed("reading staged rows on an executor", packs))

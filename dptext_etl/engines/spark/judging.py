@@ -9,11 +9,9 @@ the ledger meet in another, which reads what was committed there.
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -28,10 +26,10 @@ from dptext_etl.checks.gate import Gate, feed, feed_rewritten, search, staged_ga
 from dptext_etl.device import drops_with_gpu, threads
 from dptext_etl.engines.spark.exchange import (
     COUNTS,
-    REFUSED,
     Buckets,
     Pack,
     collected,
+    computed,
     exchanged,
     facts_pack,
     grouped,
@@ -41,9 +39,9 @@ from dptext_etl.engines.spark.exchange import (
     totals,
 )
 from dptext_etl.engines.spark.task_messages import TaskMessages, watched
-from dptext_etl.engines.spark.tasks import policies, policy_json, refused
+from dptext_etl.engines.spark.tasks import policies, policy_json
 from dptext_etl.engines.spark.worker_policy import for_workers, worker_columns
-from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
+from dptext_etl.errors import GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.parallel import map_in_order
@@ -252,18 +250,16 @@ def _answered(config: LedgerLookups, answer: Answer, name: str, buckets: Buckets
 
     A shard may have shown its rows to a gate that another shard lacks the columns for: such a gate is left out.
     """
-    if name not in config.releases:
-        return
-    os.environ.setdefault("DPTEXT_THREADS", "1")
-    try:
-        with seam("looking up staged rows on an executor", DPTextError), ExitStack() as stack:
-            opened = partial(Ledger.open, config.ledger.url, config.ledger.id_key, create=False)
-            lookup = stack.enter_context(wait_for_ledger(opened)).lookup(*config.releases[name])
-            total = Mismatches()
-            for _, cells in buckets:
-                counts, packs = wait_for_ledger(partial(answer, lookup, name, cells))
-                total = total.plus(counts)
-                yield from packs
-            yield facts_pack(FOUND, total, name)
-    except DPTextError as error:
-        yield facts_pack(REFUSED, refused(error))
+    if name in config.releases:
+        yield from computed("looking up staged rows on an executor", _looked_up(config, answer, name, buckets))
+
+
+def _looked_up(config: LedgerLookups, answer: Answer, name: str, buckets: Buckets) -> Iterator[Pack]:
+    total, opened = Mismatches(), partial(Ledger.open, config.ledger.url, config.ledger.id_key, create=False)
+    with wait_for_ledger(opened) as ledger:
+        lookup = ledger.lookup(*config.releases[name])
+        for _, cells in buckets:
+            counts, packs = wait_for_ledger(partial(answer, lookup, name, cells))
+            total = total.plus(counts)
+            yield from packs
+    yield facts_pack(FOUND, total, name)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,20 +22,19 @@ from dptext_etl.buckets import ByteRows
 from dptext_etl.checks.comparison import range_bits
 from dptext_etl.engines.engine import Work
 from dptext_etl.engines.spark.exchange import (
-    REFUSED,
     SCHEMA,
     Buckets,
     Pack,
     batch_of,
     collected,
+    computed,
     exchanged,
-    facts_pack,
     grouped,
     packed,
     tasks_for,
 )
-from dptext_etl.engines.spark.frames import named, numbered
-from dptext_etl.engines.spark.tasks import policy_json, refused
+from dptext_etl.engines.spark.frames import named, numbered, numbers
+from dptext_etl.engines.spark.tasks import policy_json
 from dptext_etl.errors import DPTextError, InputError, bare, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, Scope
@@ -103,22 +101,22 @@ class Notes:
 
 
 @contextmanager
-def shared_walk(work: Work[DataFrame], shards: range) -> Iterator[SharedWalk | None]:
-    """Make a walk before shards are reserved, if this takes less than to look them up one by one.
+def shared_walk(work: Work[DataFrame]) -> Iterator[SharedWalk | None]:
+    """Make a walk before shards are looked at or reserved, if this takes less than to look them up one by one.
 
     Its files go with the block, and with the next walk those of runs that were killed.
     """
     staging, policy = work.attempt.layout.staging.absolute(), work.attempt.policy
     files = staging.child(_FOLDER).child(work.attempt.job)
     try:
-        yield _walked(work, shards, policy, files)
+        yield _walked(work, policy, files)
     finally:
         with suppress(OSError, InputError):
             staging.delete_folder(_FOLDER)
 
 
-def _walked(work: Work[DataFrame], shards: range, policy: Policy, files: Storage) -> SharedWalk | None:
-    spec, refs = policy.ledger, list(work.refs.values())
+def _walked(work: Work[DataFrame], policy: Policy, files: Storage) -> SharedWalk | None:
+    spec, refs, shards = policy.ledger, list(work.refs.values()), numbers(work.source, policy)
     for _ in range(_ATTEMPTS):
         with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
             terms = ledger.plan_walk(Scope.of(policy), refs, work.source.wanted, policy.shard_rows)
@@ -152,16 +150,15 @@ def _packs(work: Work[DataFrame], walk: SharedWalk) -> DataFrame:
 @bare
 def _asked(walk: SharedWalk, names: tuple[str, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Pack the hashed ids of rows by range."""
-    os.environ.setdefault("DPTEXT_THREADS", "1")
-    try:
-        with seam("hashing ids on an executor", DPTextError), ExitStack() as stack:
-            ledger: Ledger | None = None
-            for table in _gathered(batches):
-                ledger = stack.enter_context(walk.open()) if ledger is None else ledger
-                for pack in _cells(walk, ledger, names, table):
-                    yield batch_of(pack)
-    except DPTextError as error:
-        yield batch_of(facts_pack(REFUSED, refused(error)))
+    yield from map(batch_of, computed("hashing ids on an executor", _hashed(walk, names, _gathered(batches))))
+
+
+def _hashed(walk: SharedWalk, names: tuple[str, ...], tables: Iterable[pa.Table]) -> Iterator[Pack]:
+    with ExitStack() as stack:
+        ledger: Ledger | None = None
+        for table in tables:
+            ledger = stack.enter_context(walk.open()) if ledger is None else ledger
+            yield from _cells(walk, ledger, names, table)
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -189,24 +186,26 @@ def _cells(walk: SharedWalk, ledger: Ledger, names: tuple[str, ...], table: pa.T
 
 def _answered(walk: SharedWalk, what: str, buckets: Buckets) -> Iterator[Pack]:
     """Look up range by range, and pack what is found by shard."""
-    os.environ.setdefault("DPTEXT_THREADS", "1")
+    yield from computed("looking up ids on an executor", _found(walk, what, buckets))
+
+
+def _found(walk: SharedWalk, what: str, buckets: Buckets) -> Iterator[Pack]:
     try:
-        with seam("looking up ids on an executor", DPTextError), walk.open() as ledger:
+        with walk.open() as ledger:
             for _, cells in buckets:
                 found = wait_for_ledger(partial(ledger.range_answers, walk.terms, what, cells))
                 yield from grouped("", *found, ANSWERED)
     except (SharedIdsError, MissingPartError) as useless:
         yield Pack(USELESS, type(useless).__name__, -1, 0, b"")
-    except DPTextError as error:
-        yield facts_pack(REFUSED, refused(error))
 
 
 def _written(walk: SharedWalk, _: str, buckets: Buckets) -> Iterator[Pack]:
     """Write what was found of shards to files."""
-    try:
-        with seam("writing what was found of shards", DPTextError):
-            for shard, cells in buckets:
-                with walk.files.with_own_copies() as files:
-                    files.write(f"of-{shard}", cells.tobytes())
-    except DPTextError as error:
-        yield facts_pack(REFUSED, refused(error))
+
+    def write(shard: int, cells: ByteRows) -> tuple[Pack, ...]:
+        with walk.files.with_own_copies() as files:
+            files.write(f"of-{shard}", cells.tobytes())
+        return ()
+
+    packs = (pack for bucket in buckets for pack in write(*bucket))
+    yield from computed("writing what was found of shards", packs)

@@ -11,7 +11,7 @@ import json
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel, keys
 from dptext_etl.engines.spark.frames import at_most, check, spread, with_persons
-from dptext_etl.engines.spark.tasks import TaskConfig, Worker, policy_json, remember_tasks, run_tasks
+from dptext_etl.engines.spark.tasks import Looking, TaskConfig, Worker, policy_json, remember_tasks, run_tasks
 from dptext_etl.engines.spark.worker_policy import Location, ship
 from dptext_etl.engines.synthetic import WORKERS, EngineRecords, Facts, Phase
 from dptext_etl.errors import PolicyError
@@ -60,7 +60,7 @@ class SumConfig(TaskConfig):
     def open(self, stack: ExitStack) -> Worker:
         policy, key = _opened(self.table)
         if self.phase == "look":
-            return _Looking(TablePreview(policy, key, self.ref, stack.enter_context(ledger_of(policy))))
+            return Looking(TablePreview(policy, key, self.ref, stack.enter_context(ledger_of(policy))))
         staging = Staging(stack.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
         memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
@@ -110,19 +110,6 @@ class SparkRecords(EngineRecords):
             digest=digest,
             checkpoint=checkpoint,
         )
-
-
-@dataclass(frozen=True)
-class _Looking:
-    """Counts what a run will find; all records of a person are in one task."""
-
-    preview: TablePreview
-
-    def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
-        self.preview.add(frame)
-
-    def finish(self) -> Facts:
-        return asdict(self.preview.expected())
 
 
 @lru_cache(maxsize=4)

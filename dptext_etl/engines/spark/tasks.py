@@ -170,13 +170,15 @@ class ReleaseTaskConfig(TaskConfig):
     refs: Mapping[str, ReleaseRef]  # pinned release of each text column
     walk: SharedWalk | None = None  # what the ledger holds of all rows, where that was found before
     phase: Phase | Literal["look"]
+    known: bool = False  # whether the rows may be published: then only the ledger's answers are counted
 
     def open(self, stack: ExitStack) -> Worker:
         policy, columns = policies(self.policy, self.columns)
         staging = Staging(stack.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
         if self.phase == "look":
-            ledger = stack.enter_context(ledger_of(policy))
-            return _Looking(Preview(policy, Column.all(columns, self.refs), ledger, staging.changed), columns)
+            ledger, asked = stack.enter_context(ledger_of(policy)), Column.all(columns, self.refs)
+            preview = Preview(policy, asked, ledger, staging.changed, published=self.known)
+            return Looking(preview, columns, ledger, self.walk)
         memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
         released = Column.all(columns, self.refs)
@@ -201,14 +203,18 @@ class _Releasing:
 
 
 @dataclass(frozen=True)
-class _Looking:
+class Looking:
     """Counts what a run will find; under a cap, all rows of a person are in one task."""
 
     preview: Preview
-    columns: Sequence[ColumnPolicy]
+    columns: Sequence[ColumnPolicy] = ()
+    ledger: Ledger | None = None
+    walk: SharedWalk | None = None
 
-    def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
-        self.preview.add(frame.filter(~pl.col(CANARY)).drop(CANARY))
+    def take(self, frame: pl.DataFrame, number: int) -> None:
+        if self.walk is not None and self.ledger is not None:
+            self.walk.follow(self.ledger, number)
+        self.preview.add(frame.drop(CANARY))
 
     def finish(self) -> Facts:
         found = self.preview.expected()
