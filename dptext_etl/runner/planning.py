@@ -91,7 +91,7 @@ def plan(
     policy = resolve(policy)
     if policy.synthetic is not None:
         from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
-        from dptext_etl.runner.synthetic.planning import plan_table
+        from dptext_etl.runner.synthetic.preflight import plan_table
 
         whole = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
         return plan_table(whole, _opened(whole, require), progress)

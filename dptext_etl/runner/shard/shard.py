@@ -33,10 +33,9 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.progress import Checkpoint, Profile
 from dptext_etl.runner.shard.charging import Charged, Column, Reserved, canary_marks, charge, digest_of
-from dptext_etl.runner.shard.computing import Computed, compute
+from dptext_etl.runner.shard.computing import Computed, compute, rewrite_shard
 from dptext_etl.runner.shard.records import StagedShard, read_draws
 from dptext_etl.runner.shard.replay import Replay, find_replay, replays, require_found, with_earlier_texts
-from dptext_etl.runner.shard.rewriting import rewrite_shard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.storage import Storage
 
