@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import hypothesis
@@ -65,6 +66,16 @@ SERVERS = ("spark", "postgres")
 
 OTHERS = ("dptext_etl_models", "dptext_etl_eval")
 """The packages that add to the core: `--core` hides them, and tests that need one are skipped without it."""
+HEAVY = ("pyspark", "sentence_transformers", "torch", "transformers")
+"""What else `--core` hides, because EXTRAS=core does not install it."""
+
+
+class WithoutHeavy(PathFinder):
+    """Find no module of `HEAVY`; SciPy fails over an entry None in `sys.modules`, where it looks for torch."""
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name in HEAVY else super().find_spec(name, path, target)
 
 
 def lacking():
@@ -75,7 +86,9 @@ def lacking():
 def pytest_addoption(parser):
     group = parser.getgroup("dptext_etl")
     group.addoption("--mechanisms", help="names, separated by commas: run the contract suite for these alone")
-    group.addoption("--core", action="store_true", help="run as if the two other packages and Java were not installed")
+    group.addoption(
+        "--core", action="store_true", help="run as if the two other packages, torch, and Spark were not installed"
+    )
 
 
 def pytest_configure(config):
@@ -83,6 +96,7 @@ def pytest_configure(config):
         from dptext_etl import extensions
 
         sys.modules.update(dict.fromkeys(OTHERS))  # as if they were not installed
+        sys.meta_path[sys.meta_path.index(PathFinder)] = WithoutHeavy
         found = extensions.entry_points
         extensions.entry_points = lambda group: [
             point for point in found(group=group) if point.value.partition(".")[0].partition(":")[0] not in OTHERS
