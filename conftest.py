@@ -105,6 +105,11 @@ def pytest_configure(config):
         os.environ["DPTEXT_MECHANISMS"] = config.getoption("--mechanisms")
 
 
+def pytest_ignore_collect(collection_path, config):
+    """`--core` leaves out what holds for the repository as a whole: its pages and its packages."""
+    return True if config.getoption("--core") and collection_path in (TESTS / "docs", TESTS / "project") else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item):
     return (yield from skip_without_the_other_packages())

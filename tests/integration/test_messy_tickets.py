@@ -17,7 +17,6 @@ import pytest
 from dptext_etl import Policy
 from dptext_etl.polars.frame import OtherIdsWarning
 from dptext_etl.runner import scan_published
-from dptext_etl_eval.published import columns_of
 from tests.cli.saying import dptext, facts
 
 SENTINEL = "zzqsentinelqzz"
@@ -315,6 +314,8 @@ def test_what_is_published_can_be_checked_without_the_tickets(folder, rows):
 
 def test_a_report_finds_rows_by_ids_as_they_are_written(folder):
     """Ids of a CSV file keep their zeros, and staging has those behind keyed ones."""
+    from dptext_etl_eval.published import columns_of
+
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         ((_, pairs, _),) = columns_of(Policy.load("privacy.toml"), folder / "evidence", rows=100)

@@ -175,13 +175,18 @@ CASES = {
 """The error, the entries of the policy that is refused, and the steps before."""
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_plan_foretells_what_a_run_is_refused_for(job, case, sentinel):
+def prepared(job, case):
+    """Take the steps of a case, and return its entries and its error."""
     kind, entries, *steps = CASES[case]
     entries = entries(job) if callable(entries) else entries
     for step in steps:
         step(job, entries)
-    error = same_refusal(job, entries, kind)
+    return entries, kind
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_plan_foretells_what_a_run_is_refused_for(job, case, sentinel):
+    error = same_refusal(job, *prepared(job, case))
     assert sentinel not in str(error)
     assert "r00001" not in str(error)
 
