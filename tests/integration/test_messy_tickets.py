@@ -323,13 +323,6 @@ def test_a_report_finds_rows_by_ids_as_they_are_written(folder):
     assert all(text.startswith(SENTINEL) for text in pairs.raw)
 
 
-def test_mistakes_have_codes_of_their_own(folder, tmp_path):
-    assert all(f"{code}" in dptext("--help").output for code in (2, 3, 4, 5, 6, 7, 130))
-    assert dptext("run", folder / "privacy.toml", "--no-such-option").exit_code == 2
-    assert dptext("run", tmp_path / "nothing.toml", "--json").exit_code == 5
-    assert "nothing.toml" in json.loads(dptext("run", tmp_path / "nothing.toml", "--json").stdout)["error"]["message"]
-
-
 def test_a_person_is_erased_everywhere(folder, rows):
     person, count = next(item for item in Counter(row[1] for row in rows).most_common() if item[0] not in {"", BUSY})
     erase = ("forget", folder, "--subject", person, "--everywhere")
