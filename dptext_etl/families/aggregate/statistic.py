@@ -174,11 +174,7 @@ def rho_of(sensitivity: int, variance: int) -> Fraction:
 
 
 def _charge(guarantee: Guarantee, rho: Fraction, per_subject: int, delta: float) -> Spend:
-    """Return what each counted record is charged; a person with `per_subject` records pays that many times as much.
-
-    A person may change `per_subject` records, whose sensitivities add up: k^2 rho. So a record is charged k rho, and of
-    the pair (epsilon(k^2 rho, delta), delta) one k-th of epsilon, with the whole delta.
-    """
+    """Return what each record of a person with k records is charged: k rho, and one k-th of epsilon(k^2 rho, delta)."""
     person = float_above(per_subject**2 * rho)
     approx = Fraction(zcdp_epsilon(person, delta)) / per_subject
     return spend(guarantee, Approximate(ZeroConcentrated(per_subject * rho), approx, delta), 1)

@@ -282,10 +282,7 @@ class Shards:
         self.schedule.run(None, index, lambda: self.checkpoint(name))
 
     def _probe_before(self, charged: Charged, canary: npt.NDArray[np.bool_]) -> None:
-        """Stop before this shard is charged if a model that it needs fails on public texts.
-
-        Whether a model is probed follows from the ledger, never from a text (docs/spec/privacy.md#probe).
-        """
+        """Stop before a shard is charged if a model that it needs fails on public texts; no text decides on a probe."""
         try:
             with seam("probing the model", DPTextError, _DEFECT):
                 for column in self.columns:
