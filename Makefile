@@ -38,8 +38,8 @@ test: $(DONE)/kernel $(DEV) ## Run the tests (Rust, then Python), but for those 
 	@cargo test --quiet --locked --package dptext-kernel --no-default-features --features plugin
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m "not thorough" --durations 40 --durations-min 5
 
-test-core: $(DONE)/kernel $(DEV) ## Run the core's tests alone, without the other two packages and Java (with EXTRAS=core: without torch)
-	@$(BIN)/python -m pytest tests --core --numprocesses $(WORKERS) --dist loadfile -m "not thorough"
+test-core: $(DONE)/kernel $(DEV) ## Run the core's quick tests alone, without the other two packages, torch, and Spark
+	@$(BIN)/python -m pytest tests --core --numprocesses $(WORKERS) --dist loadfile -m "not thorough and not slow"
 
 test-thorough: $(DONE)/kernel $(DEV) ## Run every test at its longest, then as other machines would (hours)
 	@cargo test --quiet --locked --package dptext-kernel --no-default-features --features plugin

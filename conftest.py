@@ -5,10 +5,9 @@ import importlib.metadata
 import importlib.util
 import os
 import shlex
-import shutil
-import socket
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import hypothesis
@@ -35,6 +34,8 @@ import numpy as np  # noqa: E402  (reads the number of threads)
 
 from dptext_etl.errors import DPTextError  # noqa: E402
 from tests.computing import PLACES, place_name, settle  # noqa: E402
+
+pytest_plugins = ["tests.spark_sessions"]
 
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=40)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
@@ -65,6 +66,16 @@ SERVERS = ("spark", "postgres")
 
 OTHERS = ("dptext_etl_models", "dptext_etl_eval")
 """The packages that add to the core: `--core` hides them, and tests that need one are skipped without it."""
+HEAVY = ("pyspark", "sentence_transformers", "torch", "transformers")
+"""What else `--core` hides, because EXTRAS=core does not install it."""
+
+
+class WithoutHeavy(PathFinder):
+    """Find no module of `HEAVY`; SciPy fails over an entry None in `sys.modules`, where it looks for torch."""
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name in HEAVY else super().find_spec(name, path, target)
 
 
 def lacking():
@@ -75,7 +86,9 @@ def lacking():
 def pytest_addoption(parser):
     group = parser.getgroup("dptext_etl")
     group.addoption("--mechanisms", help="names, separated by commas: run the contract suite for these alone")
-    group.addoption("--core", action="store_true", help="run as if the two other packages and Java were not installed")
+    group.addoption(
+        "--core", action="store_true", help="run as if the two other packages, torch, and Spark were not installed"
+    )
 
 
 def pytest_configure(config):
@@ -83,12 +96,18 @@ def pytest_configure(config):
         from dptext_etl import extensions
 
         sys.modules.update(dict.fromkeys(OTHERS))  # as if they were not installed
+        sys.meta_path[sys.meta_path.index(PathFinder)] = WithoutHeavy
         found = extensions.entry_points
         extensions.entry_points = lambda group: [
             point for point in found(group=group) if point.value.partition(".")[0].partition(":")[0] not in OTHERS
         ]
     if config.getoption("--mechanisms"):
         os.environ["DPTEXT_MECHANISMS"] = config.getoption("--mechanisms")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """`--core` leaves out what holds for the repository as a whole: its pages and its packages."""
+    return True if config.getoption("--core") and collection_path in (TESTS / "docs", TESTS / "project") else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -241,88 +260,6 @@ def small_vectors(tmp_path_factory):
     return str(path)
 
 
-@pytest.fixture(scope="session")
-def java(pytestconfig):
-    """Where Spark can start: pyspark with Spark Connect and a Java; or a skip that says what is missing."""
-    if pytestconfig.getoption("--core"):
-        pytest.skip("--core leaves Spark out")
-    if importlib.util.find_spec("pyspark") is None:
-        pytest.skip("pyspark is not installed (extra: spark)")
-    if shutil.which("java") is None and not (Path(os.environ.get("JAVA_HOME", "none")) / "bin" / "java").exists():
-        pytest.skip("Spark needs Java 17 or newer (on Debian: apt-get install openjdk-17-jre-headless)")
-
-
-@pytest.fixture(scope="session")
-def spark_settings(tmp_path_factory):
-    """Settings of every session that tests start: on the loopback alone, without a web page, small."""
-    folder = tmp_path_factory.mktemp("spark")
-    return {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.codegen.wholeStage": "false",  # to compile a query takes longer than to run it over few rows
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
-
-
-@pytest.fixture(scope="session")
-def spark_configuration(spark_settings, tmp_path_factory):
-    """The same as a folder for `SPARK_CONF_DIR`, for sessions that are started as a user would."""
-    folder = tmp_path_factory.mktemp("spark-conf")
-    (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in spark_settings.items()))
-    return folder
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-@pytest.fixture(scope="session")
-def connect_settings(java):
-    """Settings by which a session also serves Spark Connect; none where its server is not installed (Spark 3.5)."""
-    import pyspark
-
-    if not list(Path(pyspark.__file__).parent.glob("jars/spark-connect_*")):
-        return {}
-    plugin = {"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin"}
-    address = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(free_port())}
-    return plugin | address
-
-
-@pytest.fixture(scope="session")
-def spark(_cache, java, spark_settings, connect_settings):
-    """One session for all tests, classic here, by Connect elsewhere: two task slots, every task tried three times."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        from pyspark.sql import SparkSession
-
-        with pytest.MonkeyPatch.context() as workers:
-            workers.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
-            settings = spark_settings | connect_settings | {"spark.python.daemon.module": "spark_daemon"}
-            builder = SparkSession.builder.master("local[2,3]").appName("dptext-tests").config(map=settings)
-            session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("OFF")
-        yield session
-        session.stop()
-
-
-@pytest.fixture(scope="session")
-def spark_connect(spark, connect_settings):
-    """Where a process that knows nothing but Spark Connect finds the session of all tests."""
-    if not connect_settings:
-        pytest.skip("Spark has no Connect server here (pyspark[connect] 4 and newer)")
-    return f"sc://127.0.0.1:{connect_settings['spark.connect.grpc.binding.port']}"
-
-
 WARM = ("polars", "pyarrow.dataset", "pyarrow.parquet", "alembic.command", "dagster._cli", "dagster_dg_cli.cli")
 WARM += ("matplotlib.backends.backend_agg", "matplotlib.figure")
 WARM += tuple(
@@ -363,48 +300,3 @@ def postgres():
     server = PostgresServer()
     yield server
     server.remove()
-
-
-@pytest.fixture(scope="session")
-def cluster(java, tmp_path_factory):
-    """A standalone cluster: a master and two workers whose addresses differ, as speculation asks for."""
-    import pyspark
-
-    master = f"spark://127.0.0.1:{free_port()}"
-    home, folder = str(Path(pyspark.__file__).parent), tmp_path_factory.mktemp("cluster")
-    env = {
-        **os.environ,
-        "SPARK_HOME": home,
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_WORKER_DIR": str(folder / "work"),
-    }
-    env |= {"SPARK_DAEMON_MEMORY": "256m"}
-
-    def start(kind, address, *arguments):
-        command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{kind}", "--host", address, "--webui-port", "0"]
-        log = (folder / f"{kind}-{address}.log").open("wb")
-        return subprocess.Popen([*command, *arguments], env=env, stdout=log, stderr=log)
-
-    started = [start("master.Master", "127.0.0.1", "--port", master.rpartition(":")[2])]
-    workers = ("worker.Worker", "--cores", "2", "--memory", "1g", master)
-    started += [start(workers[0], address, *workers[1:]) for address in ("127.0.0.2", "127.0.0.3")]
-    yield master
-    for process in reversed(started):
-        process.terminate()
-        process.wait(timeout=60)
-
-
-@pytest.fixture
-def speculating():
-    """Settings under which a cluster's task that takes long is started a second time on the other worker."""
-    return {
-        "spark.speculation": "true",
-        "spark.speculation.interval": "50ms",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.minTaskRuntime": "200ms",
-        "spark.executor.memory": "512m",
-        "spark.executor.cores": "2",
-        "spark.cores.max": "4",
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    }

@@ -41,10 +41,6 @@ _HASHES: dict[tuple[int, ...], str] = {}
 def canon(value: Any) -> bytes:
     """Write plain data as canonical JSON: sorted keys, no blanks, ASCII (docs/spec/stream.md#stream).
 
-    Raises:
-        ValueError: NaN or an infinity.
-        TypeError: The value is not plain data.
-
     >>> canon({"b": [1, "x"], "a": None})
     b'{"a":null,"b":[1,"x"]}'
     """

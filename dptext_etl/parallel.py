@@ -82,10 +82,7 @@ def prefetch(items: Iterable[Item], width: int) -> Iterator[Item]:
 
 
 class _SingleThreadedProducts:
-    """Keeps NumPy's products of matrices to one thread for a block; where blocks overlap, until the last one ends.
-
-    Threads that each multiply matrices would otherwise wait for the threads of NumPy's library.
-    """
+    """Keep NumPy's products of matrices to one thread while any block is open: threads that multiply would wait."""
 
     def __init__(self) -> None:
         self._lock = Lock()

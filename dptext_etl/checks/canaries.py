@@ -126,10 +126,7 @@ def words_of(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
 
 
 def _in_order(rows: Iterable[CanaryRow], pairs: list[int | None]) -> tuple[CanaryRow, ...]:
-    """Put one row of every text in front and the others behind, in the same order in every shard.
-
-    A generator that starts anew in every shard or worker then meets the same texts in the same places.
-    """
+    """Put one row of every text in front, so that a generator that starts anew in a shard meets them in one order."""
     by_pair = {pair: [row for row in rows if row.pair == pair] for pair in pairs}
     return tuple(by_pair[pair][half] for half in range(2) for pair in pairs)
 

@@ -50,15 +50,7 @@ def check_published(
     ledger: Ledger | None = None,
     own_ids: OwnIds | None = None,
 ) -> tuple[Verdict, ...]:
-    """Evaluate every gate that judges published tables.
-
-    Args:
-        released: The published folder or object-store URL, one of its files, or a table.
-        policy: The policy that it was published under.
-        ledger: The ledger, if it is open already.
-        own_ids: Returns the records' own ids of a published file, where the policy does not publish them
-            (`runner.publish.own_ids.finder`).
-    """
+    """Evaluate every gate that judges published tables."""
     policy = resolve(policy)
     if policy.ids != "keep" and (own_ids is None or isinstance(released, pl.DataFrame)):
         msg = f"with ids = {policy.ids!r} only staging knows whose rows these are"

@@ -154,11 +154,7 @@ _ROWS = (1_000, 10_000, 100_000, 1_000_000)
 
 
 def unlinked_costs(mechanisms: Iterable[Mechanism], rows: int) -> list[dict[str, Any]]:
-    """Return the central epsilon of each mechanism over `rows` rows and the usual numbers of rows.
-
-    Raises:
-        PolicyError: A mechanism cannot be released unlinked.
-    """
+    """Return the central epsilon of each mechanism over `rows` rows and the usual numbers of rows."""
     from dptext_etl.families.choice import ChoiceMechanism
     from dptext_etl.families.unlinked import Unlinked
 

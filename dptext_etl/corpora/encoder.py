@@ -52,15 +52,10 @@ def quantised(sums: Integers) -> Int8s:
 
 @dataclass(frozen=True, eq=False)
 class WordEncoder:
-    """Sum the vectors of a text's words; the weights of words are folded into their vectors.
+    """Sum the vectors of a text's words; the weights of words are folded into their vectors."""
 
-    Attributes:
-        words: Unique words in the form of lookups (lower case, plain apostrophe), shape (v,).
-        vectors: Their vectors, int16, shape (v, k), k from 1 to `MOST_DIMENSIONS`.
-    """
-
-    words: Sequence[str]
-    vectors: npt.NDArray[np.int16]
+    words: Sequence[str]  # unique words in the form of lookups (lower case, plain apostrophe), shape (v,)
+    vectors: npt.NDArray[np.int16]  # their vectors, int16, shape (v, k), k from 1 to `MOST_DIMENSIONS`
 
     def __post_init__(self) -> None:
         shape = self.vectors.shape

@@ -48,21 +48,13 @@ class FrozenError(FrozenLedgerError):
 
 
 class StoredAnchor(NamedTuple):
-    """What is stored of a dataset in a ledger.
+    """What is stored of a dataset in a ledger."""
 
-    Attributes:
-        anchor: The anchor of the ledger after its last charge.
-        releases: The release names that were used.
-        groups: The groups that were charged.
-        losses: What `Ledger.losses` returned then.
-        dataset: The dataset, where its name is too long for the name of the file.
-    """
-
-    anchor: Anchor
-    releases: tuple[str, ...]
-    groups: tuple[str, ...]
-    losses: int
-    dataset: str | None = None
+    anchor: Anchor  # the anchor of the ledger after its last charge
+    releases: tuple[str, ...]  # the release names that were used
+    groups: tuple[str, ...]  # the groups that were charged
+    losses: int  # what `Ledger.losses` returned then
+    dataset: str | None = None  # the dataset, where its name is too long for the name of the file
 
     def missing(self, ledger: Ledger, dataset: str) -> bool:
         """Return whether a ledger misses the anchor, and no one has settled that yet."""

@@ -30,21 +30,13 @@ _ENDS = {Event.EXPIRE: (State.EXPIRED, "expired"), Event.ABORT: (State.ABORTED, 
 
 
 class Results(NamedTuple):
-    """The results of a batch, shape (records,) or (records, 32).
+    """The results of a batch, shape (records,) or (records, 32)."""
 
-    Attributes:
-        records: Hashed record ids.
-        identities: Identities of the texts.
-        digests: Digests of what was staged.
-        positions: Draw counts.
-        spent: The pure epsilon that was used, in millionths; None charges the reserved worst case.
-    """
-
-    records: RecordIds
-    identities: HashedIds
-    digests: Bytes
-    positions: I64
-    spent: I64 | None
+    records: RecordIds  # hashed record ids
+    identities: HashedIds  # identities of the texts
+    digests: Bytes  # digests of what was staged
+    positions: I64  # draw counts
+    spent: I64 | None  # the pure epsilon that was used, in millionths; None charges the reserved worst case
 
 
 class Comparison(NamedTuple):

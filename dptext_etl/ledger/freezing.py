@@ -26,17 +26,11 @@ _LARGEST_LOSS = 10**12
 
 
 class Loss(NamedTuple):
-    """What is known of charges that a ledger may have forgotten.
+    """What is known of charges that a ledger may have forgotten."""
 
-    Attributes:
-        in_use: Release names that are in use elsewhere.
-        missing: An anchor that the ledger should hold and does not.
-        groups: Groups whose caps the dataset may have charged, next to those that this ledger knows.
-    """
-
-    in_use: Sequence[str] = ()
-    missing: Anchor | None = None
-    groups: Sequence[str] = ()
+    in_use: Sequence[str] = ()  # release names that are in use elsewhere
+    missing: Anchor | None = None  # an anchor that the ledger should hold and does not
+    groups: Sequence[str] = ()  # groups whose caps the dataset may have charged, next to those that this ledger knows
 
 
 class Freezes:

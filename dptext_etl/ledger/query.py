@@ -29,17 +29,7 @@ def named(sql: str) -> list[str]:
 
 
 def answer(sql: str, folder: Path, hashes: Sequence[str] = ()) -> pl.DataFrame:
-    """Answer a query over the tables in a folder.
-
-    Args:
-        sql: One statement, a SELECT.
-        folder: The folder that `Ledger.write_tables` wrote.
-        hashes: The column `hash` of the table `asked`.
-
-    Raises:
-        InputError: The statement cannot be read or answered, or the folder lacks a table. The message quotes neither
-            the statement nor a value.
-    """
+    """Answer a query over the tables in a folder."""
     import polars as pl
 
     found = {name: pl.scan_parquet(path) for name in SCHEMAS if (path := folder / f"{name}.parquet").is_file()}

@@ -30,7 +30,6 @@ from dptext_etl.ledger.types import (
     Scope,
     VerifyReport,
 )
-from dptext_etl.ledger.verify import verify
 from dptext_etl.ledger.views import Remaining
 from dptext_etl.policy import Cap
 
@@ -309,6 +308,8 @@ class LedgerReader:
 
     def verify(self) -> VerifyReport:
         """Derive every table again from the journal and its sealed batches, and report each difference."""
+        from dptext_etl.ledger.verify import verify
+
         with self._db.store.snapshot():
             try:
                 return verify(self._db)

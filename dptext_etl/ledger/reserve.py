@@ -58,17 +58,11 @@ class ColumnState(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What the ledger answers to a batch, before it writes.
+    """What the ledger answers to a batch, before it writes."""
 
-    Attributes:
-        states: What it knew of the batch, per column.
-        outcome: An `Outcome` per record, shape (records,).
-        totals: What each record takes from the cap, shape (components, records); None without a cap.
-    """
-
-    states: list[ColumnState]
-    outcome: U8
-    totals: Values | None
+    states: list[ColumnState]  # what it knew of the batch, per column
+    outcome: U8  # an `Outcome` per record, shape (records,)
+    totals: Values | None  # what each record takes from the cap, shape (components, records); None without a cap
 
     def charged_rows(self, state: ColumnState) -> Index:
         return np.flatnonzero(state.new & np.isin(self.outcome, CHARGED))
@@ -81,23 +75,14 @@ class Decision(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """What the ledger would answer to a batch.
+    """What the ledger would answer to a batch."""
 
-    Attributes:
-        outcome: An `Outcome` per record as if there was no cap, shape (records,).
-        charged: Whether a column of a record would be charged, shape (columns, records).
-        changes_committed: Whether every changed column of a record holds a committed text, shape (records,).
-        units: Hashes of the units, shape (records,).
-        used: What the units have used by component of the cap, shape (components, records).
-        moved: Whether a record was charged to another unit before, so that `reserve` refuses it, shape (records,).
-    """
-
-    outcome: U8
-    charged: Mask
-    changes_committed: Mask
-    units: npt.NDArray[np.uint64]
-    used: I64
-    moved: Mask
+    outcome: U8  # an `Outcome` per record as if there was no cap, shape (records,)
+    charged: Mask  # whether a column of a record would be charged, shape (columns, records)
+    changes_committed: Mask  # whether every changed column of a record holds a committed text, shape (records,)
+    units: npt.NDArray[np.uint64]  # hashes of the units, shape (records,)
+    used: I64  # what the units have used by component of the cap, shape (components, records)
+    moved: Mask  # whether a record was charged to another unit before, so that `reserve` refuses it, shape (records,)
 
 
 def reserve(request: Request, prepared: Preparation, *, refuse: bool) -> U8:

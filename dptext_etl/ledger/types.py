@@ -172,23 +172,14 @@ class Scope:
 
 @dataclass(frozen=True)
 class ReleaseRef:
-    """A registered release of a column: what charges and commits refer to.
+    """A registered release of a column: what charges and commits refer to."""
 
-    Attributes:
-        id: Number in this ledger.
-        dataset: Name of the dataset.
-        column: Name of the column.
-        release: Name of the release.
-        cfg: Configuration hash that the name pins.
-        nonce: Counts deliberate extra releases of one record under the name.
-    """
-
-    id: int
-    dataset: str
-    column: str
-    release: str
-    cfg: str
-    nonce: int = 0
+    id: int  # number in this ledger
+    dataset: str  # name of the dataset
+    column: str  # name of the column
+    release: str  # name of the release
+    cfg: str  # configuration hash that the name pins
+    nonce: int = 0  # counts deliberate extra releases of one record under the name
 
     def __str__(self) -> str:
         return f"release {self.release!r} of {self.dataset}.{self.column}"
@@ -243,17 +234,11 @@ class ReserveResult:
 
 @dataclass(frozen=True)
 class Committed:
-    """What a release holds about some records.
+    """What a release holds about some records."""
 
-    Attributes:
-        mask: Whether the record is committed, shape (records,).
-        digests: Digest of the released text, fixed-size binary (32), null where the record is not committed.
-        idem_keys: Identity of the text, fixed-size binary (32), null where the record is not committed.
-    """
-
-    mask: Mask
-    digests: pa.Array
-    idem_keys: pa.Array
+    mask: Mask  # whether the record is committed, shape (records,)
+    digests: pa.Array  # digest of the released text, fixed-size binary (32), null where the record is not committed
+    idem_keys: pa.Array  # identity of the text, fixed-size binary (32), null where the record is not committed
 
 
 @dataclass(frozen=True)
@@ -266,19 +251,12 @@ class Postprocessed:
 
 @dataclass(frozen=True)
 class CapChange:
-    """What a policy would change about the cap of a scope.
+    """What a policy would change about the cap of a scope."""
 
-    Attributes:
-        scope: The scope in words.
-        change: "lower" in some component, "higher" in some component, or "measure".
-        pinned: The pinned cap by component, in units of epsilon, rho or delta.
-        asked: The cap of the policy, likewise.
-    """
-
-    scope: str
-    change: Literal["lower", "higher", "measure"]
-    pinned: dict[str, float]
-    asked: dict[str, float]
+    scope: str  # the scope in words
+    change: Literal["lower", "higher", "measure"]  # "lower" in some component, "higher" in some component, or "measure"
+    pinned: dict[str, float]  # the pinned cap by component, in units of epsilon, rho or delta
+    asked: dict[str, float]  # the cap of the policy, likewise
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""

@@ -108,11 +108,7 @@ class _Reported(Observed):
 
 @contextmanager
 def observed(policy: Policy, progress: Listener | None, step: Step = "run") -> Iterator[Observed]:
-    """Report the block as a run, or as a step of one, if `DPTEXT_TELEMETRY` asks for it.
-
-    Raises:
-        PolicyError: It asks for what does not exist, is not installed, or is not configured; before the block begins.
-    """
+    """Report the block as a run, or as a step of one, if `DPTEXT_TELEMETRY` asks for it."""
     if not telemetry.wanted():
         yield Observed(progress)
         return

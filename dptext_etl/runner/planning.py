@@ -86,27 +86,12 @@ def plan(
     progress: Listener | None = None,
     require: Callable[[Policy, Layout], object] | None = None,
 ) -> PlanSummary:
-    """Forecast a run: look for all that it would be refused for, count draws, add up worst cases. Nothing is spent.
-
-    Args:
-        policy: The policy, or the path of its file.
-        partition: Name of the partition, if the policy has a place for one.
-        delta: Delta of the statement about all records of one person.
-        accept_lower_cap: Whether the run would lower the pinned cap to that of the policy.
-        progress: Called with counts, rate and remaining time.
-        require: Refuses what an engine that will run the policy lacks, such as `SparkEngine(frame).open`.
-
-    Returns:
-        The forecast; `refusal` says what the run would be refused for.
-
-    Raises:
-        DPTextError: The run would be refused before its rows can be counted, for the same reason.
-    """
+    """Forecast a run: look for all that it would be refused for, count draws, add up worst cases. Nothing is spent."""
     require_delta(delta)
     policy = resolve(policy)
     if policy.synthetic is not None:
         from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
-        from dptext_etl.runner.synthetic.planning import plan_table
+        from dptext_etl.runner.synthetic.preflight import plan_table
 
         whole = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
         return plan_table(whole, _opened(whole, require), progress)

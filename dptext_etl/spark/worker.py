@@ -249,10 +249,7 @@ class Account:
         return _spread(paid, fits)
 
     def _is_committed(self, ref: ReleaseRef, ids: pa.Array, ready: PreparedBatch, forms: IdForms) -> bool:
-        """Return whether the release holds just these texts: Spark evaluates a column twice that a filter names.
-
-        It makes the checks of a reservation, but writes nothing. A few records say whether a look at all is worth it.
-        """
+        """Return whether the release holds just these texts: Spark evaluates a column twice that a filter names."""
         if not self._ledger.known(ref, ids.slice(0, _PROBED)).all():
             return False
         self._ledger.require_cap(self._scope, self._terms.cap)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +78,19 @@ class Job:
     def run(self, **changes: Any) -> RunSummary:
         """Run the policy."""
         return run(self.policy(**changes))
+
+    def write_policy(self, **changes: Any) -> Path:
+        """Write the policy as a file in the folder, tables in one line each."""
+
+        def toml(value: Any) -> str:
+            if isinstance(value, dict):
+                return f"{{ {', '.join(f'{name} = {toml(item)}' for name, item in value.items())} }}"
+            return f"[{', '.join(map(toml, value))}]" if isinstance(value, list) else json.dumps(value)
+
+        values = self.policy(**changes).model_dump(mode="json", by_alias=True, exclude_none=True)
+        path = self.folder / "privacy.toml"
+        path.write_text("".join(f"{name} = {toml(value)}\n" for name, value in values.items()))
+        return path
 
     def stop(self, step: str, times: int = 1) -> bool:
         """Run the policy until it reaches a step for the nth time, and stop there; tell whether it stopped."""
@@ -192,28 +206,9 @@ def store(monkeypatch):
         yield handler
 
 
-POLICY = """
-dataset = "reviews"
-release = "2026-11"
-source = "raw.parquet"
-sink = "published"
-id = "id"
-subject = "user_id"
-keep = ["stars"]
-key = "file:noise.key"
-ledger = {{ url = "sqlite:///ledger.db" }}
-
-[[column]]
-name = "review"
-mechanism = {{ name = "custext", epsilon = 2.0, k = 5, vectors = "{vectors}" }}
-allow = ["cluster"]
-"""
-
-
 @pytest.fixture
 def policy_of_job(job):
     """The path of a policy file that says what the job released; the job has run."""
+    job.values["column"] = list(job.policy().columns[:1])
     job.run()
-    path = job.folder / "privacy.toml"
-    path.write_text(POLICY.format(vectors=job.vectors))
-    return path
+    return job.write_policy()

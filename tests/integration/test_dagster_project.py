@@ -75,6 +75,7 @@ def test_the_job_runs_by_one_command(checkout, warm):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_project_materialises_all_of_itself(checkout, warm):
     done = shell(checkout, "dagster_project", python=warm)
     assert done.returncode == 0, done.stderr

@@ -4,9 +4,9 @@ import pytest
 
 dg = pytest.importorskip("dagster", reason="dagster is not installed")
 
-from dptext_etl import column  # noqa: E402
 from dptext_etl.orchestration import build_definitions, materialize  # noqa: E402
 from dptext_etl.runner import scan_published  # noqa: E402
+from dptext_etl.runner.shard import computing  # noqa: E402
 
 from ..toy_mechanisms import again  # noqa: E402, F401  (a fixture)
 from .test_dagster_job import PUBLISHED, STAGED  # noqa: E402
@@ -36,7 +36,7 @@ def months(make_job, save, reviews, again):  # noqa: F811
 @pytest.fixture
 def dies_once(monkeypatch):
     """The first rewriting dies: its shard is committed, and nothing is made of it."""
-    real, calls = column.rewrite, []
+    real, calls = computing.rewrite, []
 
     def rewrite(*given):
         calls.append(len(calls))
@@ -44,7 +44,7 @@ def dies_once(monkeypatch):
             raise MemoryError
         return real(*given)
 
-    monkeypatch.setattr(column, "rewrite", rewrite)
+    monkeypatch.setattr(computing, "rewrite", rewrite)
     return calls
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import time
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -250,15 +249,8 @@ def test_retention_of_versions_and_staging(make_job, reviews, save):
 def test_the_commands(job, reviews, save, monkeypatch):
     job.run()
     save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
-    policy = job.policy().model_dump(mode="json", by_alias=True, exclude_none=True)
+    job.write_policy()
     monkeypatch.chdir(job.folder)
-
-    def toml(value):
-        if isinstance(value, dict):
-            return f"{{ {', '.join(f'{name} = {toml(item)}' for name, item in value.items())} }}"
-        return f"[{', '.join(map(toml, value))}]" if isinstance(value, list) else json.dumps(value)
-
-    Path("privacy.toml").write_text("".join(f"{name} = {toml(value)}\n" for name, value in policy.items()))
     refused = CliRunner().invoke(app, ["forget", "privacy.toml", "--subject", "u007"])
     assert refused.exit_code == 5
     assert published(job).height == 240

@@ -97,11 +97,9 @@ def test_a_cap_is_set_by_command(ledger):
     assert "is capped on pure, got zcdp" in other.output
 
 
-def test_the_command_line_asks_for_the_lower_cap(ledger, tmp_path):
+def test_the_command_line_asks_for_the_lower_cap(ledger):
     job, _ = ledger
-    values = job.policy(cap=TYPO, release="2026-12").model_dump(mode="json", by_alias=True, exclude_none=True)
-    path = tmp_path / "privacy.toml"
-    path.write_text("\n".join(f"{name} = {_toml(value)}" for name, value in values.items()))
+    path = job.write_policy(cap=TYPO, release="2026-12")
     refused = invoke("run", path)
     assert refused.exit_code == 5
     assert "--accept-lower-cap" in refused.output
@@ -109,9 +107,3 @@ def test_the_command_line_asks_for_the_lower_cap(ledger, tmp_path):
     assert stopped.exit_code == 3
     assert "min_released" in stopped.output
     assert scan_published(str(job.folder / "published")).collect().height == 240
-
-
-def _toml(value):
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{name} = {_toml(item)}' for name, item in value.items())} }}"
-    return f"[{', '.join(map(_toml, value))}]" if isinstance(value, list) else json.dumps(value)

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from dptext_etl import files
+from dptext_etl import Ledger, files
 from dptext_etl.cli.app import app
 from dptext_etl.errors import BudgetError, BusyError, InputError, KeyReferenceError, LedgerError, PolicyError
 from dptext_etl.runner import plan, preflight
@@ -18,7 +18,94 @@ from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 from .refusals import foretold, head, same_refusal
 
 LOW = {"measure": "pure", "epsilon": 60.0, "period": "2026"}
+INCREMENTAL = {"incremental": True}
+TEXT = [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}}]
+UNLINKED = {
+    "column": TEXT,
+    "keep": [],
+    "cap": {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"},
+    "unlinked": {"rows": 200, "delta": 1e-9, "per_subject": 6},
+}
 Usage = namedtuple("Usage", "total used free")
+
+
+def ran(job, entries):
+    job.run(**entries)
+
+
+def ran_before(job, _):
+    job.run()
+
+
+def stopped(job, _):
+    assert job.stop("reserved")
+
+
+def edited(edit):
+    """Return a step that edits the raw table."""
+
+    def step(job, _):
+        path = job.folder / "raw.parquet"
+        edit(pl.read_parquet(path)).write_parquet(path)
+
+    return step
+
+
+def changed(rows=3):
+    texts = pl.when(pl.int_range(pl.len()) < rows).then(pl.lit("word anew")).otherwise("review")
+    return edited(lambda frame: frame.with_columns(review=texts))
+
+
+def nulled(column, rows):
+    kept = pl.when(pl.int_range(pl.len()) >= rows).then(pl.col(column))
+    return edited(lambda frame: frame.with_columns(kept.alias(column)))
+
+
+def in_ledger(act):
+    """Return a step that does something with the job's ledger."""
+
+    def step(job, _):
+        with Ledger.open(str(job.folder / "ledger.db")) as ledger:
+            act(ledger)
+
+    return step
+
+
+def made(name):
+    """Return a step that makes a file in the job's folder, and the folder that it is in."""
+
+    def step(job, _):
+        (job.folder / name).parent.mkdir(exist_ok=True)
+        (job.folder / name).touch()
+
+    return step
+
+
+def malformed_key(job, _):
+    (job.folder / "bad.key").write_text("no key\n")
+    (job.folder / "bad.key").chmod(0o600)
+
+
+def another_manifest(job, _):
+    path = job.folder / "published.manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "gates": []}))
+
+
+def without_parts(job, _):
+    for part in (job.folder / "published.versions").rglob("*.parquet"):
+        part.unlink()
+
+
+def more(job, entries):
+    """Run over fewer records, then bring the others."""
+    frame = pl.read_parquet(job.folder / "raw.parquet")
+    edited(lambda frame: frame.head(230))(job, entries)
+    job.run(**entries)
+    frame.write_parquet(job.folder / "raw.parquet")
+
+
+def below(job, name):
+    return str(job.folder / name)
 
 
 def column(job, **parameters):
@@ -26,258 +113,80 @@ def column(job, **parameters):
     return [{**found, "mechanism": {**found["mechanism"], **parameters}}]
 
 
-def changed(job, rows=3):
-    frame = pl.read_parquet(job.folder / "raw.parquet").with_row_index("at")
-    texts = pl.when(pl.col("at") < rows).then(pl.lit("word anew")).otherwise("review")
-    frame.with_columns(review=texts).drop("at").write_parquet(job.folder / "raw.parquet")
+def consented(job):
+    return {"column": [{**column(job)[0], "allow": ["cluster", "changed"]}], "on_changed": "quarantine"}
 
 
-def nulled(job, column, rows):
-    frame = pl.read_parquet(job.folder / "raw.parquet").with_row_index("at")
-    kept = pl.when(pl.col("at") >= rows).then(pl.col(column))
-    frame.with_columns(kept.alias(column)).drop("at").write_parquet(job.folder / "raw.parquet")
+def in_file(job):
+    return {"sink": below(job, "file/below"), "staging": below(job, "staging")}
 
 
-def malformed_key(job):
-    (job.folder / "bad.key").write_text("no key\n")
-    (job.folder / "bad.key").chmod(0o600)
-    return {"key": f"file:{job.folder / 'bad.key'}"}
-
-
-def missing_key(job):
-    return {"key": f"file:{job.folder / 'none.key'}"}
-
-
-def changed_texts(job):
-    job.run()
-    changed(job)
-    return {}
-
-
-def changed_texts_of_an_incremental_run(job):
-    job.run(incremental=True)
-    changed(job)
-    return {"incremental": True}
-
-
-def most_texts_changed(job):
-    consent = [{**job.policy().model_dump(by_alias=True)["column"][0], "allow": ["cluster", "changed"]}]
-    entries = {"column": consent, "on_changed": "quarantine"}
-    job.run(**entries)
-    changed(job, 200)
-    return entries
-
-
-def nothing_to_keep(job):
-    assert job.stop("reserved")
-    changed(job)
-    return {"on_changed": "keep"}
-
-
-def pinned_epsilon(job):
-    job.run(column=column(job))
-    return {"column": column(job, epsilon=3.0)}
-
-
-def lower_cap(job):
-    job.run()
-    return {"cap": LOW}
-
-
-def higher_cap(job):
-    job.run()
-    return {"cap": {**LOW, "epsilon": 2000.0}}
-
-
-def new_period(job):
-    job.run()
-    return {"cap": {**LOW, "period": "2027"}}
-
-
-def no_cap(job):
-    job.run()
-    return {"cap": None}
-
-
-def over_the_cap(job):
-    return {"cap": LOW, "on_cap": "refuse"}
-
-
-def below_min_released(job):
-    return {"cap": LOW}
-
-
-def null_persons(job):
-    nulled(job, "user_id", 24)
-    return {}
-
-
-def most_without_a_person(job):
-    nulled(job, "user_id", 200)
-    return {"on_null_subject": "quarantine"}
-
-
-def null_ids(job):
-    nulled(job, "id", 5)
-    return {}
-
-
-def repeated_ids(job):
-    frame = pl.read_parquet(job.folder / "raw.parquet")
-    pl.concat([frame, frame.head(2)]).write_parquet(job.folder / "raw.parquet")
-    return {}
-
-
-def another_person(job):
-    job.run()
-    frame = pl.read_parquet(job.folder / "raw.parquet").with_columns(user_id=pl.lit("u039"))
-    frame.write_parquet(job.folder / "raw.parquet")
-    return {}
-
-
-def revoked(job):
-    from dptext_etl import Ledger
-
-    job.run()
-    with Ledger.open(str(job.folder / "ledger.db")) as ledger:
-        ledger.revoke_name("reviews", "2026-11", "a test")
-    return {}
-
-
-def no_place_for_the_ledger(job):
-    return {"ledger": {"url": f"sqlite:///{job.folder / 'none' / 'ledger.db'}"}}
-
-
-def a_folder_for_a_ledger(job):
-    (job.folder / "ledger.db").mkdir()
-    return {}
-
-
-def no_place_for_the_sink(job):
-    (job.folder / "file").touch()
-    return {"sink": str(job.folder / "file" / "below"), "staging": str(job.folder / "staging")}
-
-
-def no_place_for_anchors(job):
-    (job.folder / "file").touch()
-    return {"ledger": {"url": f"sqlite:///{job.folder / 'ledger.db'}", "anchors": str(job.folder / "file" / "below")}}
-
-
-def frozen(job):
-    from dptext_etl import Ledger
-
-    job.run()
-    with Ledger.open(str(job.folder / "ledger.db")) as ledger:
-        ledger.freeze("reviews", "a test")
-    return {}
-
-
-def published_rows_are_gone(job):
-    job.run(incremental=True)
-    frame = pl.read_parquet(job.folder / "raw.parquet")
-    frame.tail(230).write_parquet(job.folder / "raw.parquet")
-    return {"incremental": True}
-
-
-def another_manifest(job):
-    """An incremental run over a manifest that the ledger did not record."""
-    job.run(incremental=True)
-    path = job.folder / "published.manifest.json"
-    facts = json.loads(path.read_text())
-    path.write_text(json.dumps({**facts, "gates": []}))
-    return {"incremental": True}
-
-
-def another_dataset_in_the_sink(job):
-    job.run()
-    return {"dataset": "tickets"}
-
-
-def kept_texts_whose_part_is_gone(job):
-    job.run()
-    changed(job)
-    for part in (job.folder / "published.versions").rglob("*.parquet"):
-        part.unlink()
-    return {"on_changed": "keep"}
-
-
-def too_few_texts_for_an_unlinked_release(job):
-    nulled(job, "review", 41)
-    return unlinked()
-
-
-def too_few_texts_for_an_unlinked_release_without_a_cap(job):
-    nulled(job, "review", 41)
-    return {**unlinked(), "cap": None}
-
-
-def other_records_than_an_unlinked_release_holds(job):
-    job.run(**unlinked())
-    frame = pl.read_parquet(job.folder / "raw.parquet")
-    frame.head(230).write_parquet(job.folder / "raw.parquet")
-    return unlinked()
-
-
-def more_records_than_an_unlinked_release_holds(job):
-    frame = pl.read_parquet(job.folder / "raw.parquet")
-    frame.head(230).write_parquet(job.folder / "raw.parquet")
-    job.run(**unlinked())
-    frame.write_parquet(job.folder / "raw.parquet")
-    return unlinked()
-
-
-def unlinked():
-    cap = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"}
-    text = [{"name": "review", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}}]
-    return {"column": text, "keep": [], "cap": cap, "unlinked": {"rows": 200, "delta": 1e-9, "per_subject": 6}}
-
-
-def someone_elses_sink(job):
-    (job.folder / "published").mkdir()
-    (job.folder / "published" / "notes.txt").touch()
-    return {}
+def anchors_in_file(job):
+    return {"ledger": {"url": f"sqlite:///{below(job, 'ledger.db')}", "anchors": below(job, "file/below")}}
 
 
 CASES = {
-    malformed_key: KeyReferenceError,
-    missing_key: KeyReferenceError,
-    changed_texts: InputError,
-    changed_texts_of_an_incremental_run: InputError,
-    most_texts_changed: BudgetError,
-    nothing_to_keep: InputError,
-    pinned_epsilon: LedgerError,
-    lower_cap: LedgerError,
-    higher_cap: LedgerError,
-    new_period: LedgerError,
-    no_cap: LedgerError,
-    over_the_cap: BudgetError,
-    below_min_released: BudgetError,
-    null_persons: InputError,
-    most_without_a_person: BudgetError,
-    null_ids: InputError,
-    repeated_ids: InputError,
-    another_person: LedgerError,
-    revoked: LedgerError,
-    no_place_for_the_ledger: LedgerError,
-    a_folder_for_a_ledger: LedgerError,
-    no_place_for_the_sink: InputError,
-    someone_elses_sink: InputError,
-    no_place_for_anchors: LedgerError,
-    frozen: LedgerError,
-    published_rows_are_gone: InputError,
-    another_manifest: LedgerError,
-    another_dataset_in_the_sink: PolicyError,
-    kept_texts_whose_part_is_gone: InputError,
-    too_few_texts_for_an_unlinked_release: InputError,
-    too_few_texts_for_an_unlinked_release_without_a_cap: InputError,
-    other_records_than_an_unlinked_release_holds: LedgerError,
-    more_records_than_an_unlinked_release_holds: LedgerError,
+    "malformed key": (KeyReferenceError, lambda job: {"key": f"file:{below(job, 'bad.key')}"}, malformed_key),
+    "missing key": (KeyReferenceError, lambda job: {"key": f"file:{below(job, 'none.key')}"}),
+    "changed texts": (InputError, {}, ran, changed()),
+    "changed texts of an incremental run": (InputError, INCREMENTAL, ran, changed()),
+    "most texts changed": (BudgetError, consented, ran, changed(200)),
+    "nothing to keep": (InputError, {"on_changed": "keep"}, stopped, changed()),
+    "pinned epsilon": (
+        LedgerError,
+        lambda job: {"column": column(job, epsilon=3.0)},
+        lambda job, _: job.run(column=column(job)),
+    ),
+    "lower cap": (LedgerError, {"cap": LOW}, ran_before),
+    "higher cap": (LedgerError, {"cap": {**LOW, "epsilon": 2000.0}}, ran_before),
+    "new period": (LedgerError, {"cap": {**LOW, "period": "2027"}}, ran_before),
+    "no cap": (LedgerError, {"cap": None}, ran_before),
+    "over the cap": (BudgetError, {"cap": LOW, "on_cap": "refuse"}),
+    "below min_released": (BudgetError, {"cap": LOW}),
+    "null persons": (InputError, {}, nulled("user_id", 24)),
+    "most without a person": (BudgetError, {"on_null_subject": "quarantine"}, nulled("user_id", 200)),
+    "null ids": (InputError, {}, nulled("id", 5)),
+    "repeated ids": (InputError, {}, edited(lambda frame: pl.concat([frame, frame.head(2)]))),
+    "another person": (LedgerError, {}, ran, edited(lambda frame: frame.with_columns(user_id=pl.lit("u039")))),
+    "revoked": (LedgerError, {}, ran, in_ledger(lambda ledger: ledger.revoke_name("reviews", "2026-11", "a test"))),
+    "frozen": (LedgerError, {}, ran, in_ledger(lambda ledger: ledger.freeze("reviews", "a test"))),
+    "no place for the ledger": (
+        LedgerError,
+        lambda job: {"ledger": {"url": f"sqlite:///{below(job, 'none/ledger.db')}"}},
+    ),
+    "a folder for a ledger": (LedgerError, {}, made("ledger.db/file")),
+    "no place for the sink": (InputError, in_file, made("file")),
+    "someone else's sink": (InputError, {}, made("published/notes.txt")),
+    "no place for anchors": (LedgerError, anchors_in_file, made("file")),
+    "published rows are gone": (InputError, INCREMENTAL, ran, edited(lambda frame: frame.tail(230))),
+    "a manifest that the ledger did not record": (LedgerError, INCREMENTAL, ran, another_manifest),
+    "another dataset in the sink": (PolicyError, {"dataset": "tickets"}, ran_before),
+    "kept texts whose part is gone": (InputError, {"on_changed": "keep"}, ran_before, changed(), without_parts),
+    "too few texts for an unlinked release": (InputError, UNLINKED, nulled("review", 41)),
+    "the same without a cap": (InputError, {**UNLINKED, "cap": None}, nulled("review", 41)),
+    "fewer records than an unlinked release holds": (
+        LedgerError,
+        UNLINKED,
+        ran,
+        edited(lambda frame: frame.head(230)),
+    ),
+    "more records than an unlinked release holds": (LedgerError, UNLINKED, more),
 }
+"""The error, the entries of the policy that is refused, and the steps before."""
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def prepared(job, case):
+    """Take the steps of a case, and return its entries and its error."""
+    kind, entries, *steps = CASES[case]
+    entries = entries(job) if callable(entries) else entries
+    for step in steps:
+        step(job, entries)
+    return entries, kind
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_a_plan_foretells_what_a_run_is_refused_for(job, case, sentinel):
-    error = same_refusal(job, case(job), CASES[case])
+    error = same_refusal(job, *prepared(job, case))
     assert sentinel not in str(error)
     assert "r00001" not in str(error)
 
@@ -380,10 +289,10 @@ def test_a_plan_leaves_no_trace(job):
     assert sorted(path.name for path in job.folder.iterdir()) == ["noise.key", "raw.parquet"]
 
 
-def test_the_command_prints_counts_and_ends_as_the_run_would(job, write_policy):
+def test_the_command_prints_counts_and_ends_as_the_run_would(job):
     job.run()
-    changed(job, 7)
-    path = write_policy(job.policy())
+    changed(7)(job, {})
+    path = job.write_policy()
     for command in ("plan", "run"):
         said = CliRunner().invoke(app, [command, str(path)])
         assert said.exit_code == 5
@@ -392,25 +301,6 @@ def test_the_command_prints_counts_and_ends_as_the_run_would(job, write_policy):
     said = CliRunner().invoke(app, ["plan", str(path), "--json"])
     found = json.loads(said.stdout)
     assert (said.exit_code, found["changed"], found["refusal"]["code"]) == (5, 7, "input")
-    low = write_policy(job.policy(cap=LOW, release="2026-12"))
+    low = job.write_policy(cap=LOW, release="2026-12")
     assert CliRunner().invoke(app, ["plan", str(low)]).exit_code == 5
     assert CliRunner().invoke(app, ["plan", str(low), "--accept-lower-cap"]).exit_code == 3
-
-
-@pytest.fixture
-def write_policy(tmp_path):
-    """Write a policy as TOML."""
-
-    def write(policy):
-        values = policy.model_dump(mode="json", by_alias=True, exclude_none=True)
-        path = tmp_path / "privacy.toml"
-        path.write_text("\n".join(f"{name} = {toml(value)}" for name, value in values.items()))
-        return path
-
-    return write
-
-
-def toml(value):
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{name} = {toml(item)}' for name, item in value.items())} }}"
-    return f"[{', '.join(map(toml, value))}]" if isinstance(value, list) else json.dumps(value)

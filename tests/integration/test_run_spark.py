@@ -149,23 +149,10 @@ def test_the_policy_of_one_column(spark, job):
 
 
 def test_the_path_of_a_policy_and_a_partition(spark, job):
-    policy = job.policy(source="{partition}.parquet", sink=str(job.folder / "out" / "{partition}"))
-    (job.folder / "privacy.toml").write_text(toml(policy))
-    summary = run_frame(frame_of(spark, job), job.folder / "privacy.toml", partition="2026-10")
+    path = job.write_policy(source="{partition}.parquet", sink=str(job.folder / "out" / "{partition}"))
+    summary = run_frame(frame_of(spark, job), path, partition="2026-10")
     assert (summary.partition, summary.rows["released"]) == ("2026-10", 240)
     assert summary.published.endswith("out/2026-10")
-
-
-def toml(policy):
-    """Write the policy of these tests as TOML: tables in one line."""
-
-    def value(item):
-        if isinstance(item, dict):
-            return "{" + ", ".join(f"{name} = {value(one)}" for name, one in item.items() if one is not None) + "}"
-        return json.dumps(item) if not isinstance(item, list) else f"[{', '.join(map(value, item))}]"
-
-    facts = policy.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return "\n".join(f"{name} = {value(item)}" for name, item in facts.items())
 
 
 def test_incremental_runs_add_parts(spark, make_job, reviews, save):

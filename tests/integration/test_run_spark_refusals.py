@@ -180,6 +180,7 @@ def test_gpus_come_from_a_cluster(spark, job, monkeypatch):
 
 def test_a_task_computes_on_the_gpu_that_spark_gave_it(monkeypatch):
     """Also in a reused process that computed on another one: what it loaded there is dropped."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
     used = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False, empty_cache=lambda: None))
     monkeypatch.setitem(sys.modules, "torch", used)
     monkeypatch.setattr(device, "_taken", [0])

@@ -18,14 +18,13 @@ from dptext_etl.guarantee import fine, micro
 from dptext_etl.ledger import Scope
 from dptext_etl.polars import run_frame
 from dptext_etl.runner import scan_published
-from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.statement import facts, markdown
 from tests.quick import quick
 
 SURROGATE = {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}
+WORDS = {"name": "custext", "epsilon": 2.0, "vectors": "english-20k"}
 TEXT = [{"name": "review", "mechanism": SURROGATE}]
 UNLINKED = {"rows": 200, "delta": 1e-9, "per_subject": 6}
 
@@ -66,6 +65,10 @@ def test_the_table_is_the_sorted_multiset_of_the_draws(make_unlinked):
     assert manifest["id"] is None
     assert manifest["schema"] == {"review": "String"}
     assert [part["rows"] for part in manifest["parts"]] == [100, 100, 40], "parts follow from the number of rows"
+    text = markdown(facts(policy=job.policy()))
+    assert "at least 200 texts are published together" in text
+    assert "record id pass" not in text
+    assert "ε is 2 for every text" in text
 
 
 def test_counts_hold_the_same_multiset(make_unlinked):
@@ -104,6 +107,8 @@ def test_a_group_of_records_is_covered_by_the_delta_of_each(make_unlinked):
     assert spend.delta >= 1e-9 * 2.718281828459045 ** (5 * epsilon) * 10**15
     assert spend.delta <= 1e-9 * 2.718281828459046 ** (5 * epsilon) * 10**15 + 1
     assert mechanism.spend(0).eps_approx == 0
+    alone = make_unlinked("alone", unlinked={"rows": 200, "delta": 1e-6, "per_subject": 1})
+    assert alone.policy().column_policy().mechanism.n_rec == 10_000, "records for which the delta holds"
 
 
 def test_at_most_so_many_records_of_a_person_take_part(make_unlinked, reviews):
@@ -172,6 +177,8 @@ def test_an_equal_table_gives_the_same_version_at_no_cost(make_unlinked):
     job.forget_that_nothing_changed()
     again = job.run()
     assert (again.version, again.changed, again.manifest, again.rows["new"]) == (1, False, first.manifest, 0)
+    with pytest.raises(LedgerError, match="pinned to another configuration"):
+        job.run(unlinked=None)
 
 
 @pytest.mark.parametrize(
@@ -242,6 +249,7 @@ REFUSED = [
     ({"unlinked": {"rows": 200, "delta": 1e-6, "per_subject": 60}}, "state fewer records or a smaller delta"),
     ({"unlinked": {**UNLINKED, "month": 3}}, "unlinked.month"),
     ({"unlinked": {"rows": 200}}, "unlinked.delta"),
+    ({"column": [{"name": "review", "mechanism": WORDS}]}, "custext is released row by row"),
 ]
 
 
@@ -249,12 +257,6 @@ REFUSED = [
 def test_bad_policies_are_refused_by_name(make_unlinked, changes, message):
     with pytest.raises(PolicyError, match=message):
         make_unlinked(**changes).policy()
-
-
-def test_words_cannot_be_released_unlinked(make_unlinked, make_job):
-    column = make_job("words").policy().columns[:1]
-    with pytest.raises(PolicyError, match="custext is released row by row"):
-        make_unlinked(column=list(column)).policy()
 
 
 def test_only_a_run_draws_an_unlinked_release(make_unlinked, reviews):
@@ -266,20 +268,6 @@ def test_only_a_run_draws_an_unlinked_release(make_unlinked, reviews):
         reviews().dptext.privatize(policy)
     with pytest.raises(PolicyError, match="needs a run"):
         reviews().select(pl.col("review").dptext.privatize(policy.column_policy(), id="id"))
-
-
-def test_a_linked_release_of_the_same_name_is_another_configuration(make_unlinked):
-    job = make_unlinked()
-    job.run()
-    job.values["unlinked"] = None
-    with pytest.raises(LedgerError, match="pinned to another configuration"):
-        job.run()
-
-
-def test_more_records_than_the_delta_allows_are_refused(make_unlinked):
-    job = make_unlinked(unlinked={"rows": 200, "delta": 1e-6, "per_subject": 1})
-    bound = job.policy().column_policy().mechanism.n_rec
-    assert bound == 10_000
 
 
 def test_a_frame_with_the_policy_of_its_column_is_published_unlinked(make_unlinked, reviews):
@@ -298,33 +286,11 @@ def test_a_frame_with_the_policy_of_its_column_is_published_unlinked(make_unlink
     assert published(job).columns == ["review"]
 
 
-def test_the_statement_says_whom_the_bound_trusts(make_unlinked):
-    job = make_unlinked()
-    job.run()
-    policy = job.policy()
-    assert Manifest.read(Layout.of(policy, None)).id is None
-    text = markdown(facts(policy=policy))
-    assert "at least 200 texts are published together" in text
-    assert "record id pass" not in text
-    assert "ε is 2 for every text" in text
-
-
-def test_the_command_line_runs_checks_and_forgets(make_unlinked, tmp_path):
-    job = make_unlinked()
-    path = tmp_path / "privacy.toml"
-    policy = job.policy()
-    ledger, key = policy.ledger.url, policy.key
-    path.write_text(
-        f'dataset = "reviews"\nrelease = "2026-11"\nsource = "{policy.source}"\nsink = "{policy.sink}"\nid = "id"\n'
-        f'subject = "user_id"\nkey = "{key}"\nshard_rows = 100\n[ledger]\nurl = "{ledger}"\n'
-        '[cap]\nmeasure = "approx"\nepsilon = 1000.0\ndelta = 1e-5\nperiod = "2026"\n'
-        "[unlinked]\nrows = 200\ndelta = 1e-9\nper_subject = 6\n"
-        '[[column]]\nname = "review"\nmechanism = { name = "surrogate", epsilon = 2.0, corpus = "example" }\n'
-    )
-    done = CliRunner().invoke(app, ["run", str(path)])
-    assert done.exit_code == 0, done.output
-    done = CliRunner().invoke(app, ["check", str(path)])
-    assert done.exit_code == 0, done.output
+def test_the_command_line_runs_and_checks(make_unlinked):
+    path = str(make_unlinked().write_policy())
+    for command in ("run", "check"):
+        done = CliRunner().invoke(app, [command, path])
+        assert done.exit_code == 0, done.output
 
 
 def reached(step, times, then):
@@ -360,42 +326,49 @@ def test_a_record_that_is_forgotten_between_pin_and_draw_is_not_subtracted(make_
     assert job.files("published") == before
 
 
-def test_a_record_that_is_read_twice_is_refused_before_any_draw(make_unlinked, reviews, save, monkeypatch):
-    job = make_unlinked(unit="record", subject=None, unlinked={"rows": 200, "delta": 1e-9})
-    frame = reviews()
-    twice = pl.concat([frame.head(239), frame.head(1)])
+class Changing(LocalEngine):
+    """An engine whose source changes after it was examined, or while it is computed."""
 
-    class Changing(LocalEngine):
-        def examine(self, table, policy, layout, progress):
-            found = super().examine(table, policy, layout, progress)
-            rows = twice.lazy().select(found.rows.collect_schema().names())
-            return replace(found, rows=rows, shards=None)
+    def __init__(self, frame, *, examined=lambda rows: rows, computed=lambda rows: rows):
+        super().__init__(frame.lazy())
+        self.examined, self.computed = examined, computed
+
+    def examine(self, table, policy, layout, progress):
+        found = super().examine(table, policy, layout, progress)
+        return replace(found, rows=self.examined(found.rows), shards=None)
+
+    def compute(self, work, phase, meter):
+        rows = self.computed(work.source.rows)
+        return super().compute(replace(work, source=replace(work.source, rows=rows)), phase, meter)
+
+
+def test_a_record_that_is_read_twice_is_refused_before_any_draw(make_unlinked, reviews):
+    job = make_unlinked(unit="record", subject=None, unlinked={"rows": 200, "delta": 1e-9})
+
+    def twice(rows):
+        return pl.concat([rows.head(239), rows.head(1)])
 
     with pytest.raises((InputError, LedgerError), match="does not hold just the records"):
-        run(job.policy(), engine=Changing(frame.lazy()))
-    assert not job.files("published").get("published.manifest.json")
+        run(job.policy(), engine=Changing(reviews(), examined=twice))
+    assert not (job.folder / "published.manifest.json").exists()
 
 
 def test_a_record_that_comes_in_between_pin_and_draw_stays_free(make_unlinked, reviews):
     """A later run of the pinned table goes on: no reservation of the other record is left."""
     job = make_unlinked(unit="record", subject=None, unlinked={"rows": 200, "delta": 1e-9})
-    frame = reviews()
-    other = pl.concat([frame.head(239), reviews(1, 5000)])
-    rows = {"now": frame}
+    other, pinned = pl.concat([reviews().head(239), reviews(1, 5000)]), []
 
-    class Changing(LocalEngine):
-        def compute(self, work, phase, meter):
-            changed = rows["now"].lazy().select(work.source.rows.collect_schema().names())
-            return super().compute(replace(work, source=replace(work.source, rows=changed)), phase, meter)
-
-    def change():
-        rows["now"] = other
+    def changed(rows):
+        return other.lazy().select(rows.collect_schema().names()) if pinned else rows
 
     policy = job.policy(shard_rows=1000)
     with pytest.raises(InputError, match="changed while it was read"):
-        run(policy, engine=Changing(frame.lazy()), checkpoint=reached("reserved", 1, change))
-    rows["now"] = frame
-    assert run(policy, engine=Changing(frame.lazy())).published_rows == 240
+        run(
+            policy,
+            engine=Changing(reviews(), computed=changed),
+            checkpoint=reached("reserved", 1, lambda: pinned.append(1)),
+        )
+    assert run(policy, engine=Changing(reviews())).published_rows == 240
     with job.ledger() as ledger:
         report = ledger.verify()
         assert report.ok, report.problems
@@ -405,19 +378,14 @@ def test_a_record_that_comes_in_between_pin_and_draw_stays_free(make_unlinked, r
 def test_a_record_that_moves_to_another_person_is_refused_before_any_draw(make_unlinked, reviews):
     """A person would have more records than take part; ids, texts, and their number are the same."""
     job = make_unlinked(unlinked={**UNLINKED, "per_subject": 2, "rows": 80})
-    frame = reviews()
 
-    class Changing(LocalEngine):
-        def examine(self, table, policy, layout, progress):
-            found = super().examine(table, policy, layout, progress)
-            moved = found.rows.with_columns(
-                user_id=pl.when(pl.col("user_id") == "u007").then(pl.lit("u008")).otherwise("user_id")
-            )
-            return replace(found, rows=moved, shards=None)
+    def moved(rows):
+        person = pl.when(pl.col("user_id") == "u007").then(pl.lit("u008")).otherwise("user_id")
+        return rows.with_columns(user_id=person)
 
     with pytest.raises(InputError, match="their persons, are not those that were chosen"):
-        run(job.policy(), engine=Changing(frame.lazy()))
+        run(job.policy(), engine=Changing(reviews(), examined=moved))
     with job.ledger() as ledger:
         ref = ledger.find(job.policy().column_policy())
         assert (ledger.pinned_table(ref), ledger.records(ref)) == (None, 0)
-    assert run(job.policy(), engine=LocalEngine(frame.lazy())).published_rows == 80
+    assert run(job.policy(), engine=LocalEngine(reviews().lazy())).published_rows == 80

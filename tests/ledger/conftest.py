@@ -42,6 +42,11 @@ class Kit:
         self.ledger = self.open(**options)
         return self.ledger
 
+    @property
+    def db(self):
+        """The database behind the ledger: tests read its rows, and tamper with them."""
+        return self.ledger._db
+
     def ref(self, column="review", release="r1", dataset="reviews", cfg="c1", **other):
         stated = {
             "id_type": "string",

@@ -54,7 +54,7 @@ def test_a_changed_cap_is_an_event_and_a_higher_one_is_meant(kit):
     assert kit.reserve(["d"], ["bob"], 3) == [OVER], "a pinned cap holds for those who ask for none"
     kit.ledger.set_cap(SCOPE, Cap(epsilon=2, period="2026"))
     kit.sound()
-    kinds = [entry.kind for entry in kit.ledger._db.journal.entries()]
+    kinds = [entry.kind for entry in kit.db.journal.entries()]
     assert kinds.count("CAP_SET") == 3
 
 
@@ -189,7 +189,7 @@ def test_a_delta_counts_to_the_trillionth(kit):
 
 def in_millionths(kit):
     """Bring an approximate scope to what it was when deltas were counted in millionths, segments and all."""
-    db = kit.ledger._db
+    db = kit.db
     store, before = db.store, genesis(db.ledger_id)
     with store.transaction():
         for entry in list(db.journal.entries()):

@@ -34,11 +34,11 @@ def two(kit, new_kit):
 
 
 def in_chain(kit, lane):
-    kit.ledger._db.store._last_chain = lane
+    kit.db.store._last_chain = lane
 
 
 def events(kit, lane=None):
-    found = [json.loads(body) for (body,) in kit.ledger._db.store.rows("select body from event order by seq")]
+    found = [json.loads(body) for (body,) in kit.db.store.rows("select body from event order by seq")]
     return found if lane is None else [facts for facts in found if facts.get("lane", 0) == lane]
 
 
@@ -46,14 +46,14 @@ def until_waiting(kit, sessions=1):
     """Return once so many sessions wait for a turn."""
     waiting = "select count(*) from pg_locks where locktype='advisory' and not granted"
     until = time.monotonic() + 60
-    while kit.ledger._db.store.rows(waiting)[0][0] < sessions:
+    while kit.db.store.rows(waiting)[0][0] < sessions:
         assert time.monotonic() < until, "no one waits"
         time.sleep(0.01)
 
 
 def before_its_turn(kit, monkeypatch, what):
     """Do something once, between what a writer prefetches and its first turn."""
-    store = kit.ledger._db.store
+    store = kit.db.store
     real, todo = store.lock, [what]
 
     def lock(*names):
@@ -91,7 +91,7 @@ def test_other_scopes_do_not_wait_and_the_same_scope_does(two):
     one, other = two
     elsewhere, ref, done = other.ref(dataset="letters"), one.ref(), []
     other.reserve(["x"], cap=9, refs=[elsewhere])
-    db = one.ledger._db
+    db = one.db
     with db.store.transaction(shared=True):
         db.store.lock(db.scopes.lock_name(db.scopes.find(Scope("reviews", "2026"))))
         assert other.reserve(["y"], cap=9, refs=[elsewhere]) == [Outcome.RESERVED]
@@ -109,7 +109,7 @@ def test_other_scopes_do_not_wait_and_the_same_scope_does(two):
 def test_a_cap_is_changed_by_nobody_while_others_write(two, new_kit):
     one, other = two
     done, waiting = [], []
-    with one.ledger._db.store.transaction(shared=True):
+    with one.db.store.transaction(shared=True):
         for change in (
             lambda: other.ledger.set_cap(Scope("reviews", "2026"), Cap(epsilon=3, period="2026")),
             lambda: new_kit(one.place).ledger.freeze("letters", "by hand", alone=True),
@@ -138,7 +138,7 @@ def test_a_record_is_charged_once_though_both_prefetch_it_as_new(two, monkeypatc
     before_its_turn(one, monkeypatch, lambda: other.reserve(["b", "c"], cap=9, texts=["text", "changed"]))
     assert one.reserve(["a", "b", "c"], cap=9) == [Outcome.RESERVED, Outcome.PENDING, Outcome.CHANGED]
     assert one.used("of-a", "of-b", "of-c") == [1, 1, 1]
-    rows = one.ledger._db.store.rows
+    rows = one.db.store.rows
     assert rows("select 1 from segment where seq < 0") == [], "what was sent in vain is gone"
     before_its_turn(one, monkeypatch, lambda: other.reserve(["d"], cap=9))
     assert one.reserve(["d"], cap=9) == [Outcome.PENDING]
@@ -171,7 +171,7 @@ def test_what_was_given_back_meanwhile_is_not_committed(two, monkeypatch):
     one, other = two
     ref = one.ref()
     one.reserve(["a"], cap=9, refs=[ref])
-    store, todo = one.ledger._db.store, [lambda: other.ledger.abort("job", compute_never_started=True)]
+    store, todo = one.db.store, [lambda: other.ledger.abort("job", compute_never_started=True)]
     real = store.write
 
     def write(rows, work):
@@ -209,8 +209,8 @@ def test_an_anchor_holds_the_heads_of_all_lanes(two):
     other.commit(["b"])
     assert one.ledger.holds(anchor)
     for seq in (*anchor.others, anchor.seq):
-        with suppress(UndoError), one.ledger._db.store.transaction():
-            one.ledger._db.store.execute("update event set hash=? where seq=?", (bytes(32), seq))
+        with suppress(UndoError), one.db.store.transaction():
+            one.db.store.execute("update event set hash=? where seq=?", (bytes(32), seq))
             assert not one.ledger.holds(anchor)
             raise UndoError
     assert not one.ledger.holds(Anchor(anchor.ledger, anchor.seq, anchor.hash, anchor.others[:1]))
@@ -244,10 +244,10 @@ def test_all_lanes_taken_a_writer_waits_for_one(two, new_kit):
     one, other = two
     ref, done = one.ref(), []
     kits = [new_kit(one.place) for _ in range(CHAINS)]
-    held = [kit.ledger._db.store.transaction(shared=True) for kit in kits]
+    held = [kit.db.store.transaction(shared=True) for kit in kits]
     for each in held:
         each.__enter__()
-    assert sorted(kit.ledger._db.store.chain for kit in kits) == list(range(1, CHAINS + 1))
+    assert sorted(kit.db.store.chain for kit in kits) == list(range(1, CHAINS + 1))
     waiting = threading.Thread(target=lambda: done.append(other.reserve(["b"], cap=9, refs=[ref])))
     waiting.start()
     until_waiting(kits[0])

@@ -42,7 +42,7 @@ def braided(kit):
 
 
 def rows(kit, sql, *values):
-    return kit.ledger._db.store.rows(sql, values)
+    return kit.db.store.rows(sql, values)
 
 
 def lanes(kit):
@@ -51,7 +51,7 @@ def lanes(kit):
 
 def problems(kit, *statements):
     """Change what is stored behind the ledger's back, verify, and take it back."""
-    store = kit.ledger._db.store
+    store = kit.db.store
     with suppress(UndoError), store.transaction():
         for statement, *values in statements:
             store.execute(statement, values)
@@ -99,7 +99,7 @@ def test_an_anchor_finds_the_end_that_nobody_saw(braided):
     last = max(lanes(braided))
     lane = lanes(braided)[last]
     before = max(seq for seq, where in lanes(braided).items() if where == lane and seq < last)
-    store = braided.ledger._db.store
+    store = braided.db.store
     with suppress(UndoError), store.transaction():
         for statement, *values in cut(braided, lane, before):
             store.execute(statement, values)
@@ -182,7 +182,7 @@ def test_many_writers_charge_what_one_does(new_place, new_kit, warm, scopes):
             for seed in range(writers)
         ]
         assert [process.wait(240) for process in started] == [0] * writers
-        kit.ledger._db.forget_merged_runs()
+        kit.db.forget_merged_runs()
         counts = kit.sound()
         used = {}
         for name in scopes.split(","):

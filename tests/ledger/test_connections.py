@@ -97,7 +97,7 @@ def test_a_session_ends_between_calls_and_the_next_call_opens_another(postgres):
     kit = Kit(postgres.url())
     kit.reserve(["a"], cap=9)
     sessions = "select count(*) from pg_stat_activity where pid = %s"
-    pid = kit.ledger._db.store._connection.info.backend_pid
+    pid = kit.db.store._connection.info.backend_pid
     with psycopg.connect(postgres.url().partition("?")[0], autocommit=True, client_encoding="UTF8") as raw:
         assert raw.execute(sessions, (pid,)).fetchone() == (1,)
         until = time.monotonic() + 60

@@ -26,7 +26,7 @@ def dptext(kit):
 
 
 def last(kit):
-    *_, entry = kit.ledger._db.journal.entries()
+    *_, entry = kit.db.journal.entries()
     return entry.kind, entry.facts.get("reason")
 
 
@@ -36,7 +36,7 @@ def test_jobs_lists_what_is_open(kit, dptext):
     kit.reserve(["c"], cap=9, job="two")
     kit.commit(["c"], job="two")
     (found,) = json.loads(dptext("jobs", "--json").stdout)["jobs"]
-    since = kit.ledger._db.journal.facts(4)["ts"]
+    since = kit.db.journal.facts(4)["ts"]
     assert found == {
         "job": "one",
         "since": since,

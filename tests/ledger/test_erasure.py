@@ -68,7 +68,7 @@ def test_all_records_that_were_ever_charged_to_a_person_are_forgotten(kit):
 def test_an_edited_list_of_forgotten_records_is_found(kit):
     kit.reserve(["a"], ["ann"])
     forget(kit, "a")
-    store = kit.ledger._db.store
+    store = kit.db.store
     with store.transaction():
         store.execute("delete from meta where name='forgotten/reviews'")
     assert any("forgotten/reviews" in problem for problem in kit.ledger.verify().problems)

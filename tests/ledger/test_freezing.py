@@ -23,7 +23,7 @@ def test_an_anchor_is_held_until_the_journal_loses_it(kit, new_kit, new_place):
     other = new_kit(new_place("other"))
     assert not other.ledger.holds(anchor), "another ledger at the same place"
     last = kit.ledger.anchor()
-    store = kit.ledger._db.store
+    store = kit.db.store
     store.execute("delete from event where seq=?", (last.seq,))
     store.execute("update meta set value=? where name='head'", (f"{last.seq - 1}:forged",))
     assert not kit.ledger.holds(last)
@@ -112,7 +112,7 @@ def test_a_cap_that_thawing_could_not_lower_is_set_on_purpose(kit):
 
 def test_tables_follow_from_the_journal(kit):
     frozen_kit(kit)
-    store = kit.ledger._db.store
+    store = kit.db.store
     for statement, said in (
         ("delete from frozen", "frozen dataset reviews: the journal has it"),
         (
@@ -127,9 +127,9 @@ def test_tables_follow_from_the_journal(kit):
 def test_a_ledger_of_the_first_schema_is_refused(kit):
     kit.reserve(["a"], cap=9)
     if "://" in kit.place:
-        kit.ledger._db.store.execute("update meta set value='1' where name='schema'")
+        kit.db.store.execute("update meta set value='1' where name='schema'")
     else:
-        kit.ledger._db.store.execute("pragma user_version=1")
+        kit.db.store.execute("pragma user_version=1")
     kit.ledger.close()
     for options in ({}, {"read_only": True}):
         with pytest.raises(LedgerError, match="has ledger schema 1; this version of dptext-etl knows 3"):
@@ -266,7 +266,7 @@ def test_a_loss_that_was_settled_covers_anchors_from_before(kit):
 def test_a_charge_of_a_frozen_group_is_found(kit):
     refs = group_kit(kit)
     kit.ledger.freeze("a", "restored", missing=lost(kit))
-    store = kit.ledger._db.store
+    store = kit.db.store
     store.execute("delete from frozen")
     scope, cap = shared(kit, "d", "2029")
     kit.ledger.set_cap(scope, cap, raising=True)

@@ -74,7 +74,7 @@ def test_a_writer_does_all_that_writers_do(admin, place):
     kit.ledger.thaw("reviews", {"eps_pure": 1.0})
     kit.ledger.revoke(kit.ref(release="r2"), "no longer wanted")
     kit.sound()
-    store = kit.ledger._db.store
+    store = kit.db.store
     assert store.rows("select count(*) < 20 from run where space like 'records/%'") == [(True,)], "runs are not merged"
     for statement, lacks in (("update event set body=''", "UPDATE"), ("delete from event", "DELETE")):
         with pytest.raises(LedgerError, match=f"{DENIED} {lacks} on the table event"):
@@ -130,15 +130,15 @@ def test_an_owner_takes_over_a_ledger_of_another_role(admin, place):
     granted(admin, place, "owner", "the owner")
     owned = Kit(as_role(place, "the owner"))
     assert owned.reserve(["a", "b"], cap=9) == [Outcome.PENDING, Outcome.RESERVED]
-    owned.ledger._db.store.execute("alter table meta add column extra int")
-    owned.ledger._db.store.execute("alter table meta drop column extra")
+    owned.db.store.execute("alter table meta add column extra int")
+    owned.db.store.execute("alter table meta drop column extra")
     owned.sound()
     owned.ledger.close()
 
 
 def test_every_table_has_a_grant(kit):
     if "://" in kit.place:
-        assert set(WRITES) == set(kit.ledger._db.store.columns())
+        assert set(WRITES) == set(kit.db.store.columns())
 
 
 def test_names_are_quoted():

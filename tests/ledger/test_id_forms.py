@@ -105,7 +105,7 @@ def test_fields_may_be_told_later_but_never_changed(kit):
 
 def test_an_edited_form_is_found(kit):
     kit.reserve(["a"], ["7"], forms=IdForms(STRING, STRING))
-    store = kit.ledger._db.store
+    store = kit.db.store
     with store.transaction():
         store.execute("delete from meta where name like ?", ("form/%subject%",))
     assert any("the journal has it" in problem for problem in kit.ledger.verify().problems)

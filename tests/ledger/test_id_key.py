@@ -35,7 +35,7 @@ def test_hashes_are_those_of_the_specification(kit):
         text = value.encode()
         return hmac.digest(key, b"dptext/id/v1\0" + kind + struct.pack("<Q", len(text)) + text, hashlib.sha256)
 
-    db = kit.ledger._db
+    db = kit.db
     first, second = (row[0] for row in db.store.rows("select seq from batch order by seq"))
     columns = db.segments.read(first, ["record", "unit"])
     assert columns["record"].tobytes() == keyed(b"rec", "récord")
@@ -134,7 +134,7 @@ def test_a_ledger_made_again_under_an_old_name_has_its_own_key(tmp_path):
 
 def test_subjects_and_records_of_one_name_are_two(kit):
     kit.reserve(["same"], ["same"], 2, cap=9)
-    db = kit.ledger._db
+    db = kit.db
     seq = db.store.row("select seq from batch")[0]
     columns = db.segments.read(seq, ["record", "unit"])
     assert columns["record"].tobytes() != columns["unit"].tobytes()

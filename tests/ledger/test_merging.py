@@ -35,7 +35,7 @@ def two(kit, new_kit, monkeypatch):
 
 def maps(kit):
     """The balances of the scope and the record index of the release, each with its turn."""
-    db, ref = kit.ledger._db, kit.ref()
+    db, ref = kit.db, kit.ref()
     pinned = db.scopes.find(Scope("reviews", "2026"))
     index = db.records.index(ref.id, ref.nonce)
     return [(db.scopes.balances(pinned), db.scopes.lock_name(pinned)), (index, db.records.lock_name(ref))]
@@ -43,7 +43,7 @@ def maps(kit):
 
 def tidy(kit):
     """Nothing lies about that belongs to no run, and everything adds up."""
-    store = kit.ledger._db.store
+    store = kit.db.store
     assert store.rows("select 1 from run_part where run not in (select id from run)") == []
     assert store.rows("select 1 from segment where seq < 0") == []
     return kit.sound()
@@ -51,7 +51,7 @@ def tidy(kit):
 
 def at_turn(kit, monkeypatch, turn, what):
     """Do something once, before a writer takes a turn."""
-    store, todo = kit.ledger._db.store, [what]
+    store, todo = kit.db.store, [what]
     real = store.lock
 
     def taken(*names):
@@ -119,7 +119,7 @@ def test_runs_are_merged_once_though_an_older_version_merges_them_in_its_turn(tw
 
         def older(at=at):
             theirs, their_turn = maps(other)[at]
-            store = other.ledger._db.store
+            store = other.db.store
             with store.transaction(shared=True):
                 store.lock(their_turn)
                 theirs.replace(theirs.mergeable()[0], theirs.merged(theirs.mergeable()[0]))
@@ -162,7 +162,7 @@ def test_a_charge_is_said_to_be_done_though_merging_fails(two, monkeypatch):
 def test_who_reads_the_index_beside_others_holds_what_a_merge_waits_for(two, monkeypatch):
     """Post-processing looks records up in its transaction: no run may vanish there."""
     one, _ = two
-    ref, db, done = one.ref(), one.ledger._db, []
+    ref, db, done = one.ref(), one.db, []
     one.commit(["a0"])
     for part, name in ((db.store, "lock"), (db.records, "look_up")):
         real = getattr(part, name)
@@ -178,7 +178,7 @@ def test_what_the_one_before_wrote_is_looked_at_twice(two, monkeypatch):
     """A writer that does not know of the queue writes between the last look and the turn; it is noticed there."""
     one, other = two
     (_, turn), _ = maps(one)
-    theirs = other.ledger._db.store
+    theirs = other.db.store
     real = theirs.lock
     monkeypatch.setattr(theirs, "lock", lambda *names: real(*(name for name in names if not name.startswith("next/"))))
     at_turn(one, monkeypatch, turn, lambda: other.reserve(["b", "c"], ["ann", "bob"], 5, cap=9))

@@ -165,7 +165,7 @@ class Interleavings(RuleBasedStateMachine):
         """Die in the middle of a transaction: nothing of it may be seen."""
         kit = self.kits[writer]
         refs = [kit.ref("review", "crash"), kit.ref("title", "crash")]
-        store, left = kit.ledger._db.store, after
+        store, left = kit.db.store, after
         real, write, durable = store.execute, store.write, []
 
         def written(*args):
@@ -215,7 +215,7 @@ class Interleavings(RuleBasedStateMachine):
         assert counts["expired"] == states.count(State.EXPIRED)
         for release, column, name in [key for key, entry in self.held.items() if entry.state == State.COMMITTED][:3]:
             assert kit.ledger.committed(kit.ref(column, release), pa.array([name])).mask.tolist() == [True]
-        db = kit.ledger._db
+        db = kit.db
         blobs = db.store.rows("select seq, name, data from segment order by seq desc limit 1")
         for seq, name, data in blobs:
             edited = bytes([data[0] ^ 1, *data[1:]])
@@ -248,7 +248,7 @@ def test_interleavings_in_postgresql(postgres, monkeypatch):
             for kit in self.kits.values():
                 for column, release in itertools.product(["review", "title"], ["x", "y"]):
                     kit.ref(column, release)  # a name is pinned alone, and both are to go in parallel
-            store = self.kits[writer].ledger._db.store
+            store = self.kits[writer].db.store
             real, todo = store.lock, [True]
 
             def turn(*names):

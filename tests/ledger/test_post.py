@@ -64,7 +64,7 @@ def test_verification_finds_every_edited_row(kit):
     kit.reserve(["a", "b"], cap=9)
     kit.commit(["a", "b"])
     post(kit, ["a", "b"])
-    store = kit.ledger._db.store
+    store = kit.db.store
 
     def problems(statement, *values):
         with suppress(UndoError), store.transaction():
@@ -83,12 +83,12 @@ def test_verification_finds_every_edited_row(kit):
     assert problems("update event set body=? where seq=?", body.replace('"spend":0', '"spend":1'), seq)
     assert any("post-processing post/" in said for said in problems("delete from meta where name like 'post/%'"))
     with suppress(UndoError), store.transaction():  # a second result of the same rows, sealed and chained like any
-        facts = kit.ledger._db.journal.facts(seq)
+        facts = kit.db.journal.facts(seq)
         said = {
             name: facts[name]
             for name in ("job", "release", "nonce", "spend", "chain", "steps", "rows", "root", "columns")
         }
-        again = kit.ledger._db.journal.append(Event.POST, **said)
+        again = kit.db.journal.append(Event.POST, **said)
         store.execute("insert into segment select ?, name, data from segment where seq=?", (again, seq))
         found = kit.ledger.verify().problems
         raise UndoError

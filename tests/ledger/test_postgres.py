@@ -122,7 +122,7 @@ def test_commits_are_on_disk_when_they_return(kit, raw):
     raw.execute("alter role dptext set synchronous_commit = off")
     try:
         kit.reopen()
-        assert kit.ledger._db.store.rows("show synchronous_commit") == [("on",)]
+        assert kit.db.store.rows("show synchronous_commit") == [("on",)]
     finally:
         raw.execute("alter role dptext reset synchronous_commit")
 
@@ -135,7 +135,7 @@ def test_a_writer_sees_what_was_committed_while_it_waited(kit, raw, level):
         kit.reopen()
         other = Kit(kit.place)
         outcome = []
-        with other.ledger._db.store.transaction():
+        with other.db.store.transaction():
             waiting = threading.Thread(target=lambda: outcome.append(kit.reserve(["b"], ["ann"], 3, cap=5, refs=[ref])))
             waiting.start()
             _until(raw, "select count(*) from pg_locks where locktype='advisory' and not granted")
@@ -154,7 +154,7 @@ def _until(raw, query):
 
 
 def test_no_plan_is_made_for_the_values_of_a_statement(kit):
-    store = kit.ledger._db.store
+    store = kit.db.store
     for size in range(10):
         assert store.rows("select length(cast(? as bytea))", (bytes(size),)) == [(size,)]
     found = store.rows(
@@ -168,11 +168,11 @@ def test_a_locked_ledger_says_so_and_loses_nothing(kit):
     other = Kit(kit.place)
     kit.reopen(timeout=0.05)
     with (
-        other.ledger._db.store.transaction(),
+        other.db.store.transaction(),
         pytest.raises(LedgerError, match=r"is locked: another writer has been busy for 0.05 s\nHint: nothing was"),
     ):
         kit.reserve(["b"], cap=9)
-    with other.ledger._db.store.transaction():
+    with other.db.store.transaction():
         assert kit.used("of-a") == [1], "readers are not locked out"
     assert kit.reserve(["b"], cap=9) == [Outcome.RESERVED]
     other.ledger.close()
@@ -204,7 +204,7 @@ def test_a_server_that_was_restarted_is_found_again(kit, postgres):
 
 def test_a_connection_lost_within_a_transaction_leaves_nothing(kit, raw, monkeypatch):
     kit.reserve(["a"], cap=9)
-    store = kit.ledger._db.store
+    store = kit.db.store
     real, calls = store.execute, []
 
     def dying(sql, values=()):
@@ -236,7 +236,7 @@ def test_errors_quote_neither_password_nor_values(postgres, kit):
         assert "pass-word" not in str(caught.value)
         assert "no such user" not in str(caught.value)
         assert caught.value.__suppress_context__
-    kit.ledger._db.store.execute("drop table tally")
+    kit.db.store.execute("drop table tally")
     with pytest.raises(LedgerError, match="cannot be used") as caught:
         kit.reserve(["findable-id"], cap=9)
     assert "findable" not in str(caught.value)

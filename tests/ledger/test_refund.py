@@ -83,7 +83,7 @@ def test_verification_finds_an_edited_settlement(kit):
     ref = kit.ref(refundable=True)
     kit.reserve(["a", "b"], ["ann", "bob"], [4, 4], cap=10, refs=[ref])
     kit.commit(["a", "b"], ref=ref, spent=spends(1, 2))
-    store = kit.ledger._db.store
+    store = kit.db.store
     (seq,) = store.rows("select seq from event where kind='SETTLE'")[0]
     store.execute("delete from segment where seq=?", (seq,))
     assert kit.ledger.verify().problems
@@ -94,7 +94,7 @@ def test_a_forgotten_settlement_is_found(kit):
     ref = kit.ref(refundable=True)
     kit.reserve(["a"], ["ann"], [4], cap=10, refs=[ref])
     kit.commit(["a"], ref=ref, spent=spends(1))
-    store = kit.ledger._db.store
+    store = kit.db.store
     newest = store.rows("select id from run where space like 'balance%'")
     assert len(newest) == 2
     for (run,) in newest:

@@ -25,7 +25,7 @@ import os, signal, sys; sys.path.insert(0, {str(HERE)!r})
 from conftest import Kit
 from dptext_etl.errors import UnavailableLedgerError
 kit, there = Kit(sys.argv[1]), [sys.argv[2]]
-ref, store = kit.ref(dataset=sys.argv[3]), kit.ledger._db.store
+ref, store = kit.ref(dataset=sys.argv[3]), kit.db.store
 real = store.execute
 
 def stopping(*args):
@@ -139,7 +139,7 @@ def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes
             far.reserve(names, refs=[ref])
 
     threading.Thread(target=write, daemon=True).start()
-    raw = kit.ledger._db.store
+    raw = kit.db.store
     while not raw.rows("select 1 from pg_locks where locktype='advisory' and granted"):
         time.sleep(0.01)
     kit.reopen(timeout=30)
@@ -148,7 +148,7 @@ def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes
 
 
 def test_a_writer_of_many_records_may_compute_for_longer(kit):
-    store = kit.ledger._db.store
+    store = kit.db.store
     for rows, said in ((0, "10s"), (1_000_000, "20s")):
         with store.transaction(rows):
             assert store.rows("show idle_in_transaction_session_timeout") == [(said,)]
@@ -157,7 +157,7 @@ def test_a_writer_of_many_records_may_compute_for_longer(kit):
 
 
 def test_sessions_do_not_go_by_the_defaults_of_the_server(kit):
-    store = kit.ledger._db.store
+    store = kit.db.store
     asked = (
         "tcp_keepalives_idle",
         "tcp_keepalives_interval",

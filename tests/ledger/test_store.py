@@ -111,7 +111,7 @@ def test_a_read_only_ledger_is_read(kit):
 
 def test_a_full_disk_loses_nothing(kit):
     kit.reserve(["a"], cap=9)
-    store = kit.ledger._db.store
+    store = kit.db.store
     pages = store.row("pragma page_count")[0]
     store.execute(f"pragma max_page_count={pages}")
     ids = [f"r{i}" for i in range(5000)]
@@ -124,7 +124,7 @@ def test_a_full_disk_loses_nothing(kit):
 
 
 def test_errors_of_sqlite_stay_behind(kit):
-    kit.ledger._db.store.execute("drop table tally")
+    kit.db.store.execute("drop table tally")
     with pytest.raises(LedgerError, match="cannot be used") as caught:
         kit.reserve(["a"], cap=9)
     assert caught.value.__cause__ is None

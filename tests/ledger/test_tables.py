@@ -180,7 +180,7 @@ def test_an_export_takes_no_place_that_is_taken_and_leaves_nothing_half(kit, tmp
         kit.ledger.write_tables(tmp_path / "empty")
     with pytest.raises(InputError, match="cannot be written"):
         kit.ledger.write_tables(tmp_path / "no" / "folder")
-    monkeypatch.setattr(kit.ledger._db.segments, "read", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(kit.db.segments, "read", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         kit.ledger.write_tables(tmp_path / "broken")
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["empty"]

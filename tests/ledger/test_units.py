@@ -14,7 +14,7 @@ STRING = IdForm("string")
 
 
 def journalled(kit):
-    return [entry.kind for entry in kit.ledger._db.journal.entries()]
+    return [entry.kind for entry in kit.db.journal.entries()]
 
 
 @pytest.mark.parametrize("committed", [False, True])

@@ -41,7 +41,7 @@ def full(kit):
 
 def problems(kit, statement, *values):
     """Change what is stored behind the ledger's back, verify, and take it back."""
-    store = kit.ledger._db.store
+    store = kit.db.store
     with suppress(UndoError), store.transaction():
         store.execute(statement, values)
         report = kit.ledger.verify()
@@ -54,7 +54,7 @@ class UndoError(Exception):
 
 
 def rows(kit, sql):
-    return kit.ledger._db.store.rows(sql)
+    return kit.db.store.rows(sql)
 
 
 @of_any_store
@@ -177,13 +177,13 @@ def test_a_charge_over_its_cap_is_found_though_all_else_agrees(kit, monkeypatch)
 def test_a_record_that_is_charged_twice_is_found(kit, monkeypatch):
     """A writer that forgets what it has seen."""
     kit.reserve(["a"], ["ann"], 3, cap=9)
-    real = type(kit.ledger._db.records).look_up
+    real = type(kit.db.records).look_up
 
     def blind(self, ref, records, order=None, memo=None):
         held = real(self, ref, records, order, memo)
         return held._replace(known=np.zeros_like(held.known))
 
-    monkeypatch.setattr(type(kit.ledger._db.records), "look_up", blind)
+    monkeypatch.setattr(type(kit.db.records), "look_up", blind)
     kit.reserve(["a"], ["ann"], 3, cap=9)
     found = kit.ledger.verify().problems
     (last,) = rows(kit, "select max(seq) from batch")[0]
@@ -199,7 +199,7 @@ def test_an_empty_ledger_is_sound(kit):
 @of_any_store
 def test_every_stored_field_may_hold_anything(full):
     """A verdict comes of every edit, and no error of json, NumPy or the database's driver."""
-    columns = full.ledger._db.store.columns()
+    columns = full.db.store.columns()
     for table in ("event", "release", "scope", "member", "batch", "publication", "burnt", "frozen", "tally", "meta"):
         for name in columns[table]:
             for value in ("{", '["x"]', "{}", "", -1, 2**62):

@@ -153,15 +153,15 @@ def test_a_reservation_that_failed_leaves_nothing_prefetched(kit, monkeypatch):
     batches = [batch(["a"], ["ann"]), batch(["b"], ["ann"])]
     kit.reserve(["z"], ["zoe"], 1, cap=9)
     assert prefetch(kit, batches)
-    real = kit.ledger._db.segments.append_sealed
+    real = kit.db.segments.append_sealed
 
     def broken(*args, **facts):
         real(*args, **facts)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(kit.ledger._db.segments, "append_sealed", broken)
-        patched.setattr(kit.ledger._db.segments, "attach", broken)
+        patched.setattr(kit.db.segments, "append_sealed", broken)
+        patched.setattr(kit.db.segments, "attach", broken)
         with pytest.raises(KeyboardInterrupt):
             kit.reserve(*batches[0], 5, cap=9)
     assert kit.used("ann") == [0]

@@ -9,7 +9,7 @@ import pytest
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner import init
-from dptext_etl.runner.source.sniffing import sniff
+from dptext_etl.runner.source.guessing import sniff
 from dptext_etl.runner.source.table import Files
 
 ROWS = [

@@ -152,10 +152,6 @@ def nearest_mean(noisy: Noisy, names: Mapping[str, str] | None = None) -> Neares
 
     The slope of a label is that of the distribution of maximum entropy over the corpus that fits its noisy sums
     (`entropy.fitted`), in clips. A label's name counts as 6 sigma / C records.
-
-    Args:
-        noisy: From `noisy`.
-        names: Public words that describe a label; by default the label itself, in words. "" for a label without.
     """
     statistic = noisy.statistic
     count = len(statistic.labels) or 1
@@ -175,17 +171,6 @@ def table(noisy: Noisy, rows: int, names: Mapping[str, str] | None = None) -> pa
     are drawn with replacement, in proportion to exp(c slope . coordinates). c is the largest number up to 1 at which
     the entropy is at least that of 500 texts, or of a quarter of the candidates if these are fewer. Labels share rows
     as their noisy counts do, but none has less than a fifth of an even share. Draws depend on the noisy sums alone.
-
-    Args:
-        noisy: From `noisy`.
-        rows: Number of rows, public.
-        names: As for `nearest_mean`.
-
-    Returns:
-        A table sorted by label and text, with the columns "text" and, if the statistic has labels, "label".
-
-    Raises:
-        PolicyError: `rows` is below 1 or above 2^31.
     """
     if not 1 <= rows <= 2**31:
         raise PolicyError(f"rows is {rows}; allowed: from 1 to 2^31", "10_000 is usual")

@@ -174,11 +174,7 @@ def rho_of(sensitivity: int, variance: int) -> Fraction:
 
 
 def _charge(guarantee: Guarantee, rho: Fraction, per_subject: int, delta: float) -> Spend:
-    """Return what each counted record is charged; a person with `per_subject` records pays that many times as much.
-
-    A person may change `per_subject` records, whose sensitivities add up: k^2 rho. So a record is charged k rho, and of
-    the pair (epsilon(k^2 rho, delta), delta) one k-th of epsilon, with the whole delta.
-    """
+    """Return what each record of a person with k records is charged: k rho, and one k-th of epsilon(k^2 rho, delta)."""
     person = float_above(per_subject**2 * rho)
     approx = Fraction(zcdp_epsilon(person, delta)) / per_subject
     return spend(guarantee, Approximate(ZeroConcentrated(per_subject * rho), approx, delta), 1)
@@ -193,27 +189,16 @@ WIDTH, WIDTH_MANY = 64, 96
 
 @dataclass(frozen=True, eq=False)
 class Statistic:
-    """Everything public about one statistic; `describe` makes it.
+    """Everything public about one statistic; `describe` makes it."""
 
-    Attributes:
-        corpus: Public texts, their vectors, and the encoder.
-        projection: Coordinates, center and clip.
-        labels: The public list of labels; empty for a column without labels.
-        per_subject: k, the most records of one person that count.
-        epsilon: Epsilon of the whole table for one record, at `delta`.
-        delta: Delta of that pair.
-        variance: Variance of the noise of every integer, in its own units.
-        n_max: Words of a text that are read.
-    """
-
-    corpus: Corpus
-    projection: Projection
-    labels: tuple[str, ...]
-    per_subject: int
-    epsilon: float
-    delta: float
-    variance: int
-    n_max: int = DEFAULT_N_MAX
+    corpus: Corpus  # public texts, their vectors, and the encoder
+    projection: Projection  # coordinates, center and clip
+    labels: tuple[str, ...]  # the public list of labels; empty for a column without labels
+    per_subject: int  # k, the most records of one person that count
+    epsilon: float  # epsilon of the whole table for one record, at `delta`
+    delta: float  # delta of that pair
+    variance: int  # variance of the noise of every integer, in its own units
+    n_max: int = DEFAULT_N_MAX  # words of a text that are read
 
     @cached_property
     def blocks(self) -> tuple[str, ...]:
@@ -278,20 +263,7 @@ def describe(
     width: int | None = None,
     n_max: int = DEFAULT_N_MAX,
 ) -> Statistic:
-    """Return the statistic of a column, from public facts alone.
-
-    Args:
-        corpus: A corpus whose encoder is `words` or `task`, or its name.
-        epsilon: Epsilon of the whole table for one record, at `delta`.
-        delta: Above 0, at most 1e-6.
-        labels: The public list of labels, in any order; empty without labels.
-        per_subject: Records of one person that count, at most.
-        width: Coordinates; by default 64, or 96 from 16 labels on.
-        n_max: Words of a text that are read; the rest is cut.
-
-    Raises:
-        PolicyError: A parameter is out of range, or the encoder is a model.
-    """
+    """Return the statistic of a column, from public facts alone."""
     opened = Corpus.open(corpus) if isinstance(corpus, str) else corpus
     if opened.encoder_kind not in {"words", "task"}:
         hint = "build the corpus with the encoder `words` or `task`"

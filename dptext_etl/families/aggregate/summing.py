@@ -243,15 +243,7 @@ def published_facts(noisy: Noisy) -> dict[str, Any]:
 
 @bare
 def read_statistic(manifest: str | Path | Mapping[str, Any], corpus: Corpus | str) -> Noisy:
-    """Return the statistic of a published synthetic table.
-
-    Args:
-        manifest: The manifest's file (`FOLDER.manifest.json`), or what it holds.
-        corpus: The corpus of the table, or its name.
-
-    Raises:
-        InputError: It is not the manifest of a synthetic table, its sums were changed, or the corpus is another one.
-    """
+    """Return the statistic of a published synthetic table."""
     with seam("reading the statistic of a manifest", InputError, _HINT):
         facts = manifest if isinstance(manifest, Mapping) else json.loads(Path(manifest).read_text(encoding="ascii"))
         (column,) = facts["columns"]

@@ -285,10 +285,7 @@ def _publish_without(  # noqa: PLR0917
 
 
 def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets) -> int:
-    """Remove the records from lists and kept bytes of a release, and remove staged shards that hold them.
-
-    Files of a release with another id column do not show whose rows they hold: they are removed.
-    """
+    """Remove the records from lists and kept bytes, and staged shards that hold them or do not show whose they are."""
     changed, action = 0, "taking records out of staging"
     with seam(action, InputError, "call this again: it goes on from here"):
         for name in storage.glob("*.parquet"):

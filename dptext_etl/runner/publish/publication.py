@@ -243,10 +243,7 @@ def _refuse_forgotten(staged: StagedRun, ledger: Ledger) -> None:
 
 
 def _only_order(staged: StagedRun, before: Manifest, now: Manifest, writer: Writer) -> bool:
-    """Return whether a run of Spark would change the order of rows and where parts end, and nothing else.
-
-    Runs in one process keep to the order of the source; they put parts of incremental runs together.
-    """
+    """Return whether a run of Spark would change the order of rows and where parts end, and nothing else."""
     policy = staged.policy
     drawn = any(staged.rows.get(name) for name in ("new", "resumed", "changed_released"))
     if drawn or replays(policy) or policy.ids != "keep" or not any(shard.by_ids for shard in staged.shards):

@@ -1,28 +1,43 @@
-"""Compute a charged shard: release its texts, count, and put the released texts where the raw ones were."""
+"""Compute a charged shard: release its texts and count; after the commit, post-process what was released.
+
+Post-processing comes after the commit, so that what is released is fixed before anything is made of it, and before the
+gates, which judge both. What an earlier attempt staged or recorded is served and never computed again
+(docs/spec/privacy.md#rewrite-again).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.reports import SAMPLE_ROWS, count_copies, counts_all, gate_delta, ngram_words, sample
-from dptext_etl.column import release
+from dptext_etl.column import release, rewrite
+from dptext_etl.errors import DPTextError, LedgerError, seam
 from dptext_etl.families.by_word import by_word
+from dptext_etl.ledger import CommitOutcome, Postprocessed
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import settles, shard_spends
+from dptext_etl.runner.claims import postprocessing_facts
 from dptext_etl.runner.progress import Profile
-from dptext_etl.runner.shard.charging import Column, canary_marks, texts_of, views_of
-from dptext_etl.runner.shard.records import Facts, Hardware, merge_hardware, write_draws
-from dptext_etl.runner.shard.replay import Replay
-from dptext_etl.runner.source.roles import output_columns
+from dptext_etl.runner.shard.charging import Column, Reserved, canary_marks, texts_of, views_of
+from dptext_etl.runner.shard.records import Facts, Hardware, StagedShard, merge_hardware, read_draws, write_draws
+from dptext_etl.runner.shard.replay import Replay, matches
+from dptext_etl.runner.source.roles import output_columns, published_columns
+
+if TYPE_CHECKING:
+    from dptext_etl.runner.shard.shard import Shards
 
 
 class Computed(NamedTuple):
@@ -108,3 +123,134 @@ def copies_of(
     mechanism = by_word(column.policy.mechanism)
     run = None if mechanism is None else ngram_words(mechanism)
     return count_copies(rows["raw"], rows["released"], rows["draws"], run).as_dict()
+
+
+_DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
+_OTHER = "the first result is the one that is published: bring back the kept files of its staging"
+
+
+def rewrite_shard(shards: Shards, reserved: Reserved, staged: StagedShard, index: int, inputs: str) -> StagedShard:
+    """Post-process the columns of a committed shard that ask for it."""
+    columns = [item for item in shards.columns if item.policy.chain is not None]
+    return _Rewriting(shards, reserved, index, columns).run(staged, inputs) if columns else staged
+
+
+@dataclass(frozen=True)
+class _Rewriting:
+    shards: Shards
+    reserved: Reserved
+    index: int
+    columns: list[Column]  # those that are post-processed
+
+    @property
+    def chains(self) -> dict[str, str | None]:
+        return {item.name: item.policy.chain for item in self.columns}
+
+    def run(self, staged: StagedShard, inputs: str) -> StagedShard:
+        shards, schedule = self.shards, partial(self.shards.schedule.run, None, self.index)
+        posted = schedule(self.posted)
+        found = self.find(staged, posted)
+        if found is None:
+            with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, _DEFECT):
+                found = self.rewrite(staged, posted)
+            schedule(lambda: shards.checkpoint("rewriting staged"))
+        diverged = schedule(partial(self.record, found))
+        if not diverged:
+            return found
+        for other in shards.staging.find(self.index, inputs):  # of an attempt at the same time, which was faster
+            first = self.find(other, schedule(self.posted))
+            if first is not None and not schedule(partial(self.record, first)):
+                shards.staging.discard(self.index)
+                return first
+        raise LedgerError(f"{diverged} released texts, rewritten again, became others than were recorded", _OTHER)
+
+    def posted(self) -> dict[str, Postprocessed]:
+        """Look up what is recorded of the rows, by text column."""
+        ids, canary, ledger = self.reserved.charged.ids, self.reserved.canary, self.shards.ledger
+        return {
+            item.name: ledger.postprocessed(item.ref, str(item.policy.chain), ids, canary=canary)
+            for item in self.columns
+        }
+
+    def find(self, staged: StagedShard, posted: Mapping[str, Postprocessed]) -> StagedShard | None:
+        """Return a shard whose results are staged, whole and those that are recorded; None if they must be made."""
+        staging = self.shards.staging
+        if staged.post.get("chains") != self.chains or not staging.holds_post(staged):
+            return None
+        with seam("reading what was staged", DPTextError, _DEFECT):
+            frame = staging.outcome(staged)
+            texts = {name: frame[name] for name in self.chains}
+            for name, recorded in posted.items():
+                digests = pa.array(_kernel.digests(texts[name].to_arrow()))
+                if pc.any(pc.not_equal(digests, recorded.digests)).as_py():
+                    return None
+            if frame.columns == self.arranged(staging.read(staged), texts).columns:
+                return staged
+            counts = {name: staged.post[name] for name in ("failed", "copies") if name in staged.post}
+            return self.stage(staged, texts, counts)  # the policy keeps other columns now
+
+    def rewrite(self, staged: StagedShard, posted: Mapping[str, Postprocessed]) -> StagedShard:
+        """Rewrite what is not kept, and stage the results."""
+        staging, policy = self.shards.staging, self.shards.policy
+        frame, draws = staging.read(staged), staging.draws(staged)
+        texts, failed, copies = {}, {}, {}
+        for item in self.columns:
+            texts[item.name], failures = self.column(item, frame[item.name], posted[item.name])
+            drawn, _ = read_draws(draws[item.name])
+            out = pl.DataFrame([texts[item.name]])
+            copies[item.name] = copies_of(self.reserved.frame, out, item, pa.array(drawn), policy)
+            if failures:
+                failed[item.name] = failures
+        self.shards.profile.count("postprocess", rows=frame.height)
+        return self.stage(staged, texts, {"failed": failed, "copies": copies})
+
+    def column(self, item: Column, released: pl.Series, posted: Postprocessed) -> tuple[pl.Series, int]:
+        """Return the results of a column, those that are recorded from what is kept, and how many texts failed."""
+        ids = self.reserved.charged.ids
+        kept = (
+            (post[self.shards.policy.id], pl.DataFrame({"text": post[item.name]}), None)
+            for shard in self.shards.staging.kept(self.index)
+            for post in shard.posts
+            if item.name in post.columns
+        )
+        empty = pl.DataFrame(schema={"row": pl.Int64, "text": pl.String})
+        rows = pl.concat([empty, *(found.select("row", "text") for found, _ in matches(ids, posted, kept))])
+        new = np.ones(len(released), np.bool_)
+        new[rows["row"].to_numpy()] = False
+        failed = 0
+        if new.any():
+            mask = pa.array(new)
+            result = rewrite(released.to_arrow().filter(mask), ids.filter(mask), item.policy)
+            failed = int(pc.sum(result.failed).as_py() or 0)
+            text = pl.Series(result.text, dtype=pl.String)
+            rows = pl.concat([rows, pl.DataFrame({"row": np.flatnonzero(new), "text": text})])
+            for step in item.policy.postprocess:
+                step.probe()
+        return rows.sort("row")["text"].alias(item.name), failed
+
+    def stage(self, staged: StagedShard, texts: Mapping[str, pl.Series], counts: Mapping[str, Any]) -> StagedShard:
+        """Write the results next to a shard as they are to be published, then its record, with counts."""
+        staging = self.shards.staging
+        frame = self.arranged(staging.read(staged), texts)
+        return staging.save_post(staged, frame, {"chains": self.chains, **counts})
+
+    def arranged(self, frame: pl.DataFrame, texts: Mapping[str, pl.Series]) -> pl.DataFrame:
+        """Put results in the places of released texts, and released texts next to them where the policy keeps them."""
+        policy = self.shards.policy
+        before = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}
+        chosen = [name for name in published_columns(policy) if name in frame.columns or name in before]
+        chosen += [name for name in frame.columns if name not in chosen]
+        return pl.DataFrame(
+            [frame[before[name]].alias(name) if name in before else texts.get(name, frame[name]) for name in chosen]
+        )
+
+    def record(self, staged: StagedShard) -> int:
+        """Record the digests of staged results in the ledger, and return how many differ from what is recorded."""
+        frame, ids, diverged = self.shards.staging.outcome(staged), self.reserved.charged.ids, 0
+        for item in self.columns:
+            digests = pa.array(_kernel.digests(frame[item.name]))
+            names = item.ref, str(item.policy.chain), postprocessing_facts(item.policy)
+            outcome = self.shards.ledger.post(self.shards.job, *names, ids, digests, canary=self.reserved.canary)
+            diverged += int((outcome == CommitOutcome.DIVERGED).sum())
+            self.shards.checkpoint("rewriting recorded")
+        return diverged

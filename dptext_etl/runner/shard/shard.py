@@ -33,10 +33,9 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.progress import Checkpoint, Profile
 from dptext_etl.runner.shard.charging import Charged, Column, Reserved, canary_marks, charge, digest_of
-from dptext_etl.runner.shard.computing import Computed, compute
+from dptext_etl.runner.shard.computing import Computed, compute, rewrite_shard
 from dptext_etl.runner.shard.records import StagedShard, read_draws
 from dptext_etl.runner.shard.replay import Replay, find_replay, replays, require_found, with_earlier_texts
-from dptext_etl.runner.shard.rewriting import rewrite_shard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.storage import Storage
 
@@ -283,10 +282,7 @@ class Shards:
         self.schedule.run(None, index, lambda: self.checkpoint(name))
 
     def _probe_before(self, charged: Charged, canary: npt.NDArray[np.bool_]) -> None:
-        """Stop before this shard is charged if a model that it needs fails on public texts.
-
-        Whether a model is probed follows from the ledger, never from a text (docs/spec/privacy.md#probe).
-        """
+        """Stop before a shard is charged if a model that it needs fails on public texts; no text decides on a probe."""
         try:
             with seam("probing the model", DPTextError, _DEFECT):
                 for column in self.columns:

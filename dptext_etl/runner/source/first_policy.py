@@ -30,19 +30,7 @@ def init(
     subject: str | None = None,
     texts: Sequence[str] = (),
 ) -> str:
-    """Write a policy that works for a file, from the names, types and shapes of its columns.
-
-    Args:
-        path: The raw table.
-        dataset: Name of the dataset; by default that of the file.
-        key: Reference to the key.
-        id: Column of record ids; by default guessed.
-        subject: Column of persons; by default guessed. "" says that there is none.
-        texts: Text columns; by default guessed.
-
-    Raises:
-        InputError: The file cannot be read, or no id or no text was found.
-    """
+    """Write a policy that works for a file, from the names, types and shapes of its columns."""
     return policy_of(str(path), guess(str(path), id, subject, texts), dataset=dataset, key=key)
 
 

@@ -16,16 +16,7 @@ from dptext_etl.runner.source.table import READ_HINT
 
 
 def refuse_raw(paths: Sequence[str], policies: Iterable[Path] = (), *, why: str) -> None:
-    """Refuse files that a policy names as its source; no row is read.
-
-    Args:
-        paths: Local files, or URLs.
-        policies: Policies that count; those in the current folder and next to the files count too.
-        why: What needs public texts, for the message.
-
-    Raises:
-        PolicyError: A policy names one of the files, or a policy cannot be read.
-    """
+    """Refuse files that a policy names as its source; no row is read."""
     folders = {Path.cwd(), *(Path(path).absolute().parent for path in paths if not is_remote(path))}
     for policy in (*policies, *sorted(found for folder in folders for found in folder.glob("*.toml"))):
         try:
