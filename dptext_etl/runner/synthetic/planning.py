@@ -27,7 +27,7 @@ from dptext_etl.runner.synthetic.publishing import claim_of
 def plan_table(attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: Listener | None) -> PlanSummary:
     """Forecast a run: every record that counts is charged the same."""
     policy, spend, refusals = attempt.policy, attempt.statistic.charge(CLAIM), list[DPTextError]()
-    total, nameless = check_ids(table, policy)
+    total, nameless = check_ids(table, policy, attempt.layout.scratch)
     rows, wanted = attempt.who_counts(table.frame, total, nameless)
     with ledger_of(policy) as ledger:
         cap_facts = facts_of_cap(policy, ledger)
@@ -37,7 +37,7 @@ def plan_table(attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: 
         collect(refusals, lambda: require_cap(attempt, ledger))
         try:
             ref = release_of(attempt, table.schema, table.id_type, ledger)
-            preview = TablePreview(policy, attempt.key, ref, ledger)
+            preview = TablePreview(policy, attempt.key, ref, ledger, attempt.layout.scratch)
             found = preview_rows(preview, rows, Meter("plan", wanted, progress))
         except DPTextError as error:
             raise (refusals or [error])[0] from None

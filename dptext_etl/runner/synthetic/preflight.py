@@ -6,6 +6,7 @@ A plan asks the same functions (`runner.preflight`). Nothing is summed, drawn, o
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -44,8 +45,15 @@ class Counts(NamedTuple):
 class TablePreview(Preview):
     """Counts what a run will find; no record draws anything of its own."""
 
-    def __init__(self, policy: Policy, key: _kernel.ReleaseKey, ref: ReleaseRef, ledger: Ledger | None) -> None:
-        super().__init__(policy, [], ledger)
+    def __init__(
+        self,
+        policy: Policy,
+        key: _kernel.ReleaseKey,
+        ref: ReleaseRef,
+        ledger: Ledger | None,
+        scratch: Path | None = None,
+    ) -> None:
+        super().__init__(policy, [], ledger, scratch=scratch)
         if policy.cap is None:
             self.forecast.components = ("eps_approx",)
         self._key, self._ref = key, ref
