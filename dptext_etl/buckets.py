@@ -53,6 +53,14 @@ class Buckets:
         else:
             yield from self.aligned()
 
+    def frequent(self, most: int) -> npt.NDArray[np.uint64]:
+        """Return the rows that were added more than so many times, as numbers of 8 bytes."""
+        found = [np.zeros(0, np.uint64)]
+        for rows in self.each():
+            numbers, counts = np.unique(rows.view(np.uint64), return_counts=True)
+            found.append(numbers[counts > most])
+        return np.concatenate(found)
+
     def aligned(self) -> Iterator[ByteRows]:
         """Yield every bucket, in order, also where all rows fit into memory: for buckets that are compared."""
         for at in range(BUCKETS):

@@ -98,7 +98,9 @@ class LocalEngine(Engine[pl.LazyFrame]):
         self, work: Work[pl.LazyFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame
     ) -> Expected:
         changed, known = work.staging.changed, rows is work.source.known
-        found = preview_rows(Preview(work.attempt.policy, columns, ledger, changed, published=known), rows, meter)
+        scratch = work.staging.folder
+        preview = Preview(work.attempt.policy, columns, ledger, changed, published=known, scratch=scratch)
+        found = preview_rows(preview, rows, meter)
         require_models(work.attempt.columns, found)
         return found
 

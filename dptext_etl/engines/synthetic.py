@@ -160,15 +160,15 @@ class EngineRecords(ABC):
 
 class LocalRecords(EngineRecords):
     def __init__(self, attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: Listener | None) -> None:
-        total, nameless = check_ids(table, attempt.policy, progress)
+        total, nameless = check_ids(table, attempt.policy, attempt.layout.scratch, progress)
         self._attempt = attempt
         self._rows, wanted = attempt.who_counts(table.frame, total, nameless)
         self.counts = Counts(total, nameless, wanted)
 
     def look(self, ref: ReleaseRef, ledger: Ledger | None) -> Expected:
-        return preview_rows(
-            TablePreview(self._attempt.policy, self._attempt.key, ref, ledger), self._rows, Meter("look", None, None)
-        )
+        attempt = self._attempt
+        preview = TablePreview(attempt.policy, attempt.key, ref, ledger, attempt.layout.scratch)
+        return preview_rows(preview, self._rows, Meter("look", None, None))
 
     def run(self, frames: Frames, phase: Phase, digest: str, report: Callable[[int], object]) -> Sequence[Facts]:
         worker = WORKERS[phase](frames, digest)

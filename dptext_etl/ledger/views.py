@@ -96,8 +96,8 @@ def remaining(db: Database, scope: Scope, subjects: pa.Array | None) -> Remainin
         {name: millionths(name, limit) for name, limit in limits.items()},
         units,
         exhausted,
-        {name: {at: _finite(name, x) for at, x in _quantiles(table).items()} for name, table in histograms.items()},
-        {name: {at: millionths(name, x) for at, x in _quantiles(table).items()} for name, table in left.items()},
+        {name: {at: _finite(name, x) for at, x in quantiles(table).items()} for name, table in histograms.items()},
+        {name: {at: millionths(name, x) for at, x in quantiles(table).items()} for name, table in left.items()},
         asked,
     )
 
@@ -152,7 +152,7 @@ def _summed(db: Database, pinned: Pinned, names: tuple[str, ...], wanted: Hashed
     return total
 
 
-def _quantiles(histogram: Counter[int]) -> dict[str, int]:
+def quantiles(histogram: Counter[int]) -> dict[str, int]:
     """Return quantiles of a histogram: the smallest amount that at least that share of the units stays within."""
     if not histogram:
         return {}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +17,7 @@ import pyarrow as pa
 from dptext_etl import extensions
 from dptext_etl.accounting import MEASURES, PureDraws, joint, least, range_bounded, spend
 from dptext_etl.arrays import to_arrow, to_numpy
+from dptext_etl.buckets import Buckets
 from dptext_etl.checks.reports import gate_delta
 from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Spend
@@ -35,69 +39,93 @@ _INFINITE = INFINITE // 8
 
 
 class Forecast:
-    """Adds up worst cases per record and unit in the components of the cap's measure, at dozens of bytes per row."""
+    """Adds up worst cases per record and unit in the components of the cap's measure, in bounded memory.
 
-    def __init__(self, policy: Policy) -> None:
+    A record that is a unit of its own is judged when it is added. Rows of subjects wait on the disk until all are
+    there, dozens of bytes each, in the folder `scratch`.
+    """
+
+    def __init__(self, policy: Policy, scratch: Path | None = None) -> None:
         self._policy = policy
+        self._scratch = scratch
         self.components = MEASURES[policy.cap.measure] if policy.cap is not None else (PURE,)
-        self._worst: list[Amounts] = []
-        self._asked: list[Amounts] = []
-        self._units: list[Hashes] = []
-        self._used: list[Amounts] = []
-        self._charged: list[Counts] = []
-        self._groups: tuple[Hashes, npt.NDArray[np.intp]] | None = None
+        self._worst, self._over = Counter[int](), Counter[str](records=0, units=0)
+        self._lengths: list[set[int]] = []  # positions that are charged in each column, where records are units
+        self._rows: Buckets | None = None
 
     def add(self, worst: Amounts, asked: Amounts, units: pa.Array | Hashes, charged: Counts, used: Amounts) -> None:
         """Add a shard; units are canonical ids or hashes, with what they have used by component."""
-        self._groups = None
-        self._charged.append(charged)
-        self._worst.append(np.minimum(worst[0], _INFINITE))
-        self._asked.append(np.minimum(asked, _INFINITE))
-        self._used.append(np.minimum(used, _INFINITE))
+        worst, asked, used = (np.minimum(amounts, _INFINITE) for amounts in (worst[:1], asked, used))
+        self._worst.update(_histogram(worst[0]))
+        if self._policy.unit == "record":  # ids are checked: each record is a unit of its own
+            self._lengths = self._lengths or [set() for _ in charged]
+            for lengths, counts in zip(self._lengths, charged, strict=True):
+                lengths.update(np.unique(counts).tolist())
+            rows = worst.shape[1]
+            self._over.update(self._beyond(_Rows(rows, np.arange(rows), worst[0], asked, used, charged)))
+            return
         hashed = units if isinstance(units, np.ndarray) else pl.Series(pl.from_arrow(units)).hash().to_numpy()
-        self._units.append(hashed)
+        table = np.concatenate([hashed.view(np.int64)[None], worst, asked, used, charged.astype(np.int64)])
+        self._rows = self._rows or Buckets(8 * len(table), self._scratch)
+        self._rows.add(np.ascontiguousarray(table.T).view(np.uint8))
 
-    def records(self) -> Amounts:
-        """Return the worst case of every record in the first component, shape (records,)."""
-        return np.concatenate([np.zeros(0, np.int64), *self._worst])
+    def records(self) -> Counter[int]:
+        """Count the records by their worst case in the first component."""
+        return self._worst
 
-    def subjects(self) -> Amounts | None:
-        """Return the worst case of every subject in the first component, or None where the unit is the record."""
+    def subjects(self) -> Counter[int] | None:
+        """Count the subjects by their worst case in the first component; None where the unit is the record."""
         if self._policy.unit == "record":
             return None
-        units, where = self._grouped()
-        return _summed(self.records(), where, len(units))
+        totals = Counter[int]()
+        for rows in self._by_unit():
+            totals.update(_histogram(rows.by_unit(rows.worst)))
+        return totals
 
-    def charged(self, column: int) -> Counts:
-        """Return the positions that are charged in the column with that number, shape (records,)."""
-        return np.concatenate([np.zeros(0, np.uint32), *(part[column] for part in self._charged)])
-
-    def largest_total(self, amounts: Amounts) -> int:
-        """Add up amounts, shape (records,), by unit and return the largest sum; see `is_infinite`."""
-        units, where = self._grouped()
-        return int(_summed(np.minimum(amounts, _INFINITE), where, len(units)).max(initial=0))
+    def largest_totals(self, column: int, amounts: Callable[[Counts], Mapping[str, Amounts]]) -> dict[str, int]:
+        """Return the largest sums of any unit, by name, of what positions cost in a column; see `is_infinite`."""
+        largest: Counter[str] = Counter()
+        for charged, by_unit in self._charged(column):
+            for name, each in amounts(charged).items():
+                largest[name] = max(largest[name], int(by_unit(np.minimum(each, _INFINITE)).max(initial=0)))
+        return largest
 
     def over_cap(self) -> dict[str, int]:
         """Count the records that would not fit, judged in row order as the ledger does, and their units."""
-        cap = self._policy.cap
-        if cap is None or not self._asked:
-            return {"records": 0, "units": 0}
-        asked, limit = np.concatenate(self._asked, axis=1), np.array(limits(cap), np.int64)[:, None]
-        units, where = self._grouped()
-        used = np.zeros((len(limit), len(units)), np.int64)
-        used[:, where] = np.concatenate(self._used, axis=1)
-        totals = np.stack([_summed(row, where, len(units)) for row in asked]) + used
-        crowded: npt.NDArray[np.bool_] = np.any(totals > limit, axis=0) & np.any(totals > used, axis=0)
-        rows = np.flatnonzero(crowded[where] & (asked > 0).any(axis=0))
-        rejected = _rejected(rows, asked, where, used, limit[:, 0])
-        return {"records": len(rejected), "units": len(np.unique(where[rejected]))}
+        found = Counter(self._over)
+        for rows in self._by_unit():
+            found.update(self._beyond(rows))
+        return dict(found)
 
-    def _grouped(self) -> tuple[Hashes, npt.NDArray[np.intp]]:
-        if self._groups is None:
-            hashes = np.concatenate([np.zeros(0, np.uint64), *self._units])
-            alone = self._policy.unit == "record"  # ids are checked: each record is a unit of its own
-            self._groups = (hashes, np.arange(len(hashes))) if alone else np.unique(hashes, return_inverse=True)
-        return self._groups
+    def _beyond(self, rows: _Rows) -> Counter[str]:
+        """Count the records of some units that would not fit."""
+        if self._policy.cap is None:
+            return Counter()
+        limit = np.array(limits(self._policy.cap), np.int64)[:, None]
+        used = np.zeros((len(limit), rows.units), np.int64)
+        used[:, rows.where] = rows.used
+        totals = np.stack([rows.by_unit(row) for row in rows.asked]) + used
+        crowded: npt.NDArray[np.bool_] = np.any(totals > limit, axis=0) & np.any(totals > used, axis=0)
+        asking = np.flatnonzero(crowded[rows.where] & (rows.asked > 0).any(axis=0))
+        rejected = _rejected(asking, rows.asked, rows.where, used, limit[:, 0])
+        return Counter(records=len(rejected), units=len(np.unique(rows.where[rejected])))
+
+    def _charged(self, column: int) -> Iterator[tuple[Counts, Callable[[Amounts], Amounts]]]:
+        """Iterate over positions that are charged in a column, with what adds up amounts of theirs by unit."""
+        for lengths in self._lengths[column : column + 1]:
+            yield np.array(sorted(lengths), np.uint32), lambda amounts: amounts
+        for rows in self._by_unit():
+            yield rows.charged[column].astype(np.uint32), rows.by_unit
+
+    def _by_unit(self) -> Iterator[_Rows]:
+        """Iterate over the rows of subjects, all of a subject at once, in the order in which they were added."""
+        measured = len(self.components)
+        for cells in () if self._rows is None else self._rows.each():
+            hashes, worst, asked, used, charged = np.split(
+                cells.view(np.int64).T, np.cumsum([1, 1, measured, measured])
+            )
+            units, where = np.unique(hashes[0], return_inverse=True)
+            yield _Rows(len(units), where, worst[0], asked, used, charged)
 
     def used_before(self, ledger: Ledger | None, units: pa.Array) -> Amounts:
         """Return what units have used in the scope of the policy, shape (components, units); a null unit is 0."""
@@ -108,6 +136,39 @@ class Forecast:
             for at, name in enumerate(self.components):
                 used[at, known] = found.get(name, 0)
         return used
+
+
+class _Rows(NamedTuple):
+    """All rows of some units, in their order.
+
+    Attributes:
+        units: The number of units.
+        where: The unit of each row, shape (rows,).
+        worst: The worst case of each row in the first component, shape (rows,).
+        asked: What each row will be charged, shape (components, rows).
+        used: What its unit has used, shape (components, rows).
+        charged: Positions that are charged, shape (columns, rows).
+    """
+
+    units: int
+    where: npt.NDArray[np.intp]
+    worst: Amounts
+    asked: Amounts
+    used: Amounts
+    charged: npt.NDArray[Any]
+
+    def by_unit(self, amounts: Amounts) -> Amounts:
+        """Add up per unit; a sum with an infinite part is infinite."""
+        unbounded = np.zeros(self.units, dtype=bool)
+        unbounded[self.where[amounts >= _INFINITE]] = True
+        summed = np.zeros(self.units, np.int64)
+        np.add.at(summed, self.where, np.where(amounts >= _INFINITE, 0, amounts))
+        return np.where(unbounded, _INFINITE, np.minimum(summed, _INFINITE))
+
+
+def _histogram(amounts: Amounts) -> Counter[int]:
+    distinct, counts = np.unique(amounts, return_counts=True)
+    return Counter(dict(zip(distinct.tolist(), counts.tolist(), strict=True)))
 
 
 def is_infinite(amount: int) -> bool:
@@ -142,9 +203,8 @@ def extra_notes(policy: Policy) -> list[str]:
 
 def _largest(forecast: Forecast, column: ColumnPolicy, at: int, gate: int) -> Spend:
     """Return the largest total of any unit in one column, component by component."""
-    amounts = with_gate(spends(column.mechanism, to_arrow(forecast.charged(at))), gate)
-    totals = {name: forecast.largest_total(amounts[name]) for name in ADDITIVE}
-    finite: dict[str, Any] = {name: math.inf if is_infinite(total) else total for name, total in totals.items()}
+    totals = forecast.largest_totals(at, lambda charged: with_gate(spends(column.mechanism, to_arrow(charged)), gate))
+    finite: dict[str, Any] = {name: math.inf if is_infinite(totals[name]) else totals[name] for name in ADDITIVE}
     return Spend(guarantee_of(column.mechanism, gate).guarantee_class, **finite)
 
 
@@ -152,7 +212,8 @@ def _draws(forecast: Forecast, columns: list[ColumnPolicy]) -> list[PureDraws] |
     """Return the most draws of any unit in each column, or None if a column holds anything but range-bounded draws."""
     found: list[PureDraws] = []
     for at, column in enumerate(columns):
-        draws = _composable(column.mechanism, forecast.largest_total(forecast.charged(at).astype(np.int64)))
+        most = forecast.largest_totals(at, lambda charged: {"draws": charged.astype(np.int64)})["draws"]
+        draws = _composable(column.mechanism, most)
         if draws is None:
             return None
         found += draws
@@ -164,15 +225,6 @@ def _composable(mechanism: Mechanism, positions: int) -> list[PureDraws] | None:
     event = mechanism.event(positions)
     charged = mechanism.spend(positions) == spend(mechanism.guarantee, event, positions)
     return range_bounded(event) if charged else None
-
-
-def _summed(amounts: Amounts, where: npt.NDArray[np.intp], units: int) -> Amounts:
-    """Add up per unit; a sum with an infinite part is infinite."""
-    unbounded = np.zeros(units, dtype=bool)
-    unbounded[where[amounts >= _INFINITE]] = True
-    summed = np.zeros(units, np.int64)
-    np.add.at(summed, where, np.where(amounts >= _INFINITE, 0, amounts))
-    return np.where(unbounded, _INFINITE, np.minimum(summed, _INFINITE))
 
 
 def _rejected(

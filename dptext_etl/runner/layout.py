@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
@@ -71,6 +71,11 @@ class Layout:
     def sink_format(self) -> str:
         """The format of the published parts: by the suffix of the sink, else that of the source."""
         return "parquet" if self.logged else published_format(self.source, self.sink)
+
+    @property
+    def scratch(self) -> Path | None:
+        """The folder for files without a name; None, which is the system's, where a plan makes no folder."""
+        return self.staging.folder if self.staging.folder.is_dir() else None
 
     @property
     def remote_sink(self) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from dptext_etl.accounting import log10_odds, require_delta
@@ -16,6 +15,7 @@ from dptext_etl.errors import DPTextError, bare, counted, described
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import MICRO, PURE, Disclosure
 from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger.views import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.runner.amounts import at_most
@@ -38,8 +38,6 @@ from dptext_etl.runner.shard.canaries import canary_sets, plan_canaries
 from dptext_etl.runner.shard.replay import require_published_texts
 from dptext_etl.runner.source.examine import examine, present
 from dptext_etl.runner.source.roles import Table, open_table
-
-_QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 
 
 @dataclass(frozen=True)
@@ -111,11 +109,12 @@ def plan(
         collect(refusals, lambda: require_cap(attempt, ledger))
         try:
             columns = columns_of(attempt, ledger, source)
-            preview = Preview(policy, columns, ledger)
+            preview = Preview(policy, columns, ledger, scratch=attempt.layout.scratch)
             found = preview_rows(preview, source.rows, Meter("plan", source.wanted, progress))
             known = found
             if source.known is not None:
-                known = preview_rows(Preview(policy, columns, ledger), source.known, Meter("plan", None, None))
+                every = Preview(policy, columns, ledger, scratch=attempt.layout.scratch)
+                known = preview_rows(every, source.known, Meter("plan", None, None))
         except DPTextError as error:
             raise (refusals or [error])[0] from None
         collect(refusals, lambda: require_models(attempt.columns, found))
@@ -192,7 +191,7 @@ def summarize(
         component=forecast.components[0],
         per_record=_quantiles(forecast.records()),
         per_subject=None if subjects is None else _quantiles(subjects),
-        subjects=None if subjects is None else len(subjects),
+        subjects=None if subjects is None else subjects.total(),
         cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
         cap_change=cap_change,
         over_cap=forecast.over_cap(),
@@ -215,12 +214,8 @@ def _unlinked_notes(policy: Policy, beyond: int) -> list[str]:
     return notes
 
 
-def _quantiles(amounts: npt.NDArray[np.int64]) -> dict[str, float | str]:
-    if not len(amounts):
-        return {}
-    found = np.quantile(amounts, list(_QUANTILES.values()), method="inverted_cdf").tolist()
-    units = ["inf" if is_infinite(amount) else amount / MICRO for amount in found]
-    return dict(zip(_QUANTILES, units, strict=True))
+def _quantiles(amounts: Counter[int]) -> dict[str, float | str]:
+    return {name: "inf" if is_infinite(amount) else amount / MICRO for name, amount in quantiles(amounts).items()}
 
 
 def _column_facts(claim: dict[str, Any], column: ColumnPolicy) -> dict[str, Any]:
@@ -243,8 +238,8 @@ def _odds(policy: Policy, columns: list[ColumnPolicy], forecast: Forecast) -> di
         return odds
     largest = {"largest_record": forecast.records(), "largest_subject": forecast.subjects()}
     for name, amounts in largest.items():
-        if amounts is not None and len(amounts):
-            top = int(amounts.max())
+        if amounts:
+            top = max(amounts)
             odds[name] = "inf" if is_infinite(top) else round(log10_odds(top), 3)
     if policy.cap is not None and policy.cap.epsilon is not None:
         odds["cap"] = round(log10_odds(policy.cap.epsilon * MICRO), 3)

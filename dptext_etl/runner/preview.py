@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ class Preview:
     """Counts what a run will find, frame by frame in the order in which it will charge them.
 
     `on_changed` takes the ids of records whose texts changed; they stay inside the boundary. Of rows that are published
-    (`published`), answers alone are counted.
+    (`published`), answers alone are counted. What does not fit into memory goes to the folder `scratch`.
     """
 
     def __init__(
@@ -113,9 +114,10 @@ class Preview:
         on_changed: Callable[[pl.DataFrame], object] | None = None,
         *,
         published: bool = False,
+        scratch: Path | None = None,
     ) -> None:
         self.published = published
-        self.forecast = Forecast(policy)
+        self.forecast = Forecast(policy, scratch)
         self._policy, self._columns, self._ledger, self._on_changed = policy, list(columns), ledger, on_changed
         self._answers, self._charged = Counter[str](), Counter[str]()
         self._unkept = self._drawn = self._words = self._computed = self._moved = 0

@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import polars as pl
 import pytest
 
+from dptext_etl import buckets
 from dptext_etl.accounting import PureDraws, bounded_range_epsilon, zcdp_epsilon
 from dptext_etl.engines import stage
 from dptext_etl.errors import BudgetError, PolicyError
@@ -210,3 +212,24 @@ def test_a_cap_on_zcdp(job):
     assert summary.rows["quarantined"] > 0
     assert forecast.component == "rho"
     assert summary.remaining["measure"] == "zcdp"
+
+
+@pytest.mark.parametrize("unit", ["subject", "record"])
+def test_a_forecast_holds_no_more_for_more_rows(job, monkeypatch, unit):
+    policy = job.policy(**capped(30.0, **({} if unit == "subject" else {"subject": None, "unit": "record"})))
+    found = []
+    for held in (1 << 20, 1 << 10):
+        monkeypatch.setattr(buckets, "HELD_BYTES", held)
+        forecast, rng, sizes = forecasting.Forecast(policy), np.random.default_rng(7), set()
+        for _ in range(40):
+            lengths = rng.integers(1, 9, (2, 100), dtype=np.uint32)
+            amounts = lengths.sum(axis=0, dtype=np.int64)[None] * 2_000_000
+            used = np.zeros_like(amounts)
+            forecast.add(amounts, amounts, rng.integers(0, 900, 100, dtype=np.uint64), lengths, used)
+            sizes.add(0 if forecast._rows is None else forecast._rows._size)
+        assert max(sizes) < (held if unit == "subject" else 1)
+        totals = forecast.largest_totals(1, lambda charged: {"eps_pure": charged.astype(np.int64)})
+        found.append((forecast.records(), forecast.subjects(), forecast.over_cap(), totals))
+    assert found[0] == found[1]
+    assert found[0][0].total() == 4000
+    assert 0 < found[0][2]["records"] < 4000

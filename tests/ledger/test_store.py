@@ -54,6 +54,7 @@ def test_it_survives_closing(kit):
     kit.reserve(["a"], cap=9)
     kit.reopen()
     assert kit.reserve(["a"], cap=9) == [Outcome.PENDING]
+    assert kit.ledger._db.store.row("pragma secure_delete") == (2,)  # merges do not write zeros over what they free
     kit.sound()
 
 

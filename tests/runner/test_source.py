@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_etl import files
+from dptext_etl import buckets, files
 from dptext_etl.errors import DISK_HINT, InputError, PolicyError
 from dptext_etl.runner.layout import folder_name, format_of, is_remote
 from dptext_etl.runner.progress import Meter
@@ -67,20 +67,20 @@ def test_hidden_files_of_a_folder_are_left_out(tmp_path):
     assert Files.at(str(tmp_path)).paths == (str(tmp_path / "a.parquet"),)
 
 
-def test_repeated_ids_are_found_in_any_number_of_passes(monkeypatch):
+def test_repeated_ids_are_found_in_memory_and_on_the_disk(monkeypatch, tmp_path):
     ids = [f"r{i}" for i in range(1000)] + ["r7", "r7", "r11"]
     frame = pl.DataFrame({"id": ids}).lazy()
     monkeypatch.setattr(examine, "BATCH_ROWS", 64)
-    for at_once in (2000, 300, 10):
-        monkeypatch.setattr(examine, "HASHES_AT_ONCE", at_once)
-        assert examine._repeated(frame, len(ids), None) == 2
-        assert examine._repeated(frame.unique(maintain_order=True), 1000, None) == 0
+    for held in (8 * 2000, 8 * 300, 8 * 10):
+        monkeypatch.setattr(buckets, "HELD_BYTES", held)
+        assert examine._repeated(frame, len(ids), tmp_path, None) == 2
+        assert examine._repeated(frame.unique(maintain_order=True), 1000, tmp_path, None) == 0
 
 
 def test_equal_hashes_of_different_ids_are_no_repetition(monkeypatch):
     monkeypatch.setattr(examine, "_hashes", lambda batch: np.zeros(batch.height, dtype=np.uint64))
-    assert examine._repeated(pl.DataFrame({"id": ["a", "b", "c"]}).lazy(), 3, None) == 0
-    assert examine._repeated(pl.DataFrame({"id": ["a", "b", "a"]}).lazy(), 3, None) == 1
+    assert examine._repeated(pl.DataFrame({"id": ["a", "b", "c"]}).lazy(), 3, None, None) == 0
+    assert examine._repeated(pl.DataFrame({"id": ["a", "b", "a"]}).lazy(), 3, None, None) == 1
 
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path):

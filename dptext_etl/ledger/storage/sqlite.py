@@ -85,10 +85,15 @@ class SqliteStore(Store):
         self.require_version(VERSION if empty else version)
         if not self.read_only:
             self._use_log()
-            run("pragma synchronous=full")
+            self._set_options()
             run(f"pragma journal_size_limit={WAL_BYTES}")
         if empty:
             self._make_schema()
+
+    def _set_options(self) -> None:
+        """Wait for the disk at every commit; fill no freed page with zeros: what was merged is still in the ledger."""
+        for option in ("synchronous=full", "secure_delete=fast"):
+            self._connection.execute(f"pragma {option}")
 
     def _use_log(self) -> None:
         """Switch to a write-ahead log; SQLite does not wait for other processes here, so this method does."""
@@ -148,7 +153,7 @@ class SqliteStore(Store):
         if self._owner != os.getpid():  # a connection must not cross a fork, nor be closed on its other side
             _INHERITED.append(self._connection)
             self._connection, self._owner, self._depth = self._connect(), os.getpid(), 0
-            self._connection.execute("pragma synchronous=full")
+            self._set_options()
         return self._connection.execute(sql, values)
 
     @contextmanager

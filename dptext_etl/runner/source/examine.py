@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Generic, NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.arrays import to_arrow
+from dptext_etl.buckets import Buckets
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.keys import canonical_ids
@@ -28,8 +31,6 @@ from dptext_etl.runner.source.table import READ_HINT, batches
 
 log = logging.getLogger("dptext_etl.runner")
 
-HASHES_AT_ONCE = 1 << 25
-"""Hashes of 8 bytes that are sorted at a time; a longer table takes several passes over its ids."""
 BATCH_ROWS = 1 << 18
 _VERIFIED = 100_000
 _SHARDS_PER_VERSION = 1 << 16
@@ -117,10 +118,10 @@ def examine(
         table,
         policy,
         layout,
-        check=lambda: check_ids(table, policy, progress),
+        check=lambda: check_ids(table, policy, layout.scratch, progress),
         with_persons=lambda rows: with_persons(rows, policy),
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
-        at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.staging.folder),
+        at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch),
     )
 
 
@@ -145,7 +146,7 @@ def _grown(  # noqa: PLR0917
         check=lambda: (total, 0),
         with_persons=lambda rows: rows,
         without=lambda *_: (rows, wanted),
-        at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.staging.folder),
+        at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch),
     )
     return replace(source, known=rest.lazy() if wanted < len(ids) else None, seen=total - rest.height)
 
@@ -158,7 +159,9 @@ def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
         return used.join(asked, on=ids.name, how="semi").collect(engine="streaming").to_series()
 
 
-def check_ids(table: Table[pl.LazyFrame], policy: Policy, listener: Listener | None = None) -> tuple[int, int]:
+def check_ids(
+    table: Table[pl.LazyFrame], policy: Policy, scratch: Path | None, listener: Listener | None = None
+) -> tuple[int, int]:
     """Check the ids and subjects of a source; return the number of rows, and of those without a subject to charge."""
     with seam("reading the ids of the source", InputError, READ_HINT):
         by_record = policy.subject is None or policy.unit == "record"
@@ -168,7 +171,7 @@ def check_ids(table: Table[pl.LazyFrame], policy: Policy, listener: Listener | N
         rows, null_ids, null_subjects = (int(value) for value in totals.row(0))
     counts = IdCounts(rows, null_ids, null_subjects)
     if rows and not null_ids:
-        counts = counts._replace(repeated=_repeated(table.frame.select(policy.id), rows, listener))
+        counts = counts._replace(repeated=_repeated(table.frame.select(policy.id), rows, scratch, listener))
     refuse_ids(policy, counts)
     return rows, null_subjects
 
@@ -211,21 +214,14 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
         raise InputError(msg, hint, {"ids": repeated, "column": policy.id, **known})
 
 
-def _repeated(ids: pl.LazyFrame, rows: int, listener: Listener | None) -> int:
+def _repeated(ids: pl.LazyFrame, rows: int, scratch: Path | None, listener: Listener | None) -> int:
     """Count ids that occur more than once: sort hashes to find equal ones, then compare the ids themselves."""
-    passes = -(-rows // HASHES_AT_ONCE)
-    meter = Meter("ids", rows * passes, listener)
-    suspects = []
-    for this_pass in range(passes):
-        parts = []
+    meter = Meter("ids", rows, listener)
+    with closing(Buckets(8, scratch)) as hashes:
         for batch in batches(ids, BATCH_ROWS):
-            hashes = _hashes(batch)
-            parts.append(hashes if passes == 1 else hashes[hashes % np.uint64(passes) == this_pass])
+            hashes.add(_hashes(batch).view(np.uint8).reshape(-1, 8))
             meter.add(batch.height)
-        ordered = np.concatenate(parts)
-        ordered.sort()
-        suspects.append(np.unique(ordered[1:][ordered[1:] == ordered[:-1]]))
-    found = np.concatenate(suspects)
+        found = hashes.frequent(1)
     if not len(found):
         return 0
     log.info("ids: %d hashes occur more than once; verifying", len(found))

@@ -83,7 +83,7 @@ def require_same_types(policy: Policy, manifest: Manifest, schema: pl.Schema) ->
 
 def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> tuple[pl.LazyFrame, int]:
     """Leave out the rows whose ids are published; the order stays."""
-    return anti_join(frame, _published_ids(frame, policy, layout, manifest), policy.id, layout.staging.folder)
+    return anti_join(frame, _published_ids(frame, policy, layout, manifest), policy.id, layout.scratch)
 
 
 def unpublished_of_few(
@@ -133,23 +133,22 @@ def by_digest(ids: pa.Array) -> pl.Series:
 
 
 def at_most(
-    frame: pl.LazyFrame, policy: Policy, most: int, scratch: Path, order: Order = by_digest
+    frame: pl.LazyFrame, policy: Policy, most: int, scratch: Path | None, order: Order = by_digest
 ) -> tuple[pl.LazyFrame, int, int]:
     """Leave out the records of a person beyond the first `most`; return the others, their number, and `sum_of_pairs`.
 
     The choice depends on ids alone, in any order of rows (docs/spec/unlinked.md#persons).
     """
     pairs = frame.select(policy.id, str(policy.subject))
-    with seam("counting the records of each person", InputError, READ_HINT):
-        hashes, total = list[pl.Series](), 0
+    with seam("counting the records of each person", InputError, READ_HINT), closing(Buckets(8, scratch)) as hashes:
+        total = 0
         for batch in batches(pairs, BATCH_ROWS):
             persons = _persons(batch, policy)
-            hashes.append(persons.hash())
+            hashes.add(persons.hash().to_numpy().view(np.uint8).reshape(-1, 8))
             total += sum_of_pairs(canonical_ids(batch[policy.id].to_arrow()), persons)
-        found, counts = np.unique(pl.concat(hashes).to_numpy(), return_counts=True)
-        crowded = pl.Series(found[counts > most], dtype=pl.UInt64)
+        crowded = pl.Series(hashes.frequent(most), dtype=pl.UInt64)
         if not len(crowded):
-            return frame, int(counts.sum()), total % PAIRS
+            return frame, hashes.rows, total % PAIRS
         parts = []
         for batch in batches(pairs, BATCH_ROWS):
             persons = _persons(batch, policy)
@@ -160,8 +159,7 @@ def at_most(
         place = pl.int_range(pl.len()).over(_PERSON, order_by=_ORDER)
         left_out = crowd.with_columns(places.alias(_ORDER)).filter(place >= most)
         total -= sum_of_pairs(canonical_ids(left_out[policy.id].to_arrow()), left_out[_PERSON])
-    there = scratch if scratch.is_dir() else None  # a plan makes no folders
-    return *anti_join(frame, left_out.lazy().select(policy.id), policy.id, there), total % PAIRS
+    return *anti_join(frame, left_out.lazy().select(policy.id), policy.id, scratch), total % PAIRS
 
 
 def sum_of_pairs(ids: pa.Array, persons: pa.Array | pl.Series) -> int:

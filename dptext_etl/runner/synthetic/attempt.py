@@ -107,7 +107,7 @@ class SyntheticAttempt(Attempt):
         wanted = total - nameless
         rows = with_persons(rows, self.policy) if nameless else rows
         if self.policy.unit == "subject":
-            most, folder = self.synthetic.per_subject, self.layout.staging.folder
+            most, folder = self.synthetic.per_subject, self.layout.scratch
             rows, wanted, _ = at_most(rows, self.policy, most, folder, partial(order, self.key))
         self.refuse_too_many(wanted)
         return rows, wanted

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -53,8 +54,15 @@ class Counts(NamedTuple):
 class TablePreview(Preview):
     """Counts what a run will find; no record draws anything of its own."""
 
-    def __init__(self, policy: Policy, key: _kernel.ReleaseKey, ref: ReleaseRef, ledger: Ledger | None) -> None:
-        super().__init__(policy, [], ledger)
+    def __init__(
+        self,
+        policy: Policy,
+        key: _kernel.ReleaseKey,
+        ref: ReleaseRef,
+        ledger: Ledger | None,
+        scratch: Path | None = None,
+    ) -> None:
+        super().__init__(policy, [], ledger, scratch=scratch)
         if policy.cap is None:
             self.forecast.components = ("eps_approx",)
         self._key, self._ref = key, ref
@@ -151,7 +159,7 @@ def identities_of(policy: Policy, key: _kernel.ReleaseKey, ids: pa.Array, frame:
 def plan_table(attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: Listener | None) -> PlanSummary:
     """Forecast a run: every record that counts is charged the same."""
     policy, spend, refusals = attempt.policy, attempt.statistic.charge(CLAIM), list[DPTextError]()
-    total, nameless = check_ids(table, policy)
+    total, nameless = check_ids(table, policy, attempt.layout.scratch)
     rows, wanted = attempt.who_counts(table.frame, total, nameless)
     with ledger_of(policy) as ledger:
         cap_facts = facts_of_cap(policy, ledger)
@@ -161,7 +169,7 @@ def plan_table(attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: 
         collect(refusals, lambda: require_cap(attempt, ledger))
         try:
             ref = release_of(attempt, table.schema, table.id_type, ledger)
-            preview = TablePreview(policy, attempt.key, ref, ledger)
+            preview = TablePreview(policy, attempt.key, ref, ledger, attempt.layout.scratch)
             found = preview_rows(preview, rows, Meter("plan", wanted, progress))
         except DPTextError as error:
             raise (refusals or [error])[0] from None
