@@ -48,6 +48,8 @@ _LABEL = b"dptext/input/v1\0"
 _ROWS_LABEL = b"dptext/rows/v1\0"
 _PUBLISHED = frozenset({"read", "already_published", "new", "resumed", "replayed", "released", "null"})
 """Counts of a run that left no row out, and found no changed text."""
+_LEFT_OUT = ("quarantined", "without_subject", "forgotten")
+"""Counts of rows that an incremental run leaves out, and leaves out again."""
 _NOTE = "source and policy are those of this version, byte for byte, so nothing was computed again"
 
 
@@ -213,7 +215,9 @@ def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
         NOTHING_SPENT,
     ]
     if incremental:
-        rows = {**dict.fromkeys(found.rows, 0), "read": found.rows["read"], "already_published": found.rows["read"]}
+        same = {name: count for name, count in found.rows.items() if name in {*_LEFT_OUT, "changed_kept", "read"}}
+        there = same["read"] - sum(same.get(name, 0) for name in _LEFT_OUT)
+        rows = {**dict.fromkeys(found.rows, 0), **same, "already_published": there}
         found = replace(found, draws=0, spend=spend_facts(total_spends(())), gates=[], reports=[])
     else:
         asked = sum(found.rows.get(name, 0) for name in ("new", "resumed", "replayed", "changed_released"))
