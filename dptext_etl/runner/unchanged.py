@@ -43,7 +43,7 @@ log = logging.getLogger("dptext_etl.runner")
 Done = TypeVar("Done")
 
 FILE = "unchanged.json"
-_VERSION = 1
+_VERSION = 2
 _LABEL = b"dptext/input/v1\0"
 _ROWS_LABEL = b"dptext/rows/v1\0"
 _PUBLISHED = frozenset({"read", "already_published", "new", "resumed", "replayed", "released", "null"})
@@ -107,6 +107,8 @@ class Input:
             if manifest is None or manifest.digest != noted["manifest"] or not is_whole(layout, manifest):
                 return None
             with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
+                if ledger.last(*ADMITTING) != noted["admitted"]:
+                    return None
                 if noted.get("since") is not None and ledger.freed(noted["since"]):
                     return None
                 for ref in self.attempt.pinned(ledger, id_type()):
@@ -138,7 +140,8 @@ class Input:
     def sealed(self, steps: Callable[[], Done]) -> tuple[Done, dict[str, Any] | None]:
         """Carry out steps and hash the files meanwhile; return the seal, too, unless a file changed.
 
-        With the seal go the number of the ledger's last event before, and hashes of rows that were read.
+        With the seal go the number of the ledger's last event before, the hash of the last one that admits or forgets
+        records, and hashes of rows that were read.
         """
         with ledger_of(self.attempt.policy) as ledger:
             since, admitted = (0, "") if ledger is None else (ledger.number(), ledger.last(*ADMITTING))
@@ -154,8 +157,8 @@ class Input:
             return done, None
         seen = self.attempt.seen
         blocks = b"".join(seen.blocks).hex()
-        rows = {"seen": {"admitted": admitted, "last": seen.rows, "blocks": blocks}} if blocks else {}
-        return done, {"seal": self.seal, "since": since, **rows}
+        rows = {"seen": {"last": seen.rows, "blocks": blocks}} if blocks else {}
+        return done, {"seal": self.seal, "since": since, "admitted": admitted, **rows}
 
     def _expect_rows(self) -> None:
         """Have an incremental run recognize rows that the run before published."""
@@ -172,11 +175,7 @@ class Input:
         with suppress(KeyError, TypeError, ValueError):  # no note, one without blocks, or a damaged one
             noted = _noted(attempt.layout.staging.read(FILE)) or {}
             blocks = bytes.fromhex(noted["seen"]["blocks"])
-            seen.manifest, seen.admitted, seen.last = (
-                noted["manifest"],
-                noted["seen"]["admitted"],
-                noted["seen"]["last"],
-            )
+            seen.manifest, seen.admitted, seen.last = noted["manifest"], noted["admitted"], noted["seen"]["last"]
             seen.before = frozenset(blocks[at : at + WIDTH] for at in range(0, len(blocks), WIDTH))
 
     def _same_files(self) -> bool:
@@ -189,7 +188,7 @@ class Input:
 
 
 def note(staging: Storage, summary: RunSummary, sealed: Mapping[str, Any] | None) -> None:
-    """Note what was published from an input; where records were left out, also after which event that was."""
+    """Note what was published from an input, and after which events that was."""
     if summary.manifest is None or sealed is None:
         staging.delete(FILE)
         return
@@ -198,6 +197,7 @@ def note(staging: Storage, summary: RunSummary, sealed: Mapping[str, Any] | None
         "seal": sealed["seal"],
         "manifest": summary.manifest,
         "summary": replace(summary, profile=[]).as_dict(),
+        "admitted": sealed["admitted"],
         "since": sealed["since"] if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
     }
     if "seen" in sealed and all(name in _PUBLISHED for name, count in summary.rows.items() if count):

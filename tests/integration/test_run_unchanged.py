@@ -129,6 +129,14 @@ def test_a_revoked_release_stays_revoked(job, steps):
         job.run()
 
 
+def test_a_forgotten_record_is_taken_out_of_an_unchanged_source(job, steps):
+    job.run()
+    with Ledger.open(job.folder / "ledger.db") as ledger:
+        ledger.forget("reviews", pa.array(["r00050"]), pa.array([], pa.string()))
+    again = job.run()
+    assert (again.rows["forgotten"], again.published_rows, len(steps)) == (1, 239, 2)
+
+
 def test_a_lost_ledger_is_noticed(job):
     job.run()
     (job.folder / "ledger.db").unlink()
