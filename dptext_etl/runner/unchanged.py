@@ -101,35 +101,9 @@ class Input:
         noted = _noted(self.attempt.layout.staging.read(FILE))
         if noted is None or noted["seal"] != self.seal:
             return None
-        layout, policy = self.attempt.layout, self.attempt.policy
-        with self.profile.stage("publish"), self.attempt.alone():
-            manifest = Manifest.read(layout)
-            if manifest is None or manifest.digest != noted["manifest"] or not is_whole(layout, manifest):
-                return None
-            with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
-                if ledger.last(*ADMITTING) != noted["admitted"]:
-                    return None
-                if noted.get("since") is not None and ledger.freed(noted["since"]):
-                    return None
-                for ref in self.attempt.pinned(ledger, id_type()):
-                    if manifest.digest not in set(ledger.published(ref).values()) - ledger.retired(ref):
-                        return None
-                    if policy.synthetic is not None and ledger.count_forgotten(ref):
-                        return None  # its source may hold them still: all steps say so
-                left = ledger.remaining(Scope.of(policy)).as_dict()
-            with alone_at(layout):
-                show(layout, manifest)
-        log.info("the input is that of version %d: nothing is computed again", manifest.version)
-        found, seconds = _again(noted["summary"], incremental=policy.incremental), time.monotonic() - self.attempt.began
-        return replace(
-            found,
-            version=manifest.version,
-            remaining=left,
-            published_rows=manifest.rows,
-            seconds=round(seconds, 3),
-            draws_per_second=round(found.draws / seconds, 1),
-            profile=self.profile.as_list(),
-        )
+        with self.profile.stage("publish"):
+            found = _still_published(self.attempt, noted, id_type)
+        return None if found is None else replace(found, profile=self.profile.as_list())
 
     def run(self, every_step: Callable[[], RunSummary]) -> RunSummary:
         """Carry out a run, and note what it published."""
@@ -185,6 +159,49 @@ class Input:
             return Files.at(self.files.paths[0], self.files.storage).version == self.files.version
         except InputError:
             return False
+
+
+def recognized(attempt: Attempt, seal: str, id_type: str) -> RunSummary:
+    """Return the summary of a run whose input was recognized by its seal; refuse it if anything changed since."""
+    noted = _noted(attempt.layout.staging.read(FILE))
+    found = None
+    if noted is not None and noted["seal"] == seal:
+        found = _still_published(attempt, noted, lambda: id_type)
+    if found is None:
+        msg = "what is published has changed since its unchanged source was recognized, or a record was forgotten"
+        raise InputError(msg, "run the same policy again, from its first step")
+    return found
+
+
+def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callable[[], str]) -> RunSummary | None:
+    """Return the summary of a noted run if what it published stands, and all that it left out would be left out."""
+    layout, policy = attempt.layout, attempt.policy
+    with attempt.alone():
+        manifest = Manifest.read(layout)
+        if manifest is None or manifest.digest != noted["manifest"] or not is_whole(layout, manifest):
+            return None
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
+            freed = noted["since"] is not None and ledger.freed(noted["since"])
+            if freed or ledger.last(*ADMITTING) != noted["admitted"]:
+                return None
+            for ref in attempt.pinned(ledger, id_type()):
+                if manifest.digest not in set(ledger.published(ref).values()) - ledger.retired(ref):
+                    return None
+                if policy.synthetic is not None and ledger.count_forgotten(ref):
+                    return None  # its source may hold them still: all steps say so
+            left = ledger.remaining(Scope.of(policy)).as_dict()
+        with alone_at(layout):
+            show(layout, manifest)
+    log.info("the input is that of version %d: nothing is computed again", manifest.version)
+    found, seconds = _again(noted["summary"], incremental=policy.incremental), time.monotonic() - attempt.began
+    return replace(
+        found,
+        version=manifest.version,
+        remaining=left,
+        published_rows=manifest.rows,
+        seconds=round(seconds, 3),
+        draws_per_second=round(found.draws / seconds, 1),
+    )
 
 
 def note(staging: Storage, summary: RunSummary, sealed: Mapping[str, Any] | None) -> None:
