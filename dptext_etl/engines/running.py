@@ -160,7 +160,9 @@ def stage(
         return replace(staged_run, input=sealed)
     table = engine.open(attempt.policy, attempt.layout)
     read = again.rows, table.dropped, None, again.seconds, table.origin, attempt.profile
-    return StagedRun(attempt.policy, partition, (), (), {}, *read, {"summary": again.as_dict()})
+    return StagedRun(
+        attempt.policy, partition, (), (), {}, *read, input={"recognized": source.seal, "id_type": table.id_type}
+    )
 
 
 @contextmanager

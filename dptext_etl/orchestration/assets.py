@@ -28,12 +28,13 @@ from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import Layout, format_of, is_remote
 from dptext_etl.runner.observing import Observed, observed
 from dptext_etl.runner.publish.gating import reports
+from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.source.table_versions import table_version
-from dptext_etl.runner.summary import RunSummary, remaining, summarize
+from dptext_etl.runner.summary import remaining, summarize
 from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 from dptext_etl.runner.synthetic.publishing import publish_table, summarize_table
-from dptext_etl.runner.unchanged import note
+from dptext_etl.runner.unchanged import note, recognized
 
 Result = dg.MaterializeResult[Any]
 Step = Callable[[Policy, str | None, Observed, dg.AssetKey], facts.Metadata]
@@ -133,8 +134,9 @@ def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.Asse
         return facts.of_published_table(table, summary, raw)
     staged = steps.load_run(policy, partition)
     verdicts = steps.load_verdicts(staged)
-    if staged.input is not None and "summary" in staged.input:
-        summary = RunSummary(**staged.input["summary"])
+    if staged.input is not None and "recognized" in staged.input:
+        attempt = Attempt.of(policy, partition)
+        summary = recognized(attempt, staged.input["recognized"], staged.input["id_type"])
     else:
         done = runner.publish(staged, verdicts, progress=seen.progress)
         seconds = staged.seconds + time.monotonic() - began

@@ -47,7 +47,7 @@ class StagedRun:
     # what the stages of the run took so far
     profile: Profile = field(default_factory=Profile, repr=False, compare=False)
     # what publication notes of the input (`runner.unchanged`); or, if it is that of the run before and nothing is
-    # staged, what the run says of itself: its `summary`
+    # staged, by what it was `recognized`
     input: dict[str, Any] | None = None
 
     @property

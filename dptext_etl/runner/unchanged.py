@@ -43,11 +43,13 @@ log = logging.getLogger("dptext_etl.runner")
 Done = TypeVar("Done")
 
 FILE = "unchanged.json"
-_VERSION = 1
+_VERSION = 2
 _LABEL = b"dptext/input/v1\0"
 _ROWS_LABEL = b"dptext/rows/v1\0"
 _PUBLISHED = frozenset({"read", "already_published", "new", "resumed", "replayed", "released", "null"})
 """Counts of a run that left no row out, and found no changed text."""
+_LEFT_OUT = ("quarantined", "without_subject", "forgotten")
+"""Counts of rows that an incremental run leaves out, and leaves out again."""
 _NOTE = "source and policy are those of this version, byte for byte, so nothing was computed again"
 
 
@@ -99,33 +101,9 @@ class Input:
         noted = _noted(self.attempt.layout.staging.read(FILE))
         if noted is None or noted["seal"] != self.seal:
             return None
-        layout, policy = self.attempt.layout, self.attempt.policy
-        with self.profile.stage("publish"), self.attempt.alone():
-            manifest = Manifest.read(layout)
-            if manifest is None or manifest.digest != noted["manifest"] or not is_whole(layout, manifest):
-                return None
-            with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
-                if noted.get("since") is not None and ledger.freed(noted["since"]):
-                    return None
-                for ref in self.attempt.pinned(ledger, id_type()):
-                    if manifest.digest not in set(ledger.published(ref).values()) - ledger.retired(ref):
-                        return None
-                    if policy.synthetic is not None and ledger.count_forgotten(ref):
-                        return None  # its source may hold them still: all steps say so
-                left = ledger.remaining(Scope.of(policy)).as_dict()
-            with alone_at(layout):
-                show(layout, manifest)
-        log.info("the input is that of version %d: nothing is computed again", manifest.version)
-        found, seconds = _again(noted["summary"], incremental=policy.incremental), time.monotonic() - self.attempt.began
-        return replace(
-            found,
-            version=manifest.version,
-            remaining=left,
-            published_rows=manifest.rows,
-            seconds=round(seconds, 3),
-            draws_per_second=round(found.draws / seconds, 1),
-            profile=self.profile.as_list(),
-        )
+        with self.profile.stage("publish"):
+            found = _still_published(self.attempt, noted, id_type)
+        return None if found is None else replace(found, profile=self.profile.as_list())
 
     def run(self, every_step: Callable[[], RunSummary]) -> RunSummary:
         """Carry out a run, and note what it published."""
@@ -136,7 +114,8 @@ class Input:
     def sealed(self, steps: Callable[[], Done]) -> tuple[Done, dict[str, Any] | None]:
         """Carry out steps and hash the files meanwhile; return the seal, too, unless a file changed.
 
-        With the seal go the number of the ledger's last event before, and hashes of rows that were read.
+        With the seal go the number of the ledger's last event before, the hash of the last one that admits or forgets
+        records, and hashes of rows that were read.
         """
         with ledger_of(self.attempt.policy) as ledger:
             since, admitted = (0, "") if ledger is None else (ledger.number(), ledger.last(*ADMITTING))
@@ -152,8 +131,8 @@ class Input:
             return done, None
         seen = self.attempt.seen
         blocks = b"".join(seen.blocks).hex()
-        rows = {"seen": {"admitted": admitted, "last": seen.rows, "blocks": blocks}} if blocks else {}
-        return done, {"seal": self.seal, "since": since, **rows}
+        rows = {"seen": {"last": seen.rows, "blocks": blocks}} if blocks else {}
+        return done, {"seal": self.seal, "since": since, "admitted": admitted, **rows}
 
     def _expect_rows(self) -> None:
         """Have an incremental run recognize rows that the run before published."""
@@ -170,11 +149,7 @@ class Input:
         with suppress(KeyError, TypeError, ValueError):  # no note, one without blocks, or a damaged one
             noted = _noted(attempt.layout.staging.read(FILE)) or {}
             blocks = bytes.fromhex(noted["seen"]["blocks"])
-            seen.manifest, seen.admitted, seen.last = (
-                noted["manifest"],
-                noted["seen"]["admitted"],
-                noted["seen"]["last"],
-            )
+            seen.manifest, seen.admitted, seen.last = noted["manifest"], noted["admitted"], noted["seen"]["last"]
             seen.before = frozenset(blocks[at : at + WIDTH] for at in range(0, len(blocks), WIDTH))
 
     def _same_files(self) -> bool:
@@ -186,8 +161,51 @@ class Input:
             return False
 
 
+def recognized(attempt: Attempt, seal: str, id_type: str) -> RunSummary:
+    """Return the summary of a run whose input was recognized by its seal; refuse it if anything changed since."""
+    noted = _noted(attempt.layout.staging.read(FILE))
+    found = None
+    if noted is not None and noted["seal"] == seal:
+        found = _still_published(attempt, noted, lambda: id_type)
+    if found is None:
+        msg = "what is published has changed since its unchanged source was recognized, or a record was forgotten"
+        raise InputError(msg, "run the same policy again, from its first step")
+    return found
+
+
+def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callable[[], str]) -> RunSummary | None:
+    """Return the summary of a noted run if what it published stands, and all that it left out would be left out."""
+    layout, policy = attempt.layout, attempt.policy
+    with attempt.alone():
+        manifest = Manifest.read(layout)
+        if manifest is None or manifest.digest != noted["manifest"] or not is_whole(layout, manifest):
+            return None
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
+            freed = noted["since"] is not None and ledger.freed(noted["since"])
+            if freed or ledger.last(*ADMITTING) != noted["admitted"]:
+                return None
+            for ref in attempt.pinned(ledger, id_type()):
+                if manifest.digest not in set(ledger.published(ref).values()) - ledger.retired(ref):
+                    return None
+                if policy.synthetic is not None and ledger.count_forgotten(ref):
+                    return None  # its source may hold them still: all steps say so
+            left = ledger.remaining(Scope.of(policy)).as_dict()
+        with alone_at(layout):
+            show(layout, manifest)
+    log.info("the input is that of version %d: nothing is computed again", manifest.version)
+    found, seconds = _again(noted["summary"], incremental=policy.incremental), time.monotonic() - attempt.began
+    return replace(
+        found,
+        version=manifest.version,
+        remaining=left,
+        published_rows=manifest.rows,
+        seconds=round(seconds, 3),
+        draws_per_second=round(found.draws / seconds, 1),
+    )
+
+
 def note(staging: Storage, summary: RunSummary, sealed: Mapping[str, Any] | None) -> None:
-    """Note what was published from an input; where records were left out, also after which event that was."""
+    """Note what was published from an input, and after which events that was."""
     if summary.manifest is None or sealed is None:
         staging.delete(FILE)
         return
@@ -196,6 +214,7 @@ def note(staging: Storage, summary: RunSummary, sealed: Mapping[str, Any] | None
         "seal": sealed["seal"],
         "manifest": summary.manifest,
         "summary": replace(summary, profile=[]).as_dict(),
+        "admitted": sealed["admitted"],
         "since": sealed["since"] if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
     }
     if "seen" in sealed and all(name in _PUBLISHED for name, count in summary.rows.items() if count):
@@ -213,7 +232,9 @@ def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
         NOTHING_SPENT,
     ]
     if incremental:
-        rows = {**dict.fromkeys(found.rows, 0), "read": found.rows["read"], "already_published": found.rows["read"]}
+        same = {name: count for name, count in found.rows.items() if name in {*_LEFT_OUT, "changed_kept", "read"}}
+        there = same["read"] - sum(same.get(name, 0) for name in _LEFT_OUT)
+        rows = {**dict.fromkeys(found.rows, 0), **same, "already_published": there}
         found = replace(found, draws=0, spend=spend_facts(total_spends(())), gates=[], reports=[])
     else:
         asked = sum(found.rows.get(name, 0) for name in ("new", "resumed", "replayed", "changed_released"))

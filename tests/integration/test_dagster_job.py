@@ -4,6 +4,7 @@ import json
 import re
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from dptext_etl import Ledger, Policy
@@ -132,6 +133,18 @@ def test_a_second_materialisation_costs_nothing_and_changes_nothing(job, reviews
     if table:
         reviews(10, 240).write_delta(policy.source, mode="append")
         assert materialize(policy).runs[0].assets[STAGED]["rows new"] == 10
+
+
+def test_what_was_recognized_is_looked_at_again_when_it_is_published(job):
+    instance = dg.DagsterInstance.ephemeral()
+    materialize(job.policy())
+    assert execute(job.policy(), STAGED, instance=instance).success
+    with Ledger.open(job.folder / "ledger.db") as ledger:
+        ledger.forget("reviews", pa.array(["r00050"]), pa.array([], pa.string()))
+    published = execute(job.policy(), PUBLISHED, instance=instance)
+    assert "or a record was forgotten" in failure(published).description
+    again = materialize(job.policy())
+    assert (again.success, again.runs[0].assets[PUBLISHED]["dagster/row_count"]) == (True, 239)
 
 
 def test_every_partition_is_a_run_of_its_own(make_job, save, reviews):

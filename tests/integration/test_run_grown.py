@@ -11,6 +11,7 @@ from dptext_etl.runner.source import examine, seen
 from tests.integration.conftest import make_reviews, save_table
 
 FIRST, MORE = make_reviews(), make_reviews(400)
+ENDS = {"source": ".parquet", "sink": ""}
 
 
 def edited(rows, column, value, at):
@@ -65,6 +66,7 @@ def test_rows_that_come_go_and_change_have_the_results_of_a_full_comparison(both
         return known
 
     assert not recognized(FIRST)
+    assert "a key" not in repr(seen.SeenRows(b"a key"))
     assert recognized(MORE.head(270), "version 2")
     inside = pl.concat([MORE.head(100), MORE.slice(270, 5), MORE.slice(100, 170)])
     assert recognized(inside, "version 3")
@@ -107,3 +109,26 @@ def test_what_other_writers_and_policies_did_meanwhile_counts(both):
     known, said = both(changed, **keep)
     assert (known, said["rows"]["changed_kept"]) == (False, 1)
     assert not both(changed.vstack(MORE.slice(380, 5)), **keep)[0], "its earlier text stays published"
+
+
+def test_published_files_that_changed_and_units_of_other_releases_count(both):
+    def accept(job):
+        with Ledger.open(job.folder / "ledger.db") as ledger:
+            ledger.accept_units("reviews", lost={"eps_pure": 0.0}, reason="spelled anew")
+
+    def release_of_another_person(job):
+        save_table(edited(FIRST, "user_id", "another", 50), job.folder / "other.parquet")
+        job.run(release="other", **{name: str(job.folder / f"other{end}") for name, end in ENDS.items()})
+
+    def cut(job):
+        part = next((job.folder / "published").rglob("part-*.parquet"))
+        pl.read_parquet(part).slice(1).write_parquet(part)
+
+    assert not both(FIRST)[0]
+    assert not both(MORE.head(250), cut)[0]
+    moved = edited(MORE.head(250), "user_id", "someone", 50)
+    assert not both(moved, accept, deletions="keep")[0]
+    assert not both(moved.vstack(MORE.slice(250, 5)), deletions="keep")[0]
+    known, said = both(moved.vstack(MORE.slice(250, 9)), release_of_another_person, deletions="keep")
+    assert not known
+    assert "1 of 259 records was charged to another subject" in said["message"]

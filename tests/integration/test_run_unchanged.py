@@ -55,6 +55,13 @@ def test_an_incremental_run_is_recognised(job, steps):
     computed = job.run(incremental=True)
     assert (again.rows, again.spend, again.gates) == (computed.rows, computed.spend, computed.gates)
     assert again.rows["already_published"] == 240
+    with Ledger.open(job.folder / "ledger.db") as ledger:
+        ledger.forget("reviews", pa.array(["r00245"]), pa.array([], pa.string()))
+    save_table(make_reviews(250), job.folder / "raw.parquet")
+    first, again = job.run(incremental=True), job.run(incremental=True)
+    assert (len(steps), first.rows["forgotten"]) == (3, 1)
+    (job.folder / NOTED).unlink()
+    assert again.rows == job.run(incremental=True).rows
 
 
 def test_a_changed_text_is_noticed_though_size_and_times_are_the_same(job, steps):
@@ -120,6 +127,14 @@ def test_a_revoked_release_stays_revoked(job, steps):
         ledger.revoke_name("reviews", "2026-11", "a test")
     with pytest.raises(LedgerError, match="revoked"):
         job.run()
+
+
+def test_a_forgotten_record_is_taken_out_of_an_unchanged_source(job, steps):
+    job.run()
+    with Ledger.open(job.folder / "ledger.db") as ledger:
+        ledger.forget("reviews", pa.array(["r00050"]), pa.array([], pa.string()))
+    again = job.run()
+    assert (again.rows["forgotten"], again.published_rows, len(steps)) == (1, 239, 2)
 
 
 def test_a_lost_ledger_is_noticed(job):

@@ -24,7 +24,7 @@ from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.manifest import Manifest, is_whole
 from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import READ_HINT, batches
@@ -131,6 +131,8 @@ def _grown(  # noqa: PLR0917
     """Examine the rows that the run before did not publish as they are; None if all rows must be examined."""
     ids, by_person = rest[policy.id], policy.unit == "subject" and policy.on_null_subject != "own"
     if ids.null_count() or ids.n_unique() < len(ids) or (by_person and rest[str(policy.subject)].null_count()):
+        return None
+    if not is_whole(layout, manifest):  # a comparison with what is left of it says what is missing
         return None
     rows, wanted = selection.unpublished_of_few(rest, policy, layout, manifest)
     if wanted < len(ids):  # else none of them is in a known block, whose rows are published

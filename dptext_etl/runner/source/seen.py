@@ -30,8 +30,11 @@ HELD_BYTES = 256 << 20
 """The most bytes of batches that are held because they have rows of other blocks; beyond, all rows are compared."""
 _NULL = (1 << 32) - 1
 """Stands for the length of a null."""
-ADMITTING = (Event.THAW, Event.UNITS, Event.FORGET, Event.READMIT)
-"""Events that may change what the ledger answers to rows that are published already."""
+ADMITTING = (Event.THAW, Event.FORGET, Event.READMIT)
+"""Events that may change what the ledger answers to rows that are published already.
+
+After an event UNITS, charges of other releases may, too: so all rows are compared.
+"""
 
 Bytes = tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64], memoryview]
 """The lengths of the values of a column, where each begins in the bytes of all, and these bytes."""
@@ -41,7 +44,7 @@ Bytes = tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64], memoryview]
 class SeenRows:
     """The blocks of rows that the run before published, and those that this run reads; idle without a key."""
 
-    key: bytes = b""
+    key: bytes = field(default=b"", repr=False)
     manifest: str = ""  # digest of the manifest that the run before published
     admitted: str = ""  # hash of the last event of `ADMITTING` before that run began
     before: frozenset[bytes] = frozenset()  # blocks whose rows it published, all of them
@@ -84,7 +87,7 @@ class SeenRows:
 
     def _is_current(self, policy: Policy) -> bool:
         with ledger_of(policy) as ledger:
-            return ledger is not None and ledger.last(*ADMITTING) == self.admitted
+            return ledger is not None and ledger.last(*ADMITTING) == self.admitted and not ledger.last(Event.UNITS)
 
 
 def _hash_of(columns: list[Bytes], start: int, end: int, keyed: hmac.HMAC) -> bytes:
