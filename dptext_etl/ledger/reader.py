@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -32,9 +33,6 @@ from dptext_etl.ledger.types import (
 )
 from dptext_etl.ledger.views import Remaining
 from dptext_etl.policy import Cap
-
-FREEING = (Event.ABORT, Event.SETTLE, Event.THAW, Event.UNITS, Event.FORGET, Event.READMIT)
-"""Events after which a record that was over the same cap may fit, or one that was forgotten be admitted."""
 
 
 class LedgerReader:
@@ -261,22 +259,11 @@ class LedgerReader:
         with self._db.store.snapshot():
             return self._db.journal.anchor()
 
-    def number(self) -> int:
-        """Return a number that all events to come are above, as far as they may free budgets or records."""
+    def events_hash(self, *kinds: Event) -> str:
+        """Return a hash over all events of some kinds, in hex, which each further one changes; empty without events."""
         with self._db.store.snapshot():
-            return min((head.seq for head in self._db.journal.heads().values()), default=0)
-
-    def freed(self, since: int) -> bool:
-        """Return whether an event above a number may let records in that were left out before it."""
-        with self._db.store.snapshot():
-            return any(entry.seq > since for entry in self._db.journal.entries(*FREEING))
-
-    def last(self, *kinds: Event) -> str:
-        """Return the hash of the last event of some kinds, in hex; empty if there is none."""
-        with self._db.store.snapshot():
-            return max(((entry.seq, entry.hash.hex()) for entry in self._db.journal.entries(*kinds)), default=(0, ""))[
-                1
-            ]
+            hashes = b"".join(entry.hash for entry in self._db.journal.entries(*kinds))
+        return hashlib.sha256(hashes).hexdigest() if hashes else ""
 
     def backup(self, to: str | Path) -> Anchor:
         """Copy the ledger as it is at one moment, while others may write. The id key is not copied."""

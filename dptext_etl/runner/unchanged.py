@@ -32,7 +32,7 @@ from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import Manifest, is_whole
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import Attempt
-from dptext_etl.runner.source.seen import ADMITTING, WIDTH
+from dptext_etl.runner.source.seen import ADMITTING, FREEING, WIDTH
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.source.table_versions import table_version
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary
@@ -43,7 +43,7 @@ log = logging.getLogger("dptext_etl.runner")
 Done = TypeVar("Done")
 
 FILE = "unchanged.json"
-_VERSION = 1
+_VERSION = 2
 _LABEL = b"dptext/input/v1\0"
 _ROWS_LABEL = b"dptext/rows/v1\0"
 _PUBLISHED = frozenset({"read", "already_published", "new", "resumed", "replayed", "released", "null"})
@@ -105,7 +105,7 @@ class Input:
             if manifest is None or manifest.digest != noted["manifest"] or not is_whole(layout, manifest):
                 return None
             with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
-                if noted.get("since") is not None and ledger.freed(noted["since"]):
+                if noted.get("freed") not in {None, ledger.events_hash(*FREEING)}:
                     return None
                 for ref in self.attempt.pinned(ledger, id_type()):
                     if manifest.digest not in set(ledger.published(ref).values()) - ledger.retired(ref):
@@ -136,10 +136,10 @@ class Input:
     def sealed(self, steps: Callable[[], Done]) -> tuple[Done, dict[str, Any] | None]:
         """Carry out steps and hash the files meanwhile; return the seal, too, unless a file changed.
 
-        With the seal go the number of the ledger's last event before, and hashes of rows that were read.
+        With the seal go hashes over some events of the ledger before, and of rows that were read.
         """
         with ledger_of(self.attempt.policy) as ledger:
-            since, admitted = (0, "") if ledger is None else (ledger.number(), ledger.last(*ADMITTING))
+            freed, admitted = ("" if ledger is None else ledger.events_hash(*kinds) for kinds in (FREEING, ADMITTING))
         self._expect_rows()
         with ThreadPoolExecutor(1, thread_name_prefix="dptext-seal") as thread:
             hashing = thread.submit(lambda: self.seal)
@@ -153,7 +153,7 @@ class Input:
         seen = self.attempt.seen
         blocks = b"".join(seen.blocks).hex()
         rows = {"seen": {"admitted": admitted, "last": seen.rows, "blocks": blocks}} if blocks else {}
-        return done, {"seal": self.seal, "since": since, **rows}
+        return done, {"seal": self.seal, "freed": freed, **rows}
 
     def _expect_rows(self) -> None:
         """Have an incremental run recognize rows that the run before published."""
@@ -187,7 +187,7 @@ class Input:
 
 
 def note(staging: Storage, summary: RunSummary, sealed: Mapping[str, Any] | None) -> None:
-    """Note what was published from an input; where records were left out, also after which event that was."""
+    """Note what was published from an input; where records were left out, also a hash over `FREEING` events before."""
     if summary.manifest is None or sealed is None:
         staging.delete(FILE)
         return
@@ -196,7 +196,7 @@ def note(staging: Storage, summary: RunSummary, sealed: Mapping[str, Any] | None
         "seal": sealed["seal"],
         "manifest": summary.manifest,
         "summary": replace(summary, profile=[]).as_dict(),
-        "since": sealed["since"] if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
+        "freed": sealed["freed"] if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
     }
     if "seen" in sealed and all(name in _PUBLISHED for name, count in summary.rows.items() if count):
         facts["seen"] = sealed["seen"]
