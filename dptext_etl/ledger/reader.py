@@ -17,7 +17,7 @@ from dptext_etl.ledger.caps import cap_change
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.storage.backup import copy
 from dptext_etl.ledger.storage.hashed_ids import binaries, hashed_ids
-from dptext_etl.ledger.storage.records import Lookup
+from dptext_etl.ledger.storage.records import Lookup, known_in_order
 from dptext_etl.ledger.types import (
     I64,
     Anchor,
@@ -91,14 +91,15 @@ class LedgerReader:
         """Look up what `committed` or `postprocessed` says, in steps that several processes can share out."""
         return Lookup(self._db, ref, chain)
 
-    def known(self, ref: ReleaseRef, ids: pa.Array) -> Mask:
-        """Return which records the release has seen, whatever became of them, shape (records,).
+    def known(self, ref: ReleaseRef, ids: pa.Array, *, in_order: bool = False) -> Mask:
+        """Return which records the release holds, shape (records,).
 
-        Incremental runs take the other records.
+        With `in_order`, the records are likely to come in the order in which they were reserved. They are then found
+        without the index, and so are those of them that this ledger commits next.
         """
-        records = self._db.id_key.records(ids).ids
-        with self._db.store.snapshot():
-            return self._db.records.look_up(ref, records).known
+        db, records = self._db, self._db.id_key.records(ids)
+        with db.store.snapshot():
+            return known_in_order(db, ref, records) if in_order else db.records.look_up(ref, records.ids).known
 
     def records(self, ref: ReleaseRef) -> int:
         """Count the records that a release holds, over all partitions, without canary rows."""
