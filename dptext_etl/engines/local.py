@@ -34,15 +34,14 @@ from dptext_etl.runner.preview import Expected, Preview, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import refuse_other_rows
 from dptext_etl.runner.shard.canaries import by_shard, canary_sets
-from dptext_etl.runner.shard.charging import Column, subjects_of
+from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Result, Schedule, Shards, Step, StoppedError
 from dptext_etl.runner.source import cutting
-from dptext_etl.runner.source.cutting import COUNT_ROWS
 from dptext_etl.runner.source.examine import Examined, examine, present
 from dptext_etl.runner.source.roles import Table, open_table, table_of
-from dptext_etl.runner.source.table import Files, batches
+from dptext_etl.runner.source.table import Files
 
 if TYPE_CHECKING:
     from dptext_etl.engines.synthetic import LocalRecords
@@ -154,9 +153,8 @@ def _prefetch(work: Work[pl.LazyFrame], ledger: Ledger, columns: list[Column], n
 
 def _ids(work: Work[pl.LazyFrame], numbers: range) -> Iterator[tuple[pa.Array, pa.Array | None, Mask]]:
     """Read ids and subjects of all rows, in their order, then those of canary rows, in the order of their shards."""
-    policy, by_record = work.attempt.policy, work.attempt.policy.unit == "record"
-    for frame in batches(work.source.rows.select(policy.id, *(() if by_record else (policy.subject,))), COUNT_ROWS):
-        yield canonical_ids(frame[policy.id].to_arrow()), subjects_of(frame, policy), np.zeros(frame.height, np.bool_)
+    by_record = work.attempt.policy.unit == "record"
+    yield from cutting.ids_of(work.source.rows, work.attempt.policy)
     for plans in by_shard(work.plans, numbers).values():
         ids = canonical_ids(_joined(plans, work.plans[0]).ids().to_arrow())
         yield ids, None if by_record else pa.nulls(len(ids), pa.string()), np.ones(len(ids), np.bool_)

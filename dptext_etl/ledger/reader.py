@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +17,7 @@ from dptext_etl.ledger.caps import cap_change
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.storage.backup import copy
 from dptext_etl.ledger.storage.hashed_ids import binaries, hashed_ids
-from dptext_etl.ledger.storage.records import Lookup
+from dptext_etl.ledger.storage.records import Lookup, known_in_order
 from dptext_etl.ledger.types import (
     I64,
     Anchor,
@@ -32,9 +33,6 @@ from dptext_etl.ledger.types import (
 )
 from dptext_etl.ledger.views import Remaining
 from dptext_etl.policy import Cap
-
-FREEING = (Event.ABORT, Event.SETTLE, Event.THAW, Event.UNITS, Event.FORGET, Event.READMIT)
-"""Events after which a record that was over the same cap may fit, or one that was forgotten be admitted."""
 
 
 class LedgerReader:
@@ -93,14 +91,15 @@ class LedgerReader:
         """Look up what `committed` or `postprocessed` says, in steps that several processes can share out."""
         return Lookup(self._db, ref, chain)
 
-    def known(self, ref: ReleaseRef, ids: pa.Array) -> Mask:
-        """Return which records the release has seen, whatever became of them, shape (records,).
+    def known(self, ref: ReleaseRef, ids: pa.Array, *, in_order: bool = False) -> Mask:
+        """Return which records the release holds, shape (records,).
 
-        Incremental runs take the other records.
+        With `in_order`, the records are likely to come in the order in which they were reserved. They are then found
+        without the index, and so are those of them that this ledger commits next.
         """
-        records = self._db.id_key.records(ids).ids
-        with self._db.store.snapshot():
-            return self._db.records.look_up(ref, records).known
+        db, records = self._db, self._db.id_key.records(ids)
+        with db.store.snapshot():
+            return known_in_order(db, ref, records) if in_order else db.records.look_up(ref, records.ids).known
 
     def records(self, ref: ReleaseRef) -> int:
         """Count the records that a release holds, over all partitions, without canary rows."""
@@ -261,22 +260,11 @@ class LedgerReader:
         with self._db.store.snapshot():
             return self._db.journal.anchor()
 
-    def number(self) -> int:
-        """Return a number that all events to come are above, as far as they may free budgets or records."""
+    def events_hash(self, *kinds: Event) -> str:
+        """Return a hash over all events of some kinds, in hex, which each further one changes; empty without events."""
         with self._db.store.snapshot():
-            return min((head.seq for head in self._db.journal.heads().values()), default=0)
-
-    def freed(self, since: int) -> bool:
-        """Return whether an event above a number may let records in that were left out before it."""
-        with self._db.store.snapshot():
-            return any(entry.seq > since for entry in self._db.journal.entries(*FREEING))
-
-    def last(self, *kinds: Event) -> str:
-        """Return the hash of the last event of some kinds, in hex; empty if there is none."""
-        with self._db.store.snapshot():
-            return max(((entry.seq, entry.hash.hex()) for entry in self._db.journal.entries(*kinds)), default=(0, ""))[
-                1
-            ]
+            hashes = b"".join(entry.hash for entry in self._db.journal.entries(*kinds))
+        return hashlib.sha256(hashes).hexdigest() if hashes else ""
 
     def backup(self, to: str | Path) -> Anchor:
         """Copy the ledger as it is at one moment, while others may write. The id key is not copied."""

@@ -32,7 +32,7 @@ from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import Manifest, is_whole
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import Attempt
-from dptext_etl.runner.source.seen import ADMITTING, WIDTH
+from dptext_etl.runner.source.seen import ADMITTING, FREEING, WIDTH
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.source.table_versions import table_version
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary
@@ -114,11 +114,10 @@ class Input:
     def sealed(self, steps: Callable[[], Done]) -> tuple[Done, dict[str, Any] | None]:
         """Carry out steps and hash the files meanwhile; return the seal, too, unless a file changed.
 
-        With the seal go the number of the ledger's last event before, the hash of the last one that admits or forgets
-        records, and hashes of rows that were read.
+        With the seal go hashes over some events of the ledger before, and of rows that were read.
         """
         with ledger_of(self.attempt.policy) as ledger:
-            since, admitted = (0, "") if ledger is None else (ledger.number(), ledger.last(*ADMITTING))
+            freed, admitted = ("" if ledger is None else ledger.events_hash(*kinds) for kinds in (FREEING, ADMITTING))
         self._expect_rows()
         with ThreadPoolExecutor(1, thread_name_prefix="dptext-seal") as thread:
             hashing = thread.submit(lambda: self.seal)
@@ -132,7 +131,7 @@ class Input:
         seen = self.attempt.seen
         blocks = b"".join(seen.blocks).hex()
         rows = {"seen": {"last": seen.rows, "blocks": blocks}} if blocks else {}
-        return done, {"seal": self.seal, "since": since, "admitted": admitted, **rows}
+        return done, {"seal": self.seal, "freed": freed, "admitted": admitted, **rows}
 
     def _expect_rows(self) -> None:
         """Have an incremental run recognize rows that the run before published."""
@@ -181,8 +180,9 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
         if manifest is None or manifest.digest != noted["manifest"] or not is_whole(layout, manifest):
             return None
         with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
-            freed = noted["since"] is not None and ledger.freed(noted["since"])
-            if freed or ledger.last(*ADMITTING) != noted["admitted"]:
+            if ledger.events_hash(*ADMITTING) != noted["admitted"]:
+                return None
+            if noted["freed"] not in {None, ledger.events_hash(*FREEING)}:
                 return None
             for ref in attempt.pinned(ledger, id_type()):
                 if manifest.digest not in set(ledger.published(ref).values()) - ledger.retired(ref):
@@ -205,7 +205,7 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
 
 
 def note(staging: Storage, summary: RunSummary, sealed: Mapping[str, Any] | None) -> None:
-    """Note what was published from an input, and after which events that was."""
+    """Note what was published from an input, and hashes over events before."""
     if summary.manifest is None or sealed is None:
         staging.delete(FILE)
         return
@@ -215,7 +215,7 @@ def note(staging: Storage, summary: RunSummary, sealed: Mapping[str, Any] | None
         "manifest": summary.manifest,
         "summary": replace(summary, profile=[]).as_dict(),
         "admitted": sealed["admitted"],
-        "since": sealed["since"] if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
+        "freed": sealed["freed"] if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
     }
     if "seen" in sealed and all(name in _PUBLISHED for name, count in summary.rows.items() if count):
         facts["seen"] = sealed["seen"]

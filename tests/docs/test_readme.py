@@ -4,6 +4,7 @@
   that they loaded and the Spark that they started (Spark Connect has a Python of its own); `sh` is run by bash; all
   blocks of a page share one folder. `text` after a block is what it prints (… stands for anything).
 * A page that begins with `<!-- continues OTHER.md -->` starts in the folder that OTHER.md left.
+* `QUESTIONS` starts in the folder that the demo left, so `tests/integration/test_cli_demo.py` follows it.
 * Commands that set up, serve or test this project itself are left out (`NOT_HERE`).
 """
 
@@ -26,6 +27,7 @@ NEEDS_MORE = re.compile(r"dptext_etl_(?:models|eval)|dptext (?:audit|evaluate|tr
 MORE = "transformers.models.bart.modeling_bart transformers.models.gpt2.modeling_gpt2 dptext_etl_eval.*"
 """What their commands import."""
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+QUESTIONS = ROOT / "docs" / "questions.md"
 NOT_HERE = ("make", "git clone", "cd ", "pip ", "dagster ", "dg ", "python -m pytest", ". .venv/")
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONTINUES = re.compile(r"\A<!-- continues (\S+) -->")
@@ -161,7 +163,7 @@ def follow(page: Path, reader: Reader) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != QUESTIONS], ids=lambda page: page.name)
 def test_every_example_runs(page, left, request):
     if "SparkSession" in page.read_text(encoding="utf-8"):
         request.getfixturevalue("java")

@@ -13,6 +13,7 @@ from dptext_etl.cli.commands import demo
 from dptext_etl.cli.demo import forms, requests
 from dptext_etl.corpora import everyday
 from dptext_etl.runner import scan_published
+from tests.docs.test_readme import QUESTIONS, Reader, follow
 
 
 def dptext(*words):
@@ -54,6 +55,12 @@ def test_the_report_is_complete(done):
     assert facts["left_out"] > 0
     assert facts["remaining"]["limits"]
     assert (folder / "published" / "2026-09.manifest.json").is_file()
+
+
+@pytest.mark.slow
+def test_the_questions_of_an_auditor_have_the_answers_of_their_page(done, warm, warm_commands):
+    folder, _ = done
+    follow(QUESTIONS, Reader(folder.parent, warm, warm_commands))
 
 
 def test_three_forms_cost_a_person_the_same_and_lead(done):

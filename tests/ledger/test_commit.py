@@ -54,6 +54,29 @@ def test_a_batch_is_committed_in_any_order_and_any_pieces(kit):
     assert kit.sound()["committed"] == 30
 
 
+def test_records_that_come_in_order_are_known_and_committed_as_all_others(kit, monkeypatch):
+    kit.reserve(["a", "b", "c"], cap=9)
+    kit.reserve(["x", "y"], cap=9, job="gone")
+    kit.reserve(["d", "e"], cap=9)
+    kit.ledger.abort("gone", compute_never_started=True)
+    for ids in ("abcde", "bcde", "edcba", "abxyde", "axb", "zabc", ""):
+        given = pa.array(list(ids), pa.string())
+        expected = [each in "abcde" for each in ids]
+        assert kit.ledger.known(kit.ref(), given).tolist() == expected
+        assert kit.ledger.known(kit.ref(), given, in_order=True).tolist() == expected
+    with pytest.raises(LedgerError, match="1 record was never reserved"):
+        kit.commit(["a", "x", "b"])
+    kit.ledger.known(kit.ref(), pa.array(["x", "y"]), in_order=True)
+    kit.reserve(["x", "y"], cap=9, texts="new")
+    assert kit.commit(["x", "y"], texts="new") == [DONE, DONE], "reserved since"
+    kit.ledger.known(kit.ref(), pa.array(list("abcde")), in_order=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(SortedRuns, "_hits", None)
+        assert kit.commit(["e", "b"]) == [DONE, DONE]
+    assert kit.commit(list("abcde")) == [DONE, ALREADY, DONE, DONE, ALREADY]
+    kit.sound()
+
+
 def test_nothing_is_given_back_after_a_commit(kit):
     kit.reserve(["a", "b"], epsilons=3, cap=9)
     kit.commit(["a"])

@@ -7,6 +7,7 @@ import pytest
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Anchor, Outcome, Scope
+from dptext_etl.ledger.types import Event
 from dptext_etl.policy import Cap
 
 
@@ -30,6 +31,19 @@ def test_an_anchor_is_held_until_the_journal_loses_it(kit, new_kit, new_place):
     for text in ("", "x", f"{anchor}0", "a:b:c"):
         with pytest.raises(LedgerError, match="reads LEDGER:NUMBER:HASH"):
             Anchor.parse(text)
+
+
+def test_a_hash_over_events_changes_with_each_event_of_its_kinds_in_whatever_order_they_arrive(kit, new_kit, new_place):
+    kinds, other = (Event.FREEZE, Event.SETTLE), new_kit(new_place("restored"))
+    kit.reserve(["a"], cap=9)
+    found = [kit.ledger.events_hash(*kinds)]
+    assert found == [""]
+    for ledger in (kit.ledger, kit.ledger, other.ledger):
+        ledger.freeze(f"letters {len(found)}", "by hand")
+        found.append(ledger.events_hash(*kinds))
+    with kit.db.store.transaction():  # of a writer whose chain is behind: its numbers are lower
+        kit.db.store.execute("insert into event values(?,?,?,?)", (0, Event.SETTLE.value, "{}", bytes(32)))
+    assert len({*found, kit.ledger.events_hash(*kinds)}) == 5
 
 
 def frozen_kit(kit):

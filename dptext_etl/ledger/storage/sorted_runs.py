@@ -240,7 +240,8 @@ class SortedRuns:
         """Fold what several runs hold of the ids with a prefix; `loaded` keeps the last part of each run."""
         parts = [part for run in runs for part in self._overlapping(run, bits, prefix, loaded)]
         values = [np.zeros((self._values, 0), np.int64), *(part.values for part in parts)]
-        return fold(concatenated(part.ids for part in parts), np.concatenate(values, axis=1), self._fold)
+        ids = concatenated(part.ids for part in parts)
+        return fold(ids, np.concatenate(values, axis=1), self._fold, sorted_lists=True)
 
     def _overlapping(self, run: SortedRun, bits: int, prefix: int, loaded: dict[int, Loaded]) -> Iterator[Part]:
         more = max(0, run.bits - bits)

@@ -30,11 +30,13 @@ HELD_BYTES = 256 << 20
 """The most bytes of batches that are held because they have rows of other blocks; beyond, all rows are compared."""
 _NULL = (1 << 32) - 1
 """Stands for the length of a null."""
-ADMITTING = (Event.THAW, Event.FORGET, Event.READMIT)
+ADMITTING = (Event.THAW, Event.UNITS, Event.FORGET, Event.READMIT)
 """Events that may change what the ledger answers to rows that are published already.
 
 After an event UNITS, charges of other releases may, too: so all rows are compared.
 """
+FREEING = (Event.ABORT, Event.SETTLE, *ADMITTING)
+"""Events after which a record that was over the same cap may fit, or one that was forgotten be admitted."""
 
 Bytes = tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64], memoryview]
 """The lengths of the values of a column, where each begins in the bytes of all, and these bytes."""
@@ -46,7 +48,7 @@ class SeenRows:
 
     key: bytes = field(default=b"", repr=False)
     manifest: str = ""  # digest of the manifest that the run before published
-    admitted: str = ""  # hash of the last event of `ADMITTING` before that run began
+    admitted: str = ""  # hash over all events of `ADMITTING` before that run began
     before: frozenset[bytes] = frozenset()  # blocks whose rows it published, all of them
     last: int = 0  # rows of its last block, which more rows may follow now
     blocks: list[bytes] = field(default_factory=list)  # blocks of this source, once it is read
@@ -87,7 +89,9 @@ class SeenRows:
 
     def _is_current(self, policy: Policy) -> bool:
         with ledger_of(policy) as ledger:
-            return ledger is not None and ledger.last(*ADMITTING) == self.admitted and not ledger.last(Event.UNITS)
+            if ledger is None or ledger.events_hash(Event.UNITS):
+                return False
+            return ledger.events_hash(*ADMITTING) == self.admitted
 
 
 def _hash_of(columns: list[Bytes], start: int, end: int, keyed: hmac.HMAC) -> bytes:
