@@ -70,6 +70,12 @@ def test_pages(name):
     assert banned(re.sub(r"^\s*```.*?^\s*```", "", text, flags=re.MULTILINE | re.DOTALL)) == []
 
 
+def test_names_of_test_files():
+    names = [name for name in tracked(".py") if name.startswith("tests/") or "/tests/" in name]
+    assert len(names) > 200
+    assert [name for name in names if banned(re.sub(r"[_/.]", " ", name))] == []
+
+
 def test_each_entry_of_the_changelog_is_one_line():
     """A line under a heading of a version is an entry, as wide as the lines of other pages at most."""
     entries = re.split(r"^### .*$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]

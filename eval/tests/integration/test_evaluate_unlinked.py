@@ -7,7 +7,7 @@ import pytest
 
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import scan_published
-from tests.cli.saying import dptext
+from tests.cli.command_line import dptext
 from tests.integration.synthetic_runs import CAP, labeled
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
