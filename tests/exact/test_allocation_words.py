@@ -19,7 +19,7 @@ from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.santext import SanText
 from dptext_etl.polars.plan_expressions import in_kernel
 
-from .fixed_allocations import FixedAllocation, Forced, scores_exist
+from ..fixed_allocations import FixedAllocation, Forced, scores_exist
 from .fixed_keys import release_with_keys
 
 TEXTS = pa.array(["the good film about a doctor zzzqq 7", "The Old town; people of", None, "", "state " * 40])

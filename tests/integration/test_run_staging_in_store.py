@@ -26,8 +26,8 @@ from dptext_etl.runner.staged import from_json, to_json
 from dptext_etl.storage import Storage
 from tests.quick import quick
 
+from ..object_store import remote, upload
 from ..toy_mechanisms import again, toys  # noqa: F401  (fixtures)
-from .object_store import remote, upload
 
 STAGING = "s3://bucket/inside"
 SINK = "s3://bucket/published/reviews"

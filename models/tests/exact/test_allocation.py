@@ -16,9 +16,9 @@ from dptext_etl.allocation import Allocation
 from dptext_etl.errors import PolicyError
 from dptext_etl.sampling import epsilon_implemented
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
-from models.tests.exact.toy_generator import END, Toy, ToyGenerator, sequences
-from models.tests.exact.toy_scorer import KEY, ToyScorer
-from tests.exact.fixed_allocations import FixedAllocation, Forced, scores_exist
+from models.tests.toy_generator import END, Toy, ToyGenerator, sequences
+from models.tests.toy_scorer import KEY, ToyScorer
+from tests.fixed_allocations import FixedAllocation, Forced, scores_exist
 
 pytest.importorskip("torch")
 INF = math.inf

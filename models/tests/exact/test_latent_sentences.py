@@ -17,7 +17,7 @@ from dptext_etl.guarantee import Disclosure
 from dptext_etl.sampling import epsilon_implemented
 from dptext_etl_models.families.latent_noise import clipped_steps, cut, noisy_latents
 from models.tests.exact.latent_toys import Toy, adept, constant, dpbart, keys
-from tests.exact.fixed_allocations import FixedAllocation, scores_exist
+from tests.fixed_allocations import FixedAllocation, scores_exist
 
 SIZE = 64
 LAPLACE = {"noise": "laplace", "n_rec": None}
