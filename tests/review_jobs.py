@@ -18,6 +18,8 @@ from dptext_etl.runner.unchanged import FILE as UNCHANGED
 
 SENTINEL = "zzqsentinelqzz"
 """Stands in every raw text, and in nothing that leaves a run."""
+SURROGATE = {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}
+UNLINKED = {"rows": 200, "delta": 1e-9, "per_subject": 6}
 
 
 def make_reviews(rows: int = 240, first: int = 0) -> pl.DataFrame:
@@ -181,6 +183,20 @@ def make_synthetic(make_job, reviews):
     def made(name="job", frame=None, **changes):
         job = make_job(name, labeled(reviews()) if frame is None else frame)
         job.values |= {"column": None, "keep": None, "synthetic": SYNTHETIC, "cap": CAP, **changes}
+        return job
+
+    return made
+
+
+@pytest.fixture
+def make_unlinked(make_job):
+    """Make a job whose policy publishes its reviews unlinked."""
+
+    def made(name="job", **changes):
+        job = make_job(name)
+        cap = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"}
+        job.values |= {"column": [{"name": "review", "mechanism": SURROGATE}], "keep": [], "cap": cap}
+        job.values |= {"unlinked": UNLINKED, **changes}
         return job
 
     return made

@@ -8,6 +8,7 @@ from ..review_jobs import (  # noqa: F401  (fixtures)
     job,
     make_job,
     make_synthetic,
+    make_unlinked,
     policy_of_job,
     reviews,
     save,
