@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, KeyReferenceError, bare, counted
 from dptext_etl.key_providers import BUILT_IN, installed
+
+if TYPE_CHECKING:
+    import polars as pl
 
 REFERENCE_FORMS = (
     '"env:NAME" (64 hex digits in an environment variable) or "file:PATH" (the same in a file of mode 0600)'
@@ -106,3 +109,10 @@ def canonical_ids(ids: pa.Array, *, by_name: bool = False) -> pa.Array:
             counted(ids.null_count, "record id is null", "record ids are null"), "every record needs an id of its own"
         )
     return pa.array(_kernel.canonical_ids(ids, by_name))
+
+
+def canonical_series(ids: pl.Series) -> pl.Series:
+    """Write a column of record ids in the canonical form, under its name."""
+    import polars as pl
+
+    return pl.Series(ids.name, canonical_ids(ids.to_arrow()), dtype=pl.String)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
@@ -120,7 +120,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
             _prefetch(work, ledger, columns, numbers)
             width = min(shards_at_once(policy), len(numbers))
             if width > 1:
-                shards.schedule = parallel = ParallelShards[pl.DataFrame](numbers, width)
+                shards.schedule = parallel = ParallelShards(numbers, width)
                 parallel.each(_planted(work, numbers), partial(_sharing, shards, phase), ended)
             else:
                 for index, frame in _planted(work, numbers):
@@ -165,7 +165,7 @@ def _numbers(source: Examined[pl.LazyFrame], policy: Policy) -> range:
     return range(source.first, source.first + (many if source.wanted else 0))
 
 
-def _planted(work: Work[pl.LazyFrame], numbers: range) -> Iterator[tuple[int, pl.DataFrame]]:
+def _planted(work: Work[pl.LazyFrame], numbers: range) -> Numbered:
     """Read the shards, and spread the sets of canary rows over them."""
     policy, wanted, rows, at = work.attempt.policy, work.source.wanted, 0, 0
     sets = by_shard(work.plans, numbers)
@@ -200,8 +200,8 @@ def _refuse_other_texts() -> None:
     raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
 
 
-Frame = TypeVar("Frame")
 Turn = tuple[Step, int]
+Numbered = Iterator[tuple[int, pl.DataFrame]]
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class _Request:
         return None
 
 
-class ParallelShards(Schedule, Generic[Frame]):
+class ParallelShards(Schedule):
     parallel = True
 
     def __init__(self, numbers: range, width: int) -> None:
@@ -234,9 +234,9 @@ class ParallelShards(Schedule, Generic[Frame]):
         self._next = next(self._turns, None)
         self._waiting: dict[Turn, _Request] = {}
         self._under_way: dict[int, Future[Any]] = {}
-        self._gone: set[int] = set()
         self._failed: dict[int, BaseException] = {}
-        self._last: int | None = None
+        self._begun = -1  # the last shard that began
+        self._all_begun = False
 
     def run(self, step: Step | None, index: int, work: Callable[[], Result]) -> Result:
         """Have the thread that owns the ledger do some work when it is its turn, and wait for its result."""
@@ -247,40 +247,33 @@ class ParallelShards(Schedule, Generic[Frame]):
         return cast("Result", request.answer.result())
 
     def each(
-        self,
-        frames: Iterator[tuple[int, Frame]],
-        work: Callable[[int, Frame], Result],
-        ended: Callable[[Result], object],
+        self, frames: Numbered, work: Callable[[int, pl.DataFrame], Result], ended: Callable[[Result], object]
     ) -> None:
         """Do some work for every shard; call this in the thread that owns the ledger."""
         with ThreadPoolExecutor(self._width, thread_name_prefix="dptext-shard") as pool:
             try:
-                more = True
-                while more or self._under_way:
-                    if more and len(self._under_way) < self._width:
-                        more = not self._failed and self._begin(pool, frames, work)
-                        if not more:
-                            self._last = max([*self._gone, *self._under_way], default=-1)
-                            self._take_turns()
-                        continue
-                    self._serve(self._events.get(), ended)
+                while self._under_way or not self._all_begun:
+                    if self._all_begun or len(self._under_way) == self._width:
+                        self._serve(self._events.get(), ended)
+                    elif self._failed or not self._begin(pool, frames, work):
+                        self._all_begun = True
+                        self._take_turns()
             except BaseException:
                 self._stop()
                 raise
         if self._failed:
             raise self._failed[min(self._failed)]
 
-    def _begin(
-        self, pool: ThreadPoolExecutor, frames: Iterator[tuple[int, Frame]], work: Callable[[int, Frame], Any]
-    ) -> bool:
+    def _begin(self, pool: ThreadPoolExecutor, frames: Numbered, work: Callable[[int, pl.DataFrame], Any]) -> bool:
         """Start the next shard; False if there is none."""
         try:
             number, frame = next(frames)
         except StopIteration:
             return False
         except Exception as exc:  # noqa: BLE001  (shards that were read go on; then it is raised)
-            self._failed[max([*self._gone, *self._under_way], default=-1) + 1] = exc
+            self._failed[self._begun + 1] = exc
             return False
+        self._begun = number
         future = self._under_way[number] = pool.submit(work, number, frame)
         future.add_done_callback(lambda _: self._events.put(number))
         return True
@@ -302,30 +295,28 @@ class ParallelShards(Schedule, Generic[Frame]):
             if self._next in self._waiting:
                 failure = self._waiting.pop(self._next).run()
                 if failure is not None:  # its shard will end so; none after it takes a turn meanwhile
-                    self._failed[index] = failure
-                    self._stop_waiting()
-            elif index not in self._gone and (self._last is None or index <= self._last):
+                    self._fail(index, failure)
+            elif index in self._under_way or (index > self._begun and not self._all_begun):
                 return  # that shard may still ask for its turn
             self._next = next(self._turns, None)
 
     def _end(self, index: int, ended: Callable[[Any], object]) -> None:
         future = self._under_way.pop(index)
-        self._gone.add(index)
         failure = future.exception()
         if failure is None:
             ended(future.result())
-            return
-        self._failed[index] = failure
-        self._stop_waiting()
+        else:
+            self._fail(index, failure)
 
-    def _stop_waiting(self) -> None:
+    def _fail(self, index: int, failure: BaseException) -> None:
+        """Note why a shard failed, and stop those after it that wait for a turn."""
+        self._failed[index] = failure
         for turn in [turn for turn in self._waiting if self._is_stopped(turn[1])]:
             self._waiting.pop(turn).answer.set_exception(StoppedError("a shard before this one failed"))
 
     def _stop(self) -> None:
         """Refuse all requests from now on, until no shard is under way."""
-        self._failed[-1] = StoppedError("the run stopped")
-        self._stop_waiting()
+        self._fail(-1, StoppedError("the run stopped"))
         while self._under_way:
             event = self._events.get()
             if isinstance(event, int):

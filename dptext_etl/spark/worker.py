@@ -101,12 +101,12 @@ def release(policy_json: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array
         _require_subjects(here, subjects)
         if here.account is not None:
             ids, subjects, forms = here.account.arranged(ids, subjects)
-        canonical = _canonical(ids, "record ids", by_name=here.account is None)
+        canonical = _required_ids(ids, "record ids", by_name=here.account is None)
         first, where = column.distinct(canonical)
         column.require_one_text(texts, first, where, _SWAPPED)
         if here.account is None:
             return _typed(column.privatize(texts, canonical, here.policy, spend=here.spend))
-        people = None if subjects is None else _canonical(subjects, "subject ids")
+        people = None if subjects is None else _required_ids(subjects, "subject ids")
         if people is not None and len(first) < len(where) and not people.equals(people.take(first).take(where)):
             raise InputError("records of one id have several subjects", "every record has an id of its own")
         chosen = [None if item is None else item.take(first) for item in (texts, canonical, people)]
@@ -158,7 +158,7 @@ def _require_subjects(here: FunctionState, subjects: pa.Array | None) -> None:
         )
 
 
-def _canonical(ids: pa.Array, what: str, *, by_name: bool = False) -> pa.Array:
+def _required_ids(ids: pa.Array, what: str, *, by_name: bool = False) -> pa.Array:
     if ids.null_count:
         raise InputError(f"{ids.null_count} {what} of a batch are null", _SWAPPED)
     return canonical_ids(ids, by_name=by_name)

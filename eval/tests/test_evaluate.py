@@ -11,7 +11,7 @@ from dptext_etl_eval.measure import attacks, metrics
 from dptext_etl_eval.metrics.relative_gain import Scored, relative_gain, relative_gain_above_guessing
 from dptext_etl_eval.statistics import bootstrapped, macro_f1, wilson
 from eval.tests.release_tables import NAMED, ROWS, SENTINEL, figures, pairs, saved, table
-from tests.cli.saying import dptext
+from tests.command_line import dptext
 
 sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")

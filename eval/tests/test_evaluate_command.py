@@ -12,7 +12,7 @@ from dptext_etl.errors import InputError
 from dptext_etl_eval import Pairs, evaluate
 from dptext_etl_eval.measure import metrics
 from eval.tests.release_tables import NAMED, ROWS, SENTINEL, figures, pairs, saved, table
-from tests.cli.saying import dptext
+from tests.command_line import dptext
 
 sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")

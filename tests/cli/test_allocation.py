@@ -7,7 +7,7 @@ from dptext_etl.cli import budgets
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
-from .saying import dptext, facts
+from ..command_line import dptext, facts
 
 ENTRIES = ("{total = 9.0, template = [2, 1]}", '{"total": 9.0, "template": [2, 1]}')
 TEXT = "The doctor changed Anna's medicine"

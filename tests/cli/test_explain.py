@@ -11,7 +11,7 @@ from dptext_etl.cli.commands import explain
 from dptext_etl.device import Computing
 from dptext_etl.mechanisms.custext import CusText
 
-from .saying import dptext, facts
+from ..command_line import dptext, facts
 
 
 def test_explain_states_the_exact_law(small_vectors):

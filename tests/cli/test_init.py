@@ -10,7 +10,7 @@ import tomllib
 import polars as pl
 import pytest
 
-from tests.cli.saying import dptext
+from tests.command_line import dptext
 from tests.quick import quick
 
 ROWS = 300

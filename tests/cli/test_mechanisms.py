@@ -13,7 +13,7 @@ from dptext_etl.cli.options import parse_parameters
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
-from .saying import dptext, facts
+from ..command_line import dptext, facts
 from .test_explain import MODELS
 
 SENTINEL = "zzqsentinelqzz"

@@ -9,7 +9,7 @@ from dptext_etl.cli.commands import preview
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
-from .saying import dptext, facts
+from ..command_line import dptext, facts
 
 SENTINEL = "zzqsentinelqzz"
 

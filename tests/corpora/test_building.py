@@ -17,7 +17,7 @@ from dptext_etl.corpora import Corpus, building
 from dptext_etl.corpora.building import Options, build
 from dptext_etl.corpora.public_texts import Source
 from dptext_etl.errors import InputError, PolicyError
-from tests.corpora.sentences import labelled, texts
+from tests.corpus_texts import labeled, texts
 
 STATED = {"licence": "CC0", "provenance": "made for tests"}
 
@@ -26,7 +26,7 @@ STATED = {"licence": "CC0", "provenance": "made for tests"}
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Parquet file of the sentences and their topics, some of them twice."""
     path = tmp_path_factory.mktemp("public") / "turns.parquet"
-    rows = labelled()[::4]
+    rows = labeled()[::4]
     pl.DataFrame(rows + rows[:100], schema=["text", "label"], orient="row").write_parquet(path)
     return path
 

@@ -25,10 +25,10 @@ def law(texts: int, epsilon: float, order: list[int], near: int) -> np.ndarray:
     return weights / weights.sum()
 
 
-@pytest.mark.parametrize("labelled", [False, True])
-def test_no_number_of_near_texts_keeps_more(labelled: bool) -> None:
+@pytest.mark.parametrize("labeled", [False, True])
+def test_no_number_of_near_texts_keeps_more(labeled: bool) -> None:
     vectors, queries = random_vectors(60, 1), random_vectors(25, 2)
-    labels = [str(number) for number in (queries[:, 0] > 0).astype(int)] if labelled else None
+    labels = [str(number) for number in (queries[:, 0] > 0).astype(int)] if labeled else None
     scores = queries.astype(int) @ vectors.T.astype(int)
     likeness = np.maximum(scores, 0.0) ** 1.5
     if labels is not None:

@@ -8,9 +8,9 @@ import pytest
 from dptext_etl.corpora.encoder import WordEncoder, add_directions, learn, nearest, products
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import ArtifactError, InputError
-from tests.corpora.sentences import labelled
+from tests.corpus_texts import labeled
 
-ROWS = labelled()[::7]
+ROWS = labeled()[::7]
 TEXTS = [text for text, _ in ROWS]
 TOPICS = np.array([topic for _, topic in ROWS])
 

@@ -8,7 +8,7 @@ from dptext_etl import Policy, load
 from dptext_etl.corpora import Corpus, corpus
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.storage import Storage
-from tests.corpora.sentences import texts
+from tests.corpus_texts import texts
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
 

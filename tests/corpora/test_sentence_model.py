@@ -10,7 +10,7 @@ from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.encoder import SentenceModel
 from dptext_etl.errors import ArtifactError
 from dptext_etl.keys import throwaway
-from tests.corpora.sentences import texts
+from tests.corpus_texts import texts
 
 pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra: semantic)")
 

@@ -11,7 +11,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "style.md"
 LEFT_OUT = (
-    "CHANGELOG.md",  # entries of earlier versions
     "docs/style.md",
     "tests/frozen/",  # bytes of earlier versions
     "dptext_etl/corpora/shipped/",  # texts of corpora
@@ -69,6 +68,20 @@ def test_the_list_is_read_and_found():
 def test_pages(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     assert banned(re.sub(r"^\s*```.*?^\s*```", "", text, flags=re.MULTILINE | re.DOTALL)) == []
+
+
+def test_names_of_test_files():
+    names = [name for name in tracked(".py") if name.startswith("tests/") or "/tests/" in name]
+    assert len(names) > 200
+    assert [name for name in names if banned(re.sub(r"[_/.]", " ", name))] == []
+
+
+def test_each_entry_of_the_changelog_is_one_line():
+    """A line under a heading of a version is an entry, as wide as the lines of other pages at most."""
+    entries = re.split(r"^### .*$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    lines = [line for part in entries for line in part.split("\n## ")[0].splitlines() if line]
+    assert [line for line in lines if not line.startswith("- ") or len(line) > 140] == []
+    assert len(set(lines)) == len(lines) > 100
 
 
 @pytest.mark.parametrize("folder", ["dptext_etl", "models", "eval", "udfs", "dagster_project", "studies", "tests"])

@@ -15,7 +15,7 @@ import pytest
 from dptext_etl import Ledger
 from dptext_etl.ledger import Scope
 
-from ..integration.conftest import job, make_job, reviews, save, sentinel  # noqa: F401  (fixtures)
+from ..review_jobs import job, make_job, reviews, save, sentinel  # noqa: F401  (fixtures)
 
 ORDERS = "DPTEXT_DRILLS"
 """What `run.py` asks for: {"counts": {name: number}, "out": file of figures}; without it, the suite's small counts."""

@@ -20,8 +20,8 @@ from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.madlib import Madlib
 from dptext_etl.sampling import epsilon_implemented
 
+from ..fixed_allocations import FixedAllocation, Forced, scores_exist
 from .fixed_keys import release_with_keys
-from .told import Forced, Told, scores_exist
 
 TEXTS = pa.array(["the good film about a doctor zzzqq 7", "The Old town; people of", None, "", "state " * 40])
 KEYS = pa.array([bytes([number] * 32) for number in range(len(TEXTS))], pa.binary(32))
@@ -120,7 +120,7 @@ def test_the_parts_of_a_template_add_up_exactly_between_the_ends_of_a_list(ends)
 def test_a_chosen_template_costs_the_choice_and_the_budget(ends):
     parts = {(ends[0],) * 2: (3.0, 1.0), (ends[2],) * 2: (1.0, 3.0)}
     choice = {"templates": ((3.0, 1.0), (1.0, 3.0)), "choosing": 1.0}
-    made = geometric(allocation=Told(total=4.0, told=parts, eps_lo=LEAST, **choice), limit=3)
+    made = geometric(allocation=FixedAllocation(total=4.0, divisions=parts, eps_lo=LEAST, **choice), limit=3)
     laws = []
     for words in parts:
         found = {}
@@ -138,7 +138,7 @@ def test_a_chosen_template_costs_the_choice_and_the_budget(ends):
 
 def test_two_passes_cost_the_sum_and_the_second_sees_only_what_the_first_released(ends):
     after = {pair: (3.0, 1.0) if pair[0] == ends[0] else (0.5, 3.5) for pair in itertools.product(ends, repeat=2)}
-    allocation = Told(total=4.0, first=1.0, told=after, eps_lo=LEAST, eps_hi=3.5)
+    allocation = FixedAllocation(total=4.0, first=1.0, divisions=after, eps_lo=LEAST, eps_hi=3.5)
     made = geometric(allocation=allocation, limit=3)
     laws = [law(made, [word] * 2, (1, 257)) for word in (ends[0], ends[2])]
     assert worst(laws) == pytest.approx(5.0, abs=1e-9)
@@ -153,7 +153,7 @@ def test_unknown_words_take_a_draw_in_every_pass(name):
     kind, options = KINDS[name]
     seen = []
 
-    class Watching(Told):
+    class Watching(FixedAllocation):
         def over(self, tokens, places=None, *, draws=None):
             seen.append(list(tokens))
             return [1_000_000] * len(places)
@@ -172,7 +172,7 @@ def test_unknown_words_take_a_draw_in_every_pass(name):
 def test_the_words_of_the_text_itself_divide_nothing(name):
     kind, options = KINDS[name]
     with pytest.raises(ValueError, match="without a bound; divide by what is no private text"):
-        kind(allocation=Allocation(total=4.0, scores=("told",)), **options)
+        kind(allocation=Allocation(total=4.0, scores=("fixed",)), **options)
 
 
 @BOTH

@@ -19,8 +19,8 @@ from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.santext import SanText
 from dptext_etl.polars.plan_expressions import in_kernel
 
+from ..fixed_allocations import FixedAllocation, Forced, scores_exist
 from .fixed_keys import release_with_keys
-from .told import Forced, Told, scores_exist
 
 TEXTS = pa.array(["the good film about a doctor zzzqq 7", "The Old town; people of", None, "", "state " * 40])
 KEYS = pa.array([bytes([number] * 32) for number in range(len(TEXTS))], pa.binary(32))
@@ -56,7 +56,7 @@ def test_no_pair_of_divisions_exceeds_what_is_charged(name, monkeypatch):
     divisions = [(4.0, 4.0), (total - LEAST, LEAST), (LEAST, total - LEAST), (1.0, 7.0)]
     laws, bound = [], math.inf
     for text, division in itertools.product(itertools.product(words, repeat=2), divisions):
-        allocation = Told(total=total, told={text: division}, eps_lo=LEAST)
+        allocation = FixedAllocation(total=total, divisions={text: division}, eps_lo=LEAST)
         made = kind(allocation=allocation, **options)
         law = {}
         for transcript in itertools.product(range(made.division.largest_set), repeat=2):
@@ -78,7 +78,7 @@ def test_no_pair_of_divisions_exceeds_what_is_charged(name, monkeypatch):
 def test_its_claim_is_that_of_one_budget(name, monkeypatch):
     scores_exist(monkeypatch)
     kind, options = KINDS[name]
-    made = kind(allocation=Told(total=8.0, eps_hi=5.0), **options)
+    made = kind(allocation=FixedAllocation(total=8.0, eps_hi=5.0), **options)
     for words in (1, 2, 30):
         cost = made.spend(words)
         assert (cost.eps_pure, cost.rho, cost.eps_metric) == (8_000_000, 5_000_000, math.inf)
@@ -98,7 +98,7 @@ def test_a_first_release_divides_the_second_and_draws_from_other_streams(monkeyp
     scores_exist(monkeypatch)
     seen = []
 
-    class Watching(Told):
+    class Watching(FixedAllocation):
         def over(self, tokens, places=None, *, draws=None):
             seen.append(list(tokens))
             return [1_000_000] * len(places)
@@ -145,4 +145,4 @@ def test_where_no_theorem_holds_the_reason_and_a_sound_way_are_said(name, option
 
     scores_exist(monkeypatch)
     with pytest.raises(PolicyError, match=said):
-        catalog.build({"name": name, "epsilon": 5.0, **options, "allocation": {"scores": ["told"], "total": 5.0}})
+        catalog.build({"name": name, "epsilon": 5.0, **options, "allocation": {"scores": ["fixed"], "total": 5.0}})

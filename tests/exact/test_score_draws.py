@@ -20,7 +20,7 @@ from dptext_etl import _kernel
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.sampling import epsilon_implemented, integer_weights, smallest_weight, weight_bits, worst_log_ratio
 from dptext_etl.scoring import TOKEN, choose, choose_uniform, slot_width, weights
-from tests.exact.score_oracle import (
+from tests.score_oracle import (
     KEYS,
     ROBERTA,
     formula_scores,

@@ -11,9 +11,9 @@ from dptext_etl.polars import run_frame
 from dptext_etl.runner import plan
 from tests.quick import quick
 
-from ..corpora.sentences import texts
+from ..corpus_texts import texts
+from ..synthetic_runs import CAP, COLUMN, SYNTHETIC
 from .bad_input import spent
-from .synthetic_runs import CAP, COLUMN, SYNTHETIC
 
 UNLINKED = {"rows": 200, "delta": 1e-9, "per_subject": 6}
 MECHANISM = {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}

@@ -16,7 +16,7 @@ import pytest
 from dptext_etl import run
 from dptext_etl.runner import statement
 from dptext_etl.spark import run_frame
-from tests.cli.saying import dptext
+from tests.command_line import dptext
 from tests.quick import quick
 
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)

@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from .synthetic_runs import labeled, published, used, verified
+from ..synthetic_runs import labeled, published, used, verified
 
 dg = pytest.importorskip("dagster", reason="dagster is not installed")
 

@@ -1,6 +1,7 @@
 """The Dagster job publishes the unlinked release that a run publishes."""
 
 import json
+from functools import partial
 
 import polars as pl
 import pytest
@@ -13,17 +14,8 @@ UNLINKED = {"rows": 70, "delta": 1e-9, "per_subject": 2, "form": "counts"}
 
 
 @pytest.fixture
-def make_unlinked(make_job):
-    """Make a job whose policy publishes its reviews unlinked."""
-
-    def made(name):
-        job = make_job(name)
-        column = {"name": "review", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}}
-        cap = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5}
-        job.values |= {"column": [column], "cap": cap, "keep": [], "unlinked": UNLINKED}
-        return job
-
-    return made
+def make_unlinked(make_unlinked):
+    return partial(make_unlinked, unlinked=UNLINKED)
 
 
 def test_the_job_publishes_what_a_run_publishes(make_unlinked):

@@ -17,7 +17,7 @@ import pytest
 from dptext_etl import Policy
 from dptext_etl.polars.frame import OtherIdsWarning
 from dptext_etl.runner import scan_published
-from tests.cli.saying import dptext, facts
+from tests.command_line import dptext, facts
 
 SENTINEL = "zzqsentinelqzz"
 HEADER = ["Ticket Nr", "Kunde Größe", "Status", "Text der Anfrage", "user_timezone"]

@@ -14,7 +14,7 @@ from dptext_etl.runner import check, publish
 from dptext_etl.runner.planning import plan
 from tests.quick import quick
 
-from .conftest import SENTINEL
+from ..review_jobs import SENTINEL
 from .table_kinds import Delta, failing, place, recorded
 
 pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")

@@ -11,7 +11,7 @@ from dptext_etl.runner.publish.erasing import partitions_of
 from dptext_etl.runner.publish.forgetting import forget
 from tests.quick import quick
 
-from .conftest import make_reviews
+from ..review_jobs import make_reviews
 from .table_kinds import Delta, failing, place, recorded
 
 pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
@@ -96,7 +96,7 @@ def test_clean_keeps_the_versions_that_the_policy_keeps(job):
 
 def test_forget_commits_a_synthetic_table_that_a_run_did_not(make_synthetic, save):
     """Older versions go with the call, so the table must show the newest one first."""
-    from .synthetic_runs import labeled
+    from ..synthetic_runs import labeled
 
     job = make_synthetic(**TABLE)
     job.run()

@@ -8,7 +8,7 @@ from dptext_etl import Ledger
 from dptext_etl.errors import DPTextError
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.source import examine, seen
-from tests.integration.conftest import make_reviews, save_table
+from tests.review_jobs import make_reviews, save_table
 
 FIRST, MORE = make_reviews(), make_reviews(400)
 ENDS = {"source": ".parquet", "sink": ""}

@@ -16,8 +16,8 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.own_ids import finder, of_parts
 from dptext_etl.spark import run_frame as run_on_spark
-from tests.integration.conftest import make_reviews
 from tests.quick import quick
+from tests.review_jobs import make_reviews
 
 HIDDEN = ["keyed", "drop"]
 

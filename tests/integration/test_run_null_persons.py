@@ -99,7 +99,7 @@ def test_a_frame(job):
 
 
 def test_synthetic_and_unlinked(make_synthetic, reviews):
-    from .synthetic_runs import labeled
+    from ..synthetic_runs import labeled
 
     frame = labeled(reviews()).with_columns(user_id=pl.when(pl.col("id") > "r00003").then("user_id"))
     job = make_synthetic(frame=frame)

@@ -21,8 +21,8 @@ from tests.quick import quick
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
 
-from .object_store import remote, upload
-from .refusals import foretold, head, same_refusal
+from ..object_store import remote, upload
+from ..refusals import foretold, head, same_refusal
 
 
 @pytest.mark.parametrize("suffix", quick([".parquet", ".csv", ".ndjson"]))

@@ -14,8 +14,8 @@ from dptext_etl.cli.app import app
 from dptext_etl.errors import BudgetError, BusyError, InputError, KeyReferenceError, LedgerError, PolicyError
 from dptext_etl.runner import plan, preflight
 
+from ..refusals import foretold, head, same_refusal
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
-from .refusals import foretold, head, same_refusal
 
 LOW = {"measure": "pure", "epsilon": 60.0, "period": "2026"}
 INCREMENTAL = {"incremental": True}

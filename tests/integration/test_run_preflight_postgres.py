@@ -7,7 +7,7 @@ from dptext_etl import Ledger, _kernel
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.storage.postgres_sql import WRITES, grants
 
-from .refusals import foretold, same_refusal
+from ..refusals import foretold, same_refusal
 
 ROLE = "clerk"
 

@@ -13,9 +13,9 @@ from dptext_etl.runner import plan
 from dptext_etl.spark import run_frame
 from tests.quick import quick
 
+from ..refusals import same_refusal
 from . import test_run_preflight as texts
 from . import test_run_preflight_synthetic as tables
-from .refusals import same_refusal
 from .spark_runs import frame_of
 
 CASES = (

@@ -10,8 +10,8 @@ from dptext_etl import Ledger, files
 from dptext_etl.errors import BudgetError, BusyError, InputError, KeyReferenceError, LedgerError
 from dptext_etl.policy.synthetic import CLAIM
 
-from .refusals import foretold, same_refusal
-from .synthetic_runs import CAP, SYNTHETIC
+from ..refusals import foretold, same_refusal
+from ..synthetic_runs import CAP, SYNTHETIC
 
 
 @pytest.fixture

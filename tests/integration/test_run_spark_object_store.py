@@ -20,7 +20,7 @@ from dptext_etl.spark import run_frame
 from dptext_etl.storage import Storage
 from tests.quick import quick
 
-from .object_store import remote
+from ..object_store import remote
 from .spark_runs import frame_of
 from .test_run_spark_drills import SPECULATION
 

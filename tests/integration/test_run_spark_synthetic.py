@@ -15,8 +15,8 @@ from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.spark import run_frame
 from tests.quick import quick
 
+from ..synthetic_runs import CAP, SYNTHETIC, labeled, ref_of, used, verified
 from .spark_runs import frame_of
-from .synthetic_runs import CAP, SYNTHETIC, labeled, ref_of, used, verified
 
 TWO = {**SYNTHETIC, "per_subject": 2}
 

@@ -61,7 +61,7 @@ def job(request, make_job):
     """A job that stages in a folder, or in an object store."""
     job = make_job()
     if request.param == "store":
-        from .object_store import remote
+        from ..object_store import remote
 
         store = request.getfixturevalue("store")
         job.values.update(remote(job, store, source=job.values["source"], staging="s3://bucket/inside"))

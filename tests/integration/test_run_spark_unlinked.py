@@ -1,5 +1,7 @@
 """A run on Spark publishes the unlinked release that a run over the same rows publishes."""
 
+from functools import partial
+
 import pytest
 
 from dptext_etl.errors import InputError, LedgerError, PolicyError
@@ -10,23 +12,8 @@ UNLINKED = {"rows": 70, "delta": 1e-9, "per_subject": 2}
 
 
 @pytest.fixture
-def make_unlinked(make_job):
-    """Make a job whose policy publishes its reviews unlinked."""
-
-    def made(name="job"):
-        job = make_job(name)
-        job.values |= {
-            "column": [
-                {"name": "review", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}},
-            ],
-            "cap": {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5},
-            "keep": [],
-            "normalize": ["strip"],
-            "unlinked": UNLINKED,
-        }
-        return job
-
-    return made
+def make_unlinked(make_unlinked):
+    return partial(make_unlinked, normalize=["strip"], unlinked=UNLINKED)
 
 
 def frame_of(spark, job, parts=3):

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import tempfile
 import time
 
@@ -22,15 +21,15 @@ from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.shard.records import Facts
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.staged import from_json, to_json
 from dptext_etl.storage import Storage
 from tests.quick import quick
 
+from ..object_store import remote, upload
 from ..toy_mechanisms import again, toys  # noqa: F401  (fixtures)
-from .object_store import remote, upload
 
 STAGING = "s3://bucket/inside"
 SINK = "s3://bucket/published/reviews"
+FICKLE = [{"name": name, "mechanism": {"name": "fickle", "epsilon": 2.0}} for name in ("review", "note")]
 
 
 @pytest.fixture
@@ -120,18 +119,6 @@ def test_rows_without_a_record_count_for_nothing(place, make_job, store, machine
         assert {row["records"] for row in ledger.show()} == {row["committed"] for row in ledger.show()}
 
 
-def test_steps_may_run_on_machines_of_their_own(place, make_job, store, machine):
-    job = place(make_job())
-    policy = job.policy()
-    written = to_json(stage(policy))
-    machine()
-    staged = from_json(written, policy)
-    verdicts = check(staged)
-    machine()
-    assert publish(from_json(written, policy), verdicts).rows == 240
-    assert "not-to-be-printed" not in written + repr(staged.layout) + repr(staged.layout.staging)
-
-
 def test_dagster_hands_over_through_the_store(place, make_job, machine):
     pytest.importorskip("dagster", reason="dagster is not installed")
     from dptext_etl.orchestration import steps
@@ -215,8 +202,7 @@ def test_a_lost_ledger_is_missed_by_the_store(place, make_job, store, machine, m
 
 
 def test_a_model_is_replayed_from_the_store(place, make_job, store, machine, toys):  # noqa: F811
-    column = [{"name": name, "mechanism": {"name": "fickle", "epsilon": 2.0}} for name in ("review", "note")]
-    job, scored = place(make_job(column=column)), toys["fickle"].scored
+    job, scored = place(make_job(column=FICKLE)), toys["fickle"].scored
     job.run()
     assert sum(scored) == 2 * (240 + 2 * 6), "canary rows are computed twice"
     texts = scan_published(SINK, store.options).collect()
@@ -248,8 +234,7 @@ def test_rewritten_texts_go_on_elsewhere(place, make_job, reviews, store, machin
 
 
 def test_people_are_forgotten_in_staging_too(place, make_job, reviews, store, machine, toys):  # noqa: F811
-    column = [{"name": name, "mechanism": {"name": "fickle", "epsilon": 2.0}} for name in ("review", "note")]
-    job = place(make_job(column=column))
+    job = place(make_job(column=FICKLE))
     job.run()
     stage(job.policy(release="later"))
     reviews().filter(pl.col("user_id") != "u007").write_parquet(job.folder / "raw.parquet")
@@ -296,18 +281,6 @@ def test_lists_of_records_over_the_cap_and_their_retention(place, make_job, stor
     found = clean(job.policy(retention={"quarantine_days": 0})).quarantined
     assert found == [f"s3://bucket/{name}" for name in lists]
     assert not staged_names(store, "quarantine")
-
-
-def test_a_folder_of_a_killed_process_goes_with_the_next(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with files.temporary_folder() as living:
-        killed = tmp_path / f"{files.PREFIX}killed"
-        killed.mkdir()
-        for folder in (living.parent, killed):
-            os.utime(folder, (1, 1))
-        with files.temporary_folder() as folder:
-            assert set(tmp_path.iterdir()) == {living.parent, folder.parent}
-    assert not list(tmp_path.iterdir())
 
 
 def test_names_that_a_url_would_change_stay(place, make_job, store, machine):

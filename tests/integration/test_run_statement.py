@@ -6,7 +6,7 @@ import re
 import pytest
 
 from dptext_etl.runner.statement_sections import meaning_of
-from tests.cli.saying import dptext
+from tests.command_line import dptext
 
 
 def test_both_forms_say_what_ledger_and_manifest_hold(policy_of_job, tmp_path, sentinel):

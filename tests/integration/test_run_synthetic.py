@@ -19,7 +19,7 @@ from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.synthetic import publishing
 from tests.quick import quick
 
-from .synthetic_runs import CAP, COLUMN, SYNTHETIC, WITHOUT, labeled, published, ref_of, used, verified
+from ..synthetic_runs import CAP, COLUMN, SYNTHETIC, WITHOUT, labeled, published, ref_of, used, verified
 
 STEPS = ["reserved", "pinned", "committed", "version written", "staged", "gated", "parts written", "recorded"]
 STEPS += ["manifest written", "shown"]

@@ -8,7 +8,7 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.families.aggregate import summing
 from dptext_etl.runner.publish.forgetting import forget
 
-from .synthetic_runs import SYNTHETIC, labeled, ref_of, used, verified
+from ..synthetic_runs import SYNTHETIC, labeled, ref_of, used, verified
 
 
 def test_an_unchanged_source_is_not_encoded_again(make_synthetic, monkeypatch, reviews, save):

@@ -14,7 +14,7 @@ from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.storage import Storage
 from tests.quick import quick
 
-from .refusals import foretold, head, same_refusal
+from ..refusals import foretold, head, same_refusal
 
 deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")

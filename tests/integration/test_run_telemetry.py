@@ -15,7 +15,7 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.mechanism import Released, worst_spend
 from dptext_etl.runner.observing import named
 
-from .conftest import SENTINEL
+from ..review_jobs import SENTINEL
 
 pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not installed (extra: dev)")
 pytest.importorskip("openlineage.client", reason="openlineage-python is not installed (extra: telemetry)")

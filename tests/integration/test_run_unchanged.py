@@ -12,8 +12,8 @@ from dptext_etl.engines import local
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.runner import unchanged
 from dptext_etl.runner.shard.attempt import Attempt
-from tests.integration.conftest import make_reviews, save_table
 from tests.quick import quick
+from tests.review_jobs import make_reviews, save_table
 
 NOTED = "published.staging/2026-11/_/unchanged.json"
 

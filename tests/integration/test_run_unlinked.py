@@ -23,27 +23,21 @@ from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.statement import facts, markdown
 from tests.quick import quick
 
-SURROGATE = {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}
+from ..review_jobs import SURROGATE, UNLINKED
+
 WORDS = {"name": "custext", "epsilon": 2.0, "vectors": "english-20k"}
-TEXT = [{"name": "review", "mechanism": SURROGATE}]
-UNLINKED = {"rows": 200, "delta": 1e-9, "per_subject": 6}
-
-
-@pytest.fixture
-def make_unlinked(make_job):
-    """Make a job whose policy publishes its reviews unlinked."""
-
-    def made(name="job", **changes):
-        job = make_job(name)
-        cap = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"}
-        job.values |= {"column": TEXT, "keep": [], "unlinked": UNLINKED, "cap": cap, **changes}
-        return job
-
-    return made
 
 
 def published(job):
     return scan_published(str(job.folder / "published")).collect()
+
+
+def verified(job):
+    """Verify the ledger, and return how many records the release has in it."""
+    with job.ledger() as ledger:
+        report = ledger.verify()
+        assert report.ok, report.problems
+        return ledger.records(ledger.find(job.policy().column_policy()))
 
 
 def drawn(job, **changes):
@@ -78,11 +72,9 @@ def test_counts_hold_the_same_multiset(make_unlinked):
     assert published(counts).equals(expected)
     assert published(counts)["count"].sum() == 240
     rows.run()
-    assert {verdict.name for verdict in check_published(counts.folder / "published", counts.policy())} == {
-        verdict.name for verdict in check_published(rows.folder / "published", rows.policy())
-    }
-    for job in (rows, counts):
-        assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+    verdicts = [check_published(job.folder / "published", job.policy()) for job in (rows, counts)]
+    assert {verdict.name for verdict in verdicts[0]} == {verdict.name for verdict in verdicts[1]}
+    assert all(verdict.passed for verdict in (*verdicts[0], *verdicts[1]))
 
 
 def test_each_record_is_charged_the_central_pair_and_the_local_epsilon(make_unlinked):
@@ -116,8 +108,7 @@ def test_at_most_so_many_records_of_a_person_take_part(make_unlinked, reviews):
     summary = job.run()
     assert (summary.rows["over_contribution"], summary.published_rows) == (160, 80)
     assert "160 records were left out" in " ".join(summary.notes)
-    with job.ledger() as ledger:
-        assert ledger.records(ledger.find(job.policy().column_policy())) == 80
+    assert verified(job) == 80
 
 
 def test_ids_order_and_shards_do_not_show(make_unlinked, reviews, save):
@@ -129,24 +120,6 @@ def test_ids_order_and_shards_do_not_show(make_unlinked, reviews, save):
     run(other.policy(shard_bytes=2000))
     theirs = {name.split("/")[-1]: data for name, data in other.files("published").items()}
     assert {name.split("/")[-1]: data for name, data in one.files("published").items()} == theirs
-
-
-def test_too_few_texts_are_refused_before_any_draw(make_unlinked):
-    job = make_unlinked(unlinked={**UNLINKED, "rows": 241})
-    with pytest.raises(InputError, match="240 texts would be published, and the bound is stated for rows = 241"):
-        job.run()
-    assert not (job.folder / "published.manifest.json").exists()
-
-
-def test_nulls_do_not_count_as_texts(make_unlinked, reviews, save):
-    job = make_unlinked()
-    half = pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.col("review"))
-    save(reviews().with_columns(half.alias("review")), job.folder / "raw.parquet")
-    with pytest.raises(InputError, match="120 texts would be published"):
-        job.run()
-    assert not (job.folder / "ledger.db").exists(), "nothing was reserved"
-    job.values |= {"unlinked": {**UNLINKED, "rows": 120}, "release": "with fewer rows"}
-    assert job.run().published_rows == 120
 
 
 @pytest.mark.parametrize("change", ["more", "fewer", "other_text", "other_ids"])
@@ -166,9 +139,7 @@ def test_a_release_holds_one_table(make_unlinked, reviews, save, change):
     with pytest.raises((InputError, LedgerError), match=r"holds one table, whole|texts of 1 record changed"):
         job.run()
     assert job.files("published") == before
-    with job.ledger() as ledger:
-        report = ledger.verify()
-        assert report.ok, report.problems
+    verified(job)
 
 
 def test_an_equal_table_gives_the_same_version_at_no_cost(make_unlinked):
@@ -190,9 +161,7 @@ def test_a_run_that_stopped_goes_on(make_unlinked, step):
     expected = whole.run()
     assert job.stop(step)
     assert job.run().manifest == expected.manifest
-    with job.ledger() as ledger:
-        assert ledger.verify().ok
-        assert ledger.records(ledger.find(job.policy().column_policy())) == 240
+    assert verified(job) == 240
 
 
 def test_the_ledger_is_no_table_of_whose_text_is_whose(make_unlinked):
@@ -227,9 +196,7 @@ def test_who_is_forgotten_takes_the_whole_release_along(make_unlinked, reviews, 
         job.run()
     job.values |= {"release": "those who stay", "unlinked": {**UNLINKED, "rows": 234}}
     assert job.run().published_rows == 234
-    with job.ledger() as ledger:
-        report = ledger.verify()
-        assert report.ok, report.problems
+    verified(job)
     with pytest.raises(InputError, match="holds no ids"):
         forget(job.policy(), missing=True)
 
@@ -239,7 +206,7 @@ REFUSED = [
     ({"incremental": True}, "a release is one batch"),
     ({"source": "{partition}.parquet", "sink": "published/{partition}"}, "a release is one batch"),
     ({"copy_gate_false_alarm": 1e-9}, "counts draws by record"),
-    ({"column": [*TEXT, {"name": "note", "mechanism": SURROGATE}]}, "one text column"),
+    ({"column": [{"name": name, "mechanism": SURROGATE} for name in ("review", "note")]}, "one text column"),
     ({"column": [{"name": "count", "mechanism": SURROGATE}]}, "must not be called"),
     ({"column": [{"name": "review", "mechanism": {**SURROGATE, "parts": 2}}]}, "one draw per record"),
     ({"column": [{"name": "review", "mechanism": {**SURROGATE, "surrogates": 2}}]}, "one draw per record"),
@@ -261,28 +228,21 @@ def test_bad_policies_are_refused_by_name(make_unlinked, changes, message):
 
 def test_only_a_run_draws_an_unlinked_release(make_unlinked, reviews):
     policy = make_unlinked().policy()
-    texts = reviews()["review"].to_arrow()
-    with pytest.raises(PolicyError, match="needs a run"):
-        privatize(texts, reviews()["id"].to_arrow(), policy)
-    with pytest.raises(PolicyError, match="needs a run"):
-        reviews().dptext.privatize(policy)
-    with pytest.raises(PolicyError, match="needs a run"):
-        reviews().select(pl.col("review").dptext.privatize(policy.column_policy(), id="id"))
+    rows = reviews()
+    for draw in (
+        lambda: privatize(rows["review"].to_arrow(), rows["id"].to_arrow(), policy),
+        lambda: rows.dptext.privatize(policy),
+        lambda: rows.select(pl.col("review").dptext.privatize(policy.column_policy(), id="id")),
+    ):
+        with pytest.raises(PolicyError, match="needs a run"):
+            draw()
 
 
 def test_a_frame_with_the_policy_of_its_column_is_published_unlinked(make_unlinked, reviews):
     job = make_unlinked()
-    column = job.policy().column_policy()
-    summary = run_frame(
-        reviews(),
-        column,
-        id="id",
-        subject="user_id",
-        sink=str(job.folder / "published"),
-        ledger=f"sqlite:///{job.folder / 'ledger.db'}",
-        cap=job.values["cap"],
-    )
-    assert summary.published_rows == 240
+    places = {"sink": str(job.folder / "published"), "ledger": f"sqlite:///{job.folder / 'ledger.db'}"}
+    column, roles = job.policy().column_policy(), {"id": "id", "subject": "user_id"}
+    assert run_frame(reviews(), column, **roles, **places, cap=job.values["cap"]).published_rows == 240
     assert published(job).columns == ["review"]
 
 
@@ -362,17 +322,11 @@ def test_a_record_that_comes_in_between_pin_and_draw_stays_free(make_unlinked, r
         return other.lazy().select(rows.collect_schema().names()) if pinned else rows
 
     policy = job.policy(shard_rows=1000)
+    then = reached("reserved", 1, lambda: pinned.append(1))
     with pytest.raises(InputError, match="changed while it was read"):
-        run(
-            policy,
-            engine=Changing(reviews(), computed=changed),
-            checkpoint=reached("reserved", 1, lambda: pinned.append(1)),
-        )
+        run(policy, engine=Changing(reviews(), computed=changed), checkpoint=then)
     assert run(policy, engine=Changing(reviews())).published_rows == 240
-    with job.ledger() as ledger:
-        report = ledger.verify()
-        assert report.ok, report.problems
-        assert ledger.records(ledger.find(policy.column_policy())) == 240
+    assert verified(job) == 240
 
 
 def test_a_record_that_moves_to_another_person_is_refused_before_any_draw(make_unlinked, reviews):

@@ -1,13 +1,15 @@
 """One contract for a local folder and for an object store."""
 
+import os
 import pickle
 import stat
+import tempfile
 import time
 from unittest.mock import Mock
 
 import pytest
 
-from dptext_etl import object_stores
+from dptext_etl import files, object_stores
 from dptext_etl.errors import BusyError, InputError
 from dptext_etl.storage import Storage
 
@@ -112,3 +114,15 @@ def test_a_folder_of_someone_else_is_no_storage(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(InputError, match="cannot be made"):
         Storage(str(tmp_path / "file" / "inside")).prepare()
+
+
+def test_a_folder_of_a_killed_process_goes_with_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with files.temporary_folder() as living:
+        killed = tmp_path / f"{files.PREFIX}killed"
+        killed.mkdir()
+        for folder in (living.parent, killed):
+            os.utime(folder, (1, 1))
+        with files.temporary_folder() as folder:
+            assert set(tmp_path.iterdir()) == {living.parent, folder.parent}
+    assert not list(tmp_path.iterdir())

@@ -26,7 +26,7 @@ class Shard:
     def words(self) -> Iterator[tuple[list[str], list[str]]]:
         """Words of every raw text as they are written, and of its release; nothing of nulls and blanks."""
         for text, out in zip(self.raw, self.released, strict=True):
-            yield (text or "").replace(",", "").replace(".", "").replace("!", "").split(), (out or "").split()
+            yield _bare(text or "").split(), (out or "").split()
 
     @cache  # noqa: B019
     def known(self) -> frozenset[str]:
@@ -37,13 +37,17 @@ class Shard:
         if text is None:
             return None
         drawn = []
-        for word in text.replace(",", "").replace(".", "").replace("!", "").lower().split():
+        for word in _bare(text).lower().split():
             outputs, chances = _law(self.mechanism, word)
             drawn.append(outputs[int(np.searchsorted(chances, random.random()))])
         return " ".join(drawn)
 
     def __hash__(self) -> int:
         return id(self)
+
+
+def _bare(text):
+    return text.translate({ord(mark): None for mark in ",.!"})
 
 
 @lru_cache(maxsize=512)
@@ -95,7 +99,7 @@ def one_generator_per_worker(shard: Shard) -> list[str | None]:
     return [shard.draw(random, text) for text in shard.raw]
 
 
-def memoised_words(shard: Shard) -> list[str | None]:
+def memoized_words(shard: Shard) -> list[str | None]:
     """Every word is drawn once: its generator follows from the word, so that all shards draw the same."""
 
     def once(word):
@@ -104,7 +108,7 @@ def memoised_words(shard: Shard) -> list[str | None]:
     return [None if text is None else " ".join(map(once, text.split())) for text in shard.raw]
 
 
-def memoised_inside_a_record(shard: Shard) -> list[str | None]:
+def memoized_inside_a_record(shard: Shard) -> list[str | None]:
     found = []
     for text, out in zip(shard.raw, shard.released, strict=True):
         random, memo = seeded(f"{text} {out}"), {}
@@ -133,28 +137,17 @@ def padding_left_in(shard: Shard) -> list[str | None]:
     return [out if out is None else f"{out} <PAD>".strip() for out in shard.released]
 
 
-def null_where_a_text_begins_with_a_capital(shard: Shard) -> list[str | None]:
-    return [None if text and text[0].isupper() else out for text, out in zip(shard.raw, shard.released, strict=True)]
-
-
-def empty_where_a_text_begins_with_a_capital(shard: Shard) -> list[str | None]:
-    return ["" if text and text[0].isupper() else out for text, out in zip(shard.raw, shard.released, strict=True)]
+def where_a_text_begins_with_a_capital(changed: Callable[[str | None], str | None]) -> Callable:
+    """Change a release where the raw text begins with a capital."""
+    return lambda shard: [
+        changed(out) if text and text[0].isupper() else out for text, out in zip(shard.raw, shard.released, strict=True)
+    ]
 
 
 def cut_to_what_the_text_says(shard: Shard) -> list[str | None]:
     """As many words as the text has letters "e", at most."""
-    return [
-        out and " ".join(out.split()[: max(1, (text or "").count("e"))])
-        for text, out in zip(shard.raw, shard.released, strict=True)
-    ]
-
-
-def one_word_more(shard: Shard) -> list[str | None]:
-    """The first released word comes twice where the text begins with a capital."""
-    return [
-        f"{out.split()[0]} {out}" if text and out and text[0].isupper() else out
-        for text, out in zip(shard.raw, shard.released, strict=True)
-    ]
+    both = zip(shard.raw, shard.released, strict=True)
+    return [out and " ".join(out.split()[: max(1, (text or "").count("e"))]) for text, out in both]
 
 
 def shifted_by_one_row(shard: Shard) -> list[str | None]:
@@ -217,8 +210,8 @@ BUGS = [
     drill("case copied from the original", "DP-MLM", case_copied, INSIDE),
     drill("one seed for every row", "SanText's seed 42", one_seed_per_row, TWINS),
     drill("one generator copied into all workers", "numpy's generator after a fork", one_generator_per_worker, TWINS),
-    drill("samples kept by word", '"same token, same replacement"', memoised_words, TWINS),
-    drill("samples kept by word inside a record", "consistent replacement", memoised_inside_a_record, TWINS),
+    drill("samples kept by word", '"same token, same replacement"', memoized_words, TWINS),
+    drill("samples kept by word inside a record", "consistent replacement", memoized_inside_a_record, TWINS),
     drill("duplicates dropped, privatized, joined back", "`dropDuplicates`", duplicates_dropped_before, TWINS),
     drill("a key without the record id", "a hash of the text as seed", key_without_the_record, TWINS),
     drill("epsilon in another unit", "ε per list place or per distance", noise_of_no_size, NATIVE),
@@ -226,17 +219,22 @@ BUGS = [
     drill(
         "null where the text begins with a capital",
         "a moderation filter after the mechanism",
-        null_where_a_text_begins_with_a_capital,
+        where_a_text_begins_with_a_capital(lambda _: None),
         LEDGERED,
     ),
     drill(
         "empty where the text begins with a capital",
         "a blank instead of a refusal",
-        empty_where_a_text_begins_with_a_capital,
+        where_a_text_begins_with_a_capital(lambda _: ""),
         LEDGERED,
     ),
     drill("cut to a number that the text reveals", "summaries by importance", cut_to_what_the_text_says, LEDGERED),
-    drill("one word more where the text begins with a capital", "a marker for links", one_word_more, LEDGERED),
+    drill(
+        "one word more where the text begins with a capital",
+        "a marker for links",
+        where_a_text_begins_with_a_capital(lambda out: out and f"{out.split()[0]} {out}"),
+        LEDGERED,
+    ),
     drill("releases shifted by one row", "a batch that is sorted, and sorted back", shifted_by_one_row, AGAIN),
     drill("one draw for two rows", "a generator per pair of rows", one_draw_for_two_rows, AGAIN),
     drill(
@@ -251,84 +249,51 @@ BUGS = [
 """Bugs of mechanisms, in a run that charges, stages and commits them."""
 
 
-def beside(column):
-    """Write something made of the raw texts into the kept column."""
-
-    def change(bench, part):
-        return part.with_columns(column(bench.raw_texts(part, "review")).alias("stars"))
-
-    return change
+def column(name, made):
+    """Write what is made of the raw texts into a column."""
+    return lambda bench, part: part.with_columns(made(bench.raw_texts(part, "review")).alias(name))
 
 
 def written(function):
-    return beside(lambda raw: raw.map_elements(function, pl.String))
+    return column("stars", lambda raw: raw.map_elements(function, pl.String))
 
 
-def renamed(bench, part):
-    return part.with_columns(bench.raw_texts(part, "review").alias("comment"))
-
-
-def concatenated(bench, part):
-    return part.with_columns((pl.col("note") + " " + bench.raw_texts(part, "review")).alias("note"))
-
-
-def instead(bench, part):
-    return part.with_columns(bench.raw_texts(part, "review").alias("review"))
-
-
-def both_attempts(_, part):
-    """The files of two attempts, side by side: the second drew again."""
-    again = part.filter(~pl.col("__dptext_canary")).with_columns(
-        pl.col("note").str.split(" ").list.reverse().list.join(" ")
-    )
-    return pl.concat([part, again])
-
-
-def appended_twice(_, part):
-    return pl.concat([part, part.filter(~pl.col("__dptext_canary"))])
-
-
-def derived(bench, part):
-    return part.with_columns(bench.raw_texts(part, "review").str.len_chars().cast(pl.Int64).alias("stars"))
-
-
-def canaries_lost(_, part):
+def without_canaries(_, part):
     return part.filter(~pl.col("__dptext_canary"))
 
 
+def appended(made):
+    """Append what a second attempt makes of the records."""
+    return lambda _, part: pl.concat([part, without_canaries(_, part).with_columns(made)])
+
+
+RAW = lambda raw: raw
+LENGTH = lambda raw: raw.str.len_chars().cast(pl.Int64)
+BEHIND = column("note", lambda raw: pl.col("note") + " " + raw)
+BASE64 = written(lambda text: base64.b64encode(text.encode()).decode())
+URL_ENCODED = written(lambda text: "".join(f"%{byte:02X}" for byte in text.encode()))
+ENCRYPTED = written(lambda text: bytes(letter ^ 0x5A for letter in text.encode()).hex())
+REVERSED = pl.col("note").str.split(" ").list.reverse().list.join(" ")
+
 LEAKS = [
-    drill("a raw column under another name", "a forgotten `drop`", renamed, COLUMNS, FOREIGN),
+    drill("a raw column under another name", "a forgotten `drop`", column("comment", RAW), COLUMNS, FOREIGN),
     drill("raw text in another column, as it is", "`select *` after a join", written("{}".format), FOREIGN, PRESENT),
-    drill(
-        "raw text behind a released one", "a template that quotes the input", concatenated, FOREIGN, INSIDE, LEDGERED
-    ),
+    drill("raw text behind a released one", "a template that quotes the input", BEHIND, FOREIGN, INSIDE, LEDGERED),
     drill("raw text reversed", "a debug column", written(lambda text: text[::-1]), FOREIGN, PRESENT),
-    drill(
-        "raw text in base64",
-        "a serialized payload",
-        written(lambda text: base64.b64encode(text.encode()).decode()),
-        FOREIGN,
-        PRESENT,
-    ),
+    drill("raw text in base64", "a serialized payload", BASE64, FOREIGN, PRESENT),
     drill("raw text in hexadecimal", "a dump of bytes", written(lambda text: text.encode().hex()), FOREIGN, PRESENT),
+    drill("raw text URL-encoded", "a link to the record", URL_ENCODED, FOREIGN, PRESENT),
     drill(
-        "raw text URL-encoded",
-        "a link to the record",
-        written(lambda text: "".join(f"%{byte:02X}" for byte in text.encode())),
-        FOREIGN,
-        PRESENT,
+        "the released column left raw",
+        "a mechanism that never ran",
+        column("review", RAW),
+        *(FOREIGN, NATIVE, INSIDE, LEDGERED),
     ),
-    drill("the released column left raw", "a mechanism that never ran", instead, FOREIGN, NATIVE, INSIDE, LEDGERED),
-    drill("a number computed from the text", "its length next to the release", derived, PRESENT),
-    drill("two attempts published side by side", "a retried task that appends", both_attempts, ONCE, LEDGERED),
-    drill("a batch appended twice", "a backfill without a key", appended_twice, ONCE),
-    drill("canary rows filtered away", "a filter before the release", canaries_lost, PRESENT),
-    drill(
-        "raw text encrypted into another column",
-        "a pseudonym that can be undone",
-        written(lambda text: bytes(letter ^ 0x5A for letter in text.encode()).hex()),
-        PRESENT,
-    ),
+    drill("a number computed from the text", "its length next to the release", column("stars", LENGTH), PRESENT),
+    drill("two attempts published side by side", "a retried task that appends", appended(REVERSED), ONCE, LEDGERED),
+    drill("a batch appended twice", "a backfill without a key", appended([]), ONCE),
+    drill("canary rows filtered away", "a filter before the release", without_canaries, PRESENT),
+    drill("raw text encrypted into another column", "a pseudonym that can be undone", ENCRYPTED, PRESENT),
 ]
 """What can become of a table on its way to publication."""
 

@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from . import elsewhere
+from . import other_defects
 from .drills import BUGS, LEAKS, MODELS
 from .floors import FOUND, table
-from .ways import WAYS
+from .guard_bypasses import WAYS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "leak-drills.md"
 SAID = ("an error message", "Dagster's events", "a failing expectation", "a Rust panic")
@@ -22,7 +22,7 @@ ELSEWHERE = {
     ),
     "raw text in local variables of a failure": (
         "error trackers print the frames",
-        "`errors.bare` at every public function that meets rows; `tests/leaks/test_bare_doors.py`",
+        "`errors.bare` at every public function that meets rows; `tests/leaks/test_error_locals.py`",
     ),
 }
 AROUND = {
@@ -36,7 +36,7 @@ AROUND = {
     ),
     "raw text next to the cells of a table": (
         "an index, `attrs`, unused categories, metadata, an extension type: Parquet keeps them",
-        "`ExpectOnlyReleasedText`, gate `raw_column_absent`; `tests/leaks/test_gates_beside.py`",
+        "`ExpectOnlyReleasedText`, gate `raw_column_absent`; `tests/leaks/test_gates_frame_metadata.py`",
     ),
     "a Dagster asset that reads what the raw asset is made from": (
         "the dump two steps above, or a twin of one `multi_asset`",
@@ -62,8 +62,8 @@ def page(outcomes):
     head = "| planted | seen, or how it comes about | stopped by |\n| --- | --- | --- |\n"
     tables = {kind: head + "\n".join(rows) for kind, rows in lines.items()}
     floors = table(json.loads(FOUND.read_text(encoding="utf-8")))
-    tables |= {name: elsewhere.rows(getattr(elsewhere, name)) for name in NAMED}
-    more = sum(len(getattr(elsewhere, name)) for name in NAMED)
+    tables |= {name: other_defects.rows(getattr(other_defects, name)) for name in NAMED}
+    more = sum(len(getattr(other_defects, name)) for name in NAMED)
     return INTRODUCTION.format(count=len(outcomes) + more, floors=floors, **tables)
 
 

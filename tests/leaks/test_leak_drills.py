@@ -27,7 +27,7 @@ from dptext_etl.runner.shard import computing
 
 from .drills import BUGS, LEAKS, MODELS, Shard, cut_to_what_the_text_says, shifted_by_one_row
 from .drills_page import ELSEWHERE, PAGE, SAID, page
-from .ways import WAYS, in_bytes, ipc, parquet, released
+from .guard_bypasses import WAYS, in_bytes, ipc, parquet, released
 
 SENTINEL = "zqdrillsentinel"
 
@@ -279,13 +279,13 @@ def test_drills_that_are_elsewhere_are_there(outcomes):
     assert "first_value(review) OVER" in spark_guard
     assert "def test_a_release_that_is_not_the_policys_is_refused" in spark_guard
     assert "def test_benchmarks_are_no_releases" in spark_guard
-    beside = (tests / "leaks" / "test_gates_beside.py").read_text()
+    beside = (tests / "leaks" / "test_gates_frame_metadata.py").read_text()
     assert "def test_raw_text_beside_the_cells_is_stopped_by_both_suites_and_not_quoted" in beside
     lineage = (tests / "orchestration" / "test_lineage.py").read_text()
     assert "def test_what_a_raw_asset_is_made_from_is_raw" in lineage
     assert "def test_what_one_step_makes_with_a_raw_asset_is_raw" in lineage
     assert "def test_refusals_name_places" in (tests / "leaks" / "test_column_names.py").read_text()
-    doors = (tests / "leaks" / "test_bare_doors.py").read_text()
+    doors = (tests / "leaks" / "test_error_locals.py").read_text()
     assert "def test_every_door_that_meets_rows_is_bare" in doors
     outcomes.update({planted: (found, None) for planted, found in ELSEWHERE.items()})
 

@@ -29,7 +29,7 @@ from dptext_etl.ledger.tables import SCHEMAS, in_units
 from dptext_etl.ledger.types import State
 from dptext_etl.ledger.verify import charges
 from dptext_etl.ledger.views import tracked_components
-from tests.frozen import events
+from tests import ledger_events as events
 
 from .conftest import ID_KEY
 

@@ -5,7 +5,7 @@ import pytest
 
 from dptext_etl.errors import GateError
 
-from ..docs.guard_tables import rows
+from ..guard_tables import rows
 from .guarded import FRAME, guard, release
 
 pytestmark = pytest.mark.usefixtures("secret")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import os
@@ -139,6 +140,32 @@ def test_init_files_hold_re_exports_alone():
     for path in [*ROOT.glob("dptext_etl/**/__init__.py"), *ROOT.glob("udfs/**/__init__.py")]:
         names = re.findall(r"^(?:class|def) (\w+)", path.read_text(), flags=re.MULTILINE)
         assert set(names) <= {"__getattr__", "__dir__"}, path.relative_to(ROOT)
+
+
+def imported(source: str, package: tuple[str, ...]) -> list[str]:
+    """The full names that a module of a package imports."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            names += [".".join([*above, *filter(None, [node.module]), alias.name]) for alias in node.names]
+    return names
+
+
+def test_no_test_folder_imports_from_another():
+    """What several folders share is a file of `tests/` itself, which all may import."""
+    assert imported("from ..a.b import c", ("tests", "d")) == ["tests.a.b.c"]
+    found = []
+    for path in [*ROOT.glob("tests/**/*.py"), *ROOT.glob("models/tests/**/*.py"), *ROOT.glob("eval/tests/**/*.py")]:
+        package = path.relative_to(ROOT).parent.parts
+        for name in imported(path.read_text(encoding="utf-8"), package):
+            test_folder = re.match(r"((?:models\.|eval\.)?tests\.\w+)\.", name)
+            folder = tuple(test_folder.group(1).split(".")) if test_folder else ()
+            if folder != package[: len(folder)] and ROOT.joinpath(*folder).is_dir():
+                found.append(f"{path.relative_to(ROOT)}: {name}")
+    assert found == []
 
 
 def test_tracked_files_hold_no_path_of_a_machine_and_no_secret():

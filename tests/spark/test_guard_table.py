@@ -4,7 +4,7 @@ import pytest
 
 from dptext_etl.errors import GateError
 
-from ..docs.guard_tables import rows
+from ..guard_tables import rows
 
 pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 

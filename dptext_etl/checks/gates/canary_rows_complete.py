@@ -11,7 +11,7 @@ import polars as pl
 from dptext_etl.checks.canaries import CanaryPlan
 from dptext_etl.checks.candidate import Candidate, Stage, canary_rows, other_rows
 from dptext_etl.checks.gate import Gate, Verdict
-from dptext_etl.keys import canonical_ids
+from dptext_etl.keys import canonical_series
 from dptext_etl.policy import Policy
 
 
@@ -28,7 +28,7 @@ class CanaryRowsComplete(Gate):
 
     def __init__(self, policy: Policy, plans: Iterable[CanaryPlan]) -> None:
         super().__init__(policy)
-        self._planned = Counter(canonical for plan in plans for canonical in _canonical(plan.ids()))
+        self._planned = Counter(canonical for plan in plans for canonical in canonical_series(plan.ids()))
         self._ids = pl.Series(list(self._planned), dtype=pl.String).implode()
         self._found: Counter[str] = Counter()
         self._unmarked = self._filled = 0
@@ -39,8 +39,8 @@ class CanaryRowsComplete(Gate):
 
     def feed(self, batch: pl.DataFrame) -> None:
         marked = canary_rows(batch)
-        self._found.update(_canonical(marked[self.policy.id]))
-        self._unmarked += int(_canonical(other_rows(batch)[self.policy.id]).is_in(self._ids).sum())
+        self._found.update(canonical_series(marked[self.policy.id].drop_nulls()))
+        self._unmarked += int(canonical_series(other_rows(batch)[self.policy.id].drop_nulls()).is_in(self._ids).sum())
         kept = [name for name in self.policy.keep if name in batch.columns]
         self._filled += sum(marked[name].len() - marked[name].null_count() for name in kept)
 
@@ -59,7 +59,3 @@ class CanaryRowsComplete(Gate):
             problems = ", ".join(f"{count} {name}" for name, count in wrong.items()) or "none planted"
             message = f"of {counts['planted']} canary rows: {problems}"
         return self.outcome(counts, message, passed=passed)
-
-
-def _canonical(ids: pl.Series) -> pl.Series:
-    return pl.Series(canonical_ids((ids.drop_nulls() if ids.null_count() else ids).to_arrow()), dtype=pl.String)

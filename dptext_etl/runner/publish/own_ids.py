@@ -63,21 +63,17 @@ class HiddenIds:
 
     def _hashed(self, frame: pl.DataFrame) -> pl.Series:
         secret = keys.resolve(self.key).derive("seal", _LABEL + canon([self.dataset, self.release]))
-        ids = _canonical(frame[self.column])
+        ids = keys.canonical_series(frame[self.column])
         hashed = pa.array(_kernel.hash_ids(_kernel.Secret.from_bytes(secret), "rec", ids.to_arrow()))
         return pl.Series(self.column, hashed).cast(pl.Binary)
 
     def keep(self, staging: Storage, digest: str, frame: pl.DataFrame) -> str:
         """Keep the records' own ids of a part inside, and return the name of the list."""
-        ids = _canonical(frame[self.column])
+        ids = keys.canonical_series(frame[self.column])
         mark = hashlib.sha256("\0".join(ids).encode()).hexdigest()[:16]
         name = f"ids-{digest[:32]}-{mark}.ids"
         staging.write(name, ids.alias("id").to_frame().write_parquet, action="keeping the ids of a part")
         return name
-
-
-def _canonical(ids: pl.Series) -> pl.Series:
-    return pl.Series(ids.name, keys.canonical_ids(ids.to_arrow()), dtype=pl.String)
 
 
 def lists_of(staging: Storage, digests: Iterable[str]) -> list[str]:

@@ -22,7 +22,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.column import release
 from dptext_etl.errors import InputError, counted, seam
-from dptext_etl.keys import canonical_ids
+from dptext_etl.keys import canonical_ids, canonical_series
 from dptext_etl.ledger import Committed, Ledger, Outcome, Postprocessed, ReleaseRef
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import ColumnPolicy, Policy
@@ -96,7 +96,7 @@ def matches(
     for kept_ids, frame, extra in kept:
         if not left.height:
             return
-        written = pl.Series(canonical_ids(kept_ids.to_arrow()))
+        written = canonical_series(kept_ids)
         held = frame.with_columns(id=written, digest=_binary(pa.array(_kernel.digests(frame["text"]))))
         found = left.join(held, on=["id", "digest"], how="inner").unique("row")
         yield found, extra

@@ -13,13 +13,12 @@ from typing import Generic, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from dptext_etl.arrays import to_arrow
 from dptext_etl.buckets import Buckets
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import refuse_more_records
-from dptext_etl.keys import canonical_ids
+from dptext_etl.keys import canonical_ids, canonical_series
 from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
@@ -236,14 +235,10 @@ def _verified(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:
     counts = Counter[str]()
     for batch in batches(ids, BATCH_ROWS):
         places = np.flatnonzero(np.isin(_hashes(batch), suspects))
-        counts.update(_canonical(batch).take(to_arrow(places)).to_pylist())
+        counts.update(canonical_ids(batch.to_series().to_arrow()).take(to_arrow(places)).to_pylist())
     return sum(count > 1 for count in counts.values())
 
 
-def _canonical(batch: pl.DataFrame) -> pa.Array:
-    return canonical_ids(batch.to_series().to_arrow())
-
-
 def _hashes(batch: pl.DataFrame) -> npt.NDArray[np.uint64]:
-    hashed: npt.NDArray[np.uint64] = pl.Series(pl.from_arrow(_canonical(batch))).hash().to_numpy()
+    hashed: npt.NDArray[np.uint64] = canonical_series(batch.to_series()).hash().to_numpy()
     return hashed

@@ -182,7 +182,7 @@ def anti_join(frame: pl.LazyFrame, known: pl.LazyFrame, name: str, scratch: Path
     No id of a row is repeated. As far as rows and known ids begin alike, ids are compared as they are.
     """
     with closing(Buckets(BYTES + 8, scratch)) as asked, closing(Buckets(BYTES, scratch)) as there:
-        alike, mine, theirs = _behind_equal(_canonical(frame.select(name), name), _canonical(known, name))
+        alike, mine, theirs = _behind_equal(_id_batches(frame.select(name), name), _id_batches(known, name))
         for ids in theirs:
             there.add(_digests(ids))
         for ids in mine:
@@ -199,7 +199,7 @@ def anti_join(frame: pl.LazyFrame, known: pl.LazyFrame, name: str, scratch: Path
     return _at(frame, chosen), found
 
 
-def _canonical(ids: pl.LazyFrame, name: str) -> Iterator[pa.Array]:
+def _id_batches(ids: pl.LazyFrame, name: str) -> Iterator[pa.Array]:
     for batch in batches(ids, BATCH_ROWS):
         yield canonical_ids(batch[name].to_arrow())
 

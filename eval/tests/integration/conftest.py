@@ -1,6 +1,6 @@
 """Jobs over invented reviews, as the core's integration tests run them."""
 
-from tests.integration.conftest import (  # noqa: F401
+from tests.review_jobs import (  # noqa: F401
     job,
     make_job,
     make_synthetic,

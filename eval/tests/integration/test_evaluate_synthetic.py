@@ -9,8 +9,8 @@ import pytest
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.aggregate import nearest_mean, read_statistic
 from dptext_etl.policy.synthetic import CLAIM
-from tests.cli.saying import dptext
-from tests.integration.synthetic_runs import SYNTHETIC, WITHOUT, labeled
+from tests.command_line import dptext
+from tests.synthetic_runs import SYNTHETIC, WITHOUT, labeled
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")

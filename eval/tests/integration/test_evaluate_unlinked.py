@@ -7,8 +7,8 @@ import pytest
 
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import scan_published
-from tests.cli.saying import dptext
-from tests.integration.synthetic_runs import CAP, labeled
+from tests.command_line import dptext
+from tests.synthetic_runs import CAP, labeled
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")

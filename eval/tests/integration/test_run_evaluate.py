@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cli.saying import dptext
+from tests.command_line import dptext
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")

@@ -16,9 +16,9 @@ from dptext_etl.allocation import Allocation
 from dptext_etl.errors import PolicyError
 from dptext_etl.sampling import epsilon_implemented
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
-from models.tests.exact.toy_generator import END, Toy, ToyGenerator, sequences
-from models.tests.exact.toy_scorer import KEY, ToyScorer
-from tests.exact.told import Forced, Told, scores_exist
+from models.tests.toy_generator import END, Toy, ToyGenerator, sequences
+from models.tests.toy_scorer import KEY, ToyScorer
+from tests.fixed_allocations import FixedAllocation, Forced, scores_exist
 
 pytest.importorskip("torch")
 INF = math.inf
@@ -57,8 +57,10 @@ def favours(words, drawn, number, outputs):
     return [INF if (output == 0) == (words[0] == "good") else -INF for output in range(outputs)]
 
 
-def told(total, **parts):
-    return Told(total=total, told={(word, word): division for word, division in parts.items()}, eps_lo=LEAST)
+def fixed(total, **parts):
+    return FixedAllocation(
+        total=total, divisions={(word, word): division for word, division in parts.items()}, eps_lo=LEAST
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def told(total, **parts):
 )
 def test_the_worst_pair_of_divisions_attains_the_accounted_epsilon(total, division, expected):
     """One text divides evenly; the other puts all on one draw, or fills the integers' range: nothing is worse."""
-    made = masked(told(total, good=(total / 2, total / 2), film=division))
+    made = masked(fixed(total, good=(total / 2, total / 2), film=division))
     laws = [law_of(made, [word] * 2, lambda *seen: favours(*seen, outputs=4), 4) for word in ("good", "film")]
     accounted = allocated_epsilon(total, 2, 4, BITS)
     assert worst(*laws) == pytest.approx(accounted, abs=3e-6)
@@ -89,7 +91,7 @@ def test_no_pair_of_divisions_exceeds_it(total):
         word: tuple(max(LEAST, math.floor(total * share * 1e6 - 1) / 1e6) for share in pair)
         for word, pair in zip(words, shares, strict=True)
     }
-    made = masked(told(total, **parts))
+    made = masked(fixed(total, **parts))
 
     def score(seen, drawn, number):
         return np.random.default_rng([words.index(seen[0]), number, *drawn]).choice([-INF, -6, 0, 10, INF, math.nan], 3)
@@ -102,7 +104,7 @@ def test_no_pair_of_divisions_exceeds_it(total):
 def test_an_answer_of_any_length_costs_one_budget():
     """Texts of other lengths, whose answers end when they end: the budget of all steps is one."""
     total, made_for = 9.0, {("a",): (7.0, 1.0, 1.0), ("b", "c"): (1.0, 2.0, 6.0), (): (3.0, 3.0, 3.0)}
-    made = Toy(l_max=3, n_max=10, allocation=Told(total=total, told=made_for, eps_lo=LEAST, eps_hi=7.0))
+    made = Toy(l_max=3, n_max=10, allocation=FixedAllocation(total=total, divisions=made_for, eps_lo=LEAST, eps_hi=7.0))
 
     def score(text, drawn):
         return [INF if output == (len(text) + 2 * len(drawn)) % 3 else -INF for output in range(3)]
@@ -133,7 +135,9 @@ def test_two_passes_cost_the_sum_and_the_second_sees_only_what_the_first_release
     made = masked(None, epsilon=1.0)
     words = made.output_texts[:outputs]
     after = {pair: (3.0, 1.0) if pair[0] == words[0] else (0.5, 3.5) for pair in itertools.product(words, repeat=2)}
-    made = masked(Told(total=4.0, first=1.0, told=after, eps_lo=LEAST))  # a raw word in `over` is a KeyError
+    made = masked(
+        FixedAllocation(total=4.0, first=1.0, divisions=after, eps_lo=LEAST)
+    )  # a raw word in `over` is a KeyError
     favoured = lambda *seen: favours(*seen, outputs=outputs)
     laws = [law_of(made, [word] * 2, favoured, outputs, (1, 257)) for word in ("good", "film")]
     least = (
@@ -158,7 +162,7 @@ def test_a_chosen_template_costs_the_choice_and_the_budget():
     """Two texts want opposite templates: the choice is a draw of its own, from purpose 7."""
     parts = {("good",) * 2: (3.0, 1.0), ("film",) * 2: (1.0, 3.0)}
     choice = {"templates": ((3.0, 1.0), (1.0, 3.0)), "choosing": 1.0}
-    made = masked(Told(total=4.0, told=parts, eps_lo=LEAST, **choice))
+    made = masked(FixedAllocation(total=4.0, divisions=parts, eps_lo=LEAST, **choice))
     laws = []
     for word in ("good", "film"):
         law = {}
@@ -183,7 +187,7 @@ def test_a_chosen_template_costs_the_choice_and_the_budget():
 def test_where_scores_of_outputs_tell_nothing_a_division_tells_nothing_either():
     """Constant scores and one stream: texts of one length are released alike, whatever divides their budgets."""
     parts = {("good",) * 3: (5.0, 0.5, 0.5), ("film", "old", "town"): (0.1, 3.0, 2.9)}
-    made = masked(Told(total=6.0, told=parts, eps_lo=LEAST))
+    made = masked(FixedAllocation(total=6.0, divisions=parts, eps_lo=LEAST))
     released = [
         made.release_with(ToyScorer(made.outputs, lambda *_: [0.0] * made.outputs), scoring, pa.array([text]), KEY)
         for text in ("good good good", "film old town")
@@ -198,7 +202,7 @@ def test_a_score_that_fails_on_a_text_divides_evenly_and_quotes_nothing(monkeypa
             raise ValueError(f"inside: {tokens}")
 
     secret = "zzqunknownqzz"
-    allocation = Allocation(total=4.0, scores=("told",))
+    allocation = Allocation(total=4.0, scores=("fixed",))
     monkeypatch.setitem(allocation.__dict__, "scorers", (Broken(),))
     assert allocation.over([secret] * 4) == [1_000_000] * 4
     assert caplog.text
@@ -206,8 +210,8 @@ def test_a_score_that_fails_on_a_text_divides_evenly_and_quotes_nothing(monkeypa
 
 
 def test_another_epsilon_divides_another_budget_in_the_same_way():
-    made = masked(Allocation(total=8.0, first=2.0, scores=("told",), eps_hi=4.0))
+    made = masked(Allocation(total=8.0, first=2.0, scores=("fixed",), eps_hi=4.0))
     half = made.model_copy(update={"epsilon": 5.0})
-    assert half.allocation == Allocation(total=4.0, first=1.0, scores=("told",), eps_hi=2.0)
+    assert half.allocation == Allocation(total=4.0, first=1.0, scores=("fixed",), eps_hi=2.0)
     with pytest.raises(PolicyError, match="leave it out"):
         made.model_copy(update={"epsilon": 5.0, "allocation": made.allocation})

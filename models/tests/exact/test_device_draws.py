@@ -8,7 +8,7 @@ from dptext_etl.sampling import integer_weights, smallest_weight, weight_bits
 from dptext_etl.scoring import TOKEN
 from dptext_etl_models.inference import device_draws
 from dptext_etl_models.inference.device_draws import choose
-from tests.exact.score_oracle import (
+from tests.score_oracle import (
     HEAVY,
     ROBERTA,
     WIDE,

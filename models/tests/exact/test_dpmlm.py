@@ -17,7 +17,7 @@ from dptext_etl.sampling import epsilon_implemented
 from dptext_etl_models.inference.masked.script import Script
 from dptext_etl_models.inference.masked.steps import DrawParameters, draw
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
-from models.tests.exact.toy_scorer import KEY, Forced, ToyScorer
+from models.tests.toy_scorer import KEY, Forced, ToyScorer
 
 pytest.importorskip("torch")
 WORDS = ("good", "film", "music")

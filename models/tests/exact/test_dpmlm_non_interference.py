@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dptext_etl import scoring
 from dptext_etl_models.inference.masked.steps import Answer
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
-from models.tests.exact.toy_scorer import KEY, ToyScorer, ToySession, keys
+from models.tests.toy_scorer import KEY, ToyScorer, ToySession, keys
 from tests.examples import examples
 from tests.quick import quick
 

@@ -22,7 +22,7 @@ from dptext_etl.sampling import epsilon_implemented
 from dptext_etl_models.inference.masked.script import draw_plans, likely_draws, planned, write_strict
 from dptext_etl_models.inference.masked.steps import DrawParameters, draw
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
-from models.tests.exact.toy_scorer import KEY, Forced, ToyScorer, keys
+from models.tests.toy_scorer import KEY, Forced, ToyScorer, keys
 from tests.quick import quick
 
 pytest.importorskip("torch")

@@ -16,7 +16,7 @@ from dptext_etl.column import step_costs
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.sampling import epsilon_implemented
-from models.tests.exact.toy_generator import (
+from models.tests.toy_generator import (
     END,
     KEY,
     Recorded,

@@ -20,7 +20,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl_models.inference import device_draws, language_model
 from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase
 from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
-from models.tests.exact.toy_generator import KEY, keys
+from models.tests.toy_generator import KEY, keys
 from tests.computing import PLACES, PRECISE, place_name, settle
 from tests.examples import examples
 

@@ -17,7 +17,7 @@ from dptext_etl.guarantee import Disclosure
 from dptext_etl.sampling import epsilon_implemented
 from dptext_etl_models.families.latent_noise import clipped_steps, cut, noisy_latents
 from models.tests.exact.latent_toys import Toy, adept, constant, dpbart, keys
-from tests.exact.told import Told, scores_exist
+from tests.fixed_allocations import FixedAllocation, scores_exist
 
 SIZE = 64
 LAPLACE = {"noise": "laplace", "n_rec": None}
@@ -129,7 +129,9 @@ def test_a_chosen_template_costs_the_choice_and_sets_the_noise():
     """Whose sentences ask for the second template gets it: the choice is nearly sure at that price."""
     words = ("It", "rained", "We", "left", "Anna", "stayed", "She", "read")
     templates = ((4.0, 1.0, 1.0), (1.0, 1.0, 4.0))
-    allocation = Told(total=600.0, told={words: (100.0, 100.0, 400.0)}, templates=templates, choosing=200.0)
+    allocation = FixedAllocation(
+        total=600.0, divisions={words: (100.0, 100.0, 400.0)}, templates=templates, choosing=200.0
+    )
     made = several(dpbart, allocation=allocation, epsilon=800.0)
     got, _ = drawn(made, constant(SIZE), TEXT)
     chosen = shared(made, SIZE, allocation.by_position(templates[1], 3))
@@ -155,7 +157,7 @@ class Speaking(Toy):
 def test_the_second_pass_sees_only_what_the_first_released():
     seen = []
 
-    class Watching(Told):
+    class Watching(FixedAllocation):
         def over(self, tokens, places=None, *, draws=None):
             seen.append((tuple(tokens), list(places)))
             return [300_000_000, 200_000_000, 100_000_000]
@@ -178,7 +180,7 @@ def test_the_second_pass_sees_only_what_the_first_released():
 
 
 def test_two_passes_share_delta_and_their_costs_add_up():
-    made = several(dpbart, allocation=Told(total=600.0, first=300.0), epsilon=900.0)
+    made = several(dpbart, allocation=FixedAllocation(total=600.0, first=300.0), epsilon=900.0)
     cost = made.spend(1)
     assert (cost.eps_approx, cost.delta) == (900_000_000, round(made.used_delta * 1e15))
     apart, squared = made.sensitivity(SIZE), []

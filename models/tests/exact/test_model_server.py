@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl_models.inference.generation import probe_scores
-from models.tests.exact.toy_generator import END, Recorded, Toy, ToyGenerator, keys
+from models.tests.toy_generator import END, Recorded, Toy, ToyGenerator, keys
 
 TEXTS = ["", "a", "b", "hello", "\x00é", "another text, which is longer"]
 

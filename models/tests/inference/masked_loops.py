@@ -7,7 +7,7 @@ import pytest
 from dptext_etl import scoring
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.masked.layout import Layout
-from models.tests.exact.toy_scorer import Recorded, keys
+from models.tests.toy_scorer import Recorded, keys
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)

@@ -11,8 +11,8 @@ from dptext_etl import scoring
 from dptext_etl_models.inference.masked import scorer as masked_scorer
 from dptext_etl_models.inference.masked.model import Encoder
 from dptext_etl_models.inference.running import without_numbers
-from models.tests.exact.toy_scorer import Recorded, keys
 from models.tests.inference.masked_loops import DECODINGS, LONG
+from models.tests.toy_scorer import Recorded, keys
 
 torch = pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ from dptext_etl_models.inference.masked import scorer as masked_scorer
 from dptext_etl_models.inference.masked.layout import Layout
 from dptext_etl_models.inference.masked.script import INSERTED, Item, Script
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
-from models.tests.exact.toy_scorer import Recorded, keys
+from models.tests.toy_scorer import Recorded, keys
 from tests.computing import PRECISE, settle
 from tests.quick import quick
 

@@ -13,8 +13,8 @@ from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.masked import scorer as masked_scorer
 from dptext_etl_models.inference.masked.model import MaskedModel
 from dptext_etl_models.inference.masked.script import Script
-from models.tests.exact.toy_scorer import Recorded, keys
 from models.tests.inference.masked_loops import DECODINGS, LONG, rows_of
+from models.tests.toy_scorer import Recorded, keys
 from tests.computing import PLACES, place_name
 from tests.quick import quick
 

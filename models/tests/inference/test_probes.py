@@ -12,7 +12,7 @@ from dptext_etl.mechanisms.custext import CusText
 from dptext_etl_models.inference.device_draws import Undrawn
 from dptext_etl_models.inference.masked.model import MaskedModel
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
-from models.tests.exact.toy_scorer import Recorded, keys
+from models.tests.toy_scorer import Recorded, keys
 from tests.computing import PRECISE, settle
 
 torch = pytest.importorskip("torch")

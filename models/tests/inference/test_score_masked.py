@@ -10,7 +10,6 @@ from dptext_etl import scoring
 from dptext_etl_models.inference.masked import scorer as masked_scorer
 from dptext_etl_models.inference.masked.script import Script
 from dptext_etl_models.inference.masked.steps import DrawParameters, draw
-from models.tests.exact.toy_scorer import keys
 from models.tests.inference.masked_loops import (
     DECODINGS,
     LONG,
@@ -21,6 +20,7 @@ from models.tests.inference.masked_loops import (
     recorded,
 )
 from models.tests.model_makers import ARCHITECTURES, CLIP
+from models.tests.toy_scorer import keys
 from tests.computing import PLACES, place_name
 from tests.quick import quick
 

@@ -13,8 +13,8 @@ from dptext_etl.errors import PolicyError  # noqa: E402
 from dptext_etl_models.inference import language_model, server  # noqa: E402
 from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase  # noqa: E402
 from dptext_etl_models.mechanisms.dp_prompt import DPPrompt  # noqa: E402
-from models.tests.exact.toy_generator import keys  # noqa: E402
 from models.tests.inference import vllm_stand_in  # noqa: E402
+from models.tests.toy_generator import keys  # noqa: E402
 from tests.quick import quick  # noqa: E402
 
 TEXTS = ["good film about a doctor", "", None, "the of", "naïve 😀 café", "</s> <pad> it", "word " * 12]

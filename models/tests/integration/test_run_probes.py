@@ -10,7 +10,7 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.runner import plan
 from dptext_etl_models.inference.masked.model import MaskedModel
 from dptext_etl_models.mechanisms.dpmlm import DPMLM
-from tests.integration.refusals import same_refusal
+from tests.refusals import same_refusal
 
 pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
 

@@ -14,7 +14,7 @@ from dptext_etl.embeddings.vectors import DATA, SYNONYMS
 from dptext_etl.errors import InputError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl_models.training.counter_fitting import Settings, Thesaurus, fit, nearest_words, read_thesaurus
-from tests.cli.saying import dptext
+from tests.command_line import dptext
 
 WORDS = ("good", "excellent", "bad", "awful", "table", "chair", "river", "light")
 

@@ -12,7 +12,7 @@ from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.grid import write_grid
 from dptext_etl.errors import InputError
 from dptext_etl_models.training import contrast
-from tests.cli.saying import dptext
+from tests.command_line import dptext
 
 TOPICS = (
     ("flight", "airport", "gate", "plane", "ticket", "seat"),

@@ -85,7 +85,7 @@ IDENTITY = [
         "a door that drops a setting of the policy",
         "Dagster resources, Spark workers, suites",
         "every field is passed through every door",
-        "policy/test_policy_doors.py::test_no_field_has_its_default",
+        "policy/test_policy_fields.py::test_no_field_has_its_default",
     ),
     (
         "a negative loss, `True` or NaN as an amount",

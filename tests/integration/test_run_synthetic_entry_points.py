@@ -17,7 +17,7 @@ from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import plan
 from dptext_etl.runner.statement import facts, markdown
 
-from .synthetic_runs import CAP, COLUMN, SYNTHETIC, labeled
+from ..synthetic_runs import CAP, COLUMN, SYNTHETIC, labeled
 
 REFUSED = [
     ({"column": COLUMN}, "either of them"),

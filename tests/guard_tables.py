@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def rows(page):

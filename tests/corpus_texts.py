@@ -15,7 +15,7 @@ PLACES = ("London", "Paris", "the city", "the river", "my friends", "the school"
 TIMES = ("days", "weeks", "nights")
 
 
-def labelled() -> list[tuple[str, str]]:
+def labeled() -> list[tuple[str, str]]:
     """Return 8,064 distinct sentences and their topics."""
     words = list(product(VERBS, KINDS, PLACES, TIMES))
     return [(form.format(*of), topic) for topic, forms in TEMPLATES.items() for form in forms for of in words]
@@ -23,4 +23,4 @@ def labelled() -> list[tuple[str, str]]:
 
 def texts() -> list[str]:
     """Return the sentences alone."""
-    return [text for text, _ in labelled()]
+    return [text for text, _ in labeled()]

@@ -15,17 +15,17 @@ MICRO = 1_000_000
 
 def scores_exist(monkeypatch):
     """Let an allocation name a score, the one that ones there are: what it computes is dictated."""
-    monkeypatch.setattr(score, "available", lambda: ("told",))
+    monkeypatch.setattr(score, "available", lambda: ("fixed",))
 
 
-class Told(Allocation):
+class FixedAllocation(Allocation):
     """An allocation whose divisions are dictated: {words: epsilons}; everything else is the real one."""
 
-    told: Mapping[tuple[str, ...], tuple[float, ...]] = Field(default_factory=dict)
-    scores: tuple[str, ...] = ("told",)
+    divisions: Mapping[tuple[str, ...], tuple[float, ...]] = Field(default_factory=dict)
+    scores: tuple[str, ...] = ("fixed",)
 
     def over(self, tokens, places=None, *, draws=None):
-        parts = [round(part * MICRO) for part in self.told[tuple(tokens)]]
+        parts = [round(part * MICRO) for part in self.divisions[tuple(tokens)]]
         assert sum(parts) <= round(self.total * MICRO)
         return parts
 

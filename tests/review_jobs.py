@@ -1,0 +1,220 @@
+"""A small table of reviews, and policies over it: what integration tests run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from dptext_etl import Ledger, Policy, _kernel
+from dptext_etl.engines import run
+from dptext_etl.runner import RunSummary
+from dptext_etl.runner.anchoring import FILE as MEMORY
+from dptext_etl.runner.unchanged import FILE as UNCHANGED
+
+SENTINEL = "zzqsentinelqzz"
+"""Stands in every raw text, and in nothing that leaves a run."""
+SURROGATE = {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}
+UNLINKED = {"rows": 200, "delta": 1e-9, "per_subject": 6}
+
+
+def make_reviews(rows: int = 240, first: int = 0) -> pl.DataFrame:
+    """Rows of two text columns with words in and out of the vocabulary, empty and null texts."""
+    numbers = range(first, first + rows)
+    words = [f"word{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(100)]
+    return pl.DataFrame(
+        {
+            "id": [f"r{i:05d}" for i in numbers],
+            "user_id": [f"u{i % 40:03d}" for i in numbers],
+            "stars": [i % 5 + 1 for i in numbers],
+            "review": [
+                f"{SENTINEL} " + " ".join(words[(i * 7 + j * j) % 100] for j in range(5 + i % 11)) for i in numbers
+            ],
+            "note": [None if i % 9 == 0 else "" if i % 9 == 1 else f"{words[i % 100]}, {SENTINEL}!" for i in numbers],
+            "secret": [f"{SENTINEL} {i}" for i in numbers],
+        }
+    )
+
+
+def save_table(frame: pl.DataFrame, path: Path) -> Path:
+    """Write a table in the format of the suffix."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    {".parquet": frame.write_parquet, ".csv": frame.write_csv, ".ndjson": frame.write_ndjson}[path.suffix](path)
+    return path
+
+
+@dataclass
+class Job:
+    """A folder with a table, a key and a ledger, and policies over them."""
+
+    folder: Path
+    vectors: str
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def policy(self, **changes: Any) -> Policy:
+        """The policy, with some entries changed (None removes one)."""
+        mechanism = {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": self.vectors}
+        values = {
+            "dataset": "reviews",
+            "release": "2026-11",
+            "source": str(self.folder / "raw.parquet"),
+            "sink": str(self.folder / "published"),
+            "id": "id",
+            "subject": "user_id",
+            "keep": ["stars"],
+            "key": f"file:{self.folder / 'noise.key'}",
+            "ledger": {"url": f"sqlite:///{self.folder / 'ledger.db'}"},
+            "cap": {"measure": "pure", "epsilon": 1000.0, "period": "2026"},
+            "shard_rows": 100,
+            "column": [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in ("review", "note")],
+            **self.values,
+            **changes,
+        }
+        return Policy.parse({name: value for name, value in values.items() if value is not None})
+
+    def run(self, **changes: Any) -> RunSummary:
+        """Run the policy."""
+        return run(self.policy(**changes))
+
+    def write_policy(self, **changes: Any) -> Path:
+        """Write the policy as a file in the folder, tables in one line each."""
+
+        def toml(value: Any) -> str:
+            if isinstance(value, dict):
+                return f"{{ {', '.join(f'{name} = {toml(item)}' for name, item in value.items())} }}"
+            return f"[{', '.join(map(toml, value))}]" if isinstance(value, list) else json.dumps(value)
+
+        values = self.policy(**changes).model_dump(mode="json", by_alias=True, exclude_none=True)
+        path = self.folder / "privacy.toml"
+        path.write_text("".join(f"{name} = {toml(value)}\n" for name, value in values.items()))
+        return path
+
+    def stop(self, step: str, times: int = 1) -> bool:
+        """Run the policy until it reaches a step for the nth time, and stop there; tell whether it stopped."""
+
+        class StopError(Exception):
+            pass
+
+        seen: list[str] = []
+
+        def stopping(name: str) -> None:
+            seen.append(name)
+            if name == step and seen.count(step) == times:
+                raise StopError
+
+        try:
+            run(self.policy(), checkpoint=stopping)
+        except StopError:
+            return True
+        return False
+
+    def forget_that_nothing_changed(self) -> None:
+        """Let the next run go through all its steps, as after any change."""
+        for note in (self.folder / "published.staging").rglob(UNCHANGED):
+            note.unlink()
+
+    def ledger(self) -> Ledger:
+        """The ledger, to look at."""
+        return Ledger.open(str(self.folder / "ledger.db"), read_only=True, create=False)
+
+    def files(self, below: str = "published") -> dict[str, bytes]:
+        """Every file of a folder and of what a publication puts next to it, by its path.
+
+        Not what staging remembers: its ledger, which no two jobs share, and the run before, which `run` alone writes.
+        """
+        root = self.folder / below
+        beside = [root.with_name(f"{root.name}{suffix}") for suffix in (".versions", ".manifest.json")]
+        found = [*root.rglob("*"), *beside[0].rglob("*"), beside[1]]
+        found = (path for path in sorted(found) if path.is_file() and path.name not in {MEMORY, UNCHANGED})
+        return {str(path.relative_to(self.folder)): path.read_bytes() for path in found}
+
+    def charged(self) -> dict[str, tuple[int, int]]:
+        """Reserved and committed records per column, canaries included."""
+        with self.ledger() as ledger:
+            return {row["column"]: (row["records"], row["committed"]) for row in ledger.show()}
+
+
+@pytest.fixture
+def sentinel():
+    return SENTINEL
+
+
+@pytest.fixture
+def reviews():
+    """Make rows: reviews(rows, first)."""
+    return make_reviews
+
+
+@pytest.fixture
+def save():
+    """Write a table: save(frame, path)."""
+    return save_table
+
+
+@pytest.fixture
+def make_job(tmp_path, small_vectors):
+    """Make folders with the reviews and a key; every job of a test has the same key."""
+    secret = _kernel.Secret()
+
+    def make(name: str = "job", frame: pl.DataFrame | None = None, suffix: str = ".parquet", **values: Any) -> Job:
+        folder = tmp_path / name
+        folder.mkdir()
+        secret.write(str(folder / "noise.key"))
+        save_table(make_reviews() if frame is None else frame, folder / f"raw{suffix}")
+        return Job(folder, small_vectors, {"source": str(folder / f"raw{suffix}"), **values})
+
+    return make
+
+
+@pytest.fixture
+def job(make_job):
+    return make_job()
+
+
+@pytest.fixture
+def make_synthetic(make_job, reviews):
+    """Make a job whose policy publishes a synthetic table."""
+    from .synthetic_runs import CAP, SYNTHETIC, labeled
+
+    def made(name="job", frame=None, **changes):
+        job = make_job(name, labeled(reviews()) if frame is None else frame)
+        job.values |= {"column": None, "keep": None, "synthetic": SYNTHETIC, "cap": CAP, **changes}
+        return job
+
+    return made
+
+
+@pytest.fixture
+def make_unlinked(make_job):
+    """Make a job whose policy publishes its reviews unlinked."""
+
+    def made(name="job", **changes):
+        job = make_job(name)
+        cap = {"measure": "approx", "epsilon": 1000.0, "delta": 1e-5, "period": "2026"}
+        job.values |= {"column": [{"name": "review", "mechanism": SURROGATE}], "keep": [], "cap": cap}
+        job.values |= {"unlinked": UNLINKED, **changes}
+        return job
+
+    return made
+
+
+@pytest.fixture
+def store(monkeypatch):
+    """A small S3 on the loopback interface."""
+    from .object_store import serving
+
+    monkeypatch.setenv("DPTEXT_TEST_SECRET", "not-to-be-printed")
+    with serving() as handler:
+        yield handler
+
+
+@pytest.fixture
+def policy_of_job(job):
+    """The path of a policy file that says what the job released; the job has run."""
+    job.values["column"] = list(job.policy().columns[:1])
+    job.run()
+    return job.write_policy()
