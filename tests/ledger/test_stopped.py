@@ -143,7 +143,11 @@ def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes
     while not raw.rows("select 1 from pg_locks where locktype='advisory' and granted"):
         time.sleep(0.01)
     kit.reopen(timeout=30)
-    assert kit.reserve(["a"]) == [Outcome.RESERVED]
+    outcomes = []
+    while not outcomes:
+        with suppress(UnavailableLedgerError):  # on a busy machine, this one is slower than the waits above, too
+            outcomes = kit.reserve(["a"])
+    assert outcomes == [Outcome.RESERVED]
     kit.sound()
 
 
