@@ -13,7 +13,7 @@ from dptext_etl.cli.commands import demo
 from dptext_etl.cli.demo import forms, requests
 from dptext_etl.corpora import everyday
 from dptext_etl.runner import scan_published
-from tests.docs.test_readme import QUESTIONS, Reader, follow
+from tests.page_reader import QUESTIONS, Reader, follow
 
 
 def dptext(*words):

@@ -1,0 +1,123 @@
+"""Follow a page of the documentation block by block, as a reader would.
+
+`toml` that begins with `# NAME` is written to that file; `python` has nothing of the blocks before it but the modules
+that they loaded and the Spark that they started (Spark Connect has a Python of its own); `sh` is run by bash. `text`
+after a block is what it prints (… stands for anything). Commands that set up, serve or test this project itself are
+left out (`NOT_HERE`).
+"""
+
+import doctest
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+QUESTIONS = Path(__file__).resolve().parents[1] / "docs" / "questions.md"
+"""Starts in the folder that the demo left, so that the demo's test follows it."""
+NOT_HERE = ("make", "git clone", "cd ", "pip ", "dagster ", "dg ", "python -m pytest", ". .venv/")
+BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    language: str
+    code: str
+    line: int
+    prints: str | None
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = [(match[1], match[2], text[: match.start()].count("\n") + 1) for match in BLOCK.finditer(text)]
+    after = [*found, ("", "", 0)][1:]
+    return [
+        Block(language, code, line, following[1] if following[0] == "text" else None)
+        for (language, code, line), following in zip(found, after, strict=True)
+        if language != "text"
+    ]
+
+
+def environment(commands: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "DPTEXT_SECRET": secrets.token_hex(),
+        "COLUMNS": "160",
+        "NO_COLOR": "1",
+    }
+
+
+BLOCKS = """
+import contextlib, io, json, sys, traceback
+for line in sys.stdin:
+    printed, failure = io.StringIO(), ""
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(json.loads(line), {"__name__": "__main__"})
+    except BaseException:
+        failure = traceback.format_exc()
+    print(json.dumps([printed.getvalue(), failure]), flush=True)
+"""
+
+
+class Reader:
+    """Someone who follows a page: a folder, an environment, one Python for all of its blocks (and one for Connect).
+
+    Every command is a process of its own, as for a reader, and begins at once (`warm_python.py`).
+    """
+
+    def __init__(self, folder: Path, python: list[str], commands: Path, **more: str) -> None:
+        self.folder, self.env = folder, environment(commands) | more
+        self._start = python
+        self._pythons: dict[bool, subprocess.Popen[str]] = {}
+
+    def run(self, block: Block) -> str:
+        if block.language == "toml":
+            named = re.match(r"# (\S+\.toml)", block.code)
+            if named:
+                (self.folder / named[1]).write_text(block.code)
+            return ""
+        printed, failure = self._python_says(block.code) if block.language == "python" else self._bash_says(block.code)
+        assert not failure, f"line {block.line}:\n{printed}\n{failure}"
+        return printed
+
+    def _bash_says(self, code: str) -> tuple[str, str]:
+        lines = [line for line in code.splitlines() if not line.startswith(NOT_HERE)]
+        command = ["bash", "-euo", "pipefail", "-c", "\n".join(lines)]
+        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
+        return done.stdout, f"{done.stderr}\nexit {done.returncode}" if done.returncode else ""
+
+    def _python_says(self, code: str) -> tuple[str, str]:
+        remote = ".remote(" in code  # Spark Connect is refused next to a classic session: it has a Python of its own
+        if remote not in self._pythons:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+            command = [*self._start, "-c", BLOCKS]
+            self._pythons[remote] = subprocess.Popen(command, cwd=self.folder, env=self.env, text=True, **pipes)
+        python = self._pythons[remote]
+        assert python.stdin is not None
+        assert python.stdout is not None
+        python.stdin.write(f"{json.dumps(code)}\n")
+        python.stdin.flush()
+        answer = python.stdout.readline()
+        printed, failure = json.loads(answer) if answer else ("", "Python ended")
+        return printed, failure
+
+    def leave(self) -> None:
+        while self._pythons:
+            self._pythons.popitem()[1].communicate()
+
+
+def follow(page: Path, reader: Reader) -> None:
+    for block in blocks(page):
+        if block.language not in {"toml", "python", "sh"}:
+            continue
+        printed = reader.run(block)
+        if block.prints is not None:
+            expected = block.prints.replace("…", "...")
+            flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+            assert doctest.OutputChecker().check_output(expected, printed, flags), (
+                f"line {block.line} prints:\n{printed}"
+            )
