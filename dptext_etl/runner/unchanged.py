@@ -148,7 +148,7 @@ class Input:
         with suppress(KeyError, TypeError, ValueError):  # no note, one without blocks, or a damaged one
             noted = _noted(attempt.layout.staging.read(FILE)) or {}
             blocks = bytes.fromhex(noted["seen"]["blocks"])
-            seen.manifest, seen.admitted, seen.last = noted["manifest"], noted["admitted"], noted["seen"]["last"]
+            seen.manifest, seen.admitted, seen.last = noted["manifest"], noted["admitted"], int(noted["seen"]["last"])
             seen.before = frozenset(blocks[at : at + WIDTH] for at in range(0, len(blocks), WIDTH))
 
     def _same_files(self) -> bool:
@@ -255,6 +255,7 @@ def _noted(content: bytes | None) -> dict[str, Any] | None:
     try:
         facts = json.loads(content or b"null")
         _again(facts["summary"], incremental=False)
-        return dict(facts) if facts["version"] == _VERSION and isinstance(facts["seal"], str) else None
+        whole = {"manifest", "admitted", "freed"} <= set(facts) and isinstance(facts["seal"], str)
+        return dict(facts) if whole and facts["version"] == _VERSION else None
     except (ValueError, KeyError, TypeError):
         return None
