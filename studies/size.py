@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {"core": "dptext_etl", "models": "models/dptext_etl_models", "eval": "eval/dptext_etl_eval"}
-LONG = 350
+LONG = 600
 RUN = """
 import sys
 files, functions = set(), set()
