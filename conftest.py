@@ -37,8 +37,9 @@ from tests.computing import PLACES, place_name, settle  # noqa: E402
 
 pytest_plugins = ["tests.spark_sessions"]
 
-hypothesis.settings.register_profile("ci", deadline=None, max_examples=40)
-hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
+BUSY = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}  # a busy machine is slow
+hypothesis.settings.register_profile("ci", max_examples=40, **BUSY)
+hypothesis.settings.register_profile("thorough", max_examples=1000, **BUSY)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 TESTS = Path(__file__).resolve().parent / "tests"

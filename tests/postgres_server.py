@@ -57,7 +57,7 @@ class PostgresServer:
         drop = ("runuser", "-u", "postgres", "--") if os.geteuid() == 0 else ()
         command = [*drop, found(program), *arguments]
         nothing = subprocess.DEVNULL
-        done = subprocess.run(command, check=False, stdin=nothing, capture_output=True, cwd="/", timeout=120)
+        done = subprocess.run(command, check=False, stdin=nothing, capture_output=True, cwd="/", timeout=600)
         assert done.returncode == 0, done.stderr.decode()[-2000:]
 
 

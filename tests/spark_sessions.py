@@ -116,7 +116,7 @@ def cluster(java, tmp_path_factory):
     yield master
     for process in reversed(started):
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=600)
 
 
 @pytest.fixture

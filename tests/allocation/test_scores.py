@@ -69,7 +69,7 @@ def test_a_text_never_gets_more_than_its_budget_and_every_word_gets_some(words, 
 
 
 @pytest.mark.parametrize("name", score.available())
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     tokens=st.lists(
         st.one_of(

@@ -21,7 +21,7 @@ class Watching(Gate):
 
     def feed(self, batch):
         if self.barrier is not None:
-            self.barrier.wait(timeout=20)
+            self.barrier.wait(timeout=600)
         self.seen_batches.append(batch["id"][0])
         self.places.add(threading.get_ident())
 

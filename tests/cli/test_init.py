@@ -71,7 +71,7 @@ def test_on_a_terminal_it_asks(table, answers, subject):
     command = [sys.executable, "-m", "dptext_etl.cli", "init", "raw.csv"]
     with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         os.write(ours, answers.encode())
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
     os.close(ours)
     os.close(theirs)
     assert process.returncode == 0, err

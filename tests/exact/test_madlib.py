@@ -162,7 +162,7 @@ def test_draws_side_by_side_are_those_of_one_thread(small_vectors, monkeypatch):
 
     def met(*draws):
         if next(begun, None) is not None:
-            meeting.wait(timeout=60)  # two blocks are under way at once, or no one ever passes
+            meeting.wait(timeout=600)  # two blocks are under way at once, or no one ever passes
         return noise(*draws)
 
     monkeypatch.setattr(search, "ROWS", 16)

@@ -151,7 +151,7 @@ def test_blocks_of_words_are_drawn_side_by_side(small_vectors, monkeypatch):
 
     def met(self, rows):
         if next(begun, None) is not None:
-            meeting.wait(timeout=60)
+            meeting.wait(timeout=600)
         return block(self, rows)
 
     monkeypatch.setattr(pair_weights.PairWeights, "block", met)

@@ -17,7 +17,7 @@ from .test_dagster_privacy import kept  # noqa: E402
 
 pytestmark = pytest.mark.slow
 PARTS = ("a", "b", "c")
-PATIENCE = 400
+PATIENCE = 1500
 SETTINGS = "telemetry:\n  enabled: false\n"
 LOCATION = """\
 import json, os, time

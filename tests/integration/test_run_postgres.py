@@ -49,7 +49,7 @@ def test_two_runs_at_once_charge_once(make_job, ledger):
     other.stdin.write(json.dumps(written))
     other.stdin.close()
     job.run(ledger=ledger)
-    assert other.wait(120) == 0, other.stderr.read()
+    assert other.wait(600) == 0, other.stderr.read()
     with Ledger.open(ledger["url"], ledger["id_key"]) as book:
         assert book.verify().problems == []
         shown = {row["column"]: (row["records"] - row["canaries"], row["pending"]) for row in book.show()}

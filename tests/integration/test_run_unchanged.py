@@ -190,7 +190,7 @@ def test_a_file_that_is_gone_when_the_run_has_published_is_not_noted(job, steps)
 
 def test_a_run_that_fails_reads_no_file_to_its_end_and_notes_nothing(job, monkeypatch):
     read = list[str]()
-    monkeypatch.setattr(unchanged.Input, "_digest", lambda self, path: self._stopped.wait(60) and read.append(path))
+    monkeypatch.setattr(unchanged.Input, "_digest", lambda self, path: self._stopped.wait(600) and read.append(path))
     assert job.stop("checked")
     assert read == [str(job.folder / "raw.parquet")]
     assert not (job.folder / NOTED).exists()

@@ -248,7 +248,7 @@ def test_every_way_of_starting_leaves_a_failing_record(bench, leaking, tmp_path,
         for way, arguments in ways.items()
     }
     for way, process in started.items():
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
         assert process.returncode != 0, way
         assert "did not hold" in err, way
         assert bench.sentinel.lower() not in (out + err).lower()

@@ -180,7 +180,7 @@ def test_a_panic_prints_a_location_only(project, capfd):
     queue = context.Queue()
     worker = context.Process(target=_panic, args=(queue, None))
     worker.start()
-    said = queue.get(timeout=60)
+    said = queue.get(timeout=600)
     worker.join()
     out, err = capfd.readouterr()
     assert WORD not in said + out + err

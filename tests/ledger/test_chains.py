@@ -45,7 +45,7 @@ def events(kit, lane=None):
 def until_waiting(kit, sessions=1):
     """Return once so many sessions wait for a turn."""
     waiting = "select count(*) from pg_locks where locktype='advisory' and not granted"
-    until = time.monotonic() + 60
+    until = time.monotonic() + 600
     while kit.db.store.rows(waiting)[0][0] < sessions:
         assert time.monotonic() < until, "no one waits"
         time.sleep(0.01)

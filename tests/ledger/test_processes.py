@@ -106,7 +106,7 @@ def test_one_charge_and_an_exact_cap_under_contention(kit, spawn):
     """20 subjects of 50 records each and a cap of 30: anyone who comes first, 30 of each are charged, once."""
     writers = [spawn(CONTENDER, kit.place, seed) for seed in range(4)]
     for writer in writers:
-        writer.communicate(timeout=240)
+        writer.communicate(timeout=600)
     assert [writer.returncode for writer in writers] == [0] * 4
     counts = kit.sound()
     assert (counts["records"], counts["committed"], counts["pending"]) == (600, 600, 0)
@@ -122,7 +122,7 @@ def test_processes_may_make_one_ledger_at_once(new_place, tmp_path, spawn):
             maker.stdin.write("\n")
             maker.stdin.flush()
         assert sorted(maker.stdout.readline() for maker in makers) == ["[0]\n", "[1]\n", "[1]\n", "[1]\n"]
-    assert [maker.wait(60) for maker in makers] == [0] * 4
+    assert [maker.wait(600) for maker in makers] == [0] * 4
     left = [path for path in tmp_path.iterdir() if not path.name.endswith(("-wal", "-shm"))]
     assert len(left) in (0, 20), "ledgers and their keys; if the last two close at one moment, SQLite leaves a log"
 
@@ -134,7 +134,7 @@ def test_killed_at_any_instant_it_opens_sound(kit, seed, spawn):
     assert victim.stdout.readline() == "ready\n"
     time.sleep(random.Random(seed).uniform(0.0, 0.6))
     victim.send_signal(signal.SIGKILL)
-    said = victim.communicate(timeout=60)[0].split()
+    said = victim.communicate(timeout=600)[0].split()
     done = int(said[-1]) + 40 if said else 0
     kit.reopen()
     kit.ref()  # a transaction: what the victim's server process still does is over when this begins

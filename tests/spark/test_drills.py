@@ -29,7 +29,7 @@ def application(asked, tmp_path, **environment):
     """Run it and return what its queries said, and everything that it printed."""
     command = [sys.executable, str(Path(__file__).parents[1] / "spark_cluster.py"), json.dumps(asked)]
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **environment}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=1500)
     printed = done.stdout + done.stderr
     assert done.returncode == 0, printed[-4000:]
     return json.loads((tmp_path / "said.json").read_text()), printed

@@ -76,7 +76,7 @@ def test_a_stream_that_is_killed_before_and_after_its_sink_releases_and_charges_
             json.dumps({**asked, "die": die}),
         ]
         env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=1500)
         assert done.returncode == (-signal.SIGKILL if die else 0), done.stderr[-4000:]
 
     run("before the sink")

@@ -41,7 +41,7 @@ def test_batches_side_by_side_give_the_same_bits(mechanism, options, lanes):
 
 def test_every_batch_under_way_has_one_thread_of_its_own(whole, lanes):
     made, scorer = whole(decoding="parallel")
-    forward, alone, met = scorer.model.forward, [], threading.Barrier(2, timeout=20)
+    forward, alone, met = scorer.model.forward, [], threading.Barrier(2, timeout=600)
 
     def noted(*given):
         alone.append((threading.current_thread(), torch.get_num_threads()))
