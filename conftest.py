@@ -262,7 +262,6 @@ def small_vectors(tmp_path_factory):
 
 
 WARM = ("polars", "pyarrow.dataset", "pyarrow.parquet", "alembic.command", "dagster._cli", "dagster_dg_cli.cli")
-WARM += ("matplotlib.backends.backend_agg", "matplotlib.figure")
 WARM += tuple(
     f"dptext_etl.{room}.*" for room in ("cli", "ledger", "runner", "mechanisms", "checks.gates", "orchestration")
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from dptext_etl.engines import run
 from dptext_etl.runner import RunSummary
 from dptext_etl.runner.anchoring import FILE as MEMORY
 from dptext_etl.runner.unchanged import FILE as UNCHANGED
+from tests.policy_files import write_policy
 
 SENTINEL = "zzqsentinelqzz"
 """Stands in every raw text, and in nothing that leaves a run."""
@@ -82,16 +82,8 @@ class Job:
 
     def write_policy(self, **changes: Any) -> Path:
         """Write the policy as a file in the folder, tables in one line each."""
-
-        def toml(value: Any) -> str:
-            if isinstance(value, dict):
-                return f"{{ {', '.join(f'{name} = {toml(item)}' for name, item in value.items())} }}"
-            return f"[{', '.join(map(toml, value))}]" if isinstance(value, list) else json.dumps(value)
-
         values = self.policy(**changes).model_dump(mode="json", by_alias=True, exclude_none=True)
-        path = self.folder / "privacy.toml"
-        path.write_text("".join(f"{name} = {toml(value)}\n" for name, value in values.items()))
-        return path
+        return write_policy(self.folder / "privacy.toml", values)
 
     def stop(self, step: str, times: int = 1) -> bool:
         """Run the policy until it reaches a step for the nth time, and stop there; tell whether it stopped."""

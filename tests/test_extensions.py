@@ -65,7 +65,7 @@ def test_a_broken_command_leaves_the_help_of_all_others(install):
     install("shout_six", f"raise ValueError({SECRET!r})", "[dptext_etl.commands]\nshout_six = shout_six\n")
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
-    assert "run-table" in shown.output
+    assert "statement" in shown.output
     assert "Unavailable: importing shout_six of other failed" in shown.output
     refused = CliRunner().invoke(app, ["shout_six", "file", "--option", "x"])
     assert (refused.exit_code, SECRET in refused.output) == (5, False)

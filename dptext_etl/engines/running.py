@@ -173,7 +173,7 @@ def staged(
     policy, partition, profile = attempt.policy, attempt.partition, attempt.profile
     with ExitStack() as opened:
         with profile.stage("open"):
-            table = replace(engine.open(policy, attempt.layout), seen=attempt.seen)
+            table = engine.open(policy, attempt.layout)
             require_places(attempt)
         with attempt.alone() as staging:
             with profile.stage("examine"), ThreadPoolExecutor(1, thread_name_prefix="dptext-prepare") as pool:

@@ -227,33 +227,27 @@ class LedgerReader:
         with self._db.store.snapshot():
             return views.export(self._db)
 
-    def write_tables(self, folder: Path, names: Sequence[str] | None = None) -> dict[str, int]:
-        """Write the ledger as Parquet tables into a new folder: all, or some by name. Internal: never publish them.
+    def write_tables(self, folder: Path, ids: Sequence[str] = ()) -> dict[str, int]:
+        """Write the ledger as Parquet tables into a new folder. Internal: never publish them.
 
         Ids are keyed hashes, amounts are in units of epsilon, rho and delta (docs/ledger.md#tables).
+
+        Args:
+            folder: A folder that does not exist, or is empty.
+            ids: Ids of records or subjects; the table `asked` holds their keyed hashes.
 
         Returns:
             The number of rows by table.
 
         Raises:
             InputError: The folder holds something, or it cannot be written.
+            KeyReferenceError: The id key cannot be read.
         """
         from dptext_etl.ledger import tables
 
         with self._db.store.snapshot():
             self._db.forget_merged_runs()
-            return tables.write(self._db, folder, tuple(tables.SCHEMAS) if names is None else names)
-
-    def hashes(self, ids: Sequence[str]) -> list[str]:
-        """Return the keyed hashes that ids have in these tables: as records, and as subjects in every pinned spelling.
-
-        Raises:
-            KeyReferenceError: The id key cannot be read.
-        """
-        from dptext_etl.ledger import query
-
-        with self._db.store.snapshot():
-            return query.hashes(self._db, ids)
+            return tables.write(self._db, folder, ids)
 
     def anchor(self) -> Anchor:
         """Return the heads of the journal. Keep them where the keepers of the ledger cannot change them."""

@@ -22,8 +22,10 @@ import pyarrow.parquet as pq
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE, PURE, steps
+from dptext_etl.id_forms import IdForm, normalized
 from dptext_etl.ledger.caps import LARGEST
 from dptext_etl.ledger.database import Database
+from dptext_etl.ledger.identities import PINNED_FORMS
 from dptext_etl.ledger.storage.hashed_ids import Bytes
 from dptext_etl.ledger.storage.records import Places
 from dptext_etl.ledger.types import I64, Event, Mask, ReleaseRef, State
@@ -69,19 +71,21 @@ SCHEMAS: Mapping[str, pa.Schema] = {
     "publication": _schema(
         f"{_RELEASE}, version str, manifest str, rows int, retired bool, event int, published_at time"
     ),
+    "asked": _schema("hash str"),
 }
 """The columns of each table; docs/ledger.md#tables says what each holds."""
 
 
-def write(db: Database, folder: Path, names: Sequence[str] = tuple(SCHEMAS)) -> dict[str, int]:
+def write(db: Database, folder: Path, ids: Sequence[str] = ()) -> dict[str, int]:
     """Write tables into a new folder, and return their numbers of rows. Call it inside a snapshot."""
+    rows = {**{name: read(db) for name, read in _ROWS.items()}, "asked": iter([{"hash": _hashes(db, ids)}])}
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise InputError("the folder of the tables holds something already", "name a new folder")
     draft = folder.absolute().with_name(f".{folder.name}.{secrets.token_hex(8)}")
     problem = None
     try:
         draft.mkdir(mode=0o700)
-        counts = {name: _write_table(draft / f"{name}.parquet", SCHEMAS[name], _ROWS[name](db)) for name in names}
+        counts = {name: _write_table(draft / f"{name}.parquet", schema, rows[name]) for name, schema in SCHEMAS.items()}
         draft.rename(folder)
     except OSError as exc:
         problem = f"the tables cannot be written ({exc.strerror})"
@@ -90,6 +94,17 @@ def write(db: Database, folder: Path, names: Sequence[str] = tuple(SCHEMAS)) -> 
     if problem is not None:
         raise InputError(problem, "the parent folder must exist and have room")
     return counts
+
+
+def _hashes(db: Database, ids: Sequence[str]) -> list[str]:
+    """Return the keyed hashes of ids in these tables: as records, and as subjects in every pinned spelling."""
+    if not ids:
+        return []
+    texts = pa.array(ids, pa.large_string())
+    forms = db.store.metas(f'{PINNED_FORMS}["scope",').values()
+    spellings = {(), *(IdForm.parse(json.loads(form)).normalize for form in forms)}
+    hashed = [db.id_key.records(texts).hashes, *(db.id_key.subjects(normalized(texts, how)) for how in spellings)]
+    return sorted({row[:HASH_BYTES].tobytes().hex() for each in hashed for row in each})
 
 
 def _write_table(path: Path, schema: pa.Schema, parts: Rows) -> int:

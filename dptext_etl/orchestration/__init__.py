@@ -29,7 +29,7 @@ _HOMES = {
     "check_lineage": "lineage",
     "materialize": "definitions",
 }
-_NEEDS = ("dagster", "dagster_shared", "matplotlib")
+_NEEDS = ("dagster", "dagster_shared")
 __all__ = [
     "KeyResource",
     "LedgerResource",

@@ -177,7 +177,7 @@ class RunFacts:
     success: bool  # True if all steps succeeded, publication included
     exit_code: int  # exit code that the command line would return
     message: str  # reason of a failure in our words; empty after a success
-    assets: dict[str, dict[str, Any]]  # metadata by asset key as plain values, without pictures
+    assets: dict[str, dict[str, Any]]  # metadata by asset key as plain values, without Markdown
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ def _failure(result: dg.ExecuteInProcessResult) -> tuple[int, str]:
 
 
 def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn metadata into plain data for JSON: numbers, sentences, lists; pictures and tables stay in Dagster."""
+    """Turn metadata into plain data for JSON: numbers, sentences, lists; Markdown and tables stay in Dagster."""
     values = {name: value.value for name, value in metadata.items() if not isinstance(value, dg.MarkdownMetadataValue)}
     return {
         name: value

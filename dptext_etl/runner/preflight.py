@@ -17,7 +17,7 @@ from typing import Any
 from dptext_etl import column, files, object_stores
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.guarantee import refuse_more_records
-from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope, anchor_files
+from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.id_key import resolve_id_key
 from dptext_etl.ledger.identities import refuse_other_units
@@ -134,7 +134,6 @@ def preflight(
         columns = columns_of(attempt, ledger, source)
         found = Expected() if _is_free(attempt.policy, ledger) else preview(columns, ledger, source.rows)
         known = found if source.known is None else preview(columns, ledger, source.known)
-        known = Expected.total([known, Expected({Outcome.COMMITTED.name: source.seen})])
         refuse(attempt, source, columns, ledger, found, known)
         if ledger is not None and found.changed and attempt.policy.on_changed == "keep":
             keep(columns, ledger)

@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from threading import Event
 from typing import Any, Self, TypeVar
 
 import dptext_etl
@@ -26,13 +25,13 @@ from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.gate import judges
 from dptext_etl.errors import InputError, seam
 from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger.types import Event
 from dptext_etl.runner.amounts import spend_facts, total_spends
 from dptext_etl.runner.preview import ledger_of
 from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.manifest import Manifest, is_whole
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.attempt import Attempt
-from dptext_etl.runner.source.seen import ADMITTING, FREEING, WIDTH
 from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.runner.source.table_versions import table_version
 from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary
@@ -45,11 +44,12 @@ Done = TypeVar("Done")
 FILE = "unchanged.json"
 _VERSION = 2
 _LABEL = b"dptext/input/v1\0"
-_ROWS_LABEL = b"dptext/rows/v1\0"
-_PUBLISHED = frozenset({"read", "already_published", "new", "resumed", "replayed", "released", "null"})
-"""Counts of a run that left no row out, and found no changed text."""
 _LEFT_OUT = ("quarantined", "without_subject", "forgotten")
 """Counts of rows that an incremental run leaves out, and leaves out again."""
+ADMITTING = (Event.THAW, Event.UNITS, Event.FORGET, Event.READMIT)
+"""Events that may change what the ledger answers to rows that are published already."""
+FREEING = (Event.ABORT, Event.SETTLE, *ADMITTING)
+"""Events after which a record that was over the same cap may fit, or one that was forgotten be admitted."""
 _NOTE = "source and policy are those of this version, byte for byte, so nothing was computed again"
 
 
@@ -60,7 +60,7 @@ class Input:
     # size, times and number of every file, as the file system has them; none for a version, which does not change
     marks: tuple[tuple[int, ...], ...]
     profile: Profile = field(default_factory=Profile)
-    _stopped: Event = field(default_factory=Event)
+    _stopped: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
     def of(cls, attempt: Attempt, files: Files) -> Self:
@@ -114,11 +114,10 @@ class Input:
     def sealed(self, steps: Callable[[], Done]) -> tuple[Done, dict[str, Any] | None]:
         """Carry out steps and hash the files meanwhile; return the seal, too, unless a file changed.
 
-        With the seal go hashes over some events of the ledger before, and of rows that were read.
+        With the seal go hashes over some events of the ledger before.
         """
         with ledger_of(self.attempt.policy) as ledger:
             freed, admitted = ("" if ledger is None else ledger.events_hash(*kinds) for kinds in (FREEING, ADMITTING))
-        self._expect_rows()
         with ThreadPoolExecutor(1, thread_name_prefix="dptext-seal") as thread:
             hashing = thread.submit(lambda: self.seal)
             try:
@@ -128,28 +127,7 @@ class Input:
                 raise
         if hashing.exception() is not None or not self._same_files():
             return done, None
-        seen = self.attempt.seen
-        blocks = b"".join(seen.blocks).hex()
-        rows = {"seen": {"last": seen.rows, "blocks": blocks}} if blocks else {}
-        return done, {"seal": self.seal, "freed": freed, "admitted": admitted, **rows}
-
-    def _expect_rows(self) -> None:
-        """Have an incremental run recognize rows that the run before published."""
-        attempt, policy, seen = self.attempt, self.attempt.policy, self.attempt.seen
-        if not policy.incremental:
-            return
-        facts = {
-            "software": dptext_etl.__version__,
-            "policy": policy.model_dump(mode="json", exclude={"source"}),
-            "partition": attempt.partition,
-            "cfg": attempt.configurations(),
-        }
-        seen.key = attempt.secret.derive("seal", _ROWS_LABEL + canon(facts))
-        with suppress(KeyError, TypeError, ValueError):  # no note, one without blocks, or a damaged one
-            noted = _noted(attempt.layout.staging.read(FILE)) or {}
-            blocks = bytes.fromhex(noted["seen"]["blocks"])
-            seen.manifest, seen.admitted, seen.last = noted["manifest"], noted["admitted"], int(noted["seen"]["last"])
-            seen.before = frozenset(blocks[at : at + WIDTH] for at in range(0, len(blocks), WIDTH))
+        return done, {"seal": self.seal, "freed": freed, "admitted": admitted}
 
     def _same_files(self) -> bool:
         try:
@@ -217,8 +195,6 @@ def note(staging: Storage, summary: RunSummary, sealed: Mapping[str, Any] | None
         "admitted": sealed["admitted"],
         "freed": sealed["freed"] if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
     }
-    if "seen" in sealed and all(name in _PUBLISHED for name, count in summary.rows.items() if count):
-        facts["seen"] = sealed["seen"]
     staging.write(FILE, json.dumps(facts).encode(), action="noting what was published")
 
 

@@ -22,10 +22,6 @@ from measuring import Row, main
 TIMES = 7
 ROWS = 60
 DPTEXT = (sys.executable, "-m", "dptext_etl.cli")
-PRIVATIZE = (
-    *(*DPTEXT, "run-table", "raw.parquet", "out", "--dataset", "d", "--text", "text", "--id", "id", "--release", "r"),
-    *("--mechanism", "custext", "-p", "epsilon=2", "--allow", "cluster", "--ledger", "l.db", "--key", "file:noise.key"),
-)
 
 
 class Taken(NamedTuple):
@@ -47,7 +43,6 @@ def rows() -> list[Row]:
             row("dptext --help", least((*DPTEXT, "--help"), folder), empty, 0.5),
             row("dptext preview, nothing cached", least(preview, folder, forget(folder / "cache")), empty, 1.5),
             row("the same, again", least(preview, folder), empty, 1.5),
-            row(f"dptext run-table, {ROWS} rows, tables cached", least(PRIVATIZE, folder, again(folder)), empty, 1.5),
             row(f"dptext run of what init proposes, {ROWS} rows", proposed(folder), empty, 1.2),
         ]
 
@@ -78,16 +73,6 @@ def once(command: tuple[str, ...], folder: Path, before: Callable[[], None]) -> 
 def forget(cache: Path) -> Callable[[], None]:
     """Return what empties the artifact cache."""
     return lambda: shutil.rmtree(cache, ignore_errors=True)
-
-
-def again(folder: Path) -> Callable[[], None]:
-    """Return what removes a release and its ledger, so that the next run draws and publishes anew."""
-
-    def remove() -> None:
-        for left in [*folder.glob("out*"), *folder.glob("l.db*")]:
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
-
-    return remove
 
 
 def proposed(folder: Path) -> Taken:

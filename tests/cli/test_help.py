@@ -40,7 +40,7 @@ def test_the_commands_are_all_there():
     pytest.importorskip("dptext_etl_models")
     pytest.importorskip("dptext_etl_eval")
     kept = ("init", "show", "remaining", "verify", "export", "anchor", "freeze", "thaw")
-    kept += ("backup", "jobs", "revoke", "readmit", "expire", "abort", "set-cap", "accept-units", "query", "grants")
+    kept += ("backup", "jobs", "revoke", "readmit", "expire", "abort", "set-cap", "accept-units", "grants")
     ledger = {("ledger", name) for name in kept}
     single = {
         "init",
@@ -48,7 +48,6 @@ def test_the_commands_are_all_there():
         "explain",
         "plan",
         "run",
-        "run-table",
         "check",
         "clean",
         "forget",
@@ -196,7 +195,7 @@ def test_version():
     assert CliRunner().invoke(app, ["--version"]).output.strip() == f"dptext {__version__}"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["run-table", "--help"], ["--version"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
 def test_help_imports_nothing_heavy(arguments):
     code = (
         "import sys; from dptext_etl.cli import main; sys.argv = ['dptext', *sys.argv[1:]]\n"

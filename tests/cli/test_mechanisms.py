@@ -158,7 +158,7 @@ def test_a_parameter_that_is_a_range_or_a_path_is_read_as_either():
     assert parse_parameters(kind, "dpmlm", ["clip=range.json"])["clip"] == "range.json"
 
 
-@pytest.mark.parametrize("command", ["run", "run-table", "preview"])
+@pytest.mark.parametrize("command", ["run", "preview"])
 def test_where_models_compute_is_a_setting_of_the_process(command, monkeypatch):
     monkeypatch.setenv("DPTEXT_DEVICE", "auto")
     monkeypatch.setenv("DPTEXT_DTYPE", "auto")

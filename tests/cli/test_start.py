@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 
 from dptext_etl import _kernel
+from tests.policy_files import write_policy
 
 HEAVY = (
     "dagster",
     "great_expectations",
     "huggingface_hub",
-    "matplotlib",
     "pandas",
     "pyspark",
     "scipy",
@@ -56,23 +56,12 @@ def test_a_run_needs_no_pandas_and_no_bar(tmp_path, small_vectors):
     """pyarrow imports pandas for the first list that it sees, a third of a second, unless it has settled not to."""
     _kernel.Secret().write(str(tmp_path / "noise.key"))
     pl.DataFrame({"id": range(60), "text": ["the good words"] * 60}).write_parquet(tmp_path / "raw.parquet")
-    named = {"dataset": "d", "text": "text", "id": "id", "release": "r", "mechanism": "custext", "allow": "cluster"}
-    words = [word for name, value in named.items() for word in (f"--{name}", value)]
-    words += [
-        "-p",
-        "epsilon=2",
-        "-p",
-        "k=5",
-        "-p",
-        f"vectors={small_vectors}",
-        "--ledger",
-        "l.db",
-        "--key",
-        "file:noise.key",
-    ]
-    assert (
-        imported(COMMAND, [*HEAVY, "rich.progress"], "run-table", "raw.parquet", "out", *words, folder=tmp_path) == []
-    )
+    mechanism = {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": small_vectors}
+    values = {"dataset": "d", "id": "id", "release": "r", "source": "raw.parquet", "sink": "out", "unit": "record"}
+    values |= {"ledger": {"url": "l.db"}, "key": "file:noise.key"}
+    values |= {"column": [{"name": "text", "mechanism": mechanism, "allow": ["cluster"]}]}
+    path = write_policy(tmp_path / "privacy.toml", values)
+    assert imported(COMMAND, [*HEAVY, "rich.progress"], "run", str(path), folder=tmp_path) == []
     assert pl.read_parquet(tmp_path / "out" / "**" / "*.parquet").height == 60
 
 

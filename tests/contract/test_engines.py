@@ -13,6 +13,7 @@ import pytest
 import dptext_etl.polars  # noqa: F401
 from dptext_etl import ColumnPolicy, Policy, load, privatize
 from tests import chosen
+from tests.policy_files import write_policy
 from tests.quick import quick
 
 from .conftest import DIVIDED
@@ -264,40 +265,8 @@ def test_command_line(policy, expected, dataset, tmp_path):
 
     from dptext_etl.cli.app import app
 
-    mechanism = policy.mechanism
-    given = {name: value for name, value in dataset["column"][0]["mechanism"].items() if name != "name"}
-    parameters = [
-        f"-p{name}={','.join(map(str, v)) if isinstance(v, (tuple, list)) else v}" for name, v in given.items()
-    ]
-    arguments = [
-        "run-table",
-        dataset["source"],
-        dataset["sink"],
-        "--dataset",
-        policy.dataset,
-        "--text",
-        "text",
-        "--id",
-        "id",
-    ]
-    arguments += [
-        "--subject",
-        "user",
-        "--release",
-        policy.release,
-        "--mechanism",
-        mechanism.name,
-        *parameters,
-        "--keep",
-        "n",
-    ]
-    arguments += [f"--allow={item}" for item in sorted(policy.allow)] + [
-        "--ledger",
-        dataset["ledger"]["url"],
-        "--key",
-        dataset["key"],
-    ]
-    outcome = CliRunner().invoke(app, arguments)
+    path = write_policy(tmp_path / "privacy.toml", dataset)
+    outcome = CliRunner().invoke(app, ["run", str(path)])
     assert outcome.exit_code == 0, outcome.output
     assert published(tmp_path / "out") == expected
 

@@ -36,7 +36,6 @@ OPTIONAL = {
     "great_expectations",
     "pandas",
     "pyspark",
-    "matplotlib",
     "psycopg",
     "vllm",
 }

@@ -191,24 +191,6 @@ def test_check_judges_without_the_raw_table(inited):
     assert "words_in_output_set" in done.stderr
 
 
-def test_privatize_is_the_same_run_without_a_file(inited, small_vectors):
-    values = tomllib.loads((inited / "privacy.toml").read_text())
-    by_policy = facts("run", "privacy.toml")
-    by_options = facts(
-        "run-table", "reviews.parquet", "elsewhere", "--dataset", values["dataset"], "--text", "review", "--id", "id",
-        "--subject", "user_id", "--release", values["release"], "--mechanism", "custext", "-p", "epsilon=2",
-        "-p", "k=5", "-p", f"vectors={small_vectors}", "--allow", "cluster", "--keep", "stars", "--ledger", "other.db",
-        "--key", "file:dptext.key", "--cap", "5000",
-    )  # fmt: skip
-    one, other = (
-        scan_published(str(inited / found["published"])).select("id", "review").collect()
-        for found in (by_policy, by_options)
-    )
-    assert one.equals(other)
-    assert by_options["remaining"]["limits"] == {"eps_pure": 5000.0}
-    assert scan_published(str(inited / "elsewhere")).collect_schema().names() == ["id", "stars", "review"]
-
-
 def test_partitions(folder, small_vectors, reviews, save):
     for partition in ("a", "b"):
         save(reviews(rows=120, first=200 * (partition == "b")), folder / "raw" / f"{partition}.ndjson")

@@ -101,7 +101,7 @@ def test_dg_launches_a_partition(checkout, warm):
 
 
 def test_loading_the_project_imports_nothing_heavy(checkout):
-    heavy = "{'torch', 'transformers', 'great_expectations', 'pyspark', 'matplotlib', 'pandas'}"
+    heavy = "{'torch', 'transformers', 'great_expectations', 'pyspark', 'pandas'}"
     code = f"import dagster_project.definitions, sys; print({heavy} & set(sys.modules))"
     (checkout / "load.py").write_text(code)
     done = shell(checkout, "load")

@@ -21,7 +21,7 @@ from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE, steps
 from dptext_etl.id_forms import IdForm
-from dptext_etl.ledger import IdForms, Ledger, query
+from dptext_etl.ledger import IdForms, Ledger
 from dptext_etl.ledger.replay import Replay
 from dptext_etl.ledger.storage.hashed_ids import Fold, fold
 from dptext_etl.ledger.storage.segments import id_ranges
@@ -48,8 +48,8 @@ def full(new_place):
         yield ledger
 
 
-def exported(ledger, folder):
-    counts = ledger.write_tables(folder)
+def exported(ledger, folder, ids=()):
+    counts = ledger.write_tables(folder, ids)
     tables = {name: pl.read_parquet(folder / f"{name}.parquet") for name in SCHEMAS}
     assert counts == {name: frame.height for name, frame in tables.items()}
     return tables
@@ -145,7 +145,9 @@ def test_a_record_says_what_became_of_it(kit, tmp_path):
         ("ABORTED", False, 1, None, 1.0, 0.0, 0.0),
     ]
     assert [row["digest"] is not None for row in rows] == [True, False, False, False]
-    assert {rows[0]["record_hash"], rows[1]["unit_hash"]} <= {*kit.ledger.hashes(["a", "bob"])}
+    assert {rows[0]["record_hash"], rows[1]["unit_hash"]} <= {
+        *exported(kit.ledger, tmp_path / "of", ["a", "bob"])["asked"]["hash"]
+    }
     assert rows[2]["unit_hash"] is None
 
 
@@ -203,61 +205,23 @@ def test_the_columns_are_those_of_the_page():
     assert [list(columns) for columns in found.values()] == [schema.names for schema in SCHEMAS.values()]
 
 
-def asked(kit, sql, *options):
-    key = ["--id-key", f"env:{ID_KEY}"] if "://" in kit.place else []
-    return CliRunner().invoke(app, ["ledger", "query", sql, "--ledger", kit.place, *key, *options])
-
-
-def test_a_question_is_answered_in_sql(kit, tmp_path):
+def test_a_question_is_answered_by_duckdb(kit, tmp_path):
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     forms = IdForms(IdForm("string"), IdForm("string", normalize=("casefold",)))
     kit.reserve(["a", "b", "c"], ["ann", "ann", "bob"], [2, 3, 4], cap=9, forms=forms)
     kit.commit(["a"])
-    mine = "record JOIN asked ON unit_hash = hash"
-    sql = f"SELECT state, ROUND(SUM(eps_pure), 6) AS eps FROM {mine} GROUP BY state ORDER BY state"
-    done = asked(kit, sql, "--id", "ANN", "--json")
-    assert json.loads(done.stdout) == {"columns": ["state", "eps"], "rows": [["COMMITTED", 2.0], ["RESERVED", 3.0]]}
-    assert asked(kit, sql, "--id", "nobody", "--json").exit_code == 0
-    done = asked(kit, "SELECT scope, used, cap, remaining FROM balance ORDER BY remaining LIMIT 1")
-    assert [line.split() for line in done.stdout.splitlines()] == [
-        ["scope", "used", "cap", "remaining"],
-        ["dataset:reviews", "5.0", "9.0", "4.0"],
-    ]
-    kit.ledger.write_tables(tmp_path / "tables")
-    sql = "SELECT COUNT(*) AS n FROM event"
-    again = CliRunner().invoke(app, ["ledger", "query", sql, "--tables", str(tmp_path / "tables")])
-    assert again.stdout.split() == ["n", str(kit.sound()["events"])]
-
-
-def test_a_query_that_cannot_be_answered_quotes_nothing(kit):
-    kit.reserve(["a"])
-    for sql in (
-        "SELECT 'findable' frm event",
-        "SELECT findable FROM event",
-        "SELECT CAST(kind AS INT) FROM event WHERE kind <> 'findable'",
-        "SELECT * FROM findable",
-        "SELECT 'findable'; SELECT 1",
-        "",
-    ):
-        done = asked(kit, sql)
-        assert done.exit_code == 5, (sql, done.output)
-        assert "cannot be answered" in done.output
-        assert "findable" not in done.output
-        assert "RESERVE" not in done.output
-    with pytest.raises(InputError, match=r"SQLInterfaceError at line: 1, column: 24"):
-        query.answer("SELECT 'findable' AS a b", Path())
-
-
-def test_a_query_names_one_place(kit, tmp_path):
-    run = CliRunner().invoke
-    for options, said in (
-        ([], "reads a ledger or exported tables"),
-        (["--ledger", kit.place, "--tables", str(tmp_path)], "reads a ledger or exported tables"),
-        (["--tables", str(tmp_path), "--id", "a"], "hold no id key"),
-        (["--tables", str(tmp_path)], "has no table event"),
-    ):
-        done = run(app, ["ledger", "query", "SELECT * FROM event", *options])
-        assert done.exit_code == (5 if "has no table" in said else 2)
-        assert said in str(done.exception) + done.output
+    key = ["--id-key", f"env:{ID_KEY}"] if "://" in kit.place else []
+    for person, found in (("ANN", [("COMMITTED", 2.0), ("RESERVED", 3.0)]), ("nobody", [])):
+        folder = tmp_path / person
+        done = CliRunner().invoke(app, ["ledger", "export", str(folder), "--ledger", kit.place, "--id", person, *key])
+        assert done.exit_code == 0, done.output
+        sql = f"""
+            SELECT state, SUM(eps_pure) FROM '{folder}/record.parquet' JOIN '{folder}/asked.parquet' ON unit_hash = hash
+            GROUP BY state ORDER BY state"""
+        assert duckdb.connect().sql(sql).fetchall() == found
+    done = CliRunner().invoke(app, ["ledger", "export", "--ledger", kit.place, "--id", "a", *key])
+    assert done.exit_code == 2
+    assert "name the folder" in str(done.exception) + done.output
 
 
 def test_without_a_folder_the_public_view_is_printed(kit, tmp_path):
@@ -268,5 +232,7 @@ def test_without_a_folder_the_public_view_is_printed(kit, tmp_path):
     assert printed["amounts"] == "epsilon, rho, delta"
     folder = tmp_path / "tables"
     done = run(app, ["ledger", "export", str(folder), "--ledger", kit.place, "--json"])
-    assert json.loads(done.stdout)["tables"] == {"record": 1, "balance": 1, "event": 3, "release": 1, "publication": 0}
+    assert json.loads(done.stdout)["tables"] == {
+        "record": 1, "balance": 1, "event": 3, "release": 1, "publication": 0, "asked": 0,
+    }  # fmt: skip
     assert sorted(path.stem for path in folder.iterdir()) == sorted(SCHEMAS)

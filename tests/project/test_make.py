@@ -35,7 +35,7 @@ EXTRAS = {
     "dev",
 }
 FORBIDDEN = {"dagster-ge", "dagster-polars", "opendp", "adbc-driver-sqlite"}
-TRADES = {"torch", "dagster", "pandas", "pyspark", "great_expectations", "transformers", "matplotlib"}
+TRADES = {"torch", "dagster", "pandas", "pyspark", "great_expectations", "transformers"}
 HEAVY = TRADES | {"polars", "pyarrow", "numpy"}
 PUBLIC = {"available", "load", "privatize", "privatize_table", "run", "ColumnPolicy", "Policy", "Ledger"}
 

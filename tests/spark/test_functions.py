@@ -253,7 +253,7 @@ def test_a_worker_imports_nothing_heavy():
     program = "import json, sys, dptext_etl.spark.worker, dptext_etl.spark; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
-    assert not loaded & {"great_expectations", "torch", "pandas", "polars", "dagster", "pyspark", "matplotlib"}
+    assert not loaded & {"great_expectations", "torch", "pandas", "polars", "dagster", "pyspark"}
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
@@ -122,72 +121,33 @@ def export(
     ] = None,
     *,
     ledger: LedgerUrl,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id", metavar="ID", help="An id whose keyed hashes the table asked(hash) holds; repeat as needed."
+        ),
+    ] = None,
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
     """Write a ledger as Parquet tables, or print its public view as JSON.
 
     The tables record, balance, event, release and publication are internal: ids are keyed hashes, but amounts may
-    depend on texts. The public view holds claims and constants, no number that depends on a text.
+    depend on texts. Query them with DuckDB or Polars. The public view holds claims and constants, no number that
+    depends on a text.
     """
+    if ids and directory is None:
+        raise UsageError("--id writes a table", "name the folder of the tables: dptext ledger export DIR --id ID")
     with open_ledger(ledger, id_key) as handle:
         if directory is None:
             terminal.emit(amounts.public_view(handle.export()))
             return
-        tables = handle.write_tables(directory)
+        tables = handle.write_tables(directory, ids or ())
     if as_json:
         terminal.emit({"folder": str(directory), "tables": tables})
         return
     terminal.table(("table", "rows"), tables.items())
     terminal.say(f"written to {directory}: internal, not for publication")
-
-
-@command(
-    'dptext ledger query "SELECT kind, COUNT(*) AS n FROM event GROUP BY kind" --ledger ledger.db', ("columns", "rows")
-)
-def query(
-    sql: Annotated[str, typer.Argument(metavar="SELECT", help="One SELECT over the tables that `export DIR` writes.")],
-    *,
-    ledger: Annotated[
-        str | None, typer.Option("--ledger", metavar="URL", help="The ledger, as other commands take it.")
-    ] = None,
-    tables: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Tables that were exported before, instead of --ledger.")
-    ] = None,
-    named: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--id",
-            metavar="ID",
-            help="An id whose keyed hashes the table asked(hash) holds; repeat as needed. Needs --ledger.",
-        ),
-    ] = None,
-    id_key: IdKey = None,
-    as_json: Json = False,
-) -> None:
-    """Answer a question in SQL over the tables of a ledger. Internal, not for publication.
-
-    The tables are record, balance, event, release and publication, as `dptext ledger export DIR` writes them, and
-    asked(hash), the keyed hashes of the ids in --id.
-    """
-    from dptext_etl.ledger.query import answer
-    from dptext_etl.ledger.query import named as tables_in
-
-    if (ledger is None) == (tables is None):
-        raise UsageError("a query reads a ledger or exported tables", "give POLICY, --ledger URL, or --tables DIR")
-    if tables is not None:
-        if named:
-            raise UsageError("exported tables hold no id key", "give POLICY or --ledger URL with --id")
-        result = answer(sql, tables)
-    else:
-        with open_ledger(ledger or "", id_key) as handle, TemporaryDirectory(prefix="dptext-ledger-") as folder:
-            place = Path(folder) / "tables"
-            handle.write_tables(place, tables_in(sql))
-            result = answer(sql, place, handle.hashes(named or ()))
-    if as_json:
-        terminal.emit({"columns": result.columns, "rows": result.rows()})
-        return
-    terminal.table(result.columns, [[cell if cell is None else str(cell) for cell in row] for row in result.rows()])
 
 
 @command("dptext ledger init --ledger ledger.db", ("ledger_id", "made"))

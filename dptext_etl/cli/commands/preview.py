@@ -55,7 +55,7 @@ def preview(
     """Show what a mechanism does to public sentences at several epsilons, without policy, key or file.
 
     A preview draws with a key that is thrown away, and charges no ledger. So it takes no table and no policy: previews
-    of real texts would spend their budget without a record. To try your own data, run `dptext run-table`. A mechanism
+    of real texts would spend their budget without a record. To try your own data, run `dptext init`. A mechanism
     with a language model takes one that is on this machine, or says how to get one; a preview downloads nothing. With
     --allocation an epsilon is that of a whole text, and colors show which words get how much of it.
     """

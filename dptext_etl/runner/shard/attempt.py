@@ -23,7 +23,6 @@ from dptext_etl.runner.shard.records import StagedShard, WholeTable
 from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import Examined
-from dptext_etl.runner.source.seen import SeenRows
 
 log = logging.getLogger("dptext_etl.runner")
 
@@ -46,7 +45,6 @@ class Attempt:
     job: str = field(default_factory=lambda: uuid.uuid4().hex)  # the name of this attempt in the ledger
     began: float = field(default_factory=time.monotonic)  # when it began, on the monotonic clock
     profile: Profile = field(default_factory=Profile, repr=False)  # time and memory of its stages
-    seen: SeenRows = field(default_factory=SeenRows, repr=False)  # rows that the run before published
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None, *, accept_lower_cap: bool = False) -> Attempt:

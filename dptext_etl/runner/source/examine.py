@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NamedTuple
 
@@ -23,7 +23,7 @@ from dptext_etl.mechanism import stated_records
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.publish.manifest import Manifest, is_whole
+from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source import selection
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import READ_HINT, batches
@@ -64,7 +64,6 @@ class Examined(Generic[Rows]):
     nameless: int = 0  # rows that are left out because they have no subject
     known: Rows | None = None  # rows that an incremental run leaves out or takes, lazily; None if it takes all
     held: int = 0  # rows of the version that an incremental run adds to
-    seen: int = 0  # rows that an incremental run leaves out because the run before published them; not in `known`
 
     @classmethod
     def of(  # noqa: PLR0917  (what an engine brings)
@@ -106,13 +105,6 @@ def examine(
     table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None = None
 ) -> Examined[pl.LazyFrame]:
     """Examine the files of a source in this process (see `Examined.of`)."""
-    manifest = Manifest.read(layout) if table.seen is not None and table.seen.key else None
-    if table.seen is not None:
-        with seam("comparing the source with that of the run before", InputError, READ_HINT):
-            found = table.seen.rest(table.frame, policy, None if manifest is None else manifest.digest)
-        grown = None if found is None or manifest is None else _grown(table, policy, layout, manifest, *found)
-        if grown is not None:
-            return grown
     return Examined.of(
         table,
         policy,
@@ -122,34 +114,6 @@ def examine(
         without=lambda rows, manifest: selection.unpublished(rows, policy, layout, manifest),
         at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch),
     )
-
-
-def _grown(  # noqa: PLR0917
-    table: Table[pl.LazyFrame], policy: Policy, layout: Layout, manifest: Manifest, total: int, rest: pl.DataFrame
-) -> Examined[pl.LazyFrame] | None:
-    """Examine the rows that the run before did not publish as they are; None if all rows must be examined."""
-    ids, by_person = rest[policy.id], policy.unit == "subject" and policy.on_null_subject != "own"
-    if ids.null_count() or ids.n_unique() < len(ids) or (by_person and rest[str(policy.subject)].null_count()):
-        return None
-    if not is_whole(layout, manifest):  # a comparison with what is left of it says what is missing
-        return None
-    rows, wanted = selection.unpublished_of_few(rest, policy, layout, manifest)
-    if wanted < len(ids):  # else none of them is in a known block, whose rows are published
-        with seam("reading the ids of the source", InputError, READ_HINT):
-            alike = table.frame.select(policy.id).join(ids.to_frame().lazy(), on=policy.id, how="semi").select(pl.len())
-            if alike.collect(engine="streaming").item() > len(ids):
-                return None
-    refuse_ids(policy, IdCounts(total, 0, 0, 0))
-    source = Examined.of(
-        table,
-        policy,
-        layout,
-        check=lambda: (total, 0),
-        with_persons=lambda rows: rows,
-        without=lambda *_: (rows, wanted),
-        at_most=lambda rows, most: selection.at_most(rows, policy, most, layout.scratch),
-    )
-    return replace(source, known=rest.lazy() if wanted < len(ids) else None, seen=total - rest.height)
 
 
 def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
 
 import polars as pl
@@ -20,9 +20,6 @@ from dptext_etl.runner.layout import Layout, format_of
 from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.table import Files, schema_of
 
-if TYPE_CHECKING:
-    from dptext_etl.runner.source.seen import SeenRows
-
 Rows = TypeVar("Rows")
 """Rows as an engine holds them: a lazy frame, or a data frame of Spark."""
 
@@ -36,7 +33,6 @@ class Table(Generic[Rows]):
     dropped: tuple[str, ...]  # places of other columns ("column 3"): never read; their names may be texts
     id_type: str  # the kind of the record ids, as the ledger pins it
     origin: dict[str, str] | None = None  # format and version of a Delta Lake or Iceberg table
-    seen: SeenRows | None = None  # which rows the run before published
 
 
 def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:

@@ -86,17 +86,6 @@ def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: M
     return anti_join(frame, _published_ids(frame, policy, layout, manifest), policy.id, layout.scratch)
 
 
-def unpublished_of_few(
-    rows: pl.DataFrame, policy: Policy, layout: Layout, manifest: Manifest
-) -> tuple[pl.LazyFrame, int]:
-    """Do the same for rows in memory, whose ids are strings or whole numbers."""
-    published = _published_ids(rows.lazy(), policy, layout, manifest)
-    with seam("reading the ids that are published", hint=_PUBLISHED_HINT):
-        theirs = published.join(rows[[policy.id]].lazy(), on=policy.id, how="semi").collect(engine="streaming")
-    left = rows.join(theirs, on=policy.id, how="anti", maintain_order="left")
-    return left.lazy(), left.height
-
-
 def _published_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> pl.LazyFrame:
     with seam("reading the ids that are published", hint=_PUBLISHED_HINT):
         dtype = frame.collect_schema()[policy.id]
