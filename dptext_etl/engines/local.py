@@ -14,17 +14,13 @@ from queue import SimpleQueue
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from dptext_etl.checks.canaries import CanaryPlan, plant
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.errors import InputError
-from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.types import Mask
+from dptext_etl.ledger import Ledger
 from dptext_etl.parallel import sharing_threads
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import refunds
@@ -117,7 +113,6 @@ class LocalEngine(Engine[pl.LazyFrame]):
             shards = Shards(policy, columns, ledger, *places)
             ledger.read_key()
             numbers = _numbers(work.source, policy)
-            _prefetch(work, ledger, columns, numbers)
             width = min(shards_at_once(policy), len(numbers))
             if width > 1:
                 shards.schedule = parallel = ParallelShards(numbers, width)
@@ -142,22 +137,6 @@ def shards_at_once(policy: Policy) -> int:
     if refunds(policy) or replays(policy):
         return 1
     return 1 if threads() == 1 else min(MOST, _PER_THREAD * threads())
-
-
-def _prefetch(work: Work[pl.LazyFrame], ledger: Ledger, columns: list[Column], numbers: range) -> None:
-    policy, refs, ids = work.attempt.policy, [column.ref for column in columns], _ids(work, numbers)
-    rows, own = (work.source.wanted, policy.shard_rows, ids, work.staging.folder), policy.on_null_subject == "own"
-    with work.attempt.profile.stage("reserve"):
-        ledger.prefetch(Scope.of(policy), refs, *rows, own=own)
-
-
-def _ids(work: Work[pl.LazyFrame], numbers: range) -> Iterator[tuple[pa.Array, pa.Array | None, Mask]]:
-    """Read ids and subjects of all rows, in their order, then those of canary rows, in the order of their shards."""
-    by_record = work.attempt.policy.unit == "record"
-    yield from cutting.ids_of(work.source.rows, work.attempt.policy)
-    for plans in by_shard(work.plans, numbers).values():
-        ids = canonical_ids(_joined(plans, work.plans[0]).ids().to_arrow())
-        yield ids, None if by_record else pa.nulls(len(ids), pa.string()), np.ones(len(ids), np.bool_)
 
 
 def _numbers(source: Examined[pl.LazyFrame], policy: Policy) -> range:

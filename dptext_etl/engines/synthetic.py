@@ -20,14 +20,14 @@ import polars as pl
 from dptext_etl.engines.engine import Engine
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.families.aggregate import Partial, added
-from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope
+from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
 from dptext_etl.runner.preflight import require_head, require_places
 from dptext_etl.runner.preview import Expected, preview_rows
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.manifest import is_whole
 from dptext_etl.runner.shard.attempt import UNDER_WAY
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.cutting import ids_of, pieces
+from dptext_etl.runner.source.cutting import pieces
 from dptext_etl.runner.source.examine import check_ids
 from dptext_etl.runner.source.roles import Table
 from dptext_etl.runner.summary import RunSummary
@@ -172,10 +172,6 @@ class LocalRecords(EngineRecords):
 
     def run(self, frames: Frames, phase: Phase, digest: str, report: Callable[[int], object]) -> Sequence[Facts]:
         policy, worker = frames.policy, WORKERS[phase](frames, digest)
-        if phase == "charge":
-            rows, own = (self.counts.wanted, policy.shard_rows), policy.on_null_subject == "own"
-            ids, folder = ids_of(self._rows, policy), frames.staging.folder
-            frames.ledger.prefetch(Scope.of(policy), [frames.ref], *rows, ids, folder, own=own)
         for number, frame in enumerate(pieces(self._rows, policy.shard_rows, policy.shard_bytes)):
             worker.take(frame, number)
             report(frame.height)

@@ -17,7 +17,7 @@ from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE
 from dptext_etl.ledger.id_key import IdKey, RecordIds, canary_mask
 from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, Part, Values, hashed_ids, matrix
-from dptext_etl.ledger.storage.memo import Known, LookupMemo, Prefetched
+from dptext_etl.ledger.storage.memo import LookupMemo
 from dptext_etl.ledger.storage.segments import Blob, Segments, seal
 from dptext_etl.ledger.storage.sorted_runs import SortedRun, SortedRuns
 from dptext_etl.ledger.types import I64, Charge, Event, Mask, ReleaseRef, Unit
@@ -103,16 +103,6 @@ def hash_subjects(id_key: IdKey, records: RecordIds, subjects: pa.Array | None, 
     return np.where(alone[:, None], records.hashes, units) if alone.any() else units
 
 
-def hash_both(
-    key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None, canary: Mask, *, own: bool
-) -> tuple[HashedIds, HashedIds]:
-    """Hash the ids of records and those of their units."""
-    records = key.records(ids, canary)
-    if unit == "record":
-        return records.ids, records.unit_ids
-    return records.ids, hashed_ids(hash_subjects(key, records, subjects, canary, own=own))
-
-
 def read_charge(charge: Charge, size: int) -> ColumnCharge:
     idem_keys = matrix(charge.idem_keys, "idem keys")
     if len(idem_keys) != size:
@@ -162,45 +152,6 @@ def seal_rows(batch: BatchIds, column: ColumnCharge, rows: Index | None = None) 
     return SealedRows(rows, *seal(Event.RESERVE, values))
 
 
-class Ahead:
-    """What a walk foresaw of the records of one batch (`walk`), and what the batch writes.
-
-    Attributes:
-        records: What each release held, records in ascending order of id.
-        balances: The balances that are known; None where the scope has no cap.
-        units: Numbers of the units, shape (records,); None where a record is a unit of its own.
-        used: Returns what the units of some rows have used, shape (components, rows).
-    """
-
-    def __init__(
-        self,
-        records: Mapping[ReleaseRef, Prefetched],
-        balances: Known | None,
-        units: I64 | None,
-        used: Callable[[Index], Values],
-    ) -> None:
-        self.records = records
-        self.balances = balances
-        self.units = units
-        self.used = used
-        self.written: list[tuple[LookupMemo, Index, Values]] = []
-        self.taken: tuple[Index, Values] | None = None
-
-    def begin(self) -> None:
-        """Forget what a transaction wrote that did not end."""
-        self.written, self.taken = [], None
-
-    def settle(self, used: I64) -> None:
-        """Take up what the batch wrote, also into what each unit has used, shape (units, components)."""
-        for memo, places, values in self.written:
-            memo.learn(places, values)
-        if self.units is not None and self.taken is not None and len(self.taken[0]):
-            rows, taken = self.taken
-            numbers = self.units[rows]  # in ascending order, as the rows are in that of their units
-            starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-            used[numbers[starts]] += np.add.reduceat(taken, starts, axis=1).T
-
-
 class Preparation:
     """What is known and ready of one reservation before the writer holds its locks, so that others wait for less.
 
@@ -211,8 +162,7 @@ class Preparation:
     stand if they came in the order in which they were reserved.
     """
 
-    def __init__(self, ahead: Ahead | None = None, *, in_order: bool = False) -> None:
-        self.ahead = ahead
+    def __init__(self, *, in_order: bool = False) -> None:
         self.in_order = in_order
         self.sealed: dict[str, SealedRows] = {}
         self.charge: tuple[Index, Values, Part] | None = None
@@ -222,22 +172,11 @@ class Preparation:
 
     def records_memo(self, ref: ReleaseRef) -> LookupMemo:
         """Return what lookups of the records of the batch in a release found before."""
-        return self._memo(("records", ref), lambda: None if self.ahead is None else self.ahead.records.get(ref))
+        return self._memos.setdefault(("records", ref), LookupMemo())
 
-    def balance_memo(self, asking: Mask, rows: Index) -> LookupMemo:
-        """Return what lookups of the units of some rows found before; `rows` follow from the records that ask."""
-
-        def prefetched() -> Prefetched | None:
-            if self.ahead is None or self.ahead.balances is None:
-                return None
-            return Prefetched(self.ahead.balances, np.ones(len(rows), np.bool_), self.ahead.used(rows))
-
-        return self._memo(("balance", asking.tobytes()), prefetched)
-
-    def _memo(self, key: tuple[object, ...], prefetched: Callable[[], Prefetched | None]) -> LookupMemo:
-        if key not in self._memos:
-            self._memos[key] = LookupMemo(prefetched())
-        return self._memos[key]
+    def balance_memo(self, asking: Mask) -> LookupMemo:
+        """Return what lookups of the units of the records that ask found before."""
+        return self._memos.setdefault(("balance", asking.tobytes()), LookupMemo())
 
     def catch_up(self) -> None:
         """Look up again in what others wrote since."""

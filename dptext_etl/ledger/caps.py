@@ -6,7 +6,7 @@ A cap is a filter on one measure, declared before the charges that it judges.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -281,7 +281,7 @@ def admit(  # noqa: PLR0917
     order: Index,
     amounts: Values,
     asking: Mask,
-    memo: Callable[[Index], LookupMemo] = lambda _: LookupMemo(),
+    memo: LookupMemo | None = None,
 ) -> Mask:
     """Judge the records of a batch in row order: one fits if its amount and what its unit has used stay in the cap.
 
@@ -293,7 +293,7 @@ def admit(  # noqa: PLR0917
     if not len(rows):
         return fits
     starts = units.take(rows).starts()
-    _, used = runs.find(units.take(rows[starts]), memo(rows[starts]))
+    _, used = runs.find(units.take(rows[starts]), memo)
     ends = np.append(starts[1:], len(rows))
     if max(limits) * len(rows) >= 1 << 62:  # sums could overflow
         tight: Mask = np.ones(len(starts), np.bool_)

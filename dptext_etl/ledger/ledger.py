@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from dptext_etl import keys
 from dptext_etl.errors import InputError, bare
+from dptext_etl.ledger.admin import LedgerAdmin
 from dptext_etl.ledger.batch import Preparation, PreparedBatch, hash_batch, read_charge, seal_rows
 from dptext_etl.ledger.commit import (
     PreparedCommit,
@@ -22,15 +23,14 @@ from dptext_etl.ledger.commit import (
 )
 from dptext_etl.ledger.database import Database, initialize
 from dptext_etl.ledger.identities import require_forms
-from dptext_etl.ledger.prefetching import PrefetchingLedger
-from dptext_etl.ledger.reserve import Request, merge_after_write, prepare, reserve
+from dptext_etl.ledger.reserve import Preview, Request, merge_after_write, prepare, preview, reserve
 from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.ledger.storage.store import open_store
 from dptext_etl.ledger.types import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope, Unit
 from dptext_etl.policy import Cap
 
 
-class Ledger(PrefetchingLedger):
+class Ledger(LedgerAdmin):
     """Charge, commit and read one open ledger.
 
     Every method is one transaction: its effect is on disk when it returns, or it has no effect. A release goes through
@@ -186,34 +186,37 @@ class Ledger(PrefetchingLedger):
         else:
             ready.require_of(scope.unit, ids, subjects, charges, canary)
         batch, columns, db = ready.batch, ready.columns, self._db
-        walk = self._walk
-        ahead = None if walk is None else walk.next(batch)
-        prepared = prepare(db, job, scope, batch, columns, ahead, again=again)
+        prepared = prepare(db, job, scope, batch, columns, again=again)
 
         def charge() -> U8:
             db.forget_merged_runs()
-            db.cache.written.clear()
-            if ahead is not None:
-                ahead.begin()
             pinned = db.scopes.charge(scope, cap)
             require_forms(db, scope, [item.ref.column for item in charges], forms)
             request = Request(db, job, scope, pinned, batch, columns, again)
-            return reserve(request, prepared if db.store.chain else Preparation(ahead), refuse=on_cap == "refuse")
+            return reserve(request, prepared if db.store.chain else Preparation(), refuse=on_cap == "refuse")
 
-        try:
-            outcome = db.store.write(batch.size, charge)
-        except BaseException:
-            db.cache.written.clear()
-            if walk is not None:
-                walk.settle(None)
-            raise
-        if walk is not None:
-            walk.settle(ahead)
+        outcome = db.store.write(batch.size, charge)
         if db.store.concurrent:
             merge_after_write(db, scope, [item.ref for item in columns])
-            if walk is not None:
-                walk.note()
         return ReserveResult(outcome)
+
+    @bare
+    def preview(self, scope: Scope, ready: PreparedBatch, *, again: bool = False, published: bool = False) -> Preview:
+        """Return what `reserve` would answer to a batch if there was no cap; nothing is written.
+
+        Args:
+            scope: Where the spends would add up.
+            ready: What `make_ready` made of the batch; a release that is not pinned yet has the number `types.NEW`.
+            again: As `reserve` takes it.
+            published: The records are likely to come in the order in which they were reserved; what their units have
+                used is not looked up, and given as zero.
+
+        Raises:
+            LedgerError: A release is revoked.
+        """
+        with self._db.store.snapshot():
+            self._db.forget_merged_runs()
+            return preview(self._db, scope, ready.batch, ready.columns, again=again, published=published)
 
     @bare
     def commit(

@@ -17,7 +17,7 @@ from dptext_etl.ledger.caps import cap_change
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.storage.backup import copy
 from dptext_etl.ledger.storage.hashed_ids import binaries, hashed_ids
-from dptext_etl.ledger.storage.records import Lookup, known_in_order
+from dptext_etl.ledger.storage.records import Lookup, look_up_in_order
 from dptext_etl.ledger.types import (
     I64,
     Anchor,
@@ -95,11 +95,13 @@ class LedgerReader:
         """Return which records the release holds, shape (records,).
 
         With `in_order`, the records are likely to come in the order in which they were reserved. They are then found
-        without the index, and so are those of them that this ledger commits next.
+        without the index.
         """
         db, records = self._db, self._db.id_key.records(ids)
         with db.store.snapshot():
-            return known_in_order(db, ref, records) if in_order else db.records.look_up(ref, records.ids).known
+            if in_order:
+                return look_up_in_order(db, ref, records.hashes).known
+            return db.records.look_up(ref, records.ids).known
 
     def records(self, ref: ReleaseRef) -> int:
         """Count the records that a release holds, over all partitions, without canary rows."""

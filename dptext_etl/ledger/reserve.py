@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import BudgetError, DPTextError, LedgerError
 from dptext_etl.guarantee import PURE, refuse_more_records
-from dptext_etl.ledger.batch import Ahead, BatchIds, ColumnCharge, Preparation, seal_rows
+from dptext_etl.ledger.batch import BatchIds, ColumnCharge, Preparation, seal_rows
 from dptext_etl.ledger.caps import Pinned, admit
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.identities import are_forgotten, refuse_other_units, with_other_units
@@ -103,8 +102,6 @@ def reserve(request: Request, prepared: Preparation, *, refuse: bool) -> U8:
     if balances is not None:
         taken = decision.taken(batch)
         prepared.take_charge(balances, *taken, lambda: _per_unit(batch, *taken))
-        if prepared.ahead is not None:
-            prepared.ahead.taken = taken
     attached: list[int] = []
     for state in decision.states:
         _write(request, state, decision.charged_rows(state), prepared)
@@ -119,13 +116,12 @@ def reserve(request: Request, prepared: Preparation, *, refuse: bool) -> U8:
     return decision.outcome
 
 
-def prepare(  # noqa: PLR0917
+def prepare(
     db: Database,
     job: str,
     scope: Scope,
     batch: BatchIds,
     columns: list[ColumnCharge],
-    ahead: Ahead | None = None,
     *,
     again: bool,
 ) -> Preparation:
@@ -135,7 +131,7 @@ def prepare(  # noqa: PLR0917
             db.forget_merged_runs()
             pinned = db.scopes.find(scope)
             if pinned.id != NEW:
-                prepared = Preparation(ahead)
+                prepared = Preparation()
                 decision = judge(Request(db, job, scope, pinned, batch, columns, again), prepared)
                 for state in decision.states:
                     rows = decision.charged_rows(state)
@@ -145,7 +141,7 @@ def prepare(  # noqa: PLR0917
                 if decision.totals is not None and len(taken[0]):
                     prepared.charge = (*taken, _per_unit(batch, *taken))
                 return prepared
-    return Preparation(ahead)
+    return Preparation()
 
 
 def preview(
@@ -153,7 +149,6 @@ def preview(
     scope: Scope,
     batch: BatchIds,
     columns: list[ColumnCharge],
-    ahead: Ahead | None,
     *,
     again: bool,
     published: bool,
@@ -164,12 +159,12 @@ def preview(
     """
     pinned = db.scopes.find(scope)
     request = Request(db, "", scope, pinned, batch, columns, again)
-    prepared = Preparation(ahead, in_order=published and ahead is None)
+    prepared = Preparation(in_order=published)
     states, outcome = compare(request, prepared)
     used = np.zeros((len(pinned.components), batch.size), np.int64)
     if not published and pinned.measure is not None:
         order = batch.unit_order
-        memo = prepared.balance_memo(np.ones(batch.size, np.bool_), order)
+        memo = prepared.balance_memo(np.ones(batch.size, np.bool_))
         used[:, order] = db.scopes.balances(pinned).find(batch.unit_ids.take(order), memo)[1]
     charged = np.stack([state.new & np.isin(outcome, CHARGED) for state in states])
     committed = np.all([~state.changed | (state.holdings.state == State.COMMITTED) for state in states], axis=0)
@@ -185,8 +180,8 @@ def judge(request: Request, prepared: Preparation) -> Decision:
         return Decision(states, outcome, None)
     asking = np.isin(outcome, CHARGED) & ~batch.canary
     totals = _totals(states, pinned, asking)
-    runs, asked = request.db.scopes.balances(pinned), asking.copy()
-    memo = partial(prepared.balance_memo, asked)
+    runs = request.db.scopes.balances(pinned)
+    memo = prepared.balance_memo(asking.copy())
     fits = admit(runs, pinned.limits, batch.unit_ids, batch.unit_order, totals, asking, memo)
     outcome[asking & ~fits] = Outcome.OVER_CAP
     return Decision(states, outcome, totals)
@@ -269,12 +264,7 @@ def _write(request: Request, state: ColumnState, rows: Index, prepared: Preparat
         "insert into batch values(?,?,?,?,?,?,?,0,?)",
         (seq, ref.id, ref.nonce, request.pinned.id, request.job, len(rows), len(rows), bytes(len(rows))),
     )
-    values = db.records.reserve(ref, seq, batch.record_ids.take(rows), order, column.identities.take(rows))
-    if prepared.ahead is not None:
-        written = np.zeros(batch.size, np.bool_)
-        written[rows] = True
-        places = np.flatnonzero(written[batch.record_order])
-        prepared.ahead.written.append((prepared.records_memo(ref), places, values))
+    db.records.reserve(ref, seq, batch.record_ids.take(rows), order, column.identities.take(rows))
 
 
 def _order_among(order: Index, rows: Index) -> Index:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from dptext_etl import _kernel
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
-from dptext_etl.ledger import Charge, Ledger, ReleaseRef, Scope, walk
+from dptext_etl.ledger import Charge, Ledger, ReleaseRef, Scope
 from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.policy import Cap
 
@@ -40,14 +40,12 @@ def main() -> None:
     parser.add_argument("--folder", help="where the ledger is written; a temporary folder if absent")
     parser.add_argument("--postgres", metavar="URL", help="an empty schema of a PostgreSQL server, instead of SQLite")
     parser.add_argument("--batch", type=int, default=BATCH, help="records of a batch")
-    parser.add_argument("--prefetch", choices=("auto", "yes", "no"), default="auto", help="walk over the indexes first")
     parser.add_argument("--verify", action="store_true", help="verify the ledger afterwards, outside the clock")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         key = Path(folder) / "id.key"
         _kernel.Secret().write(str(key))
         place = asked.postgres or str(Path(folder) / "ledger.db")
-        walk.WORTH = {"auto": walk.WORTH, "yes": -1, "no": 1 << 60}[asked.prefetch]
         how = (asked.records, asked.unit, asked.batch)
         print(json.dumps(measure(place, f"file:{key}", *how, verify=asked.verify)))
 
@@ -60,13 +58,7 @@ def measure(place: str, id_key: str, records: int, unit: str, size: int, *, veri
     with Ledger.open(place, id_key) as ledger:
         ref = registered(ledger)
         ledger.agree_on_cap(scope, cap)
-        began, used = time.perf_counter(), time.process_time()
-        starts = range(0, records, size)
-        prefetched = ledger.prefetch(
-            scope, [ref], records, size, ((*named(at, size, records), NONE[:size]) for at in starts)
-        )
-        prefetch_cpu, prefetch_wall = time.process_time() - used, time.perf_counter() - began
-        for start in starts:
+        for start in range(0, records, size):
             ids, people = named(start, size, records)
             idem_keys, digests = hashes(random, size), hashes(random, size)
             words = random.integers(0, 400, size)
@@ -85,10 +77,8 @@ def measure(place: str, id_key: str, records: int, unit: str, size: int, *, veri
             "store": "postgresql" if "://" in place else "sqlite",
             "unit": unit,
             "records": records,
-            "prefetched": prefetched,
-            "prefetch_cpu_s": round(prefetch_cpu, 2),
-            "records_per_s": round(records / (sum(walls) + prefetch_wall)),
-            "records_per_cpu_s": round(records / (sum(cpus) + prefetch_cpu)),
+            "records_per_s": round(records / sum(walls)),
+            "records_per_cpu_s": round(records / sum(cpus)),
             "first_million_per_cpu_s": round(window * size / sum(cpus[:window])),
             "last_million_per_cpu_s": round(window * size / sum(cpus[-window:])),
             "index_bytes": round(read["store"] / records, 1),

@@ -9,7 +9,6 @@ import pytest
 from dptext_etl import run
 from dptext_etl.engines.local import ParallelShards, shards_at_once, turns
 from dptext_etl.errors import InputError, LedgerError
-from dptext_etl.ledger import walk
 from tests.quick import quick
 
 
@@ -44,36 +43,6 @@ def test_bytes_charges_and_ledger_are_those_of_one_after_the_other(one_after_the
     reserved = [body for kind, *body in events(jobs[0]) if kind == "RESERVE"]
     assert reserved == [body for kind, *body in events(one_after_the_other) if kind == "RESERVE"]
     assert set(seen) == {threading.get_ident()}, "one thread has the ledger"
-
-
-@pytest.mark.parametrize(
-    ("threads", "unit"), quick([("4", "subject"), ("1", "record"), ("1", "subject"), ("4", "record")], first=2)
-)
-def test_a_run_that_prefetches_charges_and_writes_the_same(make_job, reviews, save, monkeypatch, threads, unit):
-    """From nothing, over what is released already, and with new rows and canary rows next to it."""
-    monkeypatch.setenv("DPTEXT_THREADS", threads)
-    cap = {"measure": "pure", "epsilon": 60, "period": "2026"}
-    options = {"shard_rows": 30, "unit": unit, "cap": cap, "min_released": 0.01}
-    prefetched, real = [], walk.Walk.next
-    monkeypatch.setattr(walk.Walk, "next", lambda self, batch: prefetched.append(real(self, batch)) or prefetched[-1])
-    jobs = {}
-    for worth in (-1, 1 << 40):
-        monkeypatch.setattr(walk, "WORTH", worth)
-        job = jobs[worth] = make_job(f"worth{worth}")
-        said = []
-        for rows, incremental in ((150, False), (240, False), (300, True)):
-            save(reviews(rows=rows), job.folder / "raw.parquet")
-            said.append(dict(job.run(**options, incremental=incremental).rows))
-            if worth < 0:
-                assert prefetched
-                assert None not in prefetched
-            assert bool(prefetched) == (worth < 0)
-            prefetched.clear()
-        jobs[worth] = (said, job.files(), job.charged(), events(job))
-        with job.ledger() as ledger:
-            assert ledger.verify().ok
-    assert jobs[-1] == jobs[1 << 40]
-    assert jobs[-1][0][0]["quarantined"] > 0 or unit == "record"
 
 
 def test_a_text_that_changed_stops_a_run_and_charges_nothing_twice(make_job, monkeypatch, reviews, save):

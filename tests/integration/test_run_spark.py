@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from decimal import Decimal
-from functools import partial
 
 import polars as pl
 import pytest
@@ -14,10 +13,8 @@ from polars.testing import assert_frame_equal
 from dptext_etl import ColumnPolicy
 from dptext_etl.checks.canaries import policy_tokens
 from dptext_etl.checks.gates.canary_text_absent import find
-from dptext_etl.engines.spark import engine, tasks
 from dptext_etl.keys import resolve
-from dptext_etl.ledger import Ledger, Scope, walk
-from dptext_etl.ledger.storage.sorted_runs import SortedRuns
+from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.shard import canaries
 from dptext_etl.spark import run_frame
@@ -263,47 +260,3 @@ def test_spark_reads_one_version_by_its_manifest(spark, make_job, reviews, save,
     (job.folder / f"published/part-00000{suffix}").write_bytes(b"")
     with pytest.raises(InputError, match="not those of their manifest"):
         read(spark, sink)
-
-
-def test_one_walk_for_all_shards_ends_as_a_run_in_one_process(spark, make_job, reviews, save, monkeypatch):
-    """Half of the rows are released before, and people are at their cap; tasks read nothing of the index for it."""
-    read, frame = {"look": 0, "release": 0}, reviews(480)
-    if not hasattr(spark.range(1), "toArrow"):
-        pytest.skip("Spark before 4.0 gives no Arrow table to the driver")
-    terms = {"cap": {"measure": "pure", "epsilon": 250.0, "period": "2026"}, "min_released": 0.1, "shard_rows": 50}
-    job, other = (make_job(name, frame.head(240), **terms) for name in ("spark", "polars"))
-    for one in (job, other):
-        one.run()
-        save(frame, one.folder / "raw.parquet")
-    monkeypatch.setattr(walk, "WORTH", -1)
-    monkeypatch.setattr(engine, "run_tasks", partial(run_here, read, monkeypatch))
-    summary = run_frame(frame_of(spark, job), job.policy())
-    assert summary.rows == other.run().rows
-    assert summary.rows["quarantined"] > 0
-    assert used(job) == used(other)
-    assert_frame_equal(published(job), published(other))
-    added = run_frame(frame_of(spark, job), job.policy(incremental=True))
-    assert added.rows["already_published"] == summary.rows["released"]
-    assert added.rows["quarantined"] == summary.rows["quarantined"]
-    assert read == dict.fromkeys(read, 0)
-    assert not list((job.folder / "published.staging").rglob("walk"))
-
-
-def run_here(read, monkeypatch, frame, config, report, profile=None):
-    """Run each shard as a task in this process, and count the bytes that it reads of the index, but for merges."""
-    real = SortedRuns._piece
-
-    def counted(self, run, at, piece, *, keep):
-        cached = self._cache.get(run, at, piece) is not None
-        data = real(self, run, at, piece, keep=keep)
-        read[config.phase] += data.nbytes if keep and not cached else 0
-        return data
-
-    done, shards = [], pl.DataFrame(frame.toArrow())
-    config.messages.create()
-    with monkeypatch.context() as counting:
-        counting.setattr(SortedRuns, "_piece", counted)
-        for shard in shards.partition_by(shards.columns[-1], maintain_order=True):
-            done += map(tasks.read, tasks.records(config, iter(shard.to_arrow().to_batches())))
-    config.messages.remove()
-    return done

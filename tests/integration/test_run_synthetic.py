@@ -7,12 +7,9 @@ import pytest
 
 from dptext_etl import Policy, _kernel, keys
 from dptext_etl.checks.published import check_published
-from dptext_etl.engines import run
 from dptext_etl.errors import BudgetError, GateError, InputError, LedgerError
 from dptext_etl.families.aggregate import counted, nearest_mean, noisy, partial_sum, read_statistic, table
 from dptext_etl.guarantee import fine, micro
-from dptext_etl.ledger.storage.sorted_runs import SortedRuns
-from dptext_etl.ledger.walk import Indexes
 from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.forgetting import forget
@@ -44,19 +41,6 @@ def test_the_table_holds_public_texts_with_listed_labels(make_synthetic):
     verdicts = check_published(job.folder / "published", job.policy())
     assert {verdict.name for verdict in verdicts} >= {"published_files", "texts_in_corpus"}
     assert all(verdict.passed for verdict in verdicts)
-    assert verified(job) == []
-
-
-@pytest.mark.parametrize("large", [False, True])
-def test_batches_of_a_large_table_read_nothing_of_the_index(make_synthetic, monkeypatch, large):
-    """A run that is not worth a walk looks through the index for each batch that it charges, not when it commits."""
-    job, read, charged, hits = make_synthetic(), [], [], SortedRuns._hits
-    monkeypatch.setattr(Indexes, "is_worth_a_walk", lambda *_, **__: large)
-    monkeypatch.setattr(SortedRuns, "_hits", lambda self, run, *of: read.append(8 * run.size) or hits(self, run, *of))
-    run(job.policy(shard_rows=37), checkpoint=lambda step: step == "pinned" and charged.append(sum(read)))
-    again = 0 if large else 8 * 37 * (3 + 2 + 1)  # of the last four batches, in the index of those after them
-    assert (charged[0] > 0) != large
-    assert sum(read) - charged[0] <= again
     assert verified(job) == []
 
 

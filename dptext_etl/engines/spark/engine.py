@@ -6,7 +6,6 @@ Driver and executors share storage under one path for staging and sink, or an ob
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +17,6 @@ from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.spark.frames import examine, numbers, open_table, planted, present
 from dptext_etl.engines.spark.judging import judge
 from dptext_etl.engines.spark.session import require_workers
-from dptext_etl.engines.spark.shared_walk import SharedWalk, shared_walk
 from dptext_etl.engines.spark.tasks import ReleaseTaskConfig, policy_json, remember_tasks, run_tasks
 from dptext_etl.engines.spark.worker_policy import is_local, require_reach, worker_columns
 from dptext_etl.engines.spark.writing import write
@@ -101,7 +99,12 @@ class SparkEngine(Engine["DataFrame"]):
         return canary_sets(source.first, source.wanted, len(numbers(source, policy)))
 
     def look(
-        self, work: Work[DataFrame], meter: Meter, columns: list[Column], ledger: Ledger | None, rows: DataFrame
+        self,
+        work: Work[DataFrame],
+        meter: Meter,
+        columns: list[Column],
+        ledger: Ledger | None,  # noqa: ARG002  (tasks open their own)
+        rows: DataFrame,
     ) -> Expected:
         """Look at the rows of a shard in the order in which it will charge them."""
         source = work.source
@@ -112,14 +115,11 @@ class SparkEngine(Engine["DataFrame"]):
         attempt = replace(work.attempt, job=f"{work.attempt.job}-look")
         refs = {item.name: item.ref for item in columns}
         work = replace(work, attempt=attempt, source=source, plans=(), refs=refs)
-        with nullcontext() if ledger is None else shared_walk(work) as walk:
-            found = _run(work, "look", meter, None, walk)
-        return Expected.total(Expected(**facts) for facts in found)
+        return Expected.total(Expected(**facts) for facts in _run(work, "look", meter, None))
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         profile = gpu_profile(self._frame.sparkSession, self._gpus)
-        with shared_walk(work) as walk:
-            found = _run(work, phase, meter, None if phase == "reserve" else profile, walk)
+        found = _run(work, phase, meter, None if phase == "reserve" else profile)
         remember_tasks(work.attempt.policy, work.attempt.layout, work.attempt.job)
         return [ShardResult(**facts) for facts in found]
 
@@ -136,9 +136,7 @@ def _report_ids(rows: int, progress: Listener | None) -> None:
     meter.end()
 
 
-def _run(
-    work: Work[DataFrame], phase: Phase | Literal["look"], meter: Meter, profile: Any, walk: SharedWalk | None
-) -> list[dict[str, Any]]:
+def _run(work: Work[DataFrame], phase: Phase | Literal["look"], meter: Meter, profile: Any) -> list[dict[str, Any]]:
     attempt, policy = work.attempt, work.attempt.policy
     shards = numbers(work.source, policy)
     canary_rows = -(-len(work.plans) // len(shards)) * max((len(plan.rows) for plan in work.plans), default=0)
@@ -153,7 +151,6 @@ def _run(
         step=len(shards),
         most=policy.shard_rows + canary_rows,
         phase=phase,
-        walk=walk,
         known=work.source.rows is work.source.known,
         checkpoint=work.checkpoint,
     )

@@ -46,7 +46,6 @@ from dptext_etl.storage import Storage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from dptext_etl.engines.spark.shared_walk import SharedWalk
 
 SCHEMA = "record string"
 AGAIN = (
@@ -168,7 +167,6 @@ class ReleaseTaskConfig(TaskConfig):
     policy: str  # the run's policy, as `policy_json` writes it
     columns: tuple[str, ...]  # the policies of its text columns, each in the JSON of `WorkerPolicy`
     refs: Mapping[str, ReleaseRef]  # pinned release of each text column
-    walk: SharedWalk | None = None  # what the ledger holds of all rows, where that was found before
     phase: Phase | Literal["look"]
     known: bool = False  # whether the rows may be published: then only the ledger's answers are counted
 
@@ -178,24 +176,21 @@ class ReleaseTaskConfig(TaskConfig):
         if self.phase == "look":
             ledger, asked = stack.enter_context(ledger_of(policy)), Column.all(columns, self.refs)
             preview = Preview(policy, asked, ledger, staging.changed, published=self.known)
-            return Looking(preview, columns, ledger, self.walk)
+            return Looking(preview, columns)
         memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
         released = Column.all(columns, self.refs)
         shards = Shards(policy, released, ledger, self.job, staging, memory, self.checkpoint)
         shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
-        return _Releasing(shards, self.phase, self.walk)
+        return _Releasing(shards, self.phase)
 
 
 @dataclass(frozen=True)
 class _Releasing:
     shards: Shards
     phase: Phase
-    walk: SharedWalk | None
 
     def take(self, frame: pl.DataFrame, number: int) -> Facts:
-        if self.walk is not None:
-            self.walk.follow(self.shards.ledger, number)
         return asdict(ShardResult.of(self.shards, frame, number, self.phase))
 
     def finish(self) -> None:
@@ -208,12 +203,8 @@ class Looking:
 
     preview: Preview
     columns: Sequence[ColumnPolicy] = ()
-    ledger: Ledger | None = None
-    walk: SharedWalk | None = None
 
-    def take(self, frame: pl.DataFrame, number: int) -> None:
-        if self.walk is not None and self.ledger is not None:
-            self.walk.follow(self.ledger, number)
+    def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
         self.preview.add(frame.drop(CANARY))
 
     def finish(self) -> Facts:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.types import I64
 
@@ -12,14 +10,6 @@ CACHE_BYTES = 256 << 20
 
 class MissingPartError(LedgerError):
     """A part of a run is not there: it was merged since the runs were listed, or the index is damaged."""
-
-
-class Written(NamedTuple):
-    """A run that this process took into a map: a new one, or one into which it merged others."""
-
-    space: str
-    run: int
-    merged: tuple[int, ...]
 
 
 class PartCache:
@@ -33,7 +23,6 @@ class PartCache:
         self._limit = limit
         self._runs: dict[int, dict[tuple[int, int], I64]] = {}
         self.bytes = 0
-        self.written: list[Written] = []  # what was written since the last write, also where it was rolled back
 
     def get(self, run: int, part: int, piece: int) -> I64 | None:
         return self._runs.get(run, {}).get((part, piece))

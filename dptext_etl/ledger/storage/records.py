@@ -23,7 +23,7 @@ from dptext_etl.ledger.storage.hashed_ids import (
 )
 from dptext_etl.ledger.storage.in_order import InOrder
 from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.memo import Known, LookupMemo, Prefetched
+from dptext_etl.ledger.storage.memo import LookupMemo
 from dptext_etl.ledger.storage.part_cache import LastParts, PartCache
 from dptext_etl.ledger.storage.segments import Segments
 from dptext_etl.ledger.storage.sorted_runs import SortedRuns
@@ -32,7 +32,6 @@ from dptext_etl.ledger.types import I64, U8, Mask, ReleaseRef, State
 
 if TYPE_CHECKING:
     from dptext_etl.ledger.database import Database
-    from dptext_etl.ledger.id_key import RecordIds
 
 RECENT = 4
 """Batches and columns of which a writer remembers what it looked up when it reserved them, until it commits them."""
@@ -146,10 +145,9 @@ class Records:
         """Return what was looked up of these records when they were reserved; it is remembered no longer."""
         wanted = records.take(order)
         for recent in self._recent:
-            memo = recent[1].of(wanted) if recent[0] == ref else None
-            if memo is not None:
+            if recent[0] == ref and recent[1].is_of(wanted):
                 self._recent.remove(recent)
-                return memo
+                return recent[1]
         return LookupMemo()
 
     def reserve(self, ref: ReleaseRef, batch: int, records: HashedIds, order: Index, idem_keys: HashedIds) -> Values:
@@ -256,18 +254,6 @@ def look_up_in_order(db: Database, ref: ReleaseRef, hashes: Bytes) -> Holdings:
         Places(*map(np.concatenate, zip(places, others.places, strict=True))),
         np.concatenate([first.state, others.state]),
     )
-
-
-def known_in_order(db: Database, ref: ReleaseRef, records: RecordIds) -> Mask:
-    """Look up records as `look_up_in_order` does, and keep what was found for their commit."""
-    holdings, order = look_up_in_order(db, ref, records.hashes), records.distinct_order
-    idem_keys, index = holdings.idem_keys, db.records.index(ref.id, ref.nonce)
-    values = np.stack([idem_keys.hi.view(np.int64), idem_keys.lo.view(np.int64), holdings.places.packed()])
-    known = Known({run.id for run in index.runs()})
-    memo = LookupMemo(Prefetched(known, holdings.known[order], values[:, order]))
-    memo.ask(index, records.ids.take(order))
-    db.records.remember(ref, memo)
-    return holdings.known
 
 
 def _zeros(rows: int, name: str) -> npt.NDArray[Any]:

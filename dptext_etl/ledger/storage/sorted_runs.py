@@ -35,7 +35,7 @@ from dptext_etl.ledger.storage.hashed_ids import (
     split,
 )
 from dptext_etl.ledger.storage.memo import LookupMemo
-from dptext_etl.ledger.storage.part_cache import MissingPartError, PartCache, Written
+from dptext_etl.ledger.storage.part_cache import MissingPartError, PartCache
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import I64, Mask
 
@@ -104,7 +104,6 @@ class SortedRuns:
     def attach(self, run: SortedRun) -> None:
         """Take a run into the map. Next to other writers nothing is merged here: they would wait for it."""
         self._store.execute("insert into run values(?,?,?,?)", (run.id, self.space, run.bits, run.size))
-        self._cache.written.append(Written(self.space, run.id, ()))
         if not self._store.chain:
             while mergeable := self.mergeable():
                 self.replace(mergeable[0], self.merged(mergeable[0]))
@@ -129,7 +128,6 @@ class SortedRuns:
 
     def replace(self, runs: list[SortedRun], by: SortedRun) -> None:
         self._store.execute("insert into run values(?,?,?,?)", (by.id, self.space, by.bits, by.size))
-        self._cache.written.append(Written(self.space, by.id, tuple(run.id for run in runs)))
         for run in runs:
             self._store.execute("delete from run where id=?", (run.id,))
             self.discard(run)
@@ -165,7 +163,7 @@ class SortedRuns:
         memo = LookupMemo() if memo is None else memo
         live = frozenset(run.id for run in self.search(wanted, memo))
         if memo.answer is None or not memo.folded <= live:
-            found, values = memo.start(wanted.size, self._values)
+            found, values = np.zeros(wanted.size, np.bool_), np.zeros((self._values, wanted.size), np.int64)
             new = live
         elif not (new := live - memo.folded):
             return memo.answer
@@ -185,9 +183,8 @@ class SortedRuns:
         return memo.answer
 
     def search(self, wanted: HashedIds, memo: LookupMemo) -> list[SortedRun]:
-        """Look up sorted ids in the runs that a memo does not know, and return all runs, but for prefetched ones."""
+        """Look up sorted ids in the runs that a memo does not know, and return all runs."""
         sieve, runs = memo.ask(self, wanted), self.runs()
-        runs = memo.not_prefetched(runs)
         for run in runs:
             if run.id not in memo.hits:
                 memo.hits[run.id] = list(self._hits(run, wanted, sieve))
