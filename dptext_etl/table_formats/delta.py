@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -25,7 +25,9 @@ _APP = "dptext"
 """Name of our transactions in the log; their version is the number of the publication."""
 _DIGEST = "dptext.manifest"
 """Entry of a commit that holds the digest of the manifest."""
-_FEATURES = frozenset({"timestampNtz", "appendOnly", "invariants"})
+_NAIVE = "timestampNtz"
+"""Feature that a table of timestamps without a time zone needs; a commit cannot add one to a table."""
+_FEATURES = frozenset({_NAIVE, "appendOnly", "invariants"})
 """Features of a table under which its files are its rows."""
 _VERSIONS = {"reader version": {1, 3}, "writer version": {1, 2, 7}}
 """Versions of the protocol that imply no other features: these state theirs, or have none."""
@@ -49,16 +51,25 @@ class Delta:
         self._options = {name: str(value) for name, value in options.items()} or None
 
     def require_columns(self, columns: Mapping[str, pl.DataType]) -> None:
-        lower = Counter(column.lower() for column in columns)
+        _require_names({f"column {column!r}": column for column in columns})
         for column, dtype in columns.items():
-            if lower[column.lower()] > 1:
-                msg = f"the name of column {column!r} is that of another one in small letters: Delta Lake forbids this"
-                raise InputError(msg, "rename the column in the source; nothing was spent", {"column": column})
-            if not _NAME.fullmatch(column):
-                msg = f"the name of column {column!r} has a space or one of ,;{{}}()= in it: Delta Lake forbids these"
-                raise InputError(msg, "rename the column in the source; nothing was spent", {"column": column})
             if not _fits(dtype):
                 raise unfit(self.name, column, dtype)
+            for place, inner in _inside(dtype, f"column {column!r}"):
+                if isinstance(inner, pl.Struct):
+                    names = enumerate((field.name for field in inner.fields), start=1)
+                    _require_names({f"field {number} of {place}": name for number, name in names})
+                if isinstance(inner, pl.Datetime) and inner.time_zone is None:
+                    self._require_feature(_NAIVE, f"{place} holds timestamps without a time zone")
+
+    def _require_feature(self, feature: str, why: str) -> None:
+        """Refuse a column that needs a feature which the table, as it was made, does not have."""
+        with seam("reading the log of the table", InputError, _HINT):
+            table = self._open()
+            there = [feature] if table is None else table.protocol().reader_features or []
+        if feature not in there:
+            msg = f"{why}, and the table {self._files.url} was made without the feature {feature}; nothing was spent"
+            raise InputError(msg, "give them the time zone UTC in the source, or name a new folder as the sink")
 
     def require_writable(self) -> None:
         if self._files.remote:
@@ -163,6 +174,29 @@ class Delta:
 
 def _versions(protocol: Any) -> list[tuple[str, int]]:
     return [("reader version", protocol.min_reader_version), ("writer version", protocol.min_writer_version)]
+
+
+def _require_names(names: Mapping[str, str]) -> None:
+    """Refuse names of columns or fields, by their places, that the format forbids."""
+    lower = Counter(map(str.lower, names.values()))
+    for place, name in names.items():
+        if lower[name.lower()] > 1:
+            msg = f"the name of {place} is that of another one in small letters: Delta Lake forbids this"
+        elif not _NAME.fullmatch(name):
+            msg = f"the name of {place} has a space or one of ,;{{}}()= in it: Delta Lake forbids these"
+        else:
+            continue
+        raise InputError(msg, "rename it in the source; nothing was spent")
+
+
+def _inside(dtype: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Yield a type and the types inside it, with their places."""
+    yield place, dtype
+    if isinstance(dtype, pl.List):
+        yield from _inside(dtype.inner, place)
+    if isinstance(dtype, pl.Struct):
+        for number, field in enumerate(dtype.fields, start=1):
+            yield from _inside(field.dtype, f"field {number} of {place}")
 
 
 def _fits(dtype: Any, *, nested: bool = False) -> bool:

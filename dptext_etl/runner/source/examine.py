@@ -25,6 +25,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import Manifest, is_whole
 from dptext_etl.runner.source import selection
+from dptext_etl.runner.source.kept_types import require_same_types, with_nulls_typed
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import READ_HINT, batches
 
@@ -79,8 +80,8 @@ class Examined(Generic[Rows]):
     ) -> Examined[Rows]:
         manifest = Manifest.read(layout)
         adds = selection.continues(policy, layout, manifest)
-        if adds and manifest is not None and layout.logged:
-            selection.require_same_types(policy, manifest, table.schema)
+        if adds and manifest is not None:
+            require_same_types(policy, layout, manifest, table.schema)
         total, null = check()
         nameless = null if policy.on_null_subject == "quarantine" else 0
         named, rest = with_persons(table.frame) if nameless else table.frame, total - nameless
@@ -106,7 +107,9 @@ def examine(
     table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None = None
 ) -> Examined[pl.LazyFrame]:
     """Examine the files of a source in this process (see `Examined.of`)."""
-    manifest = Manifest.read(layout) if table.seen is not None and table.seen.key else None
+    manifest = Manifest.read(layout)
+    if manifest is not None and selection.continues(policy, layout, manifest):
+        table = with_nulls_typed(table, policy, layout, manifest)
     if table.seen is not None:
         with seam("comparing the source with that of the run before", InputError, READ_HINT):
             found = table.seen.rest(table.frame, policy, None if manifest is None else manifest.digest)

@@ -6,7 +6,6 @@ probability below 1e-20, as in the ledger.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import chain
@@ -36,7 +35,6 @@ PAIRS = 1 << 128
 Order = Callable[[pa.Array], pl.Series]
 """Gives every canonical id its place among the records of a person, as bytes in ascending order."""
 _PUBLISHED_HINT = "are the published parts all there?"
-_ZONE = re.compile(r"(?<=time_zone=')[^']+")
 _PLACE, _ORDER, _PERSON = "__dptext_place", "__dptext_order", "__dptext_person"
 
 
@@ -69,16 +67,6 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
         msg = f"what is published differs from the policy in: {changed}; new parts would not fit the old ones"
         raise PolicyError(msg, "run once with incremental = false, which publishes every row again at no cost")
     return True
-
-
-def require_same_types(policy: Policy, manifest: Manifest, schema: pl.Schema) -> None:
-    """Refuse to add parts with other types to a table with a log: its files have one schema."""
-    clear = [*policy.keep, *([policy.id] if policy.ids == "keep" else [])]
-    pairs = {name: (str(schema[name]), manifest.schema[name]) for name in clear}
-    changed = [name for name, both in pairs.items() if len({_ZONE.sub("UTC", dtype) for dtype in both}) > 1]
-    if changed:
-        msg = f"column {changed[0]!r} is of type {pairs[changed[0]][0]}, and published as {pairs[changed[0]][1]}"
-        raise InputError(msg, "cast it in the source; incremental = false publishes every row again at no cost")
 
 
 def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> tuple[pl.LazyFrame, int]:
