@@ -1,0 +1,200 @@
+"""Print data types by kind, and take out of them what a user wrote: names, categories, metadata.
+
+Parameters of a type are data: categories of an Enum, names of the fields of a struct, name and metadata of an
+extension, a time zone that no clock has. They can hold texts of rows that are never published, or of people who were
+forgotten. So no message and no manifest prints them, and no published file holds them
+(docs/spec/privacy.md#data-types). Numbers stay: precision, scale, time unit, width. So do the time zones of IANA.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+from zoneinfo import available_timezones
+
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl.errors import counted
+
+_OFFSET = re.compile(r"[+-]\d\d:\d\d")
+
+
+def kind(dtype: Any) -> str:  # noqa: PLR0911  (one per kind)
+    """Print a type of Polars or Arrow without what a user wrote.
+
+    >>> kind(pl.List(pl.Enum(["raw"]))), kind(pl.Struct({"raw": pl.Int64, "text": pl.String}))
+    ('List of Enum', 'Struct of 2 fields (Int64, String)')
+    >>> kind(pa.struct([("raw", pa.list_(pa.int64()))]))
+    'struct of 1 field (list of int64)'
+    """
+    if isinstance(dtype, pa.DataType):
+        return _arrow_kind(dtype)
+    if isinstance(dtype, pl.List):
+        return f"List of {kind(dtype.inner)}"
+    if isinstance(dtype, pl.Array):
+        return f"Array({dtype.size}) of {kind(dtype.inner)}"
+    if isinstance(dtype, pl.Struct):
+        return f"Struct of {_fields([kind(field.dtype) for field in dtype.fields])}"
+    if isinstance(dtype, pl.Datetime):
+        return str(pl.Datetime(dtype.time_unit, _zone(dtype.time_zone)))
+    if isinstance(dtype, pl.Duration | pl.Decimal):
+        return str(dtype)
+    if isinstance(dtype, pl.BaseExtension):
+        return "Extension"
+    return str(dtype.base_type().__name__)
+
+
+def plain_type(dtype: Any, *, rename: bool = False) -> Any:  # noqa: PLR0911  (one per kind)
+    """Return the type of what `plain` makes of a column."""
+    if isinstance(dtype, pl.Enum | pl.Categorical | pl.Null):
+        return pl.String()
+    if isinstance(dtype, pl.BaseExtension):
+        return plain_type(dtype.ext_storage(), rename=rename)
+    if isinstance(dtype, pl.List):
+        return pl.List(plain_type(dtype.inner, rename=rename))
+    if isinstance(dtype, pl.Array):
+        return pl.Array(plain_type(dtype.inner, rename=rename), dtype.size)
+    if isinstance(dtype, pl.Struct):
+        names = _names(dtype) if rename else [field.name for field in dtype.fields]
+        inner = (plain_type(field.dtype, rename=rename) for field in dtype.fields)
+        return pl.Struct(dict(zip(names, inner, strict=True)))
+    if isinstance(dtype, pl.Datetime):
+        return pl.Datetime(dtype.time_unit, _zone(dtype.time_zone))
+    return dtype
+
+
+def plain(column: pl.Expr, dtype: Any, *, rename: bool = False) -> pl.Expr:  # noqa: PLR0911  (one per kind)
+    """Return a column without what its type carries; with `rename`, fields of structs are named by position, too.
+
+    Categories become strings, extensions their storage, columns of type Null texts that are all null. Cells stay.
+    """
+    if dtype == plain_type(dtype, rename=rename):
+        return column
+    if isinstance(dtype, pl.BaseExtension):
+        return plain(column.ext.storage(), dtype.ext_storage(), rename=rename)
+    if isinstance(dtype, pl.List):
+        return column.list.eval(plain(pl.element(), dtype.inner, rename=rename))
+    if isinstance(dtype, pl.Array):
+        return column.arr.eval(plain(pl.element(), dtype.inner, rename=rename), as_list=False)
+    if isinstance(dtype, pl.Struct):
+        names = _names(dtype) if rename else [field.name for field in dtype.fields]
+        column = column.struct.rename_fields(names) if rename else column
+        types = zip(names, dtype.fields, strict=True)
+        return column.struct.with_fields(plain(pl.field(name), field.dtype, rename=rename) for name, field in types)
+    if isinstance(dtype, pl.Datetime):  # moments are stored in UTC, whatever the zone
+        return column.cast(pl.Int64).cast(plain_type(dtype))
+    return column.cast(pl.String)
+
+
+def all_plain(frame: pl.LazyFrame, schema: Mapping[str, Any], *, rename: bool = False) -> pl.LazyFrame:
+    """Return a frame of plain columns (`plain`); `schema` is that of the frame."""
+    changed = {name: dtype for name, dtype in schema.items() if dtype != plain_type(dtype, rename=rename)}
+    return frame.with_columns(plain(pl.col(name), dtype, rename=rename) for name, dtype in changed.items())
+
+
+def named_as(column: pl.Expr, dtype: Any) -> pl.Expr:
+    """Return a column with the field names that a type has, in its order: what `rename` took away."""
+    if not isinstance(dtype, pl.Struct):
+        return column
+    names = [field.name for field in dtype.fields]
+    column = column.struct.rename_fields(names)
+    inner = [
+        named_as(pl.field(field.name), field.dtype) for field in dtype.fields if isinstance(field.dtype, pl.Struct)
+    ]
+    return column.struct.with_fields(inner) if inner else column
+
+
+def parsed(written: str) -> Any | None:
+    """Read a type that Polars printed, as manifests hold them; None where it is none, or printed by its kind.
+
+    >>> parsed("Datetime(time_unit='us', time_zone='UTC')") == pl.Datetime("us", "UTC"), parsed("List of Int64")
+    (True, None)
+    """
+    try:
+        return _read(ast.parse(written, mode="eval").body)
+    except (SyntaxError, ValueError, TypeError, AttributeError, IndexError, RecursionError, pl.exceptions.PolarsError):
+        return None
+
+
+def published_kind(written: str) -> str:
+    """Print a type of a manifest, of whatever version, as a run publishes it now.
+
+    >>> published_kind("List(Enum(categories=['raw']))"), published_kind("List of String")
+    ('List of String', 'List of String')
+    """
+    dtype = parsed(written)
+    return written if dtype is None else kind(plain_type(dtype, rename=True))
+
+
+def carries(written: str) -> bool:
+    """Return whether a type of a manifest is one that no run publishes any more: it holds names or categories.
+
+    >>> carries("Struct({'raw': Int64})"), carries("Struct of 1 field (Int64)"), carries("List(Int64)")
+    (True, False, False)
+    """
+    dtype = parsed(written)
+    return dtype is not None and dtype != plain_type(dtype, rename=True)
+
+
+def _read(node: ast.expr) -> Any:  # noqa: PLR0911  (one per kind)
+    """Make a type of Polars of its syntax tree; what it cannot be raises."""
+    if isinstance(node, ast.Name):
+        named = getattr(pl, node.id)
+        return named() if issubclass(named, pl.DataType) else None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        raise TypeError
+    name, given = node.func.id, {str(item.arg): item.value for item in node.keywords}
+    if name == "List":
+        return pl.List(_read(node.args[0]))
+    if name == "Array":
+        return pl.Array(_read(node.args[0]), ast.literal_eval(given["shape"]))
+    if name == "Struct":
+        fields = node.args[0]
+        if not isinstance(fields, ast.Dict):
+            raise TypeError
+        pairs = zip(fields.keys, fields.values, strict=True)
+        return pl.Struct({ast.literal_eval(key): _read(value) for key, value in pairs if key is not None})
+    if name == "Extension":
+        return pl.Extension("", _read(node.args[1]), None)
+    if name == "Categorical":
+        return pl.Categorical()
+    if name not in {"Enum", "Datetime", "Duration", "Decimal"}:
+        raise TypeError
+    return getattr(pl, name)(**{key: ast.literal_eval(value) for key, value in given.items()})
+
+
+def _names(dtype: pl.Struct) -> list[str]:
+    return [f"field_{place}" for place in range(1, len(dtype.fields) + 1)]
+
+
+def _fields(kinds: list[str]) -> str:
+    return f"{counted(len(kinds), 'field')} ({', '.join(kinds)})"
+
+
+def _zone(zone: str | None) -> str | None:
+    return zone if zone is None or zone in _zones() or _OFFSET.fullmatch(zone) else "UTC"
+
+
+@cache
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+def _arrow_kind(dtype: pa.DataType) -> str:  # noqa: PLR0911  (one per kind)
+    if isinstance(dtype, pa.BaseExtensionType):
+        return "extension"
+    if pa.types.is_dictionary(dtype):
+        return f"dictionary of {_arrow_kind(dtype.value_type)}"
+    if pa.types.is_struct(dtype):
+        return f"struct of {_fields([_arrow_kind(field.type) for field in dtype])}"
+    if pa.types.is_map(dtype):
+        return f"map of {_arrow_kind(dtype.key_type)} to {_arrow_kind(dtype.item_type)}"
+    if pa.types.is_union(dtype) or pa.types.is_run_end_encoded(dtype):
+        return "union" if pa.types.is_union(dtype) else "run_end_encoded"
+    if pa.types.is_nested(dtype):
+        return f"list of {_arrow_kind(dtype.value_type)}"
+    return f"timestamp[{dtype.unit}]" if pa.types.is_timestamp(dtype) and dtype.tz else str(dtype)
