@@ -21,6 +21,7 @@ from dptext_etl.checks import Verdict
 from dptext_etl.checks.sink import MANIFEST
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.unlinked import COUNT
+from dptext_etl.policy import Policy
 from dptext_etl.runner.claims import claims
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.own_ids import HiddenIds
@@ -109,6 +110,13 @@ class Manifest:
                 return cls.parse(layout.local.manifest.read_bytes().decode("ascii"))
             except (FileNotFoundError, NotADirectoryError):
                 return None
+
+    @classmethod
+    def of_release(cls, policy: Policy, layout: Layout) -> Self | None:
+        """Return the manifest of a sink, or None if it is not one of this release."""
+        found = cls.read(layout)
+        own = found is not None and (found.dataset, found.release) == (policy.dataset, policy.release)
+        return found if own else None
 
     def write(self, layout: Layout, before: Manifest | None) -> None:
         """Replace the manifest of a sink in one step; a store must still hold the one that the run began with."""

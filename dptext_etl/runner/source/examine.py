@@ -25,7 +25,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import Manifest, is_whole
 from dptext_etl.runner.source import selection
-from dptext_etl.runner.source.kept_types import require_same_types, with_nulls_typed
+from dptext_etl.runner.source.kept_types import require_same_types
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import READ_HINT, batches
 
@@ -107,9 +107,7 @@ def examine(
     table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None = None
 ) -> Examined[pl.LazyFrame]:
     """Examine the files of a source in this process (see `Examined.of`)."""
-    manifest = Manifest.read(layout)
-    if manifest is not None and selection.continues(policy, layout, manifest):
-        table = with_nulls_typed(table, policy, layout, manifest)
+    manifest = Manifest.read(layout) if table.seen is not None and table.seen.key else None
     if table.seen is not None:
         with seam("comparing the source with that of the run before", InputError, READ_HINT):
             found = table.seen.rest(table.frame, policy, None if manifest is None else manifest.digest)

@@ -17,6 +17,7 @@ from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, format_of
+from dptext_etl.runner.source.kept_types import with_nulls_typed
 from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.table import Files, schema_of
 
@@ -86,6 +87,7 @@ def table_of(
     rows: pl.LazyFrame, policy: Policy, layout: Layout, origin: dict[str, str] | None = None
 ) -> Table[pl.LazyFrame]:
     """Project a lazy frame to the columns of a policy, and check their roles."""
+    rows = with_nulls_typed(rows, schema_of(rows), policy, layout)
     found, texts = schema_of(rows), string_columns(policy)
     dropped, kind = check_roles(policy, found, layout)
     chosen = (pl.col(name).cast(pl.String) if name in texts else pl.col(name) for name in wanted_columns(policy))
