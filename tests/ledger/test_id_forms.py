@@ -17,7 +17,7 @@ YEAR = Scope("reviews", "2026")
 def test_forms_name_types_and_fields():
     shop = pa.struct([("shop", pa.string()), ("number", pa.int64())])
     assert IdForm.of(shop) == SHOP
-    assert str(SHOP) == "composite of shop (string), number (integer)"
+    assert str(SHOP) == "composite of 2 fields (string, integer)"
     assert IdForm.of(pa.dictionary(pa.int8(), pa.string())) == STRING
     nested = IdForm.of(pa.struct([("a", shop), ("b", pa.binary())]))
     for form in (STRING, SHOP, nested):

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
+from dptext_etl.data_types import kind_of
 from dptext_etl.errors import DPTextError, InputError, counted
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
@@ -178,7 +179,7 @@ def check_id(name: str, dtype: pl.DataType, role: str = "record ids") -> str:
     """Return the kind of id that a column holds, or refuse the column."""
     kind = id_kind(dtype)
     if kind is None:
-        msg = f"{role} (column {name!r}) of type {dtype} are not allowed"
+        msg = f"{role} (column {name!r}) of type {kind_of(dtype)} are not allowed"
         allowed = "strings, integers, decimals, dates, timestamps with a zone, bytes, and structs of these"
         raise InputError(msg, f"name a column of an allowed type, or cast it first: {allowed}")
     return kind

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from dptext_etl.buckets import Buckets, ByteRows
 from dptext_etl.checks.comparison import BYTES, short_digests
+from dptext_etl.data_types import kind_of
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
@@ -112,7 +113,7 @@ def require_plain(policy: Policy, dtype: pl.DataType) -> None:
     if dtype != pl.String and not dtype.is_integer():
         compared = f"an incremental run with ids = {policy.ids!r} compares ids that are strings or whole numbers"
         hint = "set incremental = false: published rows cost nothing a second time"
-        raise InputError(f"{compared}, got {dtype}", hint)
+        raise InputError(f"{compared}, got {kind_of(dtype)}", hint)
 
 
 def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:
