@@ -76,6 +76,15 @@ def test_records_with_a_budget_of_their_own_keep_their_form_in_every_column(kit)
     kit.sound()
 
 
+def test_a_message_says_that_only_names_of_fields_differ(kit):
+    scope = Scope("reviews", "2026", unit="record")
+    kit.reserve(["1"], None, scope=scope, forms=IdForms(SHOP))
+    other = IdForm("composite", (("zxqvyuu", STRING), ("number", INTEGER)))
+    with pytest.raises(LedgerError, match=r"got composite of 2 fields \(string, integer\), its fields under") as caught:
+        kit.reserve(["2"], None, scope=scope, forms=IdForms(other))
+    assert "zxqvyuu" not in str(caught.value)
+
+
 def test_columns_of_a_dataset_whose_people_have_the_budget_may_have_other_records(kit):
     kit.reserve(["1"], ["ann"], forms=IdForms(INTEGER, STRING))
     with pytest.raises(LedgerError, match=r"the record ids of reviews.review are pinned as integer, got string"):

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dptext_etl.buckets import Buckets, ByteRows
 from dptext_etl.checks.comparison import BYTES, short_digests
-from dptext_etl.data_types import kind_of
+from dptext_etl.data_types import kind_of, named_as, plain_type
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
@@ -75,7 +75,7 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
 def require_same_types(policy: Policy, manifest: Manifest, schema: pl.Schema) -> None:
     """Refuse to add parts with other types to a table with a log: its files have one schema."""
     clear = [*policy.keep, *([policy.id] if policy.ids == "keep" else [])]
-    pairs = {name: (str(schema[name]), manifest.schema[name]) for name in clear}
+    pairs = {name: (kind_of(plain_type(schema[name], rename=True)), manifest.kinds[name]) for name in clear}
     changed = [name for name, both in pairs.items() if len({_ZONE.sub("UTC", dtype) for dtype in both}) > 1]
     if changed:
         msg = f"column {changed[0]!r} is of type {pairs[changed[0]][0]}, and published as {pairs[changed[0]][1]}"
@@ -102,7 +102,8 @@ def _published_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest
     with seam("reading the ids that are published", hint=_PUBLISHED_HINT):
         dtype = frame.collect_schema()[policy.id]
         if policy.ids == "keep":
-            return scan_parts(manifest, layout, as_written=(policy.id,)).select(pl.col(policy.id).cast(dtype))
+            ids = scan_parts(manifest, layout, as_written=(policy.id,)).select(policy.id)
+            return ids.select(named_as(pl.col(policy.id), dtype).cast(dtype))
         require_plain(policy, dtype)
         ids = own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
         return pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
