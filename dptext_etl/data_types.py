@@ -16,29 +16,24 @@ from typing import Any
 from zoneinfo import available_timezones
 
 import polars as pl
-import pyarrow as pa
 
 from dptext_etl.errors import counted
 
 _OFFSET = re.compile(r"[+-]\d\d:\d\d")
 
 
-def kind(dtype: Any) -> str:  # noqa: PLR0911  (one per kind)
-    """Print a type of Polars or Arrow without what a user wrote.
+def kind_of(dtype: Any) -> str:  # noqa: PLR0911  (one per kind)
+    """Print a type of Polars without what a user wrote (`arrays.arrow_kind` prints one of Arrow).
 
-    >>> kind(pl.List(pl.Enum(["raw"]))), kind(pl.Struct({"raw": pl.Int64, "text": pl.String}))
+    >>> kind_of(pl.List(pl.Enum(["raw"]))), kind_of(pl.Struct({"raw": pl.Int64, "text": pl.String}))
     ('List of Enum', 'Struct of 2 fields (Int64, String)')
-    >>> kind(pa.struct([("raw", pa.list_(pa.int64()))]))
-    'struct of 1 field (list of int64)'
     """
-    if isinstance(dtype, pa.DataType):
-        return _arrow_kind(dtype)
     if isinstance(dtype, pl.List):
-        return f"List of {kind(dtype.inner)}"
+        return f"List of {kind_of(dtype.inner)}"
     if isinstance(dtype, pl.Array):
-        return f"Array({dtype.size}) of {kind(dtype.inner)}"
+        return f"Array({dtype.size}) of {kind_of(dtype.inner)}"
     if isinstance(dtype, pl.Struct):
-        return f"Struct of {_fields([kind(field.dtype) for field in dtype.fields])}"
+        return f"Struct of {_fields([kind_of(field.dtype) for field in dtype.fields])}"
     if isinstance(dtype, pl.Datetime):
         return str(pl.Datetime(dtype.time_unit, _zone(dtype.time_zone)))
     if isinstance(dtype, pl.Duration | pl.Decimal):
@@ -127,7 +122,7 @@ def published_kind(written: str) -> str:
     ('List of String', 'List of String')
     """
     dtype = parsed(written)
-    return written if dtype is None else kind(plain_type(dtype, rename=True))
+    return written if dtype is None else kind_of(plain_type(dtype, rename=True))
 
 
 def carries(written: str) -> bool:
@@ -182,19 +177,3 @@ def _zone(zone: str | None) -> str | None:
 @cache
 def _zones() -> frozenset[str]:
     return frozenset(available_timezones())
-
-
-def _arrow_kind(dtype: pa.DataType) -> str:  # noqa: PLR0911  (one per kind)
-    if isinstance(dtype, pa.BaseExtensionType):
-        return "extension"
-    if pa.types.is_dictionary(dtype):
-        return f"dictionary of {_arrow_kind(dtype.value_type)}"
-    if pa.types.is_struct(dtype):
-        return f"struct of {_fields([_arrow_kind(field.type) for field in dtype])}"
-    if pa.types.is_map(dtype):
-        return f"map of {_arrow_kind(dtype.key_type)} to {_arrow_kind(dtype.item_type)}"
-    if pa.types.is_union(dtype) or pa.types.is_run_end_encoded(dtype):
-        return "union" if pa.types.is_union(dtype) else "run_end_encoded"
-    if pa.types.is_nested(dtype):
-        return f"list of {_arrow_kind(dtype.value_type)}"
-    return f"timestamp[{dtype.unit}]" if pa.types.is_timestamp(dtype) and dtype.tz else str(dtype)

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 from polars.testing import assert_series_equal
 
-from dptext_etl.data_types import all_plain, carries, kind, named_as, parsed, plain_type, published_kind
+from dptext_etl.arrays import arrow_kind
+from dptext_etl.data_types import all_plain, carries, kind_of, named_as, parsed, plain_type, published_kind
 
 RAW = "zxqvyuu"
 ENUM = pl.Enum(["a", RAW])
@@ -68,8 +69,8 @@ def test_a_column_keeps_its_cells_and_loses_what_its_type_carries(name, engine):
     found = all_plain(column.to_frame().lazy(), {"x": dtype}, rename=True).collect(engine=engine)["x"]
     assert found.dtype == expected == plain_type(dtype, rename=True)
     assert values(found.to_list()) == values(cells)
-    assert kind(dtype) == printed
-    assert kind(expected) == kind(plain_type(dtype))
+    assert kind_of(dtype) == printed
+    assert kind_of(expected) == kind_of(plain_type(dtype))
     assert all_plain(found.to_frame().lazy(), {"x": expected}, rename=True).collect()["x"].equals(found)
     inside = all_plain(column.to_frame().lazy(), {"x": dtype}).collect(engine=engine)["x"]
     assert inside.to_list() == cells
@@ -79,20 +80,20 @@ def test_a_column_keeps_its_cells_and_loses_what_its_type_carries(name, engine):
 @pytest.mark.parametrize("dtype", STAY, ids=str)
 def test_other_types_stay_as_they_are_and_are_read_as_they_are_printed(dtype):
     assert plain_type(dtype, rename=True) == dtype
-    assert RAW not in kind(dtype)
+    assert RAW not in kind_of(dtype)
     assert parsed(str(dtype)) == dtype
     assert not carries(str(dtype))
     if not dtype.is_nested():
-        assert kind(dtype) == str(dtype)
+        assert kind_of(dtype) == str(dtype)
 
 
 @pytest.mark.parametrize("name", CARRY)
 def test_types_in_manifests_of_before_compare_as_what_is_published_now(name):
     dtype, _, expected, _ = CARRY[name]
     assert carries(str(dtype))
-    assert published_kind(str(dtype)) == kind(expected)
-    assert published_kind(kind(expected)) == kind(expected)
-    assert not carries(kind(expected))
+    assert published_kind(str(dtype)) == kind_of(expected)
+    assert published_kind(kind_of(expected)) == kind_of(expected)
+    assert not carries(kind_of(expected))
 
 
 @pytest.mark.parametrize(
@@ -110,13 +111,13 @@ def test_no_printed_type_of_arrow_holds_a_name():
         pa.dense_union([pa.field(RAW, pa.int8())]), pa.timestamp("us", RAW), pa.run_end_encoded(pa.int32(), inner),
         pa.list_view(inner), pa.opaque(pa.int8(), RAW, RAW),
     ]  # fmt: skip
-    assert RAW not in json.dumps([kind(dtype) for dtype in types])
-    assert kind(pa.list_(inner)) == "list of struct of 1 field (dictionary of string)"
+    assert RAW not in json.dumps([arrow_kind(dtype) for dtype in types])
+    assert arrow_kind(pa.list_(inner)) == "list of struct of 1 field (dictionary of string)"
 
 
 def test_a_zone_that_no_clock_has_becomes_utc():
     dtype = pl.Datetime("us", RAW)
-    assert (kind(dtype), plain_type(dtype)) == (str(pl.Datetime("us", "UTC")), pl.Datetime("us", "UTC"))
+    assert (kind_of(dtype), plain_type(dtype)) == (str(pl.Datetime("us", "UTC")), pl.Datetime("us", "UTC"))
 
 
 def test_names_come_back_by_position():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dptext_etl.checks.candidate import declared_lineage
+from dptext_etl.data_types import kind_of, plain_type
 from dptext_etl.families.aggregate.statistic import VERSION
 from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.mechanism import worst_spend
@@ -74,7 +75,9 @@ def of_staged(staged: StagedRun, raw: dg.AssetKey) -> Metadata:
         **pictures_of_spends(staged),
         "columns dropped unread": ", ".join(staged.dropped) or "none",
         "quarantine": dg.MetadataValue.path(staged.layout.staging.url),
-        **_columns(staged.policy, {name: str(dtype) for name, dtype in schema.items()}, raw),
+        **_columns(
+            staged.policy, {name: kind_of(plain_type(dtype, rename=True)) for name, dtype in schema.items()}, raw
+        ),
     }
 
 
@@ -99,7 +102,7 @@ def of_published(staged: StagedRun, summary: RunSummary, raw: dg.AssetKey) -> Me
             "dagster/uri": summary.published,
             "manifest": dg.MetadataValue.path(staged.layout.manifest),
             "manifest sha256": summary.manifest or "",
-            **_columns(staged.policy, manifest.schema, raw),
+            **_columns(staged.policy, manifest.kinds, raw),
         }
     return facts
 

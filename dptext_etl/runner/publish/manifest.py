@@ -19,6 +19,7 @@ import polars as pl
 from dptext_etl import files
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.sink import MANIFEST
+from dptext_etl.data_types import carries, kind_of, plain_type, published_kind
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.unlinked import COUNT
 from dptext_etl.policy import Policy
@@ -66,6 +67,16 @@ class Manifest:
     @property
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The types of the columns as a run writes them now, whatever version wrote the manifest."""
+        return {name: published_kind(written) for name, written in self.schema.items()}
+
+    @property
+    def carries(self) -> bool:
+        """Whether a version of before wrote it, with types that hold names or categories, as its parts do."""
+        return any(map(carries, self.schema.values()))
 
     @property
     def computed(self) -> ColumnHardware:
@@ -149,7 +160,7 @@ def draft(
         version,
         layout.sink_format,
         policy.id if policy.unlinked is None and policy.ids != "drop" else None,
-        {name: str(dtype) for name, dtype in schema.items()},
+        {name: kind_of(plain_type(dtype, rename=True)) for name, dtype in schema.items()},
         [{**claim, **computed.get(claim["name"], {})} for claim in claims(policy)],
         [verdict.name for verdict in verdicts],
         parts,
@@ -163,7 +174,7 @@ def same_content(before: Manifest, now: Manifest) -> bool:
 
     def content(manifest: Manifest) -> dict[str, object]:
         parts = [(part.rows, part.sha256) for part in manifest.parts]
-        schema = [*manifest.schema.items()]  # in order
+        schema = [*manifest.kinds.items()]  # in order
         return {**asdict(manifest), "version": None, "source": None, "schema": schema, "parts": parts}
 
     return content(before) == content(now)

@@ -12,6 +12,7 @@ from typing import Literal
 
 import polars as pl
 
+from dptext_etl.data_types import all_plain, kind_of
 from dptext_etl.errors import InputError, by_place, seam
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import Layout, is_remote
@@ -121,7 +122,8 @@ def guess(
     files = Files.find(Layout.of_source(source, PLAIN_CSV))
     if files.format == "csv" and not is_remote(source):
         files = replace(files, csv=sniff(files.paths[0]))
-    rows = files.scan()
+    scanned = files.scan()
+    rows = all_plain(scanned, schema_of(scanned))
     schema = schema_of(rows)
     columns = _Columns(source, schema, shapes_of(rows, schema))
     _require(source, schema, [name for name in (id, subject) if name], texts)
@@ -181,11 +183,11 @@ def _require(source: str, schema: pl.Schema, keys: Sequence[str], texts: Sequenc
     for name in keys:
         if id_kind(schema[name]) is None:
             raise InputError(
-                f"{name} is a column of {schema[name]}", "ids are strings, whole numbers, dates and the like"
+                f"{name} is a column of {kind_of(schema[name])}", "ids are strings, whole numbers, dates and the like"
             )
     for name in texts:
         if schema[name] != pl.String:
-            raise InputError(f"{name} is no column of strings, but of {schema[name]}", "texts are strings")
+            raise InputError(f"{name} is no column of strings, but of {kind_of(schema[name])}", "texts are strings")
 
 
 def _texts(columns: _Columns, ids: list[str], people: list[str], why: dict[str, str]) -> tuple[str, ...]:

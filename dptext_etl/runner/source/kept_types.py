@@ -6,7 +6,7 @@ import re
 
 import polars as pl
 
-from dptext_etl.data_types import kind, parsed, plain_type, published_kind
+from dptext_etl.data_types import kind_of, parsed, plain_type
 from dptext_etl.errors import InputError
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
@@ -30,7 +30,7 @@ def require_same_types(policy: Policy, layout: Layout, manifest: Manifest, schem
     for place, name in enumerate(manifest.schema, start=1):
         if name not in clear:
             continue
-        both = now, then = kind(plain_type(schema[name], rename=True)), published_kind(manifest.schema[name])
+        both = now, then = kind_of(plain_type(schema[name], rename=True)), manifest.kinds[name]
         if layout.logged:  # a table with a log holds the moments of every zone in UTC
             both = _ZONE.sub("UTC", now), _ZONE.sub("UTC", then)
         if both[0] != both[1]:

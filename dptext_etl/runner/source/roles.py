@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
+from dptext_etl.data_types import kind_of, plain, plain_type
 from dptext_etl.errors import DPTextError, InputError, counted
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
@@ -88,29 +89,35 @@ def table_of(
 ) -> Table[pl.LazyFrame]:
     """Project a lazy frame to the columns of a policy, and check their roles."""
     rows = with_nulls_typed(rows, schema_of(rows), policy, layout)
-    found, texts = schema_of(rows), string_columns(policy)
-    dropped, kind = check_roles(policy, found, layout)
-    chosen = (pl.col(name).cast(pl.String) if name in texts else pl.col(name) for name in wanted_columns(policy))
-    frame = in_pinned_order(rows.select(*chosen), found, policy)
+    found = schema_of(rows)
+    types = pl.Schema({name: plain_type(dtype) for name, dtype in found.items()})
+    dropped, kind = check_roles(policy, types, layout)
+    frame = rows.select(plain(pl.col(name), found[name]) for name in wanted_columns(policy))
+    frame = in_pinned_order(frame, types, policy)
     return Table(frame, schema_of(frame), dropped, kind, origin)
 
 
 def check_roles(policy: Policy, found: pl.Schema, layout: Layout) -> tuple[tuple[str, ...], str]:
-    """Refuse columns that cannot play their roles; return the places of unnamed columns and the kind of the ids."""
+    """Refuse columns that cannot play their roles; return the places of unnamed columns and the kind of the ids.
+
+    `found` holds plain types (`data_types.plain_type`).
+    """
     wanted = wanted_columns(policy)
     dropped = tuple(f"column {place}" for place, name in enumerate(found, start=1) if name not in wanted)
     _check_names(policy, found, dropped, layout)
     for name in output_columns(policy) if layout.sink_format == "csv" else ():
         if found[name].is_nested() or found[name] in {pl.Binary, pl.Object}:
-            msg = f"column {name!r} of type {found[name]} cannot stand in a CSV file; nothing was spent"
+            msg = f"column {name!r} of type {kind_of(found[name])} cannot stand in a CSV file; nothing was spent"
             raise InputError(msg, "publish as Parquet (a sink such as published/reviews.parquet), or do not keep it")
     if (table := layout.table_format) is not None:
         clear = {*policy.keep, *((policy.id,) if policy.ids == "keep" else ())}  # other columns hold texts, or counts
         names = shown_columns(policy) if policy.synthetic is None else policy.synthetic.columns
-        table.require_columns({name: found[name] if name in clear else pl.String() for name in names})
+        table.require_columns(
+            {name: plain_type(found[name], rename=True) if name in clear else pl.String() for name in names}
+        )
     for name in string_columns(policy):
-        if not isinstance(found[name], pl.String | pl.Categorical | pl.Enum):
-            msg = f"text column {name!r} must hold strings, got {found[name]}"
+        if found[name] != pl.String:
+            msg = f"text column {name!r} must hold strings, got {kind_of(found[name])}"
             raise InputError(msg, "cast the column, or name another")
     kind = check_id(policy.id, found[policy.id])
     if policy.subject is not None:
@@ -180,7 +187,7 @@ def check_id(name: str, dtype: pl.DataType, role: str = "record ids") -> str:
     """Return the kind of id that a column holds, or refuse the column."""
     kind = id_kind(dtype)
     if kind is None:
-        msg = f"{role} (column {name!r}) of type {dtype} are not allowed"
+        msg = f"{role} (column {name!r}) of type {kind_of(dtype)} are not allowed"
         allowed = "strings, integers, decimals, dates, timestamps with a zone, bytes, and structs of these"
         raise InputError(msg, f"name a column of an allowed type, or cast it first: {allowed}")
     return kind

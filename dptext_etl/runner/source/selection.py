@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from dptext_etl.buckets import Buckets, ByteRows
 from dptext_etl.checks.comparison import BYTES, short_digests
+from dptext_etl.data_types import kind_of, named_as
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
@@ -89,7 +90,8 @@ def _published_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest
     with seam("reading the ids that are published", hint=_PUBLISHED_HINT):
         dtype = frame.collect_schema()[policy.id]
         if policy.ids == "keep":
-            return scan_parts(manifest, layout, as_written=(policy.id,)).select(pl.col(policy.id).cast(dtype))
+            ids = scan_parts(manifest, layout, as_written=(policy.id,)).select(policy.id)
+            return ids.select(named_as(pl.col(policy.id), dtype).cast(dtype))
         require_plain(policy, dtype)
         ids = own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
         return pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
@@ -100,7 +102,7 @@ def require_plain(policy: Policy, dtype: pl.DataType) -> None:
     if dtype != pl.String and not dtype.is_integer():
         compared = f"an incremental run with ids = {policy.ids!r} compares ids that are strings or whole numbers"
         hint = "set incremental = false: published rows cost nothing a second time"
-        raise InputError(f"{compared}, got {dtype}", hint)
+        raise InputError(f"{compared}, got {kind_of(dtype)}", hint)
 
 
 def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:

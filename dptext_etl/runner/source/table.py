@@ -14,6 +14,7 @@ from typing import IO, Any
 import polars as pl
 
 from dptext_etl import extensions
+from dptext_etl.data_types import kind_of
 from dptext_etl.errors import InputError, by_place, seam
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
@@ -157,7 +158,7 @@ def batches(frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
 
 
 def _column_at(name: str, place: str, schema: pl.Schema) -> str:
-    return f"{place} of type {schema[name]}" if name in schema else f"no such column ({place} of the other)"
+    return f"{place} of type {kind_of(schema[name])}" if name in schema else f"no such column ({place} of the other)"
 
 
 def _in_utf8(path: Path, encoding: str) -> IO[bytes]:
