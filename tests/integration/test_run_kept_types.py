@@ -1,9 +1,11 @@
 """Kept columns have one type per published table: other types are refused before anything is charged."""
 
+import json
+
 import polars as pl
 import pytest
 
-from dptext_etl.errors import InputError
+from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.polars import run_frame
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.planning import plan
@@ -86,3 +88,119 @@ def test_a_column_of_nulls_gets_the_type_that_is_published(make_job, reviews, sa
     found = published(job)
     assert found.schema["stars"] == pl.Int64
     assert found["stars"].equals(reviews(300).select(untyped).to_series())
+
+
+SPELLED = {
+    "count": (["1", "-20", None], pl.Int64),
+    "share": (["0.5", "1.0", "-2.25"], pl.Float64),
+    "good": (["true", "false", None], pl.Boolean),
+    "zip": (["00001", "12345", "1"], pl.String),
+    "code": (["1E5", "2E5", None], pl.String),
+    "price": (["1.10", "2.25", None], pl.String),
+    "mixed": (["1", "2.5", None], pl.String),
+    "missing": (["NaN", "1.5", None], pl.String),
+    "large": (["9223372036854775808", "1", None], pl.String),
+    "signed": (["+1", "1", "1"], pl.String),
+    "quoted": (["1", "", "2"], pl.String),
+    "day": (["2026-01-05", "2026-02-01", None], pl.String),
+    "nothing": ([None, None, None], pl.String),
+}
+"""Columns of a CSV file: their values, and the type that keeps their spelling."""
+
+
+def spelled(reviews, **more):
+    cells = {
+        name: pl.Series([values[i % 3] for i in range(240)], dtype=pl.String) for name, (values, _) in SPELLED.items()
+    }
+    return reviews().with_columns(**cells, **more)
+
+
+@pytest.fixture
+def csv_job(make_job, reviews):
+    return make_job(frame=spelled(reviews), suffix=".csv", keep=[*SPELLED])
+
+
+@pytest.mark.parametrize("sink", ["published", "published.parquet"])
+def test_a_kept_column_of_a_csv_file_gets_a_type_only_if_every_value_keeps_its_spelling(csv_job, reviews, sink):
+    place = str(csv_job.folder / sink)
+    csv_job.run(sink=place)
+    found = scan_published(place).collect()
+    assert {name: found.schema[name] for name in SPELLED} == {name: dtype for name, (_, dtype) in SPELLED.items()}
+    assert found.select(*SPELLED).cast(pl.String).equals(spelled(reviews).select(*SPELLED))
+
+
+def test_a_published_csv_file_holds_every_value_as_it_was_written(csv_job, reviews):
+    place = csv_job.folder / "published"
+    csv_job.run()
+    written = pl.concat(pl.read_csv(path, infer_schema=False) for path in sorted(place.iterdir()))
+    assert written.select(*SPELLED).equals(spelled(reviews).select(*SPELLED))
+
+
+def test_a_policy_names_types(csv_job):
+    types = {"price": "Float64", "day": "Date", "count": "String", "mixed": "Float64"}
+    csv_job.run(csv={"types": types})
+    found = published(csv_job)
+    assert found["price"].head(3).to_list() == [1.1, 2.25, None]
+    assert found["mixed"].head(3).to_list() == [1.0, 2.5, None]
+    assert (found.schema["day"], found.schema["count"]) == (pl.Date, pl.String)
+
+
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        ({"zip": "Boolean"}, r"csv.types reads column 10 \('zip'\) as Boolean, and 240 values do not fit"),
+        ({"missing": "Float64"}, "and 80 values do not fit"),
+        ({"quoted": "Int64"}, "and 80 values do not fit"),
+        ({"code": "Datetime"}, "and 160 values do not fit"),
+    ],
+)
+def test_a_type_that_does_not_fit_is_refused(csv_job, types, message):
+    for attempt in (csv_job.run, lambda **changes: plan(csv_job.policy(**changes))):
+        with pytest.raises(InputError, match=message) as caught:
+            attempt(csv={"types": types})
+        assert "00001" not in str(caught.value)
+    assert not (csv_job.folder / "ledger.db").exists()
+
+
+@pytest.mark.parametrize("names", ["id", "user_id", "review", "absent"])
+def test_only_kept_columns_have_types_of_their_own(csv_job, names):
+    with pytest.raises(PolicyError, match=r"csv\.types names columns of keep"):
+        csv_job.policy(csv={"types": {names: "String"}}, keep=["count", "user_id"])
+
+
+@pytest.mark.parametrize("incremental", [True, False])
+@pytest.mark.parametrize("sink", ["published", "published.parquet"])
+def test_later_runs_read_with_the_types_of_the_first_one(make_job, reviews, save, sink, incremental):
+    """A file whose values allow another type, and one whose values do not allow the pinned type."""
+    job = make_job(frame=reviews().with_columns(stars=pl.lit("a")), suffix=".csv")
+    changes = {"sink": str(job.folder / sink), "incremental": incremental}
+    job.run(**changes)
+    save(reviews(300), job.folder / "raw.csv")
+    job.run(**changes)
+    assert scan_published(changes["sink"]).collect().schema["stars"] == pl.String
+    other = {**changes, "release": "2026-12"}
+    job.run(**other)
+    assert scan_published(changes["sink"]).collect().schema["stars"] == pl.Int64
+    charged = job.charged()
+    save(reviews(320).with_columns(stars=pl.format("0{}", "stars")), job.folder / "raw.csv")
+    with pytest.raises(InputError, match=r"column 3 \('stars'\) is published as Int64, and 320 values do not keep"):
+        job.run(**other)
+    assert job.charged() == charged
+    job.run(**{**other, "incremental": False}, csv={"types": {"stars": "String"}})
+    assert scan_published(changes["sink"]).collect()["stars"][0] == "01"
+
+
+def test_a_release_that_an_older_version_began_keeps_its_types(make_job, reviews, save):
+    """It has types that Polars chose: whole numbers among others became floats, and `1E5` 100000.0."""
+    job = make_job(frame=reviews().with_columns(stars=pl.Series([1.0, 100000.0] * 120)))
+    job.values["sink"] = str(job.folder / "published.parquet")
+    job.run()
+    manifest = job.folder / "published.parquet.manifest.json"
+    facts = json.loads(manifest.read_text())
+    assert facts.pop("exact")
+    manifest.write_text(json.dumps(facts, indent=1) + "\n")
+    before = scan_published(job.values["sink"]).collect()
+    save(reviews().with_columns(stars=pl.Series(["1", "1E5"] * 120)), job.folder / "raw.csv")
+    job.run(source=str(job.folder / "raw.csv"))
+    assert scan_published(job.values["sink"]).collect().equals(before)
+    assert "exact" not in json.loads(manifest.read_text())

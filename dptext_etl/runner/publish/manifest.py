@@ -19,7 +19,7 @@ import polars as pl
 from dptext_etl import files
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.sink import MANIFEST
-from dptext_etl.data_types import carries, kind_of, plain_type, published_kind
+from dptext_etl.data_types import carries, kind_of, parsed, plain_type, published_kind
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.unlinked import COUNT
 from dptext_etl.policy import Policy
@@ -63,6 +63,9 @@ class Manifest:
     # anything else
     source: dict[str, str] | None = None
     ids: str = "keep"  # the policy's `ids`; not written for "keep"
+    # whether every value of a CSV column keeps its spelling under its type; false, and not written, for a release that
+    # an older version began
+    exact: bool = False
 
     @property
     def rows(self) -> int:
@@ -92,6 +95,8 @@ class Manifest:
             del facts["source"]
         if self.ids == "keep":
             del facts["ids"]
+        if not self.exact:
+            del facts["exact"]
         return json.dumps(facts, indent=1, ensure_ascii=True) + "\n"
 
     @classmethod
@@ -147,6 +152,7 @@ def draft(
 ) -> Manifest:
     """Put together the manifest of a version of a staged run; models of kept parts computed on `older`."""
     policy, layout = staged.policy, staged.layout
+    before = Manifest.of_release(policy, layout)
     schema, hidden = Staging(layout.staging).schema(staged.shards[0]), HiddenIds.of(policy)
     if policy.unlinked is not None:
         names = policy.unlinked.columns(policy.columns[0].name)
@@ -166,6 +172,7 @@ def draft(
         parts,
         staged.origin,
         policy.ids,
+        before is None or before.exact,
     )
 
 
@@ -221,7 +228,8 @@ def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
 
 def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = ()) -> pl.LazyFrame:
     paths = tuple(layout.part(part.path) for part in manifest.parts)
-    return Files(paths, manifest.file_format, layout.storage_options).scan(tuple(as_written))
+    types = {name: dtype for name, kind in manifest.kinds.items() if (dtype := parsed(kind)) is not None}
+    return Files(paths, manifest.file_format, layout.storage_options).scan(tuple(as_written), types=types)
 
 
 def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: int) -> bool:

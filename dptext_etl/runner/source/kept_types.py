@@ -1,17 +1,36 @@
-"""Keep the types of published columns: parts of one table have the same types, or no reader opens it."""
+"""Choose the types of kept columns of CSV files, and keep those of published columns.
+
+Parts of one table have the same types, or no reader opens it.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import NoReturn
 
 import polars as pl
 
 from dptext_etl.data_types import kind_of, parsed, plain_type
-from dptext_etl.errors import InputError
+from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.policy import Policy
+from dptext_etl.policy.terms import CsvType
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 
+_TYPES: Mapping[CsvType, pl.DataType] = {
+    "String": pl.String(),
+    "Int64": pl.Int64(),
+    "Float64": pl.Float64(),
+    "Boolean": pl.Boolean(),
+    "Date": pl.Date(),
+    "Datetime": pl.Datetime("us"),
+}
+_PINNED = {str(dtype): name for name, dtype in _TYPES.items()}
+_INFERRED: tuple[CsvType, ...] = ("Int64", "Float64", "Boolean")
+"""The types that a column may get by its values, in this order."""
 _ZONE = re.compile(r"(?<=time_zone=')[^']+")
 _HINT = "cast it in the source; incremental = false publishes every row again at no cost"
 
@@ -36,3 +55,85 @@ def require_same_types(policy: Policy, layout: Layout, manifest: Manifest, schem
         if both[0] != both[1]:
             msg = f"column {place} ({name!r}) is of type {now}, and published as {then}; nothing was spent"
             raise InputError(msg, _HINT, {"column": name})
+
+
+def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.LazyFrame]:
+    """Return how to scan CSV files: all columns are text, but for kept ones that have a type.
+
+    A type is named by the policy, pinned by the manifest of the release, or inferred where every value writes back to
+    the same spelling (docs/policy.md#csv-types).
+    """
+    rows = files.scan(all_text=True)
+    columns, manifest = list(schema_of(rows)), Manifest.of_release(policy, layout)
+    kept = [name for name in policy.keep if name in columns and name != policy.subject]
+    named = {name: policy.csv.types[name] for name in kept if name in policy.csv.types}
+    schema = {} if manifest is None else manifest.schema
+    pinned = {name: _PINNED[schema[name]] for name in kept if name not in named and schema.get(name) in _PINNED}
+    as_before: dict[str, pl.DataType] = {}
+    if manifest is not None and not manifest.exact:  # Polars chose its types, and casts values to them
+        as_before = {name: _TYPES[kind] for name, kind in pinned.items()}
+        pinned = {}
+    free = [name for name in kept if not {name} & {*named, *pinned, *as_before}]
+    chosen = {name: kind for name, kind in {**named, **pinned}.items() if kind != "String"}
+    values, fitting = _count(
+        rows, {**{name: (kind,) for name, kind in chosen.items()}, **dict.fromkeys(free, _INFERRED)}, named
+    )
+    for name, kind in chosen.items():
+        if count := values[name] - fitting[name, kind]:
+            _refuse_values(name, columns.index(name) + 1, kind, count, named=name in named)
+    for name in free:
+        kinds = [kind for kind in _INFERRED if 0 < values[name] == fitting[name, kind]]
+        chosen |= {name: kinds[0]} if kinds else {}
+
+    def scan(paths_as: str | None = None) -> pl.LazyFrame:
+        found = files.scan(all_text=True, types=as_before, paths_as=paths_as)
+        return found.with_columns(_as_type(name, kind) for name, kind in chosen.items())
+
+    return scan
+
+
+def _count(
+    rows: pl.LazyFrame, asked: Mapping[str, Sequence[CsvType]], named: Container[str]
+) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
+    """Count the values of columns of strings, and those that fit a type: in one pass over the rows.
+
+    A value fits if it writes back to the same spelling; where the policy has named the type, if it can be read.
+    """
+    if not asked:
+        return {}, {}
+    pairs = [(name, kind) for name, kinds in asked.items() for kind in kinds]
+    counts = [pl.col(name).count() for name in asked]
+    for name, kind in pairs:
+        value = _as_type(name, kind)
+        fits = value.is_finite() if kind == "Float64" else value.is_not_null()
+        if name not in named and kind != "Datetime":  # which is written with a blank or with a T
+            fits &= value.cast(pl.String) == pl.col(name)
+        counts.append(fits.sum())
+    with seam("reading the kept columns", InputError, READ_HINT):
+        named_counts = (count.alias(str(number)) for number, count in enumerate(counts))
+        found = rows.select(named_counts).collect(engine="streaming").row(0)
+    return dict(zip(asked, found, strict=False)), dict(zip(pairs, found[len(asked) :], strict=True))
+
+
+def _as_type(name: str, kind: CsvType) -> pl.Expr:
+    """Return a column of strings as values of a type; null where a string is none."""
+    text = pl.col(name)
+    if kind == "Boolean":
+        return text.replace_strict({"true": True, "false": False}, default=None, return_dtype=pl.Boolean)
+    if kind == "Date":
+        return text.str.to_date("%Y-%m-%d", strict=False)
+    if kind == "Datetime":
+        iso = text.str.replace(" ", "T", literal=True)
+        return iso.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit="us", strict=False)
+    return text.cast(_TYPES[kind], strict=False)
+
+
+def _refuse_values(name: str, place: int, kind: str, count: int, *, named: bool) -> NoReturn:
+    where, values = f"column {place} ({name!r})", counted(count, "value does", "values do")
+    as_text, as_now = (f"csv = {{ types = {{ {json.dumps(name)} = {json.dumps(one)} }} }}" for one in ("String", kind))
+    if named:
+        msg, hint = f"csv.types reads {where} as {kind}, and {values} not fit", f"text fits all values: {as_text}"
+    else:
+        msg = f"{where} is published as {kind}, and {values} not keep their spelling as such"
+        hint = f"{as_text} and incremental = false publish all rows as text, at no cost; {as_now} gives up spellings"
+    raise InputError(f"{msg}; nothing was spent", hint, {"column": name, "values": count})

@@ -18,7 +18,7 @@ from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, format_of
-from dptext_etl.runner.source.kept_types import with_nulls_typed
+from dptext_etl.runner.source.kept_types import csv_scan, with_nulls_typed
 from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.table import Files, schema_of
 
@@ -45,16 +45,14 @@ def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
     """Find, scan and check the source of a policy."""
     files = Files.find(layout)
     refuse_own_corpus(policy, files.paths)
-    wanted, subject = wanted_columns(policy), () if policy.subject is None else (policy.subject,)
+    wanted = wanted_columns(policy)
     files.refuse_drift(wanted)
-    # CSV columns whose spelling matters: "007" is not 7, and a text of digits is a text
-    as_written = tuple(dict.fromkeys((policy.id, *subject, *string_columns(policy))))
-    all_text = layout.sink_format == "csv"
-    scanned = files.scan(as_written, all_text=all_text)
+    scan = csv_scan(files, policy, layout) if files.format == "csv" else files.scan
+    scanned = scan()
     found = schema_of(scanned)
     in_folders = {} if files.version is not None else folder_columns(files.paths)
     if added := {name: in_folders[name] for name in wanted if name not in found and name in in_folders}:
-        scanned = files.scan(as_written, all_text=all_text, paths_as=_PATHS)
+        scanned = scan(paths_as=_PATHS)
         values = (
             pl.col(_PATHS).replace_strict(list(by_path), list(by_path.values()), return_dtype=pl.String).alias(name)
             for name, by_path in added.items()

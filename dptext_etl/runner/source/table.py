@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -81,9 +81,14 @@ class Files:
         return cls(tuple(paths), known.pop(), storage, csv=csv)
 
     def scan(
-        self, text_like: tuple[str, ...] = (), *, all_text: bool = False, paths_as: str | None = None
+        self,
+        text_like: tuple[str, ...] = (),
+        *,
+        all_text: bool = False,
+        types: Mapping[str, pl.DataType] | None = None,
+        paths_as: str | None = None,
     ) -> pl.LazyFrame:
-        """Scan the files without types for some or all CSV columns, and with file paths as a column if it is named."""
+        """Scan the files, CSV columns as text or under given types, and with file paths as a column if it is named."""
         if self.version is not None:
             return _scan_version(self.paths[0], self.format, self.version, self.storage)
         paths = [path if is_remote(path) else glob.escape(path) for path in self.paths]  # a name is no pattern
@@ -94,7 +99,7 @@ class Files:
             options["infer_schema_length"] = INFERRED_ROWS
             if self.format == "ndjson":
                 return pl.scan_ndjson(paths, **options)
-            overrides = dict.fromkeys(text_like, pl.String)
+            overrides = {**(types or {}), **dict.fromkeys(text_like, pl.String())}
             return self._scan_csv(paths, paths_as, schema_overrides=overrides, infer_schema=not all_text, **options)
 
     def _scan_csv(self, patterns: list[str], paths_as: str | None, **options: Any) -> pl.LazyFrame:
