@@ -7,7 +7,7 @@ from dptext_etl.runner import scan_published
 
 pytest.importorskip("great_expectations")
 
-from dptext_etl.checks.great_expectations.expectations import (  # noqa: E402  (needs great_expectations)
+from dptext_etl.checks.great_expectations.expectations import (
     validate,
     validate_table,
 )

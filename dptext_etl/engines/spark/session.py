@@ -92,9 +92,25 @@ def require_spark() -> None:
 
 
 _TEXT_FORMATS = {
-    "csv": {"header": "true", "multiLine": "true", "mode": "FAILFAST", "enforceSchema": "false"},
+    "csv": {
+        "header": "true",
+        "multiLine": "true",
+        "mode": "FAILFAST",
+        "enforceSchema": "false",
+        "positiveInf": "inf",  # as Polars writes them
+        "negativeInf": "-inf",
+    },
     "ndjson": {"mode": "FAILFAST"},
 }
+_IN_SPARK: dict[type[pl.DataType], pl.DataType] = {
+    pl.UInt8: pl.Int16(),
+    pl.UInt16: pl.Int32(),
+    pl.UInt32: pl.Int64(),
+    pl.UInt64: pl.Decimal(20, 0),
+    pl.Int128: pl.Decimal(38, 0),
+    pl.Time: pl.String(),
+}
+"""Types of Spark for those that it lacks, or that its reader of CSV files does."""
 _ENCODINGS = {"utf-8": "UTF-8", "utf-16": "UTF-16", "cp1252": "windows-1252", "latin-1": "ISO-8859-1"}
 
 
@@ -131,7 +147,8 @@ def read_text(
         if csv.encoding == "cp1252":  # since Spark 4 it is among the encodings that a setting of the session admits
             spark.conf.set("spark.sql.legacy.javaCharsets", "true")
     with seam("opening files with Spark", InputError, READ_HINT):
-        arrow = pl.DataFrame(schema=schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+        known = {name: _IN_SPARK.get(type(dtype), dtype) for name, dtype in schema.items()}
+        arrow = pl.DataFrame(schema=known).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
         reader = reader.schema(from_arrow_schema(arrow))
         return reader.csv(paths) if file_format == "csv" else reader.json(paths)
 
