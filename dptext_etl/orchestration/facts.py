@@ -184,7 +184,9 @@ def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Met
     spent = {column.column: column for column in policy.column_policies()}
     columns = []
     for edge in edges:
-        text, tags = "passes in clear", {"way": str(edge.way)}
+        keyed = edge.way == "id" and policy.ids == "keyed"
+        text = "published as a keyed hash of the id" if keyed else "passes in clear"
+        tags = {"way": str(edge.way)}
         if edge.way == "released":
             column = spent[edge.source]
             mechanism = column.mechanism

@@ -94,7 +94,10 @@ def _named(value: Any) -> Any:
     return value if value is None or isinstance(value, dg.EnvVar) else keys.reference(value)
 
 
-def deployed(policy: Policy, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, name: Names) -> Policy:
+Context = dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.SensorEvaluationContext
+
+
+def deployed(policy: Policy, context: Context, name: Names) -> Policy:
     ledger: LedgerResource = getattr(context.resources, name.ledger)
     key: KeyResource = getattr(context.resources, name.key)
     spec = LedgerSpec(**{field: getattr(ledger, field) for field in LedgerSpec.model_fields})
@@ -114,6 +117,7 @@ class Settings:
 
     names: Names  # names of assets, steps and resources
     partitions: dg.PartitionsDefinition | None = None  # the dataset's partitions, or None
+    found: bool = False  # whether the partitions are those of the files that were there when the location was loaded
     backfill: dg.BackfillPolicy | None = None  # division of a backfill into runs; None takes one run per partition
     pool: str | None = None  # pool in which staging takes a slot; None leaves it to the mechanisms
     # condition under which Dagster stages automatically; None never does

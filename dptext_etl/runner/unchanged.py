@@ -44,7 +44,7 @@ Done = TypeVar("Done")
 
 FILE = "unchanged.json"
 _VERSION = 2
-_LABEL = b"dptext/input/v1\0"
+INPUT_LABEL = b"dptext/input/v1\0"
 _ROWS_LABEL = b"dptext/rows/v1\0"
 _PUBLISHED = frozenset({"read", "already_published", "new", "resumed", "replayed", "released", "null"})
 """Counts of a run that left no row out, and found no changed text."""
@@ -83,7 +83,7 @@ class Input:
                 "files": [[path, self._digest(path)] for path in self.files.paths],
                 **({} if self.files.version is None else {"version": self.files.version}),
             }
-        return attempt.secret.derive("seal", _LABEL + canon(facts)).hex()
+        return attempt.secret.derive("seal", INPUT_LABEL + canon(facts)).hex()
 
     def _digest(self, path: str) -> str:
         if self.files.version is not None:

@@ -37,6 +37,10 @@ _SHARDS_PER_VERSION = 1 << 16
 """Numbers of shards, and so of their canary rows, that a version of an incremental table takes for itself."""
 
 
+class NoRowsError(InputError):
+    """A source has no rows: its files are empty, or hold a header only."""
+
+
 class IdCounts(NamedTuple):
     rows: int
     null_ids: int  # rows without an id
@@ -191,7 +195,7 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
     for item in policy.column_policies() if policy.synthetic is None else ():
         refuse_more_records(rows, stated_records(item.mechanism), f"column {item.column!r}")
     if not rows:
-        raise InputError("the source has no rows", "nothing was spent or published")
+        raise NoRowsError("the source has no rows", "nothing was spent or published")
     known = {"counts": counts.known(per_subject=policy.subject is not None and policy.unit == "subject")}
     if null_ids:
         raise InputError(
