@@ -58,9 +58,11 @@ def test_unquoted_fields_may_hold_quotes(tmp_path):
 
 def test_another_encoding_than_the_policy_says_is_refused_by_the_entry(tmp_path):
     place = written(tmp_path / "raw.csv", ",", "latin-1", '"')
-    with pytest.raises(InputError, match=r"csv\.encoding: the file .*raw\.csv is not in utf-16") as caught:
+    with pytest.raises(
+        InputError, match=r"csv\.encoding: the file .*raw\.csv is not in utf-16: .* in line 1\n"
+    ) as caught:
         Files.at(place, csv=CsvSpec(encoding="utf-16")).scan()
-    assert caught.value.fields == {"entry": "csv.encoding"}
+    assert caught.value.fields == {"entry": "csv.encoding", "line": 1}
     assert "Größe" not in str(caught.value)
 
 

@@ -7,13 +7,15 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import polars as pl
 
-from dptext_etl import extensions
+from dptext_etl import extensions, object_stores
+from dptext_etl.csv_files import require_local_rows, require_rows
 from dptext_etl.errors import InputError, by_place, seam
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
@@ -41,6 +43,7 @@ class Files:
     storage: dict[str, Any] = field(default_factory=dict, repr=False)  # options for object stores, resolved
     version: str | None = None  # the version of a table with a log
     csv: CsvSpec = PLAIN_CSV
+    raw: bool = False  # whether others wrote the files, so that the rows of CSV files are checked before they are read
 
     @property
     def origin(self) -> dict[str, str] | None:
@@ -77,24 +80,56 @@ class Files:
             found = ", ".join(sorted(known)) or "none that is known"
             msg = f"the source {source} must hold files of one known format, got: {found}"
             raise InputError(msg, f"known suffixes: {', '.join(FORMATS)}; name files by a glob such as FOLDER/*.csv")
-        return cls(tuple(paths), known.pop(), storage, csv=csv)
+        tabs = csv == PLAIN_CSV and all(path.lower().endswith(".tsv") for path in paths)
+        return cls(tuple(paths), known.pop(), storage, csv=CsvSpec(separator="\t") if tabs else csv, raw=True)
 
     def scan(
-        self, text_like: tuple[str, ...] = (), *, all_text: bool = False, paths_as: str | None = None
+        self,
+        text_like: tuple[str, ...] = (),
+        *,
+        all_text: bool = False,
+        paths_as: str | None = None,
+        schema: pl.Schema | None = None,
     ) -> pl.LazyFrame:
-        """Scan the files without types for some or all CSV columns, and with file paths as a column if it is named."""
+        """Scan the files without types for some or all CSV columns, and with file paths as a column if it is named.
+
+        CSV and NDJSON files have the types of `schema`, if it is given.
+        """
         if self.version is not None:
             return _scan_version(self.paths[0], self.format, self.version, self.storage)
-        paths = [path if is_remote(path) else glob.escape(path) for path in self.paths]  # a name is no pattern
+        known = self.paths if self.format == "parquet" else self.each
+        paths = [path if is_remote(path) else glob.escape(path) for path in known]  # a name is no pattern
         options: dict[str, Any] = {"storage_options": self.storage, "include_file_paths": paths_as}
         with seam(f"opening the source ({self.format})", InputError, READ_HINT):
             if self.format == "parquet":
                 return pl.scan_parquet(paths, hive_partitioning=False, **options)
             options["infer_schema_length"] = INFERRED_ROWS
             if self.format == "ndjson":
-                return pl.scan_ndjson(paths, **options)
-            overrides = dict.fromkeys(text_like, pl.String)
+                return pl.scan_ndjson(paths, schema=schema, **options)
+            overrides = dict.fromkeys(text_like, pl.String) if schema is None else schema
+            all_text |= schema is not None
             return self._scan_csv(paths, paths_as, schema_overrides=overrides, infer_schema=not all_text, **options)
+
+    @cached_property
+    def each(self) -> tuple[str, ...]:
+        """The CSV or NDJSON files by name, after a check of all rows of raw CSV files against their headers."""
+        remote, paths = is_remote(self.paths[0]), self.paths
+        if remote and self.raw:
+            paths = tuple(object_stores.matching(paths[0], self.storage))
+        if self.format != "csv" or not self.raw:
+            return paths
+        dialect = self.csv.separator, self.csv.quote, self.csv.encoding
+        first: tuple[str, ...] = ()
+        for path in paths:
+            if remote:
+                names = require_rows(object_stores.chunks(path, self.storage), path, *dialect)
+            else:
+                names = require_local_rows(path, *dialect)
+            first = first or names
+            if names != first:
+                msg = f"the file {path} has other columns than the first file {paths[0]}, or has them in another order"
+                raise InputError(msg, "write the files alike, or name those that are: a run reads one table")
+        return paths
 
     def _scan_csv(self, patterns: list[str], paths_as: str | None, **options: Any) -> pl.LazyFrame:
         sources: list[str] | list[IO[bytes]] = patterns
