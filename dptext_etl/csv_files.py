@@ -53,18 +53,19 @@ def require_rows(
     """
     rows = _kernel.CsvRows(ord(separator), ord(quote) if quote else None)
     found = [*_undecodable(rows, chunks, name, encoding)]
+    width = len(rows.header)
+    one = "the header has one field. Is csv.separator right? Otherwise, " if width == 1 else ""
     if rows.problem is not None:
         kind, line = rows.problem
         what, hint = _PROBLEMS[kind]
-        found.append((line, InputError(f"line {line} of {name} {what}", hint, {"line": line})))
+        found.append((line, InputError(f"line {line} of {name} {what}", f"{one}{hint}", {"line": line})))
     count, line, fields = rows.others
-    width = len(rows.header)
     if count:
         msg = (
             f"{counted(count, 'row has', 'rows have')} another number of fields than the header of {name}: the first, "
             f"in line {line}, has {fields}, and the header has {width}"
         )
-        hint = f"{_QUOTED}. If the file ends too early, export it again"
+        hint = f"{one}{_QUOTED}. If the file ends too early, export it again"
         found.append((line, InputError(msg, hint, {"rows": count, "line": line, "fields": fields, "columns": width})))
     count, line = rows.blank
     if count:
@@ -146,10 +147,14 @@ def _require_names(names: tuple[str, ...], name: str) -> None:
     unnamed = [place for place, column in enumerate(names, start=1) if not column.strip()]
     if unnamed:
         msg = f"column {unnamed[0]} of {len(names)} has no name in the header of {name}"
-        hint = "name every column in the first line, without a separator at its end (pandas: to_csv(…, index=False))"
+        hint = (
+            "does the file have a header line? Name every column there, and end no line with a separator "
+            "(pandas: to_csv(…, index=False))"
+        )
         raise InputError(msg, hint, {"column": unnamed[0], "columns": len(names)})
     counts = Counter(map(str.casefold, names))
     alike = [place for place, column in enumerate(names, start=1) if counts[column.casefold()] > 1]
     if alike:
         msg = f"columns {', '.join(map(str, alike))} of {name} have the same name (upper and lower case are the same)"
-        raise InputError(msg, "give every column a name of its own in the first line", {"columns": alike})
+        hint = "does the file have a header line? Give every column a name of its own there"
+        raise InputError(msg, hint, {"columns": alike})

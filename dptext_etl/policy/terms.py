@@ -100,6 +100,10 @@ class DagsterSpec(Checked):
     tags: dict[str, Any] = Field(default_factory=dict)
 
 
+Encoding = Literal["utf-8", "utf-16", "cp1252", "latin-1"]
+"""Encodings of CSV files."""
+
+
 class CsvSpec(Checked):
     """Say how the CSV files of the source are written; their first line has the names of the columns.
 
@@ -112,7 +116,7 @@ class CsvSpec(Checked):
     what: ClassVar[str] = "[csv]"
 
     separator: str = ","
-    encoding: Literal["utf-8", "utf-16", "cp1252", "latin-1"] = "utf-8"
+    encoding: Encoding = "utf-8"
     quote: str = '"'
 
     @field_validator("separator", "quote")

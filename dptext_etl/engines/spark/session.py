@@ -111,14 +111,14 @@ def read_source(
         paths = [path if "://" in path else f"file://{path}" for path in files.paths]
         with seam("opening the source with Spark", InputError, READ_HINT):
             return spark.read.parquet(*paths)
-    table = open_table(policy, layout)
+    table = open_table(policy, layout, files)
     names = schema_of(files.scan(all_text=True)).names()
     schema = pl.Schema({name: table.schema.get(name, pl.String()) for name in names})
     return _read_raw(spark, files, schema, policy.storage_options)
 
 
 def _read_raw(spark: SparkSession, files: Files, schema: pl.Schema, options: dict[str, str]) -> DataFrame:
-    """Let every task read a CSV or NDJSON file as a run in one process does: Spark's own readers take some otherwise."""
+    """Let every task read a CSV or NDJSON file as a run in one process does: Spark's own readers differ."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StringType, StructField, StructType
 

@@ -31,6 +31,7 @@ _NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
 _DELTA_LOG = "_delta_log"
 _ICEBERG = ".metadata.json"
 """Ending of the files that describe a version of an Iceberg table."""
+_COMPRESSED = frozenset((".gz", ".bz2", ".xz", ".zst", ".zip"))
 TABLE_HINT = "check that the table is complete, and of a version that the library reads"
 
 
@@ -74,6 +75,7 @@ class Files:
             _refuse_parts_of_tables(source, paths)
         if not paths:
             raise InputError(f"the source {source} has no files", f"known suffixes: {', '.join(FORMATS)}")
+        _refuse_by_suffix(paths)
         formats = {format_of(path) for path in paths}
         known = {name for name in formats if name is not None}
         if len(formats) != 1 or not known:
@@ -205,14 +207,29 @@ def _in_utf8(path: Path, encoding: str) -> IO[bytes]:
     )
 
 
+def _is_compressed(name: str) -> bool:
+    path = PurePosixPath(name.lower())
+    return path.suffix in _COMPRESSED and (path.stem.endswith(".json") or format_of(path.stem) is not None)
+
+
+def _refuse_by_suffix(paths: Iterable[str]) -> None:
+    """Refuse compressed files, and files that may hold one JSON array or an object per line."""
+    for path in paths:
+        if _is_compressed(path):
+            raise InputError(f"the file {path} is compressed", "decompress it first, and name the result as the source")
+        if path.lower().endswith(".json"):
+            hint = "if every line is an object, rename it to .ndjson; otherwise, write its objects so"
+            raise InputError(f"the file {path} may be one JSON array, and a run reads one object per line", hint)
+
+
 def _local_files(source: str) -> list[str]:
     path = Path(source)
     if path.is_dir():
-        inside = (item for item in path.rglob("*") if item.is_file() and format_of(item.name))
-        hidden = (".", "_")
-        return sorted(
-            str(item) for item in inside if not any(part.startswith(hidden) for part in item.relative_to(path).parts)
-        )
+        files = (item.relative_to(path) for item in path.rglob("*") if item.is_file())
+        shown = (item for item in files if not any(part.startswith((".", "_")) for part in item.parts))
+        names = sorted(str(path / item) for item in shown)
+        found = [name for name in names if format_of(name) or _is_compressed(name)]
+        return found or [name for name in names if name.lower().endswith(".json")]
     if path.is_file():
         return [source]
     matched = glob.glob(source, recursive=True)  # noqa: PTH207  (takes absolute patterns)
