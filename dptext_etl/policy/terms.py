@@ -100,7 +100,10 @@ class DagsterSpec(Checked):
     tags: dict[str, Any] = Field(default_factory=dict)
 
 
+Encoding = Literal["utf-8", "utf-16", "cp1252", "latin-1"]
+"""Encodings of CSV files."""
 CsvType = Literal["String", "Int64", "Float64", "Boolean", "Date", "Datetime"]
+"""Types of kept columns of CSV files."""
 
 
 class CsvSpec(Checked):
@@ -117,7 +120,7 @@ class CsvSpec(Checked):
     what: ClassVar[str] = "[csv]"
 
     separator: str = ","
-    encoding: Literal["utf-8", "utf-16", "cp1252", "latin-1"] = "utf-8"
+    encoding: Encoding = "utf-8"
     quote: str = '"'
     types: dict[str, CsvType] = Field(default_factory=dict, exclude_if=lambda types: not types)
 

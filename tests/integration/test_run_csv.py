@@ -4,10 +4,14 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from dptext_etl import runner
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
 from dptext_etl.spark import run_frame
+from tests.command_line import dptext
+
+from .bad_input import refused
 
 WRITTEN = [(";", "cp1252", '"'), ("\t", "utf-16", "'"), ("|", "latin-1", '"'), (";", "utf-8", '"')]
 
@@ -51,5 +55,76 @@ def test_a_separator_that_is_not_the_files_is_named(job, jobs):
     _, other = jobs(";", "utf-8", '"')
     with pytest.raises(InputError, match=r"Is csv\.separator right") as caught:
         other.run(csv={"separator": "|"})
-    assert caught.value.fields["columns"] == 1
+    assert caught.value.fields == {"line": 3}
     assert "worda" not in str(caught.value)
+
+
+BROKEN = {
+    "a separator without quotes": (
+        "id,review,stars,note\nr7,zzqsentinelqzz is Okafor, 555-0134 is her number,4,x\n",
+        "1 row has another number of fields than the header of the file {}: the first, in line 2, has 5",
+    ),
+    "too few fields": (
+        "id,review,stars,note\nr1,zzqsentinelqzz,4,x\nr2,zzqsentinelqzz\n",
+        "1 row has another number of fields than the header of the file {}: the first, in line 3, has 2",
+    ),
+    "a quote that never closes": (
+        'id,review,stars,note\nr1,"zzqsentinelqzz,4,x\nr2,b,5,y\n',
+        "line 2 of the file {} opens a quote that never closes",
+    ),
+    "a mark of UTF-8 and another byte": (
+        "\ufeffid,review,stars,note\nr1,é,4,x\nr2,zzqsentinelqzz \udcff,5,y\n",
+        "the file {} is not in utf-8: the first other byte is in line 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_rows_that_do_not_fit_the_header_are_refused_before_anything_is_charged(make_job, case):
+    """Every command says the same, by counts and lines (docs/boundary.md), and no cell."""
+    content, said = BROKEN[case]
+    job = make_job(suffix=".csv")
+    job.values |= {"subject": None, "unit": "record"}
+    place = job.folder / "raw.csv"
+    place.write_bytes(content.encode(errors="surrogateescape"))
+    said = said.format(place)
+    refused(job, InputError, said)
+    assert not list(job.folder.glob("published*/*"))
+    with pytest.raises(InputError) as caught:
+        runner.plan(job.policy())
+    assert said in caught.value.message
+    policy = job.write_policy()
+    for words in (("run", policy), ("plan", policy), ("init", place, "--out", job.folder / "first.toml")):
+        done = dptext(*words)
+        assert done.exit_code == 5, done.output
+        printed = " ".join(done.output.split())
+        assert said.partition(" of the file")[0] in printed
+        assert "zzqsentinelqzz" not in printed
+        assert "555-0134" not in printed
+    assert not (job.folder / "first.toml").exists()
+
+
+def test_spark_refuses_them_before_it_reads(spark, make_job):
+    job = make_job(suffix=".csv")
+    (job.folder / "raw.csv").write_text(BROKEN["a separator without quotes"][0])
+    with pytest.raises(InputError, match="has another number of fields than the header"):
+        read_source(spark, job.policy())
+
+
+ALIKE = {
+    ".csv": 'id,user_id,stars,review,note\r\nr1,u1,1,"a\r\nb",say "x" there\r\n#2,u2,,c,\r\nr3,u1,3,"",\\\r\n',
+    ".ndjson": '{"id":"r1","user_id":"u1","stars":1,"review":"a","note":{"x":  1}}\r\n'
+    '{"id":"r2","user_id":"u2","review":"b","review":"c","note":"y"}\r\n'
+    '{"id":"r3","stars":3,"user_id":"u1","note":1.10,"review":"\\ud800"}\r\n',
+}
+
+
+@pytest.mark.parametrize("suffix", ALIKE)
+def test_spark_reads_the_same_cells(spark, make_job, suffix):
+    """Line breaks within quotes, keys that occur twice, and cells of several kinds are the same in both engines."""
+    job = make_job(suffix=suffix)
+    place = job.folder / f"raw{suffix}"
+    place.write_bytes(ALIKE[suffix].encode())
+    here = runner.source.roles.open_table(job.policy(), runner.layout.Layout.of(job.policy())).frame.collect()
+    there = read_source(spark, job.policy()).select(here.columns).collect()
+    assert [tuple(row) for row in there] == here.rows()

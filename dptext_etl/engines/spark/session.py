@@ -12,27 +12,31 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from dptext_etl import __version__, extensions
+from dptext_etl import __version__, extensions, object_stores
 from dptext_etl.device import DTYPE_SETTING, SETTING
+from dptext_etl.engines.spark.frames import local_frame
 from dptext_etl.engines.spark.table_sources import read_version
-from dptext_etl.errors import DPTextError, InputError, PolicyError, seam
+from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.extensions import distribution
 from dptext_etl.policy import Policy
-from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.roles import open_table
-from dptext_etl.runner.source.table import READ_HINT, Files
+from dptext_etl.runner.source.table import READ_HINT, Files, batches, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 _SURROUNDINGS = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_CONF_DIR")
@@ -95,12 +99,11 @@ _TEXT_FORMATS = {
     "csv": {
         "header": "true",
         "multiLine": "true",
-        "mode": "FAILFAST",
         "enforceSchema": "false",
         "positiveInf": "inf",  # as Polars writes them
         "negativeInf": "-inf",
     },
-    "ndjson": {"mode": "FAILFAST"},
+    "ndjson": {},
 }
 _IN_SPARK: dict[type[pl.DataType], pl.DataType] = {
     pl.UInt8: pl.Int16(),
@@ -111,7 +114,6 @@ _IN_SPARK: dict[type[pl.DataType], pl.DataType] = {
     pl.Time: pl.String(),
 }
 """Types of Spark for those that it lacks, or that its reader of CSV files does."""
-_ENCODINGS = {"utf-8": "UTF-8", "utf-16": "UTF-16", "cp1252": "windows-1252", "latin-1": "ISO-8859-1"}
 
 
 def read_source(
@@ -123,36 +125,60 @@ def read_source(
     refuse_own_corpus(policy, files.paths)
     if files.version is not None:
         return read_version(spark, files)
-    paths = [path if "://" in path else f"file://{path}" for path in files.paths]
     if files.format == "parquet":
+        paths = [path if "://" in path else f"file://{path}" for path in files.paths]
         with seam("opening the source with Spark", InputError, READ_HINT):
             return spark.read.parquet(*paths)
-    table = open_table(policy, layout)
-    with seam("reading the source", InputError, READ_HINT):
-        names = files.scan(all_text=True).collect_schema().names()
+    table = open_table(policy, layout, files)
+    names = schema_of(files.scan(all_text=True)).names()
     schema = pl.Schema({name: table.schema.get(name, pl.String()) for name in names})
-    return read_text(spark, paths, files.format, schema, policy.csv)
+    return _read_raw(spark, files, schema, policy.storage_options)
 
 
-def read_text(
-    spark: SparkSession, paths: list[str], file_format: str, schema: pl.Schema, csv: CsvSpec = PLAIN_CSV
-) -> DataFrame:
-    """Read CSV or NDJSON files with the types that Polars finds in them."""
-    from pyspark.sql.pandas.types import from_arrow_schema
+def _read_raw(spark: SparkSession, files: Files, schema: pl.Schema, options: dict[str, str]) -> DataFrame:
+    """Let every task read a CSV or NDJSON file as a run in one process does: Spark's own readers differ."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StringType, StructField, StructType
 
-    reader = spark.read.options(**_TEXT_FORMATS[file_format])
+    with seam("opening the source with Spark", InputError, READ_HINT):
+        found = _spark_schema(schema)
+        paths = pl.DataFrame({"path": files.each})
+        listed = local_frame(spark, paths, StructType([StructField("path", StringType())])).repartition(paths.height)
+        bare_files = replace(files, paths=(), storage={}, raw=False)
+        return listed.mapInArrow(partial(_raw_rows, bare_files, options, schema, to_arrow_schema(found)), found)
+
+
+@bare
+def _raw_rows(
+    files: Files, options: dict[str, str], schema: pl.Schema, arrow: pa.Schema, paths: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    for path in (path for batch in paths for path in batch.column(0).to_pylist()):
+        file = replace(files, paths=(path,), storage=object_stores.resolved(options))
+        for rows in batches(file.scan(schema=schema).select(schema.names()), _BATCH_ROWS):
+            with seam("reading the source", InputError, READ_HINT):
+                yield from rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(arrow).to_batches()
+
+
+def read_text(spark: SparkSession, paths: list[str], file_format: str, schema: pl.Schema) -> DataFrame:
+    """Read CSV or NDJSON files that a run published."""
+    reader = spark.read.options(**_TEXT_FORMATS[file_format], mode="FAILFAST")
     if file_format == "csv":  # "" is an empty text, nothing at all is null; by default Spark makes both null
-        reader = reader.options(nullValue=secrets.token_hex(16), sep=csv.separator, quote=csv.quote)
-        reader = reader.options(escape=csv.quote or "\0", encoding=_ENCODINGS[csv.encoding])
-        if csv.encoding == "cp1252":  # since Spark 4 it is among the encodings that a setting of the session admits
-            spark.conf.set("spark.sql.legacy.javaCharsets", "true")
+        reader = reader.options(nullValue=secrets.token_hex(16), escape='"')
     with seam("opening files with Spark", InputError, READ_HINT):
-        known = {name: _IN_SPARK.get(type(dtype), dtype) for name, dtype in schema.items()}
-        arrow = pl.DataFrame(schema=known).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
-        reader = reader.schema(from_arrow_schema(arrow))
+        known = pl.Schema({name: _IN_SPARK.get(type(dtype), dtype) for name, dtype in schema.items()})
+        reader = reader.schema(_spark_schema(known))
         return reader.csv(paths) if file_format == "csv" else reader.json(paths)
 
 
+def _spark_schema(schema: pl.Schema) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(pl.DataFrame(schema=schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema)
+
+
+_BATCH_ROWS = 1 << 14
+"""Rows of a text file that go from a worker to Spark at a time."""
 _ROWS = 4096
 """Rows of the question: Spark makes a task per slot of them, up to this many."""
 _SHOWN = 3

@@ -228,8 +228,10 @@ def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
 
 def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = ()) -> pl.LazyFrame:
     paths = tuple(layout.part(part.path) for part in manifest.parts)
-    types = {name: dtype for name, kind in manifest.kinds.items() if (dtype := parsed(kind)) is not None}
-    return Files(paths, manifest.file_format, layout.storage_options).scan(tuple(as_written), types=types)
+    types = None
+    if manifest.file_format == "csv":
+        types = {name: dtype for name, kind in manifest.kinds.items() if (dtype := parsed(kind)) is not None}
+    return Files(paths, manifest.file_format, layout.storage_options).scan(tuple(as_written), schema=types)
 
 
 def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: int) -> bool:

@@ -86,7 +86,7 @@ def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.L
         chosen |= {name: kinds[0]} if kinds else {}
 
     def scan(paths_as: str | None = None) -> pl.LazyFrame:
-        found = files.scan(all_text=True, types=as_before, paths_as=paths_as)
+        found = files.scan(all_text=True, schema=as_before, paths_as=paths_as)
         return found.with_columns(_as_type(name, kind, strict=True) for name, kind in chosen.items())
 
     return scan

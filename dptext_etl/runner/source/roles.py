@@ -41,9 +41,9 @@ class Table(Generic[Rows]):
     seen: SeenRows | None = None  # which rows the run before published
 
 
-def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
-    """Find, scan and check the source of a policy."""
-    files = Files.find(layout)
+def open_table(policy: Policy, layout: Layout, files: Files | None = None) -> Table[pl.LazyFrame]:
+    """Find (unless someone did so before), scan and check the source of a policy."""
+    files = Files.find(layout) if files is None else files
     refuse_own_corpus(policy, files.paths)
     wanted = wanted_columns(policy)
     files.refuse_drift(wanted)
