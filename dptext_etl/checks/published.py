@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from dptext_etl.checks.candidate import BATCH_ROWS, Candidate, Stage, as_released, batches
 from dptext_etl.checks.gate import Gate, Verdict, judges, search
 from dptext_etl.checks.sink import HINT, MANIFEST, LocalSink, PublishedManifest, fetched
+from dptext_etl.data_types import parsed, published_kind
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
@@ -70,13 +71,14 @@ def check_published(
         if manifest is not None and policy.table is not None:
             manifest = replace(manifest, listed=_listed(str(released), policy, policy.table))
         tables: list[Table] = [released] if manifest is None else [*manifest.present()]
+        types = published_types(policy, manifest)
         refs = ledger.find_all(policy)
         release = Candidate.published(policy, ledger, refs, manifest)
         gates = [gate for kind in judges(policy, Stage.PUBLISHED) for gate in kind.over(release)]
         search(gates, release)
         with seam("evaluating the gates", GateError):
             for table in tables:
-                _judge(table, gates, policy, None if manifest else published_types(policy), own_ids)
+                _judge(table, gates, policy, types, own_ids, listed=manifest is not None)
         return tuple(gate.verdict() for gate in gates)
 
 
@@ -90,11 +92,13 @@ def _judge(
     table: Table,
     gates: list[Gate],
     policy: Policy,
-    types: Mapping[str, str] | None,
+    types: Mapping[str, str],
     own_ids: OwnIds | None,
+    *,
+    listed: bool,
 ) -> None:
     """Show a table to every gate: as it is, or as mechanisms released it, where post-processing came after them."""
-    rows = _batches(table, types)
+    rows = _batches(table, policy, types, listed=listed)
     if policy.ids != "keep" and own_ids is not None and not isinstance(table, pl.DataFrame):
         rows = _with_ids(rows, own_ids(Path(table)), policy.id)
     for number, batch in enumerate(rows):
@@ -129,22 +133,22 @@ def _with_ids(rows: Iterator[pl.DataFrame], ids: pl.Series, column: str) -> Iter
         raise InputError("a published file and the list of its ids have other lengths", HINT)
 
 
-def _batches(table: Table, types: Mapping[str, str] | None) -> Iterator[pl.DataFrame]:
+def _batches(table: Table, policy: Policy, types: Mapping[str, str], *, listed: bool) -> Iterator[pl.DataFrame]:
     """Read a table in batches; what is next to the cells of one without a manifest is shown in the first one."""
     if isinstance(table, pl.DataFrame):
         with seam("reading the table", InputError, HINT):
-            return iter([without_published(shown(table), types or {})])
+            return iter([without_published(shown(table), types)])
     table = Path(table)
     if not table.is_file():
         raise InputError("what is to be checked is neither a folder nor a file nor a table", HINT)
-    return _from_file(table, types)
+    return _from_file(table, policy, types, listed=listed)
 
 
-def _from_file(path: Path, types: Mapping[str, str] | None) -> Iterator[pl.DataFrame]:
+def _from_file(path: Path, policy: Policy, types: Mapping[str, str], *, listed: bool) -> Iterator[pl.DataFrame]:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         schema = pl.Schema(pl.read_parquet_schema(path))
-        if types is not None:
+        if not listed:
             written = pq.read_schema(path)
             row = pa.table([pa.nulls(1, field.type) for field in written], schema=written)
             more = without_published(shown(row), types).schema
@@ -152,11 +156,25 @@ def _from_file(path: Path, types: Mapping[str, str] | None) -> Iterator[pl.DataF
         yield pl.DataFrame(schema=schema)
         yield from batches(path)
     elif suffix == ".csv":
-        yield from pl.scan_csv(path, infer_schema=False).collect_batches(chunk_size=BATCH_ROWS)
+        clear = [*policy.keep, *([policy.id] if policy.ids == "keep" else [])]
+        known = {name: parsed(published_kind(types[name])) for name in clear if name in types}
+        typed = {name: dtype for name, dtype in known.items() if dtype is not None and dtype != pl.String}
+        yield from _from_csv(path, typed)
     elif suffix in {".ndjson", ".jsonl"}:
         yield from pl.scan_ndjson(path, infer_schema_length=None).collect_batches(chunk_size=BATCH_ROWS)
     else:
         raise InputError(f"a published file is Parquet, CSV or NDJSON, got the suffix {suffix!r}", HINT)
+
+
+def _from_csv(path: Path, types: Mapping[str, pl.DataType]) -> Iterator[pl.DataFrame]:
+    """Read a CSV file as text, except for columns all of whose cells have the type under which they were published."""
+    text = pl.scan_csv(path, infer_schema=False)
+    read = pl.scan_csv(path, infer_schema=False, schema_overrides=types, ignore_errors=True)
+    names = [name for name in text.collect_schema() if name in types]
+    nulls = [frame.select(pl.col(names).null_count()).collect(engine="streaming") for frame in (text, read)]
+    whole = {name: types[name] for name in names if nulls[0][name].equals(nulls[1][name])}
+    rows = pl.scan_csv(path, infer_schema=False, schema_overrides=whole)
+    yield from rows.collect_batches(chunk_size=BATCH_ROWS)
 
 
 CATEGORIES = " (categories without a row)"

@@ -210,7 +210,8 @@ def staged(
         log.info("staged: %s", rows)
         seconds = time.monotonic() - attempt.began
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
-        yield StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read), ledger.result()
+        made = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read, exact=table.exact)
+        yield made, ledger.result()
 
 
 def _open(policy: Policy, until: ExitStack) -> Ledger:

@@ -192,7 +192,7 @@ def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefi
         job=job,
         minimum_interval_seconds=_LOOK_EVERY,
         description=_SENSOR,
-        required_resource_keys=name.resources,
+        required_resource_keys={name.key},
     )
     def watch(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
         before: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
@@ -200,7 +200,7 @@ def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefi
         if settings.partitions is not None:
             names = list(settings.partitions.get_partition_keys(dynamic_partitions_store=context.instance))
         with as_failure("looking at the source"):
-            secret = keys.resolve(deployed(policy, context, name).key)
+            secret = keys.resolve(getattr(context.resources, name.key).reference)
             now = {part: _fingerprint(policy, part or None, secret) for part in names}
             if settings.found:
                 later = sorted({*discovered(policy.source)} - {*names})

@@ -94,10 +94,7 @@ def _named(value: Any) -> Any:
     return value if value is None or isinstance(value, dg.EnvVar) else keys.reference(value)
 
 
-Context = dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.SensorEvaluationContext
-
-
-def deployed(policy: Policy, context: Context, name: Names) -> Policy:
+def deployed(policy: Policy, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, name: Names) -> Policy:
     ledger: LedgerResource = getattr(context.resources, name.ledger)
     key: KeyResource = getattr(context.resources, name.key)
     spec = LedgerSpec(**{field: getattr(ledger, field) for field in LedgerSpec.model_fields})

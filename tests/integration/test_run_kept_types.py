@@ -5,6 +5,7 @@ import json
 import polars as pl
 import pytest
 
+from dptext_etl.checks.published import check_published
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.polars import run_frame
 from dptext_etl.runner import scan_published
@@ -204,3 +205,20 @@ def test_a_release_that_an_older_version_began_keeps_its_types(make_job, reviews
     job.run(source=str(job.folder / "raw.csv"))
     assert scan_published(job.values["sink"]).collect().equals(before)
     assert "exact" not in json.loads(manifest.read_text())
+
+
+@pytest.mark.parametrize("source", [".csv", ".parquet"])
+def test_the_gates_read_a_csv_release_with_the_types_of_its_manifest(make_job, reviews, source):
+    frame = reviews().with_columns(id=pl.int_range(240), day=pl.date(2026, 1, "stars"), good=pl.col("stars") > 1)
+    job = make_job(frame=frame, suffix=source, keep=["stars", "day", "good"])
+    job.values["sink"] = str(job.folder / "published.csv")
+    job.run()
+    parts = sorted((job.folder / "published.csv").iterdir())
+    for place in (job.folder / "published.csv", parts[0]):
+        assert all(verdict.passed for verdict in check_published(place, job.policy()))
+    text = pl.read_csv(parts[-1], infer_schema=False)
+    text.with_columns(stars=pl.when(pl.col("id") == "239").then(pl.lit("zzq")).otherwise("stars")).write_csv(parts[-1])
+    failed = {
+        verdict.name: verdict.message for verdict in check_published(parts[-1], job.policy()) if not verdict.passed
+    }
+    assert "of another type than expected: 'stars'" in failed["raw_column_absent"]

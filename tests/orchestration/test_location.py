@@ -133,6 +133,12 @@ def test_a_failed_step_is_tried_again(make_policy):
     assert {job.get_node_named(name).definition.retry_policy for name in ("staged_notes", "gates_notes")} == {again}
 
 
+def sensor_context(instance, cursor, repository):
+    """What Dagster's daemon gives to a sensor."""
+    resources = {"key_notes": repository.get_top_level_resources()["key_notes"]}
+    return dg.build_sensor_context(instance, cursor=cursor, repository_def=repository, resources=resources)
+
+
 def test_a_sensor_starts_the_job_for_new_files_alone(make_policy, tmp_path):
     policy = make_policy(source=str(tmp_path / "{partition}.parquet"), sink=str(tmp_path / "out" / "{partition}"))
     defs = build_definitions(policy, partitions=["a", "b"], watch_source=True)
@@ -142,7 +148,7 @@ def test_a_sensor_starts_the_job_for_new_files_alone(make_policy, tmp_path):
 
     def asked(cursor):
         with dg.DagsterInstance.ephemeral() as instance:
-            context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
+            context = sensor_context(instance, cursor, repository)
             data = sensor.evaluate_tick(context)
         return [request.partition_key for request in data.run_requests], data.cursor or cursor
 
@@ -166,7 +172,7 @@ def tick(policy, **options):
 
     def once(cursor=None):
         with dg.DagsterInstance.ephemeral() as instance:
-            return sensor.evaluate_tick(dg.build_sensor_context(instance, cursor=cursor, repository_def=repository))
+            return sensor.evaluate_tick(sensor_context(instance, cursor, repository))
 
     return once
 
@@ -254,7 +260,7 @@ def test_a_sensor_looks_at_the_version_of_a_table(make_policy, tmp_path):
 
     def asked(cursor):
         with dg.DagsterInstance.ephemeral() as instance:
-            context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
+            context = sensor_context(instance, cursor, repository)
             data = sensor.evaluate_tick(context)
         return len(data.run_requests), data.cursor or cursor
 

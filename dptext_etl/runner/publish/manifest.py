@@ -63,9 +63,7 @@ class Manifest:
     # anything else
     source: dict[str, str] | None = None
     ids: str = "keep"  # the policy's `ids`; not written for "keep"
-    # whether every value of a CSV column keeps its spelling under its type; false, and not written, for a release that
-    # an older version began
-    exact: bool = False
+    exact: bool = False  # whether values of CSV columns keep their spelling under their types; written if true
 
     @property
     def rows(self) -> int:
@@ -172,7 +170,7 @@ def draft(
         parts,
         staged.origin,
         policy.ids,
-        before is None or before.exact,
+        staged.exact or (before is not None and before.exact),
     )
 
 

@@ -92,6 +92,14 @@ def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.L
     return scan
 
 
+def keeps_spelling(files: Files, policy: Policy, layout: Layout, schema: Mapping[str, pl.DataType]) -> bool:
+    """Return whether a table of CSV files has types that no policy named, and values keep their spelling under them."""
+    typed = [name for name in policy.keep if name not in policy.csv.types and schema[name] != pl.String]
+    manifest = Manifest.of_release(policy, layout)
+    before = {} if manifest is None or manifest.exact else manifest.schema
+    return files.format == "csv" and bool(typed) and not before.keys() & {*typed}
+
+
 def _count(
     rows: pl.LazyFrame, asked: Mapping[str, Sequence[CsvType]], named: Container[str]
 ) -> tuple[dict[str, int], dict[tuple[str, str], int]]:

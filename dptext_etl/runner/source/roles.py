@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import unquote
@@ -18,7 +18,7 @@ from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, format_of
-from dptext_etl.runner.source.kept_types import csv_scan, with_nulls_typed
+from dptext_etl.runner.source.kept_types import csv_scan, keeps_spelling, with_nulls_typed
 from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.table import Files, schema_of
 
@@ -39,6 +39,7 @@ class Table(Generic[Rows]):
     id_type: str  # the kind of the record ids, as the ledger pins it
     origin: dict[str, str] | None = None  # format and version of a Delta Lake or Iceberg table
     seen: SeenRows | None = None  # which rows the run before published
+    exact: bool = False  # whether values of CSV columns keep their spelling under types that no policy named
 
 
 def open_table(policy: Policy, layout: Layout, files: Files | None = None) -> Table[pl.LazyFrame]:
@@ -58,7 +59,8 @@ def open_table(policy: Policy, layout: Layout, files: Files | None = None) -> Ta
             for name, by_path in added.items()
         )
         scanned = scanned.with_columns(*values).drop(_PATHS)
-    return table_of(scanned, policy, layout, files.origin)
+    table = table_of(scanned, policy, layout, files.origin)
+    return replace(table, exact=keeps_spelling(files, policy, layout, table.schema))
 
 
 _PATHS = "__dptext_path"
