@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -51,25 +51,28 @@ class Delta:
         self._options = {name: str(value) for name, value in options.items()} or None
 
     def require_columns(self, columns: Mapping[str, pl.DataType]) -> None:
-        _require_names({f"column {column!r}": column for column in columns})
+        lower = Counter(column.lower() for column in columns)
         for column, dtype in columns.items():
+            if lower[column.lower()] > 1:
+                msg = f"the name of column {column!r} is that of another one in small letters: Delta Lake forbids this"
+                raise InputError(msg, "rename the column in the source; nothing was spent", {"column": column})
+            if not _NAME.fullmatch(column):
+                msg = f"the name of column {column!r} has a space or one of ,;{{}}()= in it: Delta Lake forbids these"
+                raise InputError(msg, "rename the column in the source; nothing was spent", {"column": column})
             if not _fits(dtype):
                 raise unfit(self.name, column, dtype)
-            for place, inner in _inside(dtype, f"column {column!r}"):
-                if isinstance(inner, pl.Struct):
-                    names = enumerate((field.name for field in inner.fields), start=1)
-                    _require_names({f"field {number} of {place}": name for number, name in names})
-                if isinstance(inner, pl.Datetime) and inner.time_zone is None:
-                    self._require_feature(_NAIVE, f"{place} holds timestamps without a time zone")
+            if _is_naive(dtype):
+                self._require_naive(column)
 
-    def _require_feature(self, feature: str, why: str) -> None:
-        """Refuse a column that needs a feature which the table, as it was made, does not have."""
+    def _require_naive(self, column: str) -> None:
+        """Refuse timestamps without a time zone in a table that was made without the feature for them."""
         with seam("reading the log of the table", InputError, _HINT):
             table = self._open()
-            there = [feature] if table is None else table.protocol().reader_features or []
-        if feature not in there:
-            msg = f"{why}, and the table {self._files.url} was made without the feature {feature}; nothing was spent"
-            raise InputError(msg, "give them the time zone UTC in the source, or name a new folder as the sink")
+            features = [_NAIVE] if table is None else table.protocol().reader_features or []
+        if _NAIVE not in features:
+            msg = f"column {column!r} holds timestamps without a time zone, and the table {self._files.url} was made "
+            hint = "give them the time zone UTC in the source, or name a new folder as the sink"
+            raise InputError(f"{msg}without the feature {_NAIVE}; nothing was spent", hint, {"column": column})
 
     def require_writable(self) -> None:
         if self._files.remote:
@@ -176,27 +179,13 @@ def _versions(protocol: Any) -> list[tuple[str, int]]:
     return [("reader version", protocol.min_reader_version), ("writer version", protocol.min_writer_version)]
 
 
-def _require_names(names: Mapping[str, str]) -> None:
-    """Refuse names of columns or fields, by their places, that the format forbids."""
-    lower = Counter(map(str.lower, names.values()))
-    for place, name in names.items():
-        if lower[name.lower()] > 1:
-            msg = f"the name of {place} is that of another one in small letters: Delta Lake forbids this"
-        elif not _NAME.fullmatch(name):
-            msg = f"the name of {place} has a space or one of ,;{{}}()= in it: Delta Lake forbids these"
-        else:
-            continue
-        raise InputError(msg, "rename it in the source; nothing was spent")
-
-
-def _inside(dtype: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Yield a type and the types inside it, with their places."""
-    yield place, dtype
+def _is_naive(dtype: Any) -> bool:
+    """Return whether a type is, or has inside it, a timestamp without a time zone."""
     if isinstance(dtype, pl.List):
-        yield from _inside(dtype.inner, place)
+        return _is_naive(dtype.inner)
     if isinstance(dtype, pl.Struct):
-        for number, field in enumerate(dtype.fields, start=1):
-            yield from _inside(field.dtype, f"field {number} of {place}")
+        return any(_is_naive(field.dtype) for field in dtype.fields)
+    return isinstance(dtype, pl.Datetime) and dtype.time_zone is None
 
 
 def _fits(dtype: Any, *, nested: bool = False) -> bool:

@@ -83,22 +83,6 @@ def test_a_table_without_the_feature_of_naive_timestamps_gets_none(job, reviews,
     assert pl.read_delta(str(job.folder / "other")).height == 300
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        (["a b"], "the name of field 1 of column 'stars' has a space"),
-        (["zzq", "ZZQ"], "the name of field 1 of column 'stars' is that of another one in small letters"),
-    ],
-)
-def test_names_that_the_format_forbids_are_found_inside_structs(job, reviews, save, fields, message):
-    made = pl.struct(pl.col("stars").alias(name) for name in fields)
-    save(reviews().with_columns(stars=made), job.folder / "raw.parquet")
-    with pytest.raises(InputError, match=message) as caught:
-        job.run()
-    assert not any(name in str(caught.value) for name in fields)
-    assert not (job.folder / "ledger.db").exists()
-
-
 def test_other_columns_change_the_schema_of_the_table(job):
     job.run()
     job.run(keep=["stars", "user_id"], release="2026-12")
