@@ -54,7 +54,7 @@ def plain_type(dtype: Any, *, rename: bool = False) -> Any:  # noqa: PLR0911  (o
     if isinstance(dtype, pl.Array):
         return pl.Array(plain_type(dtype.inner, rename=rename), dtype.size)
     if isinstance(dtype, pl.Struct):
-        names = _names(dtype) if rename else [field.name for field in dtype.fields]
+        names = field_names(len(dtype.fields)) if rename else [field.name for field in dtype.fields]
         inner = (plain_type(field.dtype, rename=rename) for field in dtype.fields)
         return pl.Struct(dict(zip(names, inner, strict=True)))
     if isinstance(dtype, pl.Datetime):
@@ -76,7 +76,7 @@ def plain(column: pl.Expr, dtype: Any, *, rename: bool = False) -> pl.Expr:  # n
     if isinstance(dtype, pl.Array):
         return column.arr.eval(plain(pl.element(), dtype.inner, rename=rename), as_list=False)
     if isinstance(dtype, pl.Struct):
-        names = _names(dtype) if rename else [field.name for field in dtype.fields]
+        names = field_names(len(dtype.fields)) if rename else [field.name for field in dtype.fields]
         column = column.struct.rename_fields(names) if rename else column
         types = zip(names, dtype.fields, strict=True)
         return column.struct.with_fields(plain(pl.field(name), field.dtype, rename=rename) for name, field in types)
@@ -162,8 +162,9 @@ def _read(node: ast.expr) -> Any:  # noqa: PLR0911  (one per kind)
     return getattr(pl, name)(**{key: ast.literal_eval(value) for key, value in given.items()})
 
 
-def _names(dtype: pl.Struct) -> list[str]:
-    return [f"field_{place}" for place in range(1, len(dtype.fields) + 1)]
+def field_names(count: int) -> list[str]:
+    """Return the names that the fields of a published struct have: their positions, from 1."""
+    return [f"field_{place}" for place in range(1, count + 1)]
 
 
 def _fields(kinds: list[str]) -> str:
