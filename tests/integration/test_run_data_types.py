@@ -57,10 +57,10 @@ def with_metadata(path):
     pq.write_table(table.cast(pa.schema(fields, {"comment": SENTINEL})), path)
 
 
-def holds(folder: Path) -> list[str]:
-    """Files of a folder that hold the sentinel, in their bytes or in a schema."""
+def holds(folder: Path, suffix: str = "") -> list[str]:
+    """Files of a folder, with some suffix, that hold the sentinel, in their bytes or in a schema."""
     found = []
-    for path in folder.rglob("*"):
+    for path in folder.rglob(f"*{suffix}"):
         if path.is_file():
             schema = repr(pq.ParquetFile(path).schema_arrow.to_string()) if path.suffix == ".parquet" else ""
             if SENTINEL.encode() in path.read_bytes() or SENTINEL in schema:
@@ -235,3 +235,34 @@ def test_composite_ids_of_a_published_table_are_recognized(make_job):
     assert (summary.rows["already_published"], summary.changed) == (120, False)
     assert holds(job.folder / "published.versions") == []
     assert SENTINEL not in json.dumps(manifest(job))
+
+
+NAMED = pl.struct(pl.col("stars").alias(SENTINEL))
+
+
+def test_the_next_run_rewrites_a_table_of_delta_lake(make_job, monkeypatch):
+    import deltalake
+
+    job = make_job(frame=make_reviews(120).with_columns(pair=NAMED), keep=["pair"], table={"format": "delta"})
+    with before_types_were_plain(monkeypatch):
+        job.run(incremental=True)
+    save_table(make_reviews(160).with_columns(pair=NAMED), job.folder / "raw.parquet")
+    job.run(incremental=True)
+    table = deltalake.DeltaTable(str(job.folder / "published"))
+    assert SENTINEL not in table.schema().to_json()
+    rows = pl.read_delta(str(job.folder / "published"))
+    assert rows["pair"].struct.field("field_1").to_list() == make_reviews(160)["stars"].to_list()
+    assert holds(job.folder / "published", ".parquet") == []
+
+
+def test_a_table_of_iceberg_with_names_of_fields_takes_a_new_name(make_job, monkeypatch):
+    job = make_job(frame=make_reviews(120).with_columns(pair=NAMED), keep=["pair"])
+    catalog = {"type": "sql", "uri": f"sqlite:///{job.folder}/catalog.db"}
+    table = {"format": "iceberg", "name": "public.reviews", "catalog": catalog}
+    with before_types_were_plain(monkeypatch):
+        job.run(table=table)
+    for door in (job.run, lambda **entries: plan(job.policy(**entries))):
+        with pytest.raises(DPTextError, match=r"other columns than this policy publishes.*\n.*name a new table"):
+            door(table=table)
+    job.run(table={**table, "name": "public.again"}, sink=str(job.folder / "again"), release="2026-12")
+    assert holds(job.folder / "again") == []
