@@ -32,6 +32,8 @@ def kind_of(dtype: Any) -> str:  # noqa: PLR0911  (one per kind)
         return f"List of {kind_of(dtype.inner)}"
     if isinstance(dtype, pl.Array):
         return f"Array({dtype.size}) of {kind_of(dtype.inner)}"
+    if isinstance(dtype, pl.Map):
+        return f"Map of {kind_of(dtype.key)} to {kind_of(dtype.value)}"
     if isinstance(dtype, pl.Struct):
         return f"Struct of {_fields([kind_of(field.dtype) for field in dtype.fields])}"
     if isinstance(dtype, pl.Datetime):
@@ -53,8 +55,10 @@ def plain_type(dtype: Any, *, rename: bool = False) -> Any:  # noqa: PLR0911  (o
         return pl.List(plain_type(dtype.inner, rename=rename))
     if isinstance(dtype, pl.Array):
         return pl.Array(plain_type(dtype.inner, rename=rename), dtype.size)
+    if isinstance(dtype, pl.Map):
+        return pl.Map(plain_type(dtype.key, rename=rename), plain_type(dtype.value, rename=rename))
     if isinstance(dtype, pl.Struct):
-        names = _names(dtype) if rename else [field.name for field in dtype.fields]
+        names = field_names(len(dtype.fields)) if rename else [field.name for field in dtype.fields]
         inner = (plain_type(field.dtype, rename=rename) for field in dtype.fields)
         return pl.Struct(dict(zip(names, inner, strict=True)))
     if isinstance(dtype, pl.Datetime):
@@ -75,8 +79,12 @@ def plain(column: pl.Expr, dtype: Any, *, rename: bool = False) -> pl.Expr:  # n
         return column.list.eval(plain(pl.element(), dtype.inner, rename=rename))
     if isinstance(dtype, pl.Array):
         return column.arr.eval(plain(pl.element(), dtype.inner, rename=rename), as_list=False)
+    if isinstance(dtype, pl.Map):
+        both = (plain(pl.field(name), getattr(dtype, name), rename=rename) for name in ("key", "value"))
+        entries = column.map.entries().list.eval(pl.element().struct.with_fields(both))
+        return entries.cast(plain_type(dtype, rename=rename))
     if isinstance(dtype, pl.Struct):
-        names = _names(dtype) if rename else [field.name for field in dtype.fields]
+        names = field_names(len(dtype.fields)) if rename else [field.name for field in dtype.fields]
         column = column.struct.rename_fields(names) if rename else column
         types = zip(names, dtype.fields, strict=True)
         return column.struct.with_fields(plain(pl.field(name), field.dtype, rename=rename) for name, field in types)
@@ -147,6 +155,8 @@ def _read(node: ast.expr) -> Any:  # noqa: PLR0911  (one per kind)
         return pl.List(_read(node.args[0]))
     if name == "Array":
         return pl.Array(_read(node.args[0]), ast.literal_eval(given["shape"]))
+    if name == "Map":
+        return pl.Map(_read(node.args[0]), _read(node.args[1]))
     if name == "Struct":
         fields = node.args[0]
         if not isinstance(fields, ast.Dict):
@@ -162,8 +172,9 @@ def _read(node: ast.expr) -> Any:  # noqa: PLR0911  (one per kind)
     return getattr(pl, name)(**{key: ast.literal_eval(value) for key, value in given.items()})
 
 
-def _names(dtype: pl.Struct) -> list[str]:
-    return [f"field_{place}" for place in range(1, len(dtype.fields) + 1)]
+def field_names(count: int) -> list[str]:
+    """Return the names that the fields of a published struct have: their positions, from 1."""
+    return [f"field_{place}" for place in range(1, count + 1)]
 
 
 def _fields(kinds: list[str]) -> str:

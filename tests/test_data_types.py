@@ -37,13 +37,19 @@ CARRY = {
         pl.List(pl.Struct({"field_1": pl.Int64})),
         "List of Struct of 1 field (Extension)",
     ),
+    "a map": (
+        pl.Map(pl.String, pl.Struct({RAW: ENUM})),
+        [{"x": {RAW: "a"}, "y": None}, None],
+        pl.Map(pl.String, pl.Struct({"field_1": pl.String})),
+        "Map of String to Struct of 1 field (Enum)",
+    ),
     "no type": (pl.Null(), [None, None], pl.String(), "Null"),
 }
 
 STAY = [
     pl.String(), pl.Int8(), pl.UInt64(), pl.Int128(), pl.Float64(), pl.Boolean(), pl.Binary(), pl.Date(), pl.Time(),
     pl.Decimal(12, 3), pl.Duration("ms"), pl.Datetime("ns"), pl.Datetime("us", "Europe/Vienna"),
-    pl.Datetime("us", "+05:30"), pl.List(pl.Int64), pl.Array(pl.Float32, 3),
+    pl.Datetime("us", "+05:30"), pl.List(pl.Int64), pl.Array(pl.Float32, 3), pl.Map(pl.Int64, pl.String),
 ]  # fmt: skip
 
 

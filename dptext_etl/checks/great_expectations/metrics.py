@@ -29,7 +29,7 @@ from dptext_etl.checks.candidate import BATCH_ROWS, declared_lineage
 from dptext_etl.checks.gates.raw_column_absent import RawColumnAbsent
 from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.checks.great_expectations.tallies import Counts, Tally, parse_policy
-from dptext_etl.checks.published import published_types, shown, without_published
+from dptext_etl.checks.published import published_types, shown
 from dptext_etl.data_types import parsed
 from dptext_etl.errors import GateError, seam
 
@@ -120,8 +120,7 @@ class Columns(TableMetric):
 
     @classmethod
     def count(cls, table: pl.DataFrame, **arguments: str) -> Counts:
-        types = published_types(parse_policy(arguments["policy"]))
-        return _compare_columns(without_published(table, types).schema, **arguments)
+        return _compare_columns(table.schema, **arguments)
 
     @classmethod
     def count_on_spark(cls, table: Any, **arguments: str) -> Counts:

@@ -36,6 +36,8 @@ from dptext_etl.runner.source.roles import in_pinned_order
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 from dptext_etl.storage import Storage
 
+_RENEWING = "renewing"
+"""File of staging that says that a version is replaced because of its types."""
 _WHOM = 'name them: subjects, records, or missing=True ("--missing": all that the source no longer holds)'
 
 
@@ -294,21 +296,25 @@ def renew_types(policy: Policy, layout: Layout, checkpoint: Checkpoint = nothing
     """
     before = Manifest.read(layout)
     same = before is not None and (before.dataset, before.release) == (policy.dataset, policy.release)
-    if before is None or not same or not before.carries or before.ids != policy.ids or not policy.publish:
+    storage = layout.staging
+    begun = same and storage.read(_RENEWING) is not None  # by a run that was killed
+    if before is None or not same or not (before.carries or begun) or before.ids != policy.ids or not policy.publish:
         return
     in_iceberg = layout.table_format is not None and layout.table_format.name == "iceberg"  # its types never change
     if in_iceberg or not ledger_exists(policy.ledger.url) or not (policy.incremental or is_whole(layout, before)):
         return
     with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
         refs = _refs(ledger, policy, before)
+        storage.write(_RENEWING, b"", action="noting that a version is replaced")
         gone = pl.Series.is_null  # ids of people who were forgotten in another table (`own_ids.blank`)
         now, lists = _publish_without(gone, layout, policy, before, ledger, refs, checkpoint, renew_lock)
         with suppress(LedgerError):
             tables.record(layout, now, ledger, refs)
         remember(ledger, layout.memory, policy)
         versions.delete(layout, versions.unlisted(layout, now), every_older=True)
-        own_ids.keep_only(layout.staging, (part.sha256 for part in now.parts), lists)
-        left_out.carry(layout.staging, before.digest, now.digest)
+        own_ids.keep_only(storage, (part.sha256 for part in now.parts), lists)
+        left_out.carry(storage, before.digest, now.digest)
+        storage.delete(_RENEWING)
 
 
 def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets) -> int:
