@@ -143,6 +143,33 @@ def carries(written: str) -> bool:
     return dtype is not None and dtype != plain_type(dtype, rename=True)
 
 
+def readable(dtype: Any) -> bool:
+    """Return whether values of a type can be read back from strings (`from_text`)."""
+    return bool(dtype.is_numeric() or dtype in (pl.Boolean, pl.Date, pl.Time) or isinstance(dtype, pl.Datetime))
+
+
+def from_text(column: pl.Expr, dtype: Any, *, strict: bool) -> pl.Expr:
+    """Read strings as values of a readable type, as CSV and NDJSON files hold them.
+
+    A string that is no such value fails; where `strict` is false, it is null.
+    """
+    if dtype == pl.Boolean:
+        words: dict[str, bool] = {"true": True, "false": False}
+        if strict:
+            return column.replace_strict(words, return_dtype=pl.Boolean)
+        return column.replace_strict(words, default=None, return_dtype=pl.Boolean)
+    if dtype == pl.Date:
+        return column.str.to_date("%Y-%m-%d", strict=strict)
+    if dtype == pl.Time:
+        return column.str.to_time("%H:%M:%S%.f", strict=strict)
+    if isinstance(dtype, pl.Datetime):
+        form = "%Y-%m-%dT%H:%M:%S%.f" + ("" if dtype.time_zone is None else "%z")
+        iso = column.str.replace(" ", "T", literal=True)
+        moment = iso.str.to_datetime(form, time_unit=dtype.time_unit, strict=strict)
+        return moment if dtype.time_zone is None else moment.dt.convert_time_zone(dtype.time_zone)
+    return column.cast(dtype, strict=strict)
+
+
 def _read(node: ast.expr) -> Any:  # noqa: PLR0911  (one per kind)
     """Make a type of Polars of its syntax tree; what it cannot be raises."""
     if isinstance(node, ast.Name):

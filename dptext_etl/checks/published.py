@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from dptext_etl.checks.candidate import BATCH_ROWS, Candidate, Stage, as_released, batches
 from dptext_etl.checks.gate import Gate, Verdict, judges, search
 from dptext_etl.checks.sink import HINT, MANIFEST, LocalSink, PublishedManifest, fetched
-from dptext_etl.data_types import kind_of, parsed, plain_type, published_kind
+from dptext_etl.data_types import from_text, kind_of, parsed, plain_type, published_kind, readable
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
@@ -146,29 +146,32 @@ def _from_file(path: Path, types: Mapping[str, pl.DataType]) -> Iterator[pl.Data
         yield pl.DataFrame(schema=schema)
         yield from batches(path)
     elif suffix == ".csv":
-        yield from _from_csv(path, types)
+        yield from _typed(pl.scan_csv(path, infer_schema=False), types)
     elif suffix in {".ndjson", ".jsonl"}:
-        yield from pl.scan_ndjson(path, infer_schema_length=None).collect_batches(chunk_size=BATCH_ROWS)
+        yield from _typed(pl.scan_ndjson(path, infer_schema_length=None), types)
     else:
         raise InputError(f"a published file is Parquet, CSV or NDJSON, got the suffix {suffix!r}", HINT)
 
 
 def _clear_types(policy: Policy, manifest: PublishedManifest | None) -> dict[str, pl.DataType]:
-    """Return the types under which kept columns and ids were published, but for strings."""
+    """Return the types under which kept columns and ids were published, if strings can hold their values."""
     clear = {*policy.keep, *([policy.id] if policy.ids == "keep" else [])}
     types = {name: parsed(kind) for name, kind in published_types(policy, manifest).items() if name in clear}
-    return {name: dtype for name, dtype in types.items() if dtype is not None and dtype != pl.String}
+    return {name: dtype for name, dtype in types.items() if dtype is not None and readable(dtype)}
 
 
-def _from_csv(path: Path, types: Mapping[str, pl.DataType]) -> Iterator[pl.DataFrame]:
-    """Read a CSV file as text, except for columns all of whose cells have the type under which they were published."""
-    text = pl.scan_csv(path, infer_schema=False)
-    read = pl.scan_csv(path, infer_schema=False, schema_overrides=types, ignore_errors=True)
-    names = [name for name in text.collect_schema() if name in types]
-    nulls = [frame.select(pl.col(names).null_count()).collect(engine="streaming") for frame in (text, read)]
-    whole = {name: types[name] for name in names if nulls[0][name].equals(nulls[1][name])}
-    rows = pl.scan_csv(path, infer_schema=False, schema_overrides=whole)
-    yield from rows.collect_batches(chunk_size=BATCH_ROWS)
+def _typed(rows: pl.LazyFrame, types: Mapping[str, pl.DataType]) -> Iterator[pl.DataFrame]:
+    """Read rows in batches; columns of strings get the type under which they were published, if all cells have it."""
+    schema = rows.collect_schema()
+    values = {
+        name: [from_text(pl.col(name), dtype, strict=strict) for strict in (True, False)]
+        for name, dtype in types.items()
+        if schema.get(name) == pl.String
+    }
+    same = rows.select(read.null_count() == pl.col(name).null_count() for name, (_, read) in values.items())
+    found = same.collect(engine="streaming").to_dicts()[0] if values else {}
+    typed = rows.with_columns(value for name, (value, _) in values.items() if found[name])
+    return typed.collect_batches(chunk_size=BATCH_ROWS)
 
 
 CATEGORIES = " (categories without a row)"

@@ -59,10 +59,12 @@ def test_text_in_the_place_of_a_date_is_counted_in_sqlite(make_job, reviews, cel
     assert found.counts["mistyped"] == 1
 
 
+@pytest.mark.parametrize("sink", [".csv", ".ndjson"])
 @pytest.mark.parametrize("source", [".csv", ".parquet"])
-def test_a_release_in_csv_passes_the_expectations_as_it_is_read(make_job, reviews, source):
-    job = make_job(frame=reviews().with_columns(**MOMENTS, price=pl.lit("1.10")), suffix=source)
-    job.values |= {"sink": str(job.folder / "published.csv"), "keep": ["stars", "price", *MOMENTS]}
+def test_a_release_without_types_passes_the_expectations_as_it_is_read(make_job, reviews, source, sink):
+    more = {**MOMENTS, "price": pl.lit("1.10").cast(pl.Decimal(10, 2)), "hour": pl.time("stars")}
+    job = make_job(frame=reviews().with_columns(**more), suffix=source)
+    job.values |= {"sink": str(job.folder / f"published{sink}"), "keep": ["stars", *more]}
     job.run()
     found = scan_published(job.values["sink"]).collect()
     for table in (found, found.to_pandas()):

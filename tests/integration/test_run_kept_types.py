@@ -207,17 +207,22 @@ def test_a_release_that_an_older_version_began_keeps_its_types(make_job, reviews
     assert "exact" not in json.loads(manifest.read_text())
 
 
+@pytest.mark.parametrize("sink", [".csv", ".ndjson"])
 @pytest.mark.parametrize("source", [".csv", ".parquet"])
-def test_the_gates_read_a_csv_release_with_the_types_of_its_manifest(make_job, reviews, source):
+def test_the_gates_read_files_without_types_with_those_of_the_manifest(make_job, reviews, save, source, sink):
     frame = reviews().with_columns(id=pl.int_range(240), day=pl.date(2026, 1, "stars"), good=pl.col("stars") > 1)
     job = make_job(frame=frame, suffix=source, keep=["stars", "day", "good"])
-    job.values["sink"] = str(job.folder / "published.csv")
+    place = job.folder / f"published{sink}"
+    job.values["sink"] = str(place)
     job.run()
-    parts = sorted((job.folder / "published.csv").iterdir())
-    for place in (job.folder / "published.csv", parts[0]):
-        assert all(verdict.passed for verdict in check_published(place, job.policy()))
-    text = pl.read_csv(parts[-1], infer_schema=False)
-    text.with_columns(stars=pl.when(pl.col("id") == "239").then(pl.lit("zzq")).otherwise("stars")).write_csv(parts[-1])
+    parts = sorted(place.iterdir())
+    for checked in (place, parts[0]):
+        assert all(verdict.passed for verdict in check_published(checked, job.policy()))
+    text = scan_published(str(place)).collect().tail(40).with_columns(pl.col("stars", "day").cast(pl.String))
+    save(
+        text.with_columns(stars=pl.when(pl.col("day") == "2026-01-05").then(pl.lit("zzq")).otherwise("stars")),
+        parts[-1],
+    )
     failed = {
         verdict.name: verdict.message for verdict in check_published(parts[-1], job.policy()) if not verdict.passed
     }

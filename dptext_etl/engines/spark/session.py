@@ -166,7 +166,8 @@ def read_text(spark: SparkSession, paths: list[str], file_format: str, schema: p
     if file_format == "csv":  # "" is an empty text, nothing at all is null; by default Spark makes both null
         reader = reader.options(nullValue=secrets.token_hex(16), escape='"')
     with seam("opening files with Spark", InputError, READ_HINT):
-        known = pl.Schema({name: _IN_SPARK.get(type(dtype), dtype) for name, dtype in schema.items()})
+        others = _IN_SPARK if file_format == "csv" else _IN_SPARK | {pl.Decimal: pl.String()}  # JSON has strings there
+        known = pl.Schema({name: others.get(type(dtype), dtype) for name, dtype in schema.items()})
         reader = reader.schema(_spark_schema(known))
         return reader.csv(paths) if file_format == "csv" else reader.json(paths)
 

@@ -19,7 +19,7 @@ import polars as pl
 from dptext_etl import files
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.sink import MANIFEST
-from dptext_etl.data_types import carries, kind_of, parsed, plain_type, published_kind
+from dptext_etl.data_types import carries, from_text, kind_of, parsed, plain_type, published_kind, readable
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.unlinked import COUNT
 from dptext_etl.policy import Policy
@@ -226,10 +226,19 @@ def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
 
 def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = ()) -> pl.LazyFrame:
     paths = tuple(layout.part(part.path) for part in manifest.parts)
-    types = None
-    if manifest.file_format == "csv":
-        types = {name: dtype for name, kind in manifest.kinds.items() if (dtype := parsed(kind)) is not None}
-    return Files(paths, manifest.file_format, layout.storage_options).scan(tuple(as_written), schema=types)
+    files, text = Files(paths, manifest.file_format, layout.storage_options), tuple(as_written)
+    if manifest.file_format == "parquet":
+        return files.scan(text)
+    rows = files.scan(text, all_text=True)
+    with seam("opening what is published", InputError, READ_HINT):
+        found = rows.collect_schema()
+    types = {name: parsed(kind) for name, kind in manifest.kinds.items() if found.get(name) == pl.String}
+    values = (
+        from_text(pl.col(name), dtype, strict=True)
+        for name, dtype in types.items()
+        if dtype is not None and readable(dtype) and name not in text
+    )
+    return rows.with_columns(values)
 
 
 def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: int) -> bool:

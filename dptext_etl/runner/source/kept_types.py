@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import polars as pl
 
-from dptext_etl.data_types import kind_of, parsed, plain_type
+from dptext_etl.data_types import from_text, kind_of, parsed, plain_type
 from dptext_etl.errors import InputError, counted, seam
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import CsvType
@@ -87,7 +87,7 @@ def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.L
 
     def scan(paths_as: str | None = None) -> pl.LazyFrame:
         found = files.scan(all_text=True, schema=as_before, paths_as=paths_as)
-        return found.with_columns(_as_type(name, kind, strict=True) for name, kind in chosen.items())
+        return found.with_columns(from_text(pl.col(name), _TYPES[kind], strict=True) for name, kind in chosen.items())
 
     return scan
 
@@ -112,7 +112,7 @@ def _count(
     pairs = [(name, kind) for name, kinds in asked.items() for kind in kinds]
     counts = [pl.col(name).count() for name in asked]
     for name, kind in pairs:
-        value = _as_type(name, kind, strict=False)
+        value = from_text(pl.col(name), _TYPES[kind], strict=False)
         fits = value.is_finite() if kind == "Float64" else value.is_not_null()
         if name not in named and kind != "Datetime":  # which is written with a blank or with a T
             fits &= value.cast(pl.String) == pl.col(name)
@@ -121,20 +121,6 @@ def _count(
         named_counts = (count.alias(str(number)) for number, count in enumerate(counts))
         found = rows.select(named_counts).collect(engine="streaming").row(0)
     return dict(zip(asked, found, strict=False)), dict(zip(pairs, found[len(asked) :], strict=True))
-
-
-def _as_type(name: str, kind: CsvType, *, strict: bool) -> pl.Expr:
-    """Return a column of strings as values of a type; a string that is none fails, or is null if not strict."""
-    text = pl.col(name)
-    if kind == "Boolean":
-        words, missing = {"true": True, "false": False}, {} if strict else {"default": None}
-        return text.replace_strict(words, return_dtype=pl.Boolean, **missing)
-    if kind == "Date":
-        return text.str.to_date("%Y-%m-%d", strict=strict)
-    if kind == "Datetime":
-        iso = text.str.replace(" ", "T", literal=True)
-        return iso.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit="us", strict=strict)
-    return text.cast(_TYPES[kind], strict=strict)
 
 
 def _refuse_values(name: str, place: int, kind: str, count: int, *, named: bool) -> NoReturn:
