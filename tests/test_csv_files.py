@@ -73,7 +73,7 @@ def refusal(content, *dialect):
             {"rows": 1, "line": 3}, id="a blank line at the end",
         ),
         pytest.param(
-            b"id,review,\nr1,Okafor,\n", "column 3 of 3 has no name in the header of raw.csv",
+            b"id,review,\nr1,Okafor,\n", "column 3 of 3 of raw.csv has no name",
             {"column": 3, "columns": 3}, id="separators at the ends of lines",
         ),
         pytest.param(

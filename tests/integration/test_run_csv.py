@@ -131,3 +131,23 @@ def test_spark_reads_the_same_cells(spark, make_job, suffix):
     here = open_table(job.policy(), Layout.of(job.policy())).frame.collect()
     there = read_source(spark, job.policy()).select(here.columns).collect()
     assert [tuple(row) for row in there] == here.rows()
+
+
+def test_spark_reads_columns_from_the_names_of_folders(spark, make_job, reviews):
+    job, table = make_job(), reviews(20)
+    for day, rows in (("1", table.head(8)), ("b%20c", table.tail(12))):
+        (job.folder / "raw" / f"day={day}").mkdir(parents=True)
+        rows.write_csv(job.folder / "raw" / f"day={day}" / "part 0.csv")
+    policy = job.policy(source=str(job.folder / "raw"), keep=["day"])
+    here = open_table(policy, Layout.of(policy)).frame.collect()
+    there = read_source(spark, policy).select(here.columns).collect()
+    assert sorted(map(tuple, there)) == sorted(here.rows())
+    assert {row["day"] for row in there} == {"1", "b c"}
+
+
+def test_keys_that_differ_in_case_are_refused(make_job):
+    job = make_job(suffix=".ndjson")
+    (job.folder / "raw.ndjson").write_text(
+        '{"id":"r1","user_id":"u","stars":1,"review":"a","note":"b"}\n{"id":"r2","Review":"zzqsentinelqzz"}\n'
+    )
+    refused(job, InputError, "columns 4, 6 of the source have the same name")

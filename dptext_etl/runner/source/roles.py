@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
+from dptext_etl.csv_files import require_names
 from dptext_etl.errors import DPTextError, InputError, counted
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
@@ -50,6 +51,8 @@ def open_table(policy: Policy, layout: Layout, files: Files | None = None) -> Ta
     all_text = layout.sink_format == "csv"
     scanned = files.scan(as_written, all_text=all_text)
     found = schema_of(scanned)
+    if files.format == "ndjson":  # Spark takes upper and lower case of names for the same
+        require_names(found.names(), "the source")
     in_folders = {} if files.version is not None else folder_columns(files.paths)
     if added := {name: in_folders[name] for name in wanted if name not in found and name in in_folders}:
         scanned = files.scan(as_written, all_text=all_text, paths_as=_PATHS)
