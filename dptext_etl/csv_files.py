@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -73,7 +73,7 @@ def require_rows(
         found.append((line, InputError(msg, "remove them", {"rows": count, "line": line})))
     names = tuple(field.decode("utf-8", "replace") for field in rows.header)
     if min((line for line, _ in found), default=2) > 1 and names != ("",):
-        _require_names(names, name)
+        require_names(names, name)
     if found:
         raise min(found, key=lambda one: one[0])[1]
     return names
@@ -142,11 +142,11 @@ def _feed(rows: _kernel.CsvRows, decoder: codecs.IncrementalDecoder, chunk: byte
     return wrong is None
 
 
-def _require_names(names: tuple[str, ...], name: str) -> None:
+def require_names(names: Sequence[str], name: str) -> None:
     """Refuse columns without a name, or with a name that another one has, in upper or lower case."""
     unnamed = [place for place, column in enumerate(names, start=1) if not column.strip()]
     if unnamed:
-        msg = f"column {unnamed[0]} of {len(names)} has no name in the header of {name}"
+        msg = f"column {unnamed[0]} of {len(names)} of {name} has no name"
         hint = (
             "does the file have a header line? Name every column there, and end no line with a separator "
             "(pandas: to_csv(…, index=False))"

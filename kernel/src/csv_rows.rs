@@ -231,6 +231,8 @@ impl CsvRows {
 mod tests {
     use super::*;
 
+    type Case = (&'static [u8], u64, Others, Others, Option<(Problem, u64)>);
+
     fn read(bytes: &[u8], size: usize) -> CsvRows {
         let mut rows = CsvRows::new(b',', Some(b'"'));
         for chunk in bytes.chunks(size) {
@@ -244,7 +246,7 @@ mod tests {
 
     #[test]
     fn chunks_of_any_size_give_the_same() {
-        let files: [(&[u8], u64, Others, Others, Option<(Problem, u64)>); 16] = [
+        let files: [Case; 16] = [
             (b"a,b\n1,2\n3,4", 2, others(0, 0, 0), others(0, 0, 0), None),
             (b"a,b\r\n1,\"x\r\ny\"\"z\"\r\n,\r\n", 2, others(0, 0, 0), others(0, 0, 0), None),
             (b"a,b\n1\n1,2,3\n1,2,3,4\n", 3, others(3, 2, 1), others(0, 0, 0), None),

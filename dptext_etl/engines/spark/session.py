@@ -29,9 +29,9 @@ from dptext_etl.engines.spark.table_sources import read_version
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.extensions import distribution
 from dptext_etl.policy import Policy
-from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.raw_tables import refuse_own_corpus
-from dptext_etl.runner.source.roles import open_table
+from dptext_etl.runner.source.roles import folder_columns, open_table
 from dptext_etl.runner.source.table import READ_HINT, Files, batches, schema_of
 
 if TYPE_CHECKING:
@@ -131,21 +131,29 @@ def read_source(
             return spark.read.parquet(*paths)
     table = open_table(policy, layout, files)
     names = schema_of(files.scan(all_text=True)).names()
-    schema = pl.Schema({name: table.schema.get(name, pl.String()) for name in names})
-    return _read_raw(spark, files, schema, policy.storage_options)
+    in_files = pl.Schema({name: table.schema.get(name, pl.String()) for name in names})
+    paths = [path if is_remote(path) else str(Path(path).absolute()) for path in files.each]
+    in_folders = {name: values for name, values in folder_columns(paths).items() if name in table.schema}
+    added = {name: pl.Series([*values.values()], dtype=pl.String) for name, values in in_folders.items()}
+    return _read_raw(
+        spark, files, pl.DataFrame({_PATH: paths, **added}).drop(names, strict=False), in_files, policy.storage_options
+    )
 
 
-def _read_raw(spark: SparkSession, files: Files, schema: pl.Schema, options: dict[str, str]) -> DataFrame:
-    """Let every task read a CSV or NDJSON file as a run in one process does: Spark's own readers differ."""
+def _read_raw(
+    spark: SparkSession, files: Files, paths: pl.DataFrame, schema: pl.Schema, options: dict[str, str]
+) -> DataFrame:
+    """Let every task read a CSV or NDJSON file as a run in one process does: Spark's own readers differ.
+
+    The rows of a file get the other columns of `paths`, whose values come from the names of its folders.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StringType, StructField, StructType
 
     with seam("opening the source with Spark", InputError, READ_HINT):
-        found = _spark_schema(schema)
-        paths = pl.DataFrame({"path": files.each})
-        listed = local_frame(spark, paths, StructType([StructField("path", StringType())])).repartition(paths.height)
-        bare_files = replace(files, paths=(), storage={}, raw=False)
-        return listed.mapInArrow(partial(_raw_rows, bare_files, options, schema, to_arrow_schema(found)), found)
+        found = _spark_schema(pl.Schema({**schema, **paths.drop(_PATH).schema}))
+        listed = local_frame(spark, paths, _spark_schema(paths.schema)).repartition(paths.height)
+        dialect = replace(files, paths=(), storage={}, raw=False)
+        return listed.mapInArrow(partial(_raw_rows, dialect, options, schema, to_arrow_schema(found)), found)
 
 
 @bare
@@ -153,9 +161,10 @@ def _raw_rows(
     files: Files, options: dict[str, str], schema: pl.Schema, arrow: pa.Schema, paths: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     os.environ.setdefault("DPTEXT_THREADS", "1")
-    for path in (path for batch in paths for path in batch.column(0).to_pylist()):
-        file = replace(files, paths=(path,), storage=object_stores.resolved(options))
-        for rows in batches(file.scan(schema=schema).select(schema.names()), _BATCH_ROWS):
+    for place in (place for batch in paths for place in batch.to_pylist()):
+        file = replace(files, paths=(place.pop(_PATH),), storage=object_stores.resolved(options))
+        added = (pl.lit(value, pl.String).alias(name) for name, value in place.items())
+        for rows in batches(file.scan(schema=schema).select(*schema.names(), *added), _BATCH_ROWS):
             with seam("reading the source", InputError, READ_HINT):
                 yield from rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(arrow).to_batches()
 
@@ -178,6 +187,8 @@ def _spark_schema(schema: pl.Schema) -> StructType:
     return from_arrow_schema(pl.DataFrame(schema=schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema)
 
 
+_PATH = "__dptext_path"
+"""Column of file paths; columns of a source have other names."""
 _BATCH_ROWS = 1 << 14
 """Rows of a text file that go from a worker to Spark at a time."""
 _ROWS = 4096

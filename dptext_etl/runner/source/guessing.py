@@ -295,12 +295,12 @@ def _around(lines: list[str], quote: str) -> int:
     return sum(line.startswith(quote) + sum(map(line.count, starts)) for line in lines)
 
 
-def _fit(lines: list[str], separator: str, quote: str) -> tuple[bool, float, int, int]:
+def _fit(lines: list[str], separator: str, quote: str) -> tuple[bool, bool, float, int, int]:
     """Rate a separator: whether the header has several fields, and the share of records with as many."""
     records = list(csv.reader(lines, delimiter=separator, quotechar=quote))
     width = len(records[0]) if records else 0
     same = sum(len(record) == width for record in records) / max(1, len(records))
-    return (width > 1 and same > 0.5, round(same, 1), width, -_SEPARATORS.index(separator))
+    return (width > 1 and same > 0.5, width > 1, round(same, 1), width, -_SEPARATORS.index(separator))
 
 
 @dataclass(frozen=True)

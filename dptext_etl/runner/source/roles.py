@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
+from dptext_etl.csv_files import require_names
 from dptext_etl.data_types import kind_of, plain, plain_type
 from dptext_etl.errors import DPTextError, InputError, counted
 from dptext_etl.id_forms import IdForm, Normalization
@@ -51,6 +52,8 @@ def open_table(policy: Policy, layout: Layout, files: Files | None = None) -> Ta
     scan = csv_scan(files, policy, layout) if files.format == "csv" else files.scan
     scanned = scan()
     found = schema_of(scanned)
+    if files.format == "ndjson":  # Spark takes upper and lower case of names for the same
+        require_names(found.names(), "the source")
     in_folders = {} if files.version is not None else folder_columns(files.paths)
     if added := {name: in_folders[name] for name in wanted if name not in found and name in in_folders}:
         scanned = scan(paths_as=_PATHS)
