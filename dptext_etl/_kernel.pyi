@@ -128,6 +128,40 @@ class Vocabulary:
         """Return struct<text, positions> from one output number (uint32) per word of `encode`."""
     def positions(self, texts: _Arrow, input_policy: str, threads: int | None = None) -> Column: ...
 
+class CsvRows:
+    """Counts of the rows of a CSV file that comes chunk by chunk, in ASCII or a superset of it; no cell is kept."""
+
+    def __new__(cls, separator: int, quote: int | None) -> CsvRows: ...
+    def feed(self, chunk: bytes) -> bool:
+        """Read on; return whether the rest can be read, too."""
+
+    def finish(self) -> None:
+        """End the last row, if no line break ended it."""
+
+    @property
+    def line(self) -> int:
+        """The number of the line that comes next."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows behind the header."""
+
+    @property
+    def header(self) -> list[bytes]:
+        """The fields of the header."""
+
+    @property
+    def others(self) -> tuple[int, int, int]:
+        """The number of rows of another width than the header's, and line and fields of the first."""
+
+    @property
+    def blank(self) -> tuple[int, int]:
+        """The number of blank lines, and the line of the first."""
+
+    @property
+    def problem(self) -> tuple[str, int] | None:
+        """What ended the reading ("inside", "behind", "open", "return", "mixed", "header"), and its line."""
+
 class WordSet:
     """Words that released texts may consist of, byte for byte."""
 

@@ -1,4 +1,4 @@
-"""Turn Arrow arrays into NumPy arrays and back without pandas.
+"""Turn Arrow arrays into NumPy arrays and back without pandas, and print types of Arrow.
 
 PyArrow's own ways look for pandas and import it where it is installed, which takes longer than reading a table. Polars
 imports `numpy.ma` for a NumPy array, and nothing for an Arrow array.
@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from dptext_etl.errors import counted
 
 
 def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
@@ -39,3 +41,25 @@ def to_arrow(values: npt.NDArray[Any] | Sequence[str]) -> pa.Array:
     import polars as pl
 
     return pl.Series(values).to_arrow()
+
+
+def arrow_kind(dtype: pa.DataType) -> str:  # noqa: PLR0911  (one per kind)
+    """Print a type of Arrow without what a user wrote, such as names of fields (docs/spec/privacy.md#data-types).
+
+    >>> arrow_kind(pa.struct([("raw", pa.list_(pa.int64()))]))
+    'struct of 1 field (list of int64)'
+    """
+    if isinstance(dtype, pa.BaseExtensionType):
+        return "extension"
+    if pa.types.is_dictionary(dtype):
+        return f"dictionary of {arrow_kind(dtype.value_type)}"
+    if pa.types.is_struct(dtype):
+        inner = ", ".join(arrow_kind(field.type) for field in dtype)
+        return f"struct of {counted(len(dtype), 'field')} ({inner})"
+    if pa.types.is_map(dtype):
+        return f"map of {arrow_kind(dtype.key_type)} to {arrow_kind(dtype.item_type)}"
+    if pa.types.is_union(dtype) or pa.types.is_run_end_encoded(dtype):
+        return "union" if pa.types.is_union(dtype) else "run_end_encoded"
+    if pa.types.is_nested(dtype):
+        return f"list of {arrow_kind(dtype.value_type)}"
+    return f"timestamp[{dtype.unit}]" if pa.types.is_timestamp(dtype) and dtype.tz else str(dtype)

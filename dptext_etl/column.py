@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import to_arrow, to_numpy
+from dptext_etl.arrays import arrow_kind, to_arrow, to_numpy
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, counted, seam
 from dptext_etl.families.unlinked import unlinked_of
 from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, exact, steps
@@ -235,7 +235,9 @@ def _readable(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray
     if not (
         pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_string_view(texts.type)
     ):
-        raise InputError(f"a text column holds strings, got {texts.type}", "cast the column, or name another")
+        raise InputError(
+            f"a text column holds strings, got {arrow_kind(texts.type)}", "cast the column, or name another"
+        )
     if len(texts) != len(ids):
         raise InputError(f"{len(texts)} texts and {len(ids)} ids: one id per text")
     return texts, canonical_ids(ids, by_name=True)

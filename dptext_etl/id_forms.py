@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 import pyarrow as pa
 
-from dptext_etl.errors import InputError
+from dptext_etl.errors import InputError, counted
 from dptext_etl.keys import id_type
 
 COMPOSITE = "composite"
@@ -59,7 +59,7 @@ class IdForm:
     def __str__(self) -> str:
         if not self.fields:
             return f"{self.kind} (normalized: {', '.join(self.normalize)})" if self.normalize else self.kind
-        return f"composite of {', '.join(f'{name} ({form})' for name, form in self.fields)}"
+        return f"composite of {counted(len(self.fields), 'field')} ({', '.join(str(form) for _, form in self.fields)})"
 
     @property
     def complete(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.arrays import arrow_kind
 from dptext_etl.errors import InputError, KeyReferenceError, bare, counted
 from dptext_etl.key_providers import BUILT_IN, installed
 
@@ -86,7 +87,9 @@ def id_type(dtype: pa.DataType) -> str:
         if any(match(dtype) for match in matches) and not (name == "timestamp" and dtype.tz is None):
             return name
     allowed = ", ".join(_ID_TYPES)
-    raise InputError(f"record ids of type {dtype} are not allowed; allowed: {allowed}", "cast the id column first")
+    raise InputError(
+        f"record ids of type {arrow_kind(dtype)} are not allowed; allowed: {allowed}", "cast the id column first"
+    )
 
 
 _ID_TYPES = {

@@ -45,11 +45,12 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
     "file_cache_ttl": int,
 }
 """Options that Polars itself takes, as numbers."""
+_READ_HINT = "is the object store reachable, and may these credentials read there?"
 
 
 def client(url: str, options: Mapping[str, Any]) -> Any:
     if find_spec("obstore") is None:
-        msg = "publishing to an object store, and reading from one by its manifest, needs obstore"
+        msg = "publishing to an object store, and reading CSV files or published tables from one, needs obstore"
         raise InputError(msg, f"`{extensions.pip_install(EXTRA)}`")
     return _client(url, tuple(options.items()))
 
@@ -68,6 +69,39 @@ def _client(url: str, options: tuple[tuple[str, Any], ...]) -> Any:
     with seam(f"opening the object store {url}", InputError, "is it an s3://, gs:// or az:// URL?"):
         settings: dict[str, Any] = {"config": config, "client_options": connection, "retry_config": retries}
         return from_url(url, **settings)
+
+
+def matching(pattern: str, options: Mapping[str, Any]) -> list[str]:
+    """Return the URLs of the objects that a URL names, which may hold `*`, `**`, `?` and `[…]`, in order."""
+    fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+    if fixed == pattern:
+        return [pattern]
+    folder = fixed.rpartition("/")[0]
+    place = client(folder, options)
+    import obstore
+
+    with seam(f"listing the objects of {pattern}", InputError, _READ_HINT):
+        urls = [f"{folder}/{item['path']}" for page in obstore.list(place) for item in page]
+    parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    tokens = re.findall(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", pattern)
+    wanted = re.compile(
+        "".join(parts.get(one) or (one.replace("[!", "[^") if len(one) > 1 else re.escape(one)) for one in tokens)
+    )
+    found = sorted(url for url in urls if wanted.fullmatch(url))
+    if not found:
+        raise InputError(f"the source {pattern} has no objects", "is the pattern right?")
+    return found
+
+
+def chunks(url: str, options: Mapping[str, Any]) -> Iterator[bytes]:
+    """Read an object from its begin to its end, in chunks."""
+    folder, _, name = url.rpartition("/")
+    place = client(folder, options)
+    import obstore
+
+    with seam(f"reading {url}", InputError, _READ_HINT):
+        for chunk in obstore.get(place, name).stream():
+            yield bytes(chunk)
 
 
 def require_writable(url: str, options: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import column
+from dptext_etl.arrays import arrow_kind
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.policy import ColumnPolicy, PolicyLike, columns_and_id
 
@@ -81,7 +82,7 @@ def _strings(texts: pa.ChunkedArray) -> pa.Array:
     """Return texts as one array of strings, those of a dictionary written out."""
     dtype = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
     if not (pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)):
-        raise InputError(f"a text column holds strings, got {dtype}", "cast the column, or name another")
+        raise InputError(f"a text column holds strings, got {arrow_kind(dtype)}", "cast the column, or name another")
     return texts.cast(pa.large_string()).combine_chunks()
 
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from dptext_etl.artifacts import canon
+from dptext_etl.data_types import kind_of
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.by_word import WordByWord, by_word
 from dptext_etl.families.choice import ChoiceMechanism
@@ -98,7 +99,7 @@ def plan(
                 rows[canonical] = planner.row(value, canonical, pair)
         if not any(wanted.values()):
             return CanaryPlan(shard, _in_order(rows.values(), list(wanted)), planner.tokens, id_dtype)
-    msg = f"no free record ids of type {id_dtype} are left for canary rows"
+    msg = f"no free record ids of type {kind_of(id_dtype)} are left for canary rows"
     raise InputError(msg, "cast the id column to a wider type")
 
 
@@ -193,7 +194,7 @@ _MICROSECONDS = 2**62 // 1_000
 
 def ids_from(seeds: Sequence[bytes], dtype: pl.DataType) -> pl.Series:
     """Make one id of type `dtype` from each seed of 32 bytes; equal seeds give equal ids."""
-    with seam(f"making canary ids of type {dtype}"):
+    with seam(f"making canary ids of type {kind_of(dtype)}"):
         if isinstance(dtype, pl.Enum):
             raise InputError(
                 "an Enum takes no canary ids, because its values are fixed", "cast the id column to String"

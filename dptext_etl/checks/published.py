@@ -11,7 +11,6 @@ cells sees it. Text never takes the place of numbers in a kept column (`changed`
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections import Counter
@@ -32,6 +31,7 @@ import pyarrow.parquet as pq
 from dptext_etl.checks.candidate import BATCH_ROWS, Candidate, Stage, as_released, batches
 from dptext_etl.checks.gate import Gate, Verdict, judges, search
 from dptext_etl.checks.sink import HINT, MANIFEST, LocalSink, PublishedManifest, fetched
+from dptext_etl.data_types import from_text, kind_of, parsed, plain_type, published_kind, readable
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
@@ -76,7 +76,7 @@ def check_published(
         search(gates, release)
         with seam("evaluating the gates", GateError):
             for table in tables:
-                _judge(table, gates, policy, None if manifest else published_types(policy), own_ids)
+                _judge(table, gates, policy, own_ids, _clear_types(policy, manifest))
         return tuple(gate.verdict() for gate in gates)
 
 
@@ -87,11 +87,7 @@ def _listed(place: str, policy: Policy, spec: TableSpec) -> frozenset[str]:
 
 
 def _judge(
-    table: Table,
-    gates: list[Gate],
-    policy: Policy,
-    types: Mapping[str, str] | None,
-    own_ids: OwnIds | None,
+    table: Table, gates: list[Gate], policy: Policy, own_ids: OwnIds | None, types: Mapping[str, pl.DataType]
 ) -> None:
     """Show a table to every gate: as it is, or as mechanisms released it, where post-processing came after them."""
     rows = _batches(table, types)
@@ -129,34 +125,53 @@ def _with_ids(rows: Iterator[pl.DataFrame], ids: pl.Series, column: str) -> Iter
         raise InputError("a published file and the list of its ids have other lengths", HINT)
 
 
-def _batches(table: Table, types: Mapping[str, str] | None) -> Iterator[pl.DataFrame]:
-    """Read a table in batches; what is next to the cells of one without a manifest is shown in the first one."""
+def _batches(table: Table, types: Mapping[str, pl.DataType]) -> Iterator[pl.DataFrame]:
+    """Read a table in batches; what is next to its cells is shown in the first one."""
     if isinstance(table, pl.DataFrame):
         with seam("reading the table", InputError, HINT):
-            return iter([without_published(shown(table), types or {})])
+            return iter([shown(table)])
     table = Path(table)
     if not table.is_file():
         raise InputError("what is to be checked is neither a folder nor a file nor a table", HINT)
     return _from_file(table, types)
 
 
-def _from_file(path: Path, types: Mapping[str, str] | None) -> Iterator[pl.DataFrame]:
+def _from_file(path: Path, types: Mapping[str, pl.DataType]) -> Iterator[pl.DataFrame]:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         schema = pl.Schema(pl.read_parquet_schema(path))
-        if types is not None:
-            written = pq.read_schema(path)
-            row = pa.table([pa.nulls(1, field.type) for field in written], schema=written)
-            more = without_published(shown(row), types).schema
-            schema.update({name: kind for name, kind in more.items() if name not in written.names})
+        written = pq.read_schema(path)
+        row = pa.table([pa.nulls(1, field.type) for field in written], schema=written)
+        schema.update({name: kind for name, kind in shown(row).schema.items() if name not in written.names})
         yield pl.DataFrame(schema=schema)
         yield from batches(path)
     elif suffix == ".csv":
-        yield from pl.scan_csv(path, infer_schema=False).collect_batches(chunk_size=BATCH_ROWS)
+        yield from _typed(pl.scan_csv(path, infer_schema=False), types)
     elif suffix in {".ndjson", ".jsonl"}:
-        yield from pl.scan_ndjson(path, infer_schema_length=None).collect_batches(chunk_size=BATCH_ROWS)
+        yield from _typed(pl.scan_ndjson(path, infer_schema_length=None), types)
     else:
         raise InputError(f"a published file is Parquet, CSV or NDJSON, got the suffix {suffix!r}", HINT)
+
+
+def _clear_types(policy: Policy, manifest: PublishedManifest | None) -> dict[str, pl.DataType]:
+    """Return the types under which kept columns and ids were published, if strings can hold their values."""
+    clear = {*policy.keep, *([policy.id] if policy.ids == "keep" else [])}
+    types = {name: parsed(kind) for name, kind in published_types(policy, manifest).items() if name in clear}
+    return {name: dtype for name, dtype in types.items() if dtype is not None and readable(dtype)}
+
+
+def _typed(rows: pl.LazyFrame, types: Mapping[str, pl.DataType]) -> Iterator[pl.DataFrame]:
+    """Read rows in batches; columns of strings get the type under which they were published, if all cells have it."""
+    schema = rows.collect_schema()
+    values = {
+        name: [from_text(pl.col(name), dtype, strict=strict) for strict in (True, False)]
+        for name, dtype in types.items()
+        if schema.get(name) == pl.String
+    }
+    same = rows.select(read.null_count() == pl.col(name).null_count() for name, (_, read) in values.items())
+    found = same.collect(engine="streaming").to_dicts()[0] if values else {}
+    typed = rows.with_columns(value for name, (value, _) in values.items() if found[name])
+    return typed.collect_batches(chunk_size=BATCH_ROWS)
 
 
 CATEGORIES = " (categories without a row)"
@@ -273,11 +288,9 @@ def _text(*values: Any) -> str:
 _KINDS = (
     (re.compile(r"\b(U?Int|Float)\d+\b|\bDecimal(\([^()]*\))?"), "Boolean"),
     (re.compile(r"\b(Datetime|Duration)(\([^()]*\))|\b(Date|Time|Datetime|Duration)\b"), "Date"),
-    (re.compile(r"""\bEnum\(categories=\[(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|, )*\]\)|\bCategorical\b"""), "String"),
-    (re.compile(r", shape=\([^()]*\)"), ""),
-    (re.compile(r"\bArray\("), "List("),
+    (re.compile(r"\bArray\(\d+\) of"), "List of"),
 )
-"""How types are compared: engines widen numbers, know no Enum, and keep moments in units of their own."""
+"""How types are compared: engines widen numbers, and keep moments in units of their own."""
 
 
 def published_types(policy: Policy, manifest: PublishedManifest | None = None) -> dict[str, str]:
@@ -297,7 +310,7 @@ def published_types(policy: Policy, manifest: PublishedManifest | None = None) -
 
 
 def _types(manifest: Mapping[str, Any]) -> dict[str, str]:
-    return {str(name): str(kind) for name, kind in dict(manifest.get("schema", {})).items()}
+    return {str(name): published_kind(str(kind)) for name, kind in dict(manifest.get("schema", {})).items()}
 
 
 def changed(schema: Mapping[str, pl.DataType], policy: Policy, types: Mapping[str, str]) -> set[str]:
@@ -308,17 +321,12 @@ def changed(schema: Mapping[str, pl.DataType], policy: Policy, types: Mapping[st
     return {name for name in policy.keep if name in schema and not _same(schema[name], types.get(name))}
 
 
-def without_published(table: pl.DataFrame, types: Mapping[str, str]) -> pl.DataFrame:
-    """Leave out the columns of categories without a row (`shown`) that were published with an Enum."""
-    more = [name for name in table.columns if name.endswith(CATEGORIES)]
-    published = {name: _categories(types.get(name.removesuffix(CATEGORIES), "")) for name in more}
-    return table.drop([name for name in more if set(table[name].explode().drop_nulls()) <= published[name]])
-
-
 def _same(dtype: pl.DataType, published: str | None) -> bool:
     if dtype == pl.Null:
         return True
-    kind = _kind(str(dtype))
+    if plain_type(dtype, rename=True) != plain_type(dtype):  # fields have names that no run publishes
+        return False
+    kind = _kind(kind_of(plain_type(dtype, rename=True)))
     if published is None:
         return re.search("String|Binary|Object|Extension|Unknown", kind) is None
     return kind == _kind(published)
@@ -328,9 +336,3 @@ def _kind(dtype: str) -> str:
     for pattern, kind in _KINDS:
         dtype = pattern.sub(kind, dtype)
     return dtype
-
-
-def _categories(dtype: str) -> set[str]:
-    with suppress(ValueError, SyntaxError):
-        return set(ast.literal_eval(dtype.removeprefix("Enum(categories=").removesuffix(")")))
-    return set()

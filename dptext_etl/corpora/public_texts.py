@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dptext_etl import _kernel
+from dptext_etl.csv_files import require_local_rows
 from dptext_etl.errors import InputError, PolicyError, seam
 
 _HINT = "a source is a .parquet or .csv file with a column of texts, or a .txt file with one text per line"
@@ -55,6 +56,8 @@ class Source:
     def _table(self, kind: str) -> Iterator[tuple[str, str | None]]:
         import polars as pl
 
+        if kind == ".csv":
+            require_local_rows(str(self.path), ",", '"', "utf-8")
         with seam(f"reading {self.path.name}", InputError, _HINT):
             frame = pl.scan_parquet(self.path) if kind == ".parquet" else pl.scan_csv(self.path)
             schema = frame.collect_schema()

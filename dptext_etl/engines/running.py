@@ -21,6 +21,7 @@ from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.observing import observed
 from dptext_etl.runner.preflight import preflight, require_head, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
+from dptext_etl.runner.publish.forgetting import renew_types
 from dptext_etl.runner.publish.gating import check, reports
 from dptext_etl.runner.publish.publication import publish
 from dptext_etl.runner.shard.attempt import (
@@ -96,6 +97,7 @@ def _run(
         table = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
         return _unless_unchanged(table, engine, partial(run_synthetic, table, engine, progress, checkpoint))
     attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+    renew_types(policy, attempt.layout, checkpoint)
     return _unless_unchanged(attempt, engine, partial(_all_steps, attempt, engine, progress, checkpoint))
 
 
@@ -146,6 +148,7 @@ def stage(
     nothing is staged if the input is that of the run before (`runner.unchanged`), and the result says so.
     """
     attempt, engine = Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap), engine or LocalEngine()
+    renew_types(attempt.policy, attempt.layout, checkpoint)
 
     def steps() -> StagedRun:
         with staged(attempt, engine, progress, checkpoint) as (staged_run, _):
@@ -207,7 +210,8 @@ def staged(
         log.info("staged: %s", rows)
         seconds = time.monotonic() - attempt.began
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
-        yield StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read), ledger.result()
+        made = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read, exact=table.exact)
+        yield made, ledger.result()
 
 
 def _open(policy: Policy, until: ExitStack) -> Ledger:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import to_arrow
+from dptext_etl.arrays import arrow_kind, to_arrow
 from dptext_etl.errors import InputError, KeyReferenceError, LedgerError, counted
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, Index, hashed_ids, matrix
 from dptext_etl.ledger.storage.store import Store
@@ -175,6 +175,6 @@ def _strings(ids: pa.Array | pa.ChunkedArray, what: str) -> pa.Array:
     if isinstance(ids, pa.ChunkedArray):
         ids = ids.combine_chunks()
     if not (pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type) or pa.types.is_string_view(ids.type)):
-        msg = f"{what} are canonical strings, got {ids.type}"
+        msg = f"{what} are canonical strings, got {arrow_kind(ids.type)}"
         raise InputError(msg, "pass them through dptext_etl.keys.canonical_ids")
     return ids

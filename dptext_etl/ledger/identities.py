@@ -67,7 +67,8 @@ def require_forms(
                 _refuse_other_kind(db, scope, what, now)
         elif before != now and not refines(before, now):
             order = "bring the fields into the pinned order: dptext runs do so by themselves"
-            raise LedgerError(f"the {what} are pinned as {before}, got {now}", order if before.orders(now) else _HINT)
+            got = f"{now}, its fields under other names" if str(before) == str(now) else str(now)
+            raise LedgerError(f"the {what} are pinned as {before}, got {got}", order if before.orders(now) else _HINT)
         if pin and before != now:
             _pin(db, place, now.written())
     for role, column in ({} if forms is None else forms.columns).items():

@@ -8,7 +8,6 @@ Schedule and sensor are off in Dagster until someone switches them on, because a
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -17,11 +16,13 @@ from typing import Any, Literal
 
 import dagster as dg
 
-from dptext_etl import engines, runner
+from dptext_etl import engines, keys, runner
+from dptext_etl._kernel import Secret
+from dptext_etl.artifacts import canon
 from dptext_etl.engines.synthetic import reopened, staged_table
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import PolicyError, counted
 from dptext_etl.orchestration import facts, steps
-from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, Names, in_run
+from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, Names, discovered, in_run
 from dptext_etl.orchestration.resources import Settings, after_gates, deployed
 from dptext_etl.orchestration.steps import as_failure, progress_logger
 from dptext_etl.policy import PARTITION, Policy
@@ -29,12 +30,13 @@ from dptext_etl.runner.layout import Layout, format_of, is_remote
 from dptext_etl.runner.observing import Observed, observed
 from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.source.examine import NoRowsError
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.source.table_versions import table_version
 from dptext_etl.runner.summary import remaining, summarize
 from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 from dptext_etl.runner.synthetic.publishing import publish_table, summarize_table
-from dptext_etl.runner.unchanged import note, recognized
+from dptext_etl.runner.unchanged import INPUT_LABEL, note, recognized
 
 Result = dg.MaterializeResult[Any]
 Step = Callable[[Policy, str | None, Observed, dg.AssetKey], facts.Metadata]
@@ -102,13 +104,26 @@ def step_assets(policy: Policy, settings: Settings) -> list[dg.AssetsDefinition]
 def _each_partition(
     context: dg.AssetExecutionContext, policy: Policy, name: Names, action: Literal["staging", "publishing"], step: Step
 ) -> Result:
-    """Take a step for every partition of the run, and attach its facts to that partition."""
+    """Take a step for every partition of the run, and attach its facts to that partition.
+
+    Partitions without rows are left out, unless all are.
+    """
+    empty = list[str | None]()
     with as_failure(action):
-        policy = deployed(policy, context, name)
-        for partition in in_run(context) or [None]:
-            with observed(policy, progress_logger(context.log, partition), action) as seen:
-                metadata = step(policy, partition, seen, name.raw)
-            context.add_asset_metadata(metadata, partition_key=partition)
+        policy, partitions = deployed(policy, context, name), in_run(context) or [None]
+    for partition in partitions:
+        with as_failure(action, partition):
+            try:
+                with observed(policy, progress_logger(context.log, partition), action) as seen:
+                    metadata = step(policy, partition, seen, name.raw)
+            except NoRowsError:
+                empty.append(partition)
+                if len(empty) == len(partitions):
+                    raise
+                steps.save_empty(policy, partition)
+                metadata = {"notes": "the source has no rows, so this partition was left out"}
+                context.log.warning(f"partition {partition}: {metadata['notes']}")
+        context.add_asset_metadata(metadata, partition_key=partition)
     return dg.MaterializeResult()
 
 
@@ -132,6 +147,8 @@ def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.Asse
         summary = seen.done(summarize_table(table, verdicts, published, table.seconds + time.monotonic() - began))
         steps.remove_files(table)
         return facts.of_published_table(table, summary, raw)
+    if steps.is_empty(policy, partition):
+        raise NoRowsError("the source had no rows when it was staged", "nothing was spent or published")
     staged = steps.load_run(policy, partition)
     verdicts = steps.load_verdicts(staged)
     if staged.input is not None and "recognized" in staged.input:
@@ -148,6 +165,7 @@ def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.Asse
 
 
 _LOOK_EVERY = 60
+_SHOWN = 3
 
 
 def schedule_of(cron: str, job: Any, settings: Settings) -> Any:
@@ -167,19 +185,35 @@ def source_sensor(policy: Policy, job: Any, settings: Settings) -> dg.SensorDefi
         msg = f"no sensor watches a source in an object store: {policy.source}"
         raise PolicyError(msg, "take a schedule, or a sensor of your own on `" + settings.names.job + "`")
 
-    @dg.sensor(name=settings.names.sensor, job=job, minimum_interval_seconds=_LOOK_EVERY, description=_SENSOR)
+    name = settings.names
+
+    @dg.sensor(
+        name=name.sensor,
+        job=job,
+        minimum_interval_seconds=_LOOK_EVERY,
+        description=_SENSOR,
+        required_resource_keys={name.key},
+    )
     def watch(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
         before: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
-        names = [""]
+        names, later = [""], list[str]()
         if settings.partitions is not None:
             names = list(settings.partitions.get_partition_keys(dynamic_partitions_store=context.instance))
         with as_failure("looking at the source"):
-            now = {name: _fingerprint(policy, name or None) for name in names}
-        new = {name: fingerprint for name, fingerprint in now.items() if fingerprint not in {"", before.get(name)}}
+            secret = keys.resolve(getattr(context.resources, name.key).reference)
+            now = {part: _fingerprint(policy, part or None, secret) for part in names}
+            if settings.found:
+                later = sorted({*discovered(policy.source)} - {*names})
+        seen = "the files of the source are those that were seen before"
+        new = {part: fingerprint for part, fingerprint in now.items() if fingerprint not in {"", before.get(part)}}
+        if later:
+            listed = ", ".join(later[:_SHOWN]) + (", …" if later[_SHOWN:] else "")
+            seen = f"reload the code location: it does not know {counted(len(later), 'new partition')} ({listed})"
+            context.log.warning(seen)
         if not new:
-            yield dg.SkipReason("the files of the source are those that were seen before")
-        for name, fingerprint in new.items():
-            yield dg.RunRequest(run_key=f"{name} {fingerprint}", partition_key=name or None)
+            yield dg.SkipReason(seen)
+        for part, fingerprint in new.items():
+            yield dg.RunRequest(run_key=f"{part} {fingerprint}", partition_key=part or None)
         context.update_cursor(json.dumps({**before, **new}))
 
     return watch
@@ -197,17 +231,20 @@ def _is_version(policy: Policy) -> bool:
 
 _SENSOR = (
     "Starts the job when files of the source are new or have changed; it reads names, sizes and times alone, and of a "
-    "Delta Lake or Iceberg table its log."
+    "Delta Lake or Iceberg table its log. Its cursor holds hashes of these under the noise key."
 )
 
 
-def _fingerprint(policy: Policy, partition: str | None) -> str:
-    """Return a hash of the names, sizes and times of the source's files; an empty string where there are none."""
+def _fingerprint(policy: Policy, partition: str | None, secret: Secret) -> str:
+    """Return a keyed hash of the names, sizes and times of the source's files; an empty string where there are none.
+
+    Sizes follow from raw texts, so Dagster's database gets no hash that others could compute.
+    """
     try:
         found = Files.find(Layout.of(policy, partition))
-        if found.version is not None:
-            return table_version(found, from_files=False).digest[:16]
+        version = None if found.version is None else table_version(found, from_files=False).digest
     except PolicyError:
         return ""
-    stats = [(Path(path).name, Path(path).stat().st_size, Path(path).stat().st_mtime_ns) for path in found.paths]
-    return hashlib.sha256(json.dumps(sorted(stats)).encode()).hexdigest()[:16]
+    stats = [(Path(path), Path(path).stat()) for path in found.paths] if version is None else []
+    marks = sorted([path.name, stat.st_size, stat.st_mtime_ns] for path, stat in stats)
+    return secret.derive("seal", INPUT_LABEL + canon({"watched": version or marks})).hex()[:32]

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from dptext_etl.checks.candidate import declared_lineage
+from dptext_etl.data_types import kind_of, plain_type
 from dptext_etl.families.aggregate.statistic import VERSION
 from dptext_etl.guarantee import MICRO
 from dptext_etl.orchestration.steps import as_json
@@ -62,7 +63,9 @@ def of_staged(staged: StagedRun, raw: dg.AssetKey) -> Metadata:
         "draws per second": round(draws / staged.seconds) if staged.seconds else 0,
         "columns dropped unread": ", ".join(staged.dropped) or "none",
         "quarantine": dg.MetadataValue.path(staged.layout.staging.url),
-        **_columns(staged.policy, {name: str(dtype) for name, dtype in schema.items()}, raw),
+        **_columns(
+            staged.policy, {name: kind_of(plain_type(dtype, rename=True)) for name, dtype in schema.items()}, raw
+        ),
     }
 
 
@@ -85,7 +88,7 @@ def of_published(staged: StagedRun, summary: RunSummary, raw: dg.AssetKey) -> Me
             "dagster/uri": summary.published,
             "manifest": dg.MetadataValue.path(staged.layout.manifest),
             "manifest sha256": summary.manifest or "",
-            **_columns(staged.policy, manifest.schema, raw),
+            **_columns(staged.policy, manifest.kinds, raw),
         }
     return facts
 
@@ -166,7 +169,9 @@ def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Met
     spent = {column.column: column for column in policy.column_policies()}
     columns = []
     for edge in edges:
-        text, tags = "passes in clear", {"way": str(edge.way)}
+        keyed = edge.way == "id" and policy.ids == "keyed"
+        text = "published as a keyed hash of the id" if keyed else "passes in clear"
+        tags = {"way": str(edge.way)}
         if edge.way == "released":
             column = spent[edge.source]
             mechanism = column.mechanism

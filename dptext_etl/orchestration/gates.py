@@ -62,6 +62,9 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
             partitions = to_judge(context, settings.partitions, lambda partition: is_staged(here, partition))
             verdicts, runs = dict[str | None, tuple[Verdict, ...]](), dict[str | None, Staged]()
             for partition in partitions:
+                if steps.is_empty(here, partition):
+                    verdicts[partition] = ()
+                    continue
                 runs[partition], verdicts[partition] = _judged(here, partition, context)
                 if not all(verdict.passed for verdict in verdicts[partition]):
                     break  # the release name is revoked, so no other partition can be judged under it
@@ -74,9 +77,10 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
                 for partition, run in runs.items()
             ]
         yield from _events(context, results)
-        with as_failure("evaluating the gates"):
-            for decided in filter(None, verdicts.values()):
-                require(decided)
+        for partition, decided in verdicts.items():
+            with as_failure("evaluating the gates", partition):
+                if decided:
+                    require(decided)
 
     return evaluate
 
@@ -116,12 +120,17 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
         with as_failure("checking the published table"):
             here = deployed(policy, context, name)
             partitions = to_judge(context, settings.partitions, lambda partition: is_published(here, partition))
-            verdicts = {partition: judge_published(here, partition) for partition in partitions}
             if not partitions:
                 raise InputError(*_NOTHING_PUBLISHED)
+        verdicts = dict[str | None, tuple[Verdict, ...]]()
+        for partition in partitions:
+            with as_failure("checking the published table", partition):
+                left_out = steps.is_empty(here, partition) and not is_published(here, partition)
+                verdicts[partition] = () if left_out else judge_published(here, partition)
         yield from _events(context, _gate_results(name.published, known, partitions, verdicts))
-        with as_failure("checking the published table"):
-            _require_unchanged(verdicts)
+        for partition, decided in verdicts.items():
+            with as_failure("checking the published table", partition):
+                _require_unchanged(decided)
 
     return recheck
 
@@ -137,8 +146,8 @@ def judge_published(policy: Policy, partition: str | None) -> tuple[Verdict, ...
     return published.check_published(layout.sink, policy, own_ids=finder(layout.staging))
 
 
-def _require_unchanged(verdicts: Verdicts) -> None:
-    failed = {f"{one.name}: {one.message}" for some in verdicts.values() for one in some if not one.passed}
+def _require_unchanged(verdicts: Iterable[Verdict]) -> None:
+    failed = {f"{one.name}: {one.message}" for one in verdicts if not one.passed}
     if failed:
         msg = f"what is published is no longer what passed its gates: {'; '.join(sorted(failed))}"
         raise GateError(msg, "find out who wrote there; materialize the dataset again to restore its files")

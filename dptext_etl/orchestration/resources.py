@@ -114,6 +114,7 @@ class Settings:
 
     names: Names  # names of assets, steps and resources
     partitions: dg.PartitionsDefinition | None = None  # the dataset's partitions, or None
+    found: bool = False  # whether the partitions are those of the files that were there when the location was loaded
     backfill: dg.BackfillPolicy | None = None  # division of a backfill into runs; None takes one run per partition
     pool: str | None = None  # pool in which staging takes a slot; None leaves it to the mechanisms
     # condition under which Dagster stages automatically; None never does

@@ -50,8 +50,8 @@ class as_failure:  # noqa: N801  (reads as a statement: `with as_failure("stagin
     again where the code location asks for it: the next attempt goes on from what is committed.
     """
 
-    def __init__(self, action: str) -> None:
-        self._action = action
+    def __init__(self, action: str, partition: str | None = None) -> None:
+        self._action, self._partition = action, partition
 
     def __enter__(self) -> Self:
         return self
@@ -59,7 +59,7 @@ class as_failure:  # noqa: N801  (reads as a statement: `with as_failure("stagin
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         if kind is None or not issubclass(kind, Exception) or issubclass(kind, dg.Failure):
             return
-        failure = _failure(self._action, exc)
+        failure = _failure(self._action, exc, self._partition)
         try:
             raise failure
         except dg.Failure:
@@ -67,11 +67,13 @@ class as_failure:  # noqa: N801  (reads as a statement: `with as_failure("stagin
             raise
 
 
-def _failure(action: str, exc: BaseException | None) -> dg.Failure:
+def _failure(action: str, exc: BaseException | None, partition: str | None) -> dg.Failure:
     if isinstance(exc, DPTextError):
         sentence, code = str(exc), exc.exit_code
     else:
         sentence, code = f"{action} failed ({type(exc).__name__}): {UNKNOWN}", DPTextError.exit_code
+    if partition is not None:
+        sentence = f"partition {partition}: {sentence}"
     passing = code == DPTextError.exit_code or isinstance(exc, UnavailableLedgerError)
     return dg.Failure(sentence, metadata={"exit_code": code, "error": type(exc).__name__}, allow_retries=passing)
 
@@ -106,6 +108,19 @@ def save_run(staged: Staged) -> None:
     storage = _storage(staged)
     storage.delete(_VERDICTS)
     _write(storage, _RUN, {"policy": _hash(staged.policy), "run": run})
+
+
+def save_empty(policy: Policy, partition: str | None) -> None:
+    """Note that a partition has no rows: then nothing of it is judged or published."""
+    storage = Layout.of(policy, partition).staging
+    storage.delete(_VERDICTS)
+    _write(storage, _RUN, {"policy": _hash(policy), "run": None})
+
+
+def is_empty(policy: Policy, partition: str | None) -> bool:
+    """Return whether the last staging of a partition found no rows."""
+    found = _read(Layout.of(policy, partition).staging, _RUN)
+    return found is not None and found["run"] is None
 
 
 def is_staged(policy: Policy, partition: str | None) -> bool:

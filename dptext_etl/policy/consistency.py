@@ -41,6 +41,7 @@ def require_consistent(policy: Policy) -> None:
     table = "on_changed is about records: an [unlinked] or [synthetic] release is one table, whole"
     adds = f'on_changed = "{policy.on_changed}" takes records out of what is published; an incremental run only adds, '
     adds += "and incremental = false publishes every row again, at no cost where its text is the same"
+    types = "csv.types names columns of keep; ids, subjects, and texts of CSV files are strings"
     subject = 'subject must be another column than id and text columns; where every record is a unit: unit = "record"'
     two = "a column has two roles: text columns, what they keep as NAME_intermediate, id and keep must differ"
     copies = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
@@ -52,6 +53,7 @@ def require_consistent(policy: Policy) -> None:
         (one_table and policy.on_null_subject == "own", own),
         (one_table and policy.on_changed != "refuse", table),
         (policy.incremental and policy.discloses_changes, adds),
+        (bool(policy.csv.types.keys() - {*policy.keep} | policy.csv.types.keys() & {policy.subject}), types),
     ]
     _refuse(problems)
     if synthetic is not None:

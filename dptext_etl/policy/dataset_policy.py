@@ -47,7 +47,7 @@ class Policy(Checked):
         dataset: Name of the dataset.
         release: Name that pins one configuration per column, for all partitions.
         source: File, glob or object-store URL of the raw table (Parquet, CSV, NDJSON); may hold "{partition}".
-        csv: How the source's CSV files are written, if not in UTF-8 with commas.
+        csv: How the source's CSV files are written, if not in UTF-8 with commas, and types of kept columns.
         sink: Folder or object-store URL of the published table; holds "{partition}" if `source` does.
         table: Publish a table of Delta Lake or Iceberg in the sink, instead of plain files.
         id: Column of record ids, unique and without nulls.

@@ -100,6 +100,12 @@ class DagsterSpec(Checked):
     tags: dict[str, Any] = Field(default_factory=dict)
 
 
+Encoding = Literal["utf-8", "utf-16", "cp1252", "latin-1"]
+"""Encodings of CSV files."""
+CsvType = Literal["String", "Int64", "Float64", "Boolean", "Date", "Datetime"]
+"""Types of kept columns of CSV files."""
+
+
 class CsvSpec(Checked):
     """Say how the CSV files of the source are written; their first line has the names of the columns.
 
@@ -107,13 +113,16 @@ class CsvSpec(Checked):
         separator: The character between the fields, such as ";" or a tab.
         encoding: "utf-8", "utf-16", "cp1252" or "latin-1".
         quote: The character around fields that hold a separator or a line break; "" where there is none.
+        types: Types of kept columns: "String", "Int64", "Float64", "Boolean", "Date" or "Datetime". A column without
+            one gets a type if every value keeps its spelling under it.
     """
 
     what: ClassVar[str] = "[csv]"
 
     separator: str = ","
-    encoding: Literal["utf-8", "utf-16", "cp1252", "latin-1"] = "utf-8"
+    encoding: Encoding = "utf-8"
     quote: str = '"'
+    types: dict[str, CsvType] = Field(default_factory=dict, exclude_if=lambda types: not types)
 
     @field_validator("separator", "quote")
     @classmethod

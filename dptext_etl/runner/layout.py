@@ -17,7 +17,7 @@ from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, TableSpec
 from dptext_etl.storage import Storage
 from dptext_etl.table_formats import TableFormat, open_table
 
-FORMATS = {".parquet": "parquet", ".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson"}
+FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson"}
 """The format of a file, by its suffix."""
 
 _NONE = Storage("")

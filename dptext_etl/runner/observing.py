@@ -20,7 +20,7 @@ from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
 from dptext_etl.runner.progress import Listener, Progress
-from dptext_etl.runner.source.roles import published_columns
+from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.summary import RunSummary
 
 Step = Literal["run", "staging", "checking", "publishing"]
@@ -202,7 +202,7 @@ class Lineage:
     def _schema(self) -> Any:
         from openlineage.client.facet_v2 import schema_dataset
 
-        names = published_columns(self._policy)
+        names = shown_columns(self._policy)
         return schema_dataset.SchemaDatasetFacet([schema_dataset.SchemaDatasetFacetFields(name) for name in names])
 
     def _columns(self, source: tuple[str, str]) -> Any:
@@ -227,12 +227,14 @@ def origins(policy: Policy) -> Iterator[tuple[str, tuple[str, str, bool], tuple[
         return
     by_name = {str(item.column): item for item in policy.column_policies()}
     intermediate = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}
-    for name in published_columns(policy):
+    for name in shown_columns(policy):
         raw = intermediate.get(name, name)
         if policy.unlinked is not None:
             raw = policy.columns[0].name
         if raw not in by_name:
-            yield name, ("IDENTITY", "kept as it is", False), (name,)
+            keyed = name == policy.id and policy.ids == "keyed"
+            how = ("TRANSFORMATION", "keyed hash of the id", True) if keyed else ("IDENTITY", "kept as it is", False)
+            yield name, how, (name,)
             continue
         mechanism = by_name[raw].mechanism
         claim = mechanism.guarantee

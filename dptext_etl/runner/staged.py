@@ -49,6 +49,7 @@ class StagedRun:
     # what publication notes of the input (`runner.unchanged`); or, if it is that of the run before and nothing is
     # staged, by what it was `recognized`
     input: dict[str, Any] | None = None
+    exact: bool = False  # whether values of CSV columns keep their spelling under types that no policy named
 
     @property
     def layout(self) -> Layout:
@@ -73,6 +74,7 @@ def to_json(staged: StagedRun) -> str:
         "canaries": plans_as_dicts(staged.canaries),
         "refs": {name: asdict(ref) for name, ref in staged.refs.items()},
         **{name: getattr(staged, name) for name in _PLAIN},
+        "exact": staged.exact,
     }
     return json.dumps(facts, indent=1)
 
@@ -93,6 +95,7 @@ def from_json(text: str, policy: Policy) -> StagedRun:
         canaries = plans_of(facts["canaries"], policy, partition, dtype)
     refs = {name: ReleaseRef(**ref) for name, ref in facts["refs"].items()}
     plain = {name: facts[name] for name in _PLAIN} | {"dropped": tuple(facts["dropped"])}
+    plain["exact"] = facts.get("exact", False)  # an older version staged it
     return StagedRun(policy=policy, shards=shards, canaries=canaries, refs=refs, **plain)
 
 

@@ -43,7 +43,7 @@ Done = TypeVar("Done")
 
 FILE = "unchanged.json"
 _VERSION = 2
-_LABEL = b"dptext/input/v1\0"
+INPUT_LABEL = b"dptext/input/v1\0"
 _LEFT_OUT = ("quarantined", "without_subject", "forgotten")
 """Counts of rows that an incremental run leaves out, and leaves out again."""
 ADMITTING = (Event.THAW, Event.UNITS, Event.FORGET, Event.READMIT)
@@ -83,7 +83,7 @@ class Input:
                 "files": [[path, self._digest(path)] for path in self.files.paths],
                 **({} if self.files.version is None else {"version": self.files.version}),
             }
-        return attempt.secret.derive("seal", _LABEL + canon(facts)).hex()
+        return attempt.secret.derive("seal", INPUT_LABEL + canon(facts)).hex()
 
     def _digest(self, path: str) -> str:
         if self.files.version is not None:

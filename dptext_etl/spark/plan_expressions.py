@@ -137,7 +137,9 @@ class Expressions:
 
 def _require_id(dtype: Any, role: str) -> None:
     if str(dtype.typeName()).partition("(")[0] not in _ID_TYPES:
-        msg = f"a release takes {'record' if role == 'id' else role} ids of type {dtype.sql()}, which is not allowed"
+        msg = (
+            f"a release takes {'record' if role == 'id' else role} ids of type {dtype.typeName()}, which is not allowed"
+        )
         hint = (
             "allowed: strings, integers, decimals, dates, timestamps with a zone, bytes, and structs of these; cast it"
         )

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dptext_etl import _kernel, column, device
+from dptext_etl.arrays import arrow_kind
 from dptext_etl.column import require_row_by_row
 from dptext_etl.engines.spark.gpus import take_gpu
 from dptext_etl.engines.spark.worker_policy import WorkerLedger, WorkerPolicy
@@ -139,9 +140,11 @@ def _arrow(column: Any) -> pa.Array:
 
 
 def _require_strings(texts: pa.Array) -> None:
-    kind = texts.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise InputError(f"the first argument is the text column and holds strings, got {kind}", _SWAPPED)
+    dtype = texts.type
+    if not (pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)):
+        raise InputError(
+            f"the first argument is the text column and holds strings, got {arrow_kind(texts.type)}", _SWAPPED
+        )
 
 
 def _require_subjects(here: FunctionState, subjects: pa.Array | None) -> None:

@@ -25,7 +25,9 @@ _APP = "dptext"
 """Name of our transactions in the log; their version is the number of the publication."""
 _DIGEST = "dptext.manifest"
 """Entry of a commit that holds the digest of the manifest."""
-_FEATURES = frozenset({"timestampNtz", "appendOnly", "invariants"})
+_NAIVE = "timestampNtz"
+"""Feature that a table of timestamps without a time zone needs; a commit cannot add one to a table."""
+_FEATURES = frozenset({_NAIVE, "appendOnly", "invariants"})
 """Features of a table under which its files are its rows."""
 _VERSIONS = {"reader version": {1, 3}, "writer version": {1, 2, 7}}
 """Versions of the protocol that imply no other features: these state theirs, or have none."""
@@ -59,6 +61,18 @@ class Delta:
                 raise InputError(msg, "rename the column in the source; nothing was spent", {"column": column})
             if not _fits(dtype):
                 raise unfit(self.name, column, dtype)
+            if _is_naive(dtype):
+                self._require_naive(column)
+
+    def _require_naive(self, column: str) -> None:
+        """Refuse timestamps without a time zone in a table that was made without the feature for them."""
+        with seam("reading the log of the table", InputError, _HINT):
+            table = self._open()
+            features = [_NAIVE] if table is None else table.protocol().reader_features or []
+        if _NAIVE not in features:
+            msg = f"column {column!r} holds timestamps without a time zone, and the table {self._files.url} was made "
+            hint = "give them the time zone UTC in the source, or name a new folder as the sink"
+            raise InputError(f"{msg}without the feature {_NAIVE}; nothing was spent", hint, {"column": column})
 
     def require_writable(self) -> None:
         if self._files.remote:
@@ -163,6 +177,15 @@ class Delta:
 
 def _versions(protocol: Any) -> list[tuple[str, int]]:
     return [("reader version", protocol.min_reader_version), ("writer version", protocol.min_writer_version)]
+
+
+def _is_naive(dtype: Any) -> bool:
+    """Return whether a type is, or has inside it, a timestamp without a time zone."""
+    if isinstance(dtype, pl.List):
+        return _is_naive(dtype.inner)
+    if isinstance(dtype, pl.Struct):
+        return any(_is_naive(field.dtype) for field in dtype.fields)
+    return isinstance(dtype, pl.Datetime) and dtype.time_zone is None
 
 
 def _fits(dtype: Any, *, nested: bool = False) -> bool:

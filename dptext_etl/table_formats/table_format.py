@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
+from dptext_etl.data_types import kind_of
 from dptext_etl.errors import BusyError, InputError
 from dptext_etl.extensions import pip_install
 from dptext_etl.storage import Storage
@@ -86,5 +87,5 @@ def require_library(name: str, what: str) -> None:
 
 def unfit(name: str, column: str, dtype: pl.DataType) -> InputError:
     """Return the error for a column whose type the format does not have."""
-    msg = f"column {column!r} of type {dtype} cannot stand in a table of {NAMES[name]}; nothing was spent"
+    msg = f"column {column!r} of type {kind_of(dtype)} cannot stand in a table of {NAMES[name]}; nothing was spent"
     return InputError(msg, "cast it in the source, or do not keep it", {"column": column})

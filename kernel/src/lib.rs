@@ -22,6 +22,7 @@
 )]
 
 mod columns;
+mod csv_rows;
 mod draw;
 mod errors;
 #[cfg(feature = "plugin")]

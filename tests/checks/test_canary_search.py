@@ -62,6 +62,8 @@ def test_found_in_every_type_of_column():
         {"a": pl.Series([text], dtype=pl.Categorical)},
         {"a": pl.Series([text], dtype=pl.Enum([text]))},
         {"a": pl.Series([[text, None]], dtype=pl.Array(pl.String, 2))},
+        {"a": pl.Series([{1: {"x": text}}], dtype=pl.Map(pl.Int64, pl.Struct({"x": pl.String})))},
+        {"a": pl.Series([text]).ext.to(pl.Extension("a", pl.String, None))},
         {"a": [text.encode()]},
         {"a": [b"\xff\xfe" + text.encode("utf-16-le")]},
         {"a": [[base64.b64encode(text.encode())]]},

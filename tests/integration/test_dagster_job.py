@@ -15,6 +15,7 @@ from dptext_etl.mechanisms.custext import CusText
 dg = pytest.importorskip("dagster", reason="dagster is not installed")
 
 from dptext_etl.orchestration import build_definitions, materialize  # noqa: E402
+from dptext_etl.runner.observing import origins  # noqa: E402
 
 GATES = [
     "raw_column_absent",
@@ -106,6 +107,23 @@ def test_pages_show_schema_and_lineage(job):
     assert columns["review"].tags == {"mechanism": "custext", "epsilon": "2"}
     lineage = published["dagster/column_lineage"].lineage.deps_by_column
     assert lineage["review"] == [dg.TableColumnDep(asset_key=dg.AssetKey("raw_reviews"), column_name="review")]
+
+
+@pytest.mark.parametrize(
+    ("ids", "said", "how"),
+    [
+        ("keep", "passes in clear", ("IDENTITY", "kept as it is", False)),
+        ("keyed", "published as a keyed hash of the id", ("TRANSFORMATION", "keyed hash of the id", True)),
+        ("drop", None, None),
+    ],
+)
+def test_ids_are_labeled_as_they_are_published(job, ids, said, how):
+    policy = job.policy(ids=ids)
+    result = execute(policy, STAGED, PUBLISHED, instance=dg.DagsterInstance.ephemeral())
+    for event in result.get_asset_materialization_events():
+        schema = event.step_materialization_data.materialization.metadata["dagster/column_schema"].schema
+        assert {column.name: column.description for column in schema.columns}.get("id") == said
+    assert {name: made for name, made, _ in origins(policy)}.get("id") == how
 
 
 @pytest.mark.parametrize("table", [False, True], ids=["file", "delta"])

@@ -99,6 +99,46 @@ def test_what_is_said_of_a_partition_is_kept_with_it(months, save, reviews, inst
         assert checks["rows_ledgered", name].target_materialization_data.storage_id == record.storage_id
 
 
+def header_only(job, name):
+    job.values["source"] = f"{job.folder}/raw/{{partition}}.csv"
+    for path in sorted((job.folder / "raw").glob("*.parquet")):
+        rows = pl.read_parquet(path)
+        (rows.clear() if path.stem == name else rows).write_csv(path.with_suffix(".csv"))
+
+
+def failed_steps(result):
+    failures = [event for event in result.all_events if event.is_step_failure]
+    return {event.step_key: event.step_failure_data.user_failure_data.description for event in failures}
+
+
+def test_a_partition_without_rows_stops_no_other_partition_of_the_run(months, instance):
+    header_only(months, "2026-02")
+    result = backfill(months.policy(), instance, "2026-01", "2026-03")
+    assert not failed_steps(result)
+    assert published(months) == ["2026-01", "2026-03"]
+    evaluations = [item for item in result.get_asset_check_evaluations() if item.partition == "2026-02"]
+    assert evaluations
+    assert {item.description for item in evaluations if item.blocking} == {
+        "nothing new is staged, so there was nothing to judge"
+    }
+    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey(STAGED), asset_partitions=["2026-02"])
+    (record,) = instance.fetch_materializations(wanted, limit=10).records
+    assert "no rows" in record.asset_materialization.metadata["notes"].value
+
+
+def test_a_run_of_partitions_without_rows_fails_and_names_one(months, instance):
+    header_only(months, "2026-02")
+    result = backfill(months.policy(), instance, "2026-02", "2026-02")
+    assert failed_steps(result)["staged_reviews"].startswith("partition 2026-02: the source has no rows")
+    assert published(months) == []
+
+
+def test_a_failure_names_its_partition(months, save, reviews, instance):
+    save(reviews(20).drop("stars"), months.folder / "raw" / "2026-02.parquet")
+    result = backfill(months.policy(), instance, "2026-01", "2026-03")
+    assert failed_steps(result)["staged_reviews"].startswith("partition 2026-02: the source has no column 'stars'")
+
+
 class LeakyInFebruary(CusText):
     """Gives back the texts of February as they were."""
 

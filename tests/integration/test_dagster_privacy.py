@@ -11,7 +11,9 @@ from dptext_etl import _kernel  # noqa: E402
 from dptext_etl.orchestration import assets, build_definitions, gates, materialize  # noqa: E402
 from tests.quick import quick  # noqa: E402
 
+from ..review_jobs import make_reviews  # noqa: E402
 from .test_dagster_job import leaky  # noqa: E402
+from .test_run_data_types import KEPT, carrying  # noqa: E402
 
 
 def kept(home):
@@ -58,6 +60,13 @@ def test_the_search_finds_what_dagster_keeps(job, materialized):
 
 def test_a_good_run(job, materialized, sentinel, capfd):
     assert materialized().success
+    assert_silent(job, sentinel, capfd)
+
+
+def test_types_carry_nothing_into_dagster(make_job, sentinel, capfd):
+    job = make_job(frame=carrying(make_reviews(120)), keep=KEPT)
+    assert materialize(job.policy(), home=job.folder / "home", quiet=False).success
+    assert b"List of Struct of 2 fields (String, Int64)" in kept(job.folder / "home")
     assert_silent(job, sentinel, capfd)
 
 

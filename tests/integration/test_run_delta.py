@@ -56,13 +56,31 @@ def test_an_incremental_run_adds_no_files_of_other_types(job, reviews, save):
     job.run(**changes)
     charged = job.charged()
     save(reviews(300).with_columns(pl.col("stars").cast(pl.Float64)), job.folder / "raw.parquet")
-    with pytest.raises(InputError, match="column 'stars' is of type Float64, and published as Int64"):
+    with pytest.raises(InputError, match=r"column 2 \('stars'\) is of type Float64, and published as Int64"):
         job.run(**changes)
     assert job.charged() == charged
     assert plan(job.policy()).rows == 300
     job.run()
     assert rows(job)["stars"].dtype == pl.Float64
     assert not failing(job)
+
+
+NAIVE = pl.datetime(2026, 1, "stars")
+
+
+@pytest.mark.parametrize("made", [NAIVE, pl.struct("user_id", at=NAIVE), pl.concat_list(pl.struct(at=NAIVE))])
+def test_a_table_without_the_feature_of_naive_timestamps_gets_none(job, reviews, save, made):
+    """No commit can add a feature to a table, and without it no reader opens the table again."""
+    job.run()
+    charged = job.charged()
+    save(reviews(300).with_columns(stars=made), job.folder / "raw.parquet")
+    for attempt in (job.run, lambda **changes: plan(job.policy(**changes))):
+        with pytest.raises(InputError, match="column 'stars' holds timestamps without a time zone"):
+            attempt(release="2026-12")
+    assert job.charged() == charged
+    assert rows(job).height == 240
+    job.run(release="2026-12", sink=str(job.folder / "other"))
+    assert pl.read_delta(str(job.folder / "other")).height == 300
 
 
 def test_other_columns_change_the_schema_of_the_table(job):

@@ -97,9 +97,8 @@ def test_composite_ids_keep_their_budget_and_their_bytes_in_any_order(make_job, 
         composite(raw, "number", "shop").with_columns(pl.col("id").struct.rename_fields(["nr", "shop"])),
         job.folder / "raw.parquet",
     )
-    with pytest.raises(
-        LedgerError, match=r"pinned as composite of shop \(string\), number \(integer\), got composite of nr"
-    ):
+    pinned, got = (rf"composite of 2 fields \({kinds}\)" for kinds in ("string, integer", "integer, string"))
+    with pytest.raises(LedgerError, match=f"pinned as {pinned}, got {got}"):
         job.run()
 
 

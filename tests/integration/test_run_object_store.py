@@ -17,6 +17,7 @@ from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.source.roles import open_table
 from tests.quick import quick
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
@@ -55,6 +56,21 @@ def test_the_store_holds_the_bytes_that_a_folder_would(make_job, store, suffix):
     again = job.run(**changes)
     assert not again.changed
     assert store.objects == before
+
+
+def test_csv_objects_are_checked_before_they_are_read(make_job, store, reviews):
+    job, table = make_job(suffix=".csv"), reviews(240)
+    for name, rows in {"a": table.head(100), "day=2/b": table.tail(140)}.items():
+        store.objects[f"raw/{name}.csv"] = rows.write_csv().encode()
+    policy = job.policy(**remote(job, store, source="s3://bucket/raw/**/[!z]*.csv"))
+    assert open_table(policy, Layout.of(policy)).frame.collect().height == 240
+    store.objects["raw/day=2/c.csv"] = table.head(3).write_csv().encode() + b"r9,u9,5,my doctor, a note,x,y\n"
+    store.objects["raw/z.csv"] = b"id\nno row of the source\n"
+    with pytest.raises(InputError) as caught:
+        open_table(policy, Layout.of(policy))
+    said = "1 row has another number of fields than the header of s3://bucket/raw/day=2/c.csv: the first, in line 5, "
+    assert said in caught.value.message
+    assert "doctor" not in str(caught.value)
 
 
 def test_incremental_in_a_store(make_job, store, reviews, save):

@@ -126,7 +126,7 @@ def test_ids_of_every_type(spark, make_job, reviews, kind):
     other.run(shard_rows=200)
     summary = run_frame(frame_of(spark, job), job.policy(shard_rows=200))
     assert summary.rows["released"] == 240
-    order = pl.col("id").struct.field("number") if kind == "struct" else "id"
+    order = pl.col("id").struct.field("field_2") if kind == "struct" else "id"
     assert published(job, order)["review"].to_list() == published(other, order)["review"].to_list()
     assert published(job, order).schema == published(other, order).schema
 
@@ -185,6 +185,22 @@ def test_nothing_raw_is_left_in_any_artefact(spark, job, sentinel, capfd, caplog
     for name, content in everything.items():
         assert not sum(find([sentinel, *tokens], content).values()), name
     assert not list((job.folder / "published.staging").rglob("messages"))
+
+
+def test_types_carry_nothing_out_of_a_run(spark, make_job, reviews, sentinel):
+    frame = reviews(120).with_columns(id=pl.struct(pl.lit("x").alias(sentinel), "id"))
+    job = make_job(frame=frame, keep=["named", "inner", "nothing"], incremental=True)
+    columns = (f"named_struct('{sentinel}', stars) as named", "map(stars, named_struct('a', stars)) as inner")
+    raw = frame_of(spark, job).selectExpr("*", *columns, "null as nothing")
+    raw = raw.withMetadata("named", {"comment": sentinel})
+    assert run_frame(raw, job.policy()).rows["released"] == 120
+    assert run_frame(raw, job.policy()).rows["already_published"] == 120
+    assert not any(sentinel.encode() in content for content in job.files().values())
+    schema = json.loads((job.folder / "published.manifest.json").read_text())["schema"]
+    assert schema["id"] == "Struct of 2 fields (String, String)"
+    assert schema["named"] == "Struct of 1 field (Int64)"
+    assert schema["inner"] == "Map of Int64 to Struct of 1 field (Int64)"
+    assert schema["nothing"] == "String"
 
 
 def test_a_kept_column_and_a_column_with_dots(spark, job):

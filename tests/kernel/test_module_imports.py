@@ -11,6 +11,7 @@ LAYERS = [
     "threads",
     "pages",
     "processor",
+    "csv_rows",
     "pseudo_random",
     "keys",
     "draw",

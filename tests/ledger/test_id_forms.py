@@ -17,7 +17,7 @@ YEAR = Scope("reviews", "2026")
 def test_forms_name_types_and_fields():
     shop = pa.struct([("shop", pa.string()), ("number", pa.int64())])
     assert IdForm.of(shop) == SHOP
-    assert str(SHOP) == "composite of shop (string), number (integer)"
+    assert str(SHOP) == "composite of 2 fields (string, integer)"
     assert IdForm.of(pa.dictionary(pa.int8(), pa.string())) == STRING
     nested = IdForm.of(pa.struct([("a", shop), ("b", pa.binary())]))
     for form in (STRING, SHOP, nested):
@@ -74,6 +74,15 @@ def test_records_with_a_budget_of_their_own_keep_their_form_in_every_column(kit)
         assert hint in str(caught.value)
     assert kit.ledger.pinned_forms(scope, ["review"]) == {"record": SHOP}
     kit.sound()
+
+
+def test_a_message_says_that_only_names_of_fields_differ(kit):
+    scope = Scope("reviews", "2026", unit="record")
+    kit.reserve(["1"], None, scope=scope, forms=IdForms(SHOP))
+    other = IdForm("composite", (("zxqvyuu", STRING), ("number", INTEGER)))
+    with pytest.raises(LedgerError, match=r"got composite of 2 fields \(string, integer\), its fields under") as caught:
+        kit.reserve(["2"], None, scope=scope, forms=IdForms(other))
+    assert "zxqvyuu" not in str(caught.value)
 
 
 def test_columns_of_a_dataset_whose_people_have_the_budget_may_have_other_records(kit):

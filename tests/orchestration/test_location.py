@@ -133,6 +133,12 @@ def test_a_failed_step_is_tried_again(make_policy):
     assert {job.get_node_named(name).definition.retry_policy for name in ("staged_notes", "gates_notes")} == {again}
 
 
+def sensor_context(instance, cursor, repository):
+    """What Dagster's daemon gives to a sensor."""
+    resources = {"key_notes": repository.get_top_level_resources()["key_notes"]}
+    return dg.build_sensor_context(instance, cursor=cursor, repository_def=repository, resources=resources)
+
+
 def test_a_sensor_starts_the_job_for_new_files_alone(make_policy, tmp_path):
     policy = make_policy(source=str(tmp_path / "{partition}.parquet"), sink=str(tmp_path / "out" / "{partition}"))
     defs = build_definitions(policy, partitions=["a", "b"], watch_source=True)
@@ -142,7 +148,7 @@ def test_a_sensor_starts_the_job_for_new_files_alone(make_policy, tmp_path):
 
     def asked(cursor):
         with dg.DagsterInstance.ephemeral() as instance:
-            context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
+            context = sensor_context(instance, cursor, repository)
             data = sensor.evaluate_tick(context)
         return [request.partition_key for request in data.run_requests], data.cursor or cursor
 
@@ -157,6 +163,51 @@ def test_a_sensor_starts_the_job_for_new_files_alone(make_policy, tmp_path):
     assert "parquet" not in cursor
     with pytest.raises(PolicyError, match="object store"):
         build_definitions(make_policy(source="s3://bucket/raw.parquet"), watch_source=True)
+
+
+def tick(policy, **options):
+    """Return how to evaluate the sensor of a policy."""
+    defs = build_definitions(policy, watch_source=True, **options)
+    sensor, repository = defs.resolve_sensor_def("sensor_notes"), defs.get_repository_def()
+
+    def once(cursor=None):
+        with dg.DagsterInstance.ephemeral() as instance:
+            return sensor.evaluate_tick(sensor_context(instance, cursor, repository))
+
+    return once
+
+
+def test_a_file_of_a_partition_that_the_location_does_not_know_is_named(make_policy, tmp_path):
+    policy = make_policy(source=str(tmp_path / "{partition}.parquet"), sink=str(tmp_path / "out" / "{partition}"))
+    write(tmp_path / "2026-01.parquet")
+    look, listed = tick(policy), tick(policy, partitions=["2026-01"])
+    cursor = look().cursor
+    assert look(cursor).skip_message == "the files of the source are those that were seen before"
+    write(tmp_path / "2026-02.parquet")
+    assert look(cursor).skip_message == "reload the code location: it does not know 1 new partition (2026-02)"
+    assert "seen before" in listed(cursor).skip_message
+    assert [request.partition_key for request in tick(policy)(cursor).run_requests] == ["2026-02"]
+
+
+@pytest.mark.parametrize("table", [False, True], ids=["file", "delta"])
+def test_the_cursor_of_a_sensor_is_a_hash_under_the_noise_key(make_policy, tmp_path, table):
+    """Its sizes follow from raw texts, and anyone who reads Dagster's database could compute an unkeyed one."""
+    write(tmp_path / "raw.parquet")
+    source = tmp_path / "raw.parquet"
+    if table:
+        pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
+        source = tmp_path / "table"
+        pl.read_parquet(tmp_path / "raw.parquet").write_delta(str(source))
+    policy = make_policy(source=str(source))
+    look = tick(policy)
+    first = look()
+    assert look(first.cursor).run_requests == []
+    _kernel.Secret().write(str(tmp_path / "other.key"))
+    other = tick(policy.model_copy(update={"key": f"file:{tmp_path / 'other.key'}"}))()
+    found, theirs = json.loads(first.cursor), json.loads(other.cursor)
+    assert found.keys() == theirs.keys()
+    assert found != theirs
+    assert first.run_requests[0].run_key != other.run_requests[0].run_key
 
 
 def test_a_schedule_is_that_of_the_job_or_of_its_partitions(make_policy, tmp_path):
@@ -209,7 +260,7 @@ def test_a_sensor_looks_at_the_version_of_a_table(make_policy, tmp_path):
 
     def asked(cursor):
         with dg.DagsterInstance.ephemeral() as instance:
-            context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
+            context = sensor_context(instance, cursor, repository)
             data = sensor.evaluate_tick(context)
         return len(data.run_requests), data.cursor or cursor
 

@@ -260,6 +260,10 @@ def _leaves(column: pl.Series) -> Iterator[pl.Series]:
         yield column.cast(pl.String)
     elif isinstance(dtype, (pl.List, pl.Array)):
         yield from _leaves(column.explode())
+    elif isinstance(dtype, pl.Map):
+        yield from _leaves(column.map.entries())
+    elif isinstance(dtype, pl.BaseExtension):
+        yield from _leaves(column.ext.storage())
     elif isinstance(dtype, pl.Struct):
         for field in dtype.fields:
             yield from _leaves(column.struct.field(field.name))

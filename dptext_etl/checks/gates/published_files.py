@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.checks.sink import PublishedManifest
+from dptext_etl.data_types import carries
 from dptext_etl.errors import GateError
 from dptext_etl.files import sha256
 from dptext_etl.policy import Policy
@@ -80,6 +81,7 @@ class PublishedFiles(Gate):
             "other_configuration": len(set(configured.items()) ^ set(stated.items())),
             "unrecorded_manifest": int(not recorded),
             "retired_manifest": int(any(digest in self._ledger.retired(ref) for ref in refs)),
+            "types_with_names_or_categories": sum(map(carries, map(str, manifest.get("schema", {}).values()))),
         }
         wrong = {name: count for name, count in counts.items() if count and name != "files"}
         message = f"all {len(paths)} files are those of the manifest, which the ledger recorded"
@@ -88,6 +90,8 @@ class PublishedFiles(Gate):
             message += f"; it knows {newer} newer versions, of this sink or another"
         if wrong:
             message = "; ".join(f"{name.replace('_', ' ')}: {count}" for name, count in wrong.items())
+        if counts["types_with_names_or_categories"]:
+            message += " (an older version published them; the next run publishes the table anew, without)"
         return self.outcome(counts, message, passed=bool(paths) and not wrong)
 
     def _newer(self) -> int:

@@ -5,8 +5,8 @@ for (its issue 8780). These classes hand out counts, in every result format:
 
 * Every metric is ours and returns whole numbers. The values that a map expectation would collect are never asked for,
   and Great Expectations itself evaluates no frame, where Spark's message could quote a cell.
-* Rows of a table of a database come here in batches over one connection, and SQL computes nothing. A type that the
-  database does not keep (a date in SQLite) arrives as another type, whose ids the ledger does not know: it fails.
+* Rows of a table of a database come here in batches over one connection, and SQL computes nothing. SQLite keeps dates
+  and times as strings: those of kept columns are read. An id of such a type is one that the ledger does not know.
 * A metric that fails raises our own error with a type's name, so no message and no traceback holds a cell.
 """
 
@@ -29,7 +29,8 @@ from dptext_etl.checks.candidate import BATCH_ROWS, declared_lineage
 from dptext_etl.checks.gates.raw_column_absent import RawColumnAbsent
 from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.checks.great_expectations.tallies import Counts, Tally, parse_policy
-from dptext_etl.checks.published import published_types, shown, without_published
+from dptext_etl.checks.published import published_types, shown
+from dptext_etl.data_types import parsed
 from dptext_etl.errors import GateError, seam
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
 
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+
+
+_TIME = r"\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?"
+_MOMENT = rf"^(\d{{4}}-\d\d-\d\d([ T]{_TIME})?|{_TIME})$"
+"""A date, a time, or both, as SQLite keeps them."""
 
 
 def _evaluated(engine: type, count: Callable[[Any, Any, Any, dict[str, str]], Counts]) -> Any:
@@ -92,7 +98,7 @@ class TableMetric(TableMetricProvider):
 
     @classmethod
     def count_in_sql(cls, connection: Any, table: Any, **arguments: str) -> Counts:
-        return _count(cls.tally(**arguments), _sql_batches(connection, table))
+        return _count(cls.tally(**arguments), _sql_batches(connection, table, arguments["policy"]))
 
     _pandas = _evaluated(PandasExecutionEngine, lambda cls, _, table, given: cls.count(shown(table), **given))
     _spark = _evaluated(SparkDFExecutionEngine, lambda cls, _, table, given: cls.count_on_spark(table, **given))
@@ -114,8 +120,7 @@ class Columns(TableMetric):
 
     @classmethod
     def count(cls, table: pl.DataFrame, **arguments: str) -> Counts:
-        types = published_types(parse_policy(arguments["policy"]))
-        return _compare_columns(without_published(table, types).schema, **arguments)
+        return _compare_columns(table.schema, **arguments)
 
     @classmethod
     def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
@@ -124,7 +129,7 @@ class Columns(TableMetric):
 
     @classmethod
     def count_in_sql(cls, connection: Any, table: Any, **arguments: str) -> Counts:
-        return _compare_columns(_sql_schema(connection, table), **arguments)
+        return _compare_columns(_sql_schema(connection, table, arguments["policy"]), **arguments)
 
 
 class Canaries(TableMetric):
@@ -172,25 +177,37 @@ class GateCounts(TableMetric):
     tally = staticmethod(tallies.gate)
 
 
-def _sql_batches(connection: Connection, table: Any) -> Iterator[pl.DataFrame]:
+def _sql_batches(connection: Connection, table: Any, policy: str) -> Iterator[pl.DataFrame]:
     """Read a table, or anything that can be selected from, in batches; an empty table gives one batch without rows."""
     import sqlalchemy
 
     query = sqlalchemy.select(sqlalchemy.text("*")).select_from(table)
     result = connection.execution_options(stream_results=True).execute(query)
     names = list(result.keys())
+    moments = _moments(policy) if connection.dialect.name == "sqlite" else frozenset[str]()
     yield pl.DataFrame(schema=names)
     for rows in result.partitions(BATCH_ROWS):
         cells = zip(*rows, strict=True)
-        yield pl.DataFrame([_column(name, list(column)) for name, column in zip(names, cells, strict=True)])
+        yield pl.DataFrame(
+            [_column(name, list(column), moment=name in moments) for name, column in zip(names, cells, strict=True)]
+        )
 
 
-def _sql_schema(connection: Connection, table: Any) -> pl.Schema:
+def _sql_schema(connection: Connection, table: Any, policy: str) -> pl.Schema:
     """Return the columns and the types of their cells; a column that holds only nulls counts as text."""
-    *_, batch = islice(_sql_batches(connection, table), 2)
+    *_, batch = islice(_sql_batches(connection, table, policy), 2)
     return pl.Schema({name: pl.String() if dtype == pl.Null else dtype for name, dtype in batch.schema.items()})
 
 
-def _column(name: str, cells: list[Any]) -> pl.Series:
+def _column(name: str, cells: list[Any], *, moment: bool) -> pl.Series:
     column = pl.Series(name, cells, strict=True)
+    if moment and column.dtype == pl.String and column.str.contains(_MOMENT).all():
+        return pl.Series(name, [None] * len(cells), dtype=pl.Date)  # only its type is judged
     return column.cast(pl.String) if column.dtype == pl.Null else column
+
+
+def _moments(policy: str) -> frozenset[str]:
+    """Return the kept columns that were published with dates or times."""
+    read = parse_policy(policy)
+    types = {name: parsed(kind) for name, kind in published_types(read).items() if name in read.keep}
+    return frozenset(name for name, dtype in types.items() if dtype is not None and dtype.is_temporal())

@@ -26,7 +26,7 @@ from dptext_etl.checks.gate import Gate, load
 from dptext_etl.checks.gates.canary_text_absent import CanaryTextAbsent
 from dptext_etl.checks.gates.rows_ledgered import RowsLedgered
 from dptext_etl.checks.gates.words_in_output_set import inside_output_set
-from dptext_etl.checks.published import CATEGORIES, changed, feed_published, published_types, without_published
+from dptext_etl.checks.published import CATEGORIES, changed, feed_published, published_types
 from dptext_etl.errors import GateError, InputError, LedgerError, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -188,7 +188,6 @@ class ReleasedTextTally:
         if table.is_empty():  # columns of a database have no types before the first rows
             return
         self._counts["checked"] += table.height
-        table = without_published(table, self._types)
         public = self._public | (self._kept - changed(table.schema, self._policy, self._types))
         rows = pl.int_range(table.height, dtype=pl.UInt32, eager=True)
         ids = self._ids(table, rows)

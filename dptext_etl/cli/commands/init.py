@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,11 +14,12 @@ from dptext_etl.cli.options import Command, Json, epilog
 from dptext_etl.errors import InputError, PolicyError
 
 if TYPE_CHECKING:
+    from dptext_etl.policy.terms import Encoding
     from dptext_etl.runner.source.guessing import Guess
 
 app = typer.Typer()
 keys = typer.Typer(no_args_is_help=True, help="Make keys.")
-KEYS = ("policy", "source", "new_key", "columns", "csv")
+KEYS = ("policy", "source", "new_key", "columns", "csv", "other_byte")
 
 
 @app.command(cls=Command, epilog=epilog("dptext init reviews.parquet", KEYS))
@@ -32,6 +33,10 @@ def init(
     texts: Annotated[
         list[str] | None, typer.Option("--text", metavar="COLUMN", help="A text; may be repeated; otherwise guessed.")
     ] = None,
+    encoding: Annotated[
+        Literal["utf-8", "utf-16", "cp1252", "latin-1"] | None,
+        typer.Option(help="Encoding of a CSV file; otherwise proposed."),
+    ] = None,
     output: Annotated[Path, typer.Option("--out", "-o", help="The policy file to write.")] = Path("privacy.toml"),
     force: Annotated[bool, typer.Option("--force", help="Replace an existing policy file; never a key.")] = False,
     as_json: Json = False,
@@ -40,8 +45,8 @@ def init(
 
     Roles of columns are guessed from names, types, and the shape of values: how many differ, how many are null, how
     long they are. --id, --subject and --text name them. A table shows what was guessed, and why; no value is shown. On
-    a terminal, and without such options, the command asks for each role. It detects the separator, the encoding, and
-    the quotes of a CSV file.
+    a terminal, and without such options, the command asks for each role. It detects the separator and the quotes of a
+    CSV file, and proposes an encoding if the file is not in UTF-8.
 
     Read the policy before the first run. You decide which columns pass in clear, whose budget is charged, and what may
     be disclosed.
@@ -53,11 +58,11 @@ def init(
         raise PolicyError(f"{output} exists", "replace it with --force, or write another file with --out")
     local = "://" not in file  # a policy's paths are relative to its folder
     source = str(Path(file).absolute()) if local and output.absolute().parent != Path.cwd() else file
-    table = guess(source, id, subject, texts or ())
+    table = guess(source, id, subject, texts or (), encoding)
     if not as_json:
         terminal.table(("role", "column", "why"), table.rows())
     if sys.stdin.isatty() and not (id or subject or texts or as_json):
-        table = _confirmed(source, table)
+        table = _confirmed(source, table, encoding)
     text = first_policy.policy_of(source, table)
     try:
         output.write_text(text, encoding="utf-8")
@@ -69,10 +74,12 @@ def init(
     if as_json:
         columns = [dict(zip(("role", "column", "why"), row, strict=True)) for row in table.rows()]
         facts = {"policy": str(output), "source": file, "new_key": None if key is None else str(key)}
-        terminal.emit({**facts, "columns": columns, "csv": csv})
+        terminal.emit({**facts, "columns": columns, "csv": csv, "other_byte": table.other_byte})
         return
     if csv:
         terminal.say(f"the file is CSV: {terminal.number({name: repr(item) for name, item in csv.items()})}")
+    for line in first_policy.encoding_of(table):
+        terminal.note(line)
     for line in first_policy.cap_of(table):
         terminal.say(line)
     if key is not None:
@@ -80,7 +87,7 @@ def init(
     terminal.say(f"wrote {output}: read it; then dptext plan {output}, and dptext run {output}")
 
 
-def _confirmed(source: str, table: Guess) -> Guess:
+def _confirmed(source: str, table: Guess, encoding: Encoding | None) -> Guess:
     """Ask for each role, with the guess as the default, and guess again until the names fit."""
     from dptext_etl.runner.source.guessing import NO_ONE, guess
 
@@ -92,7 +99,7 @@ def _confirmed(source: str, table: Guess) -> Guess:
             return table
         try:
             subject = NO_ONE if person == "none" else person
-            return guess(source, id, subject, [name.strip() for name in texts.split(",")])
+            return guess(source, id, subject, [name.strip() for name in texts.split(",")], encoding)
         except InputError as refused:
             terminal.note(f"{refused.message}; name them again")
 

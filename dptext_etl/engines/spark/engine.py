@@ -32,6 +32,7 @@ from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.source.examine import Examined
+from dptext_etl.runner.source.kept_types import keeps_spelling
 from dptext_etl.runner.source.roles import Table, wanted_columns
 from dptext_etl.runner.source.table import Files
 from dptext_etl.runner.staged import StagedRun
@@ -71,7 +72,10 @@ class SparkEngine(Engine["DataFrame"]):
             parts = [part for column in columns for part in (column.mechanism, *column.postprocess)]
             require_workers(spark, ["dptext_etl.engines.spark.tasks", "dptext_etl.engines.spark.synthetic"], parts)
         table = open_table(self._frame, policy, layout)
-        return table if self._source is None else replace(table, origin=self._source.origin)
+        if self._source is None:
+            return table
+        exact = keeps_spelling(self._source, policy, layout, table.schema)
+        return replace(table, origin=self._source.origin, exact=exact)
 
     def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (the frame is read already)
         """Return the version of a table with a log that the frame is, if it is one."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow as pa
 
+from dptext_etl.data_types import named_as
 from dptext_etl.engines.spark.frames import local_frame, named
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.policy import Policy
@@ -64,10 +65,12 @@ def _ids(
     storage: Storage, column: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     os.environ.setdefault("DPTEXT_THREADS", "1")
+    kind = pl.Series(pa.array([], schema.field(0).type)).dtype
     with seam("reading the ids that are published", InputError, _HINT):
         for batch in batches:
             for name in batch.column(0).to_pylist():
                 with storage.with_own_copies() as own:
                     found = pl.read_parquet(own.local_path(name), columns=[column]).drop_nulls()
+                    found = found.select(named_as(pl.col(column), kind))
                     ids = found.to_series().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
                     yield pa.RecordBatch.from_arrays([ids], schema=schema)

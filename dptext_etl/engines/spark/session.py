@@ -12,27 +12,31 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from dptext_etl import __version__, extensions
+from dptext_etl import __version__, extensions, object_stores
 from dptext_etl.device import DTYPE_SETTING, SETTING
+from dptext_etl.engines.spark.frames import local_frame
 from dptext_etl.engines.spark.table_sources import read_version
-from dptext_etl.errors import DPTextError, InputError, PolicyError, seam
+from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.extensions import distribution
 from dptext_etl.policy import Policy
-from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
-from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.raw_tables import refuse_own_corpus
-from dptext_etl.runner.source.roles import open_table
-from dptext_etl.runner.source.table import READ_HINT, Files
+from dptext_etl.runner.source.roles import folder_columns, open_table
+from dptext_etl.runner.source.table import READ_HINT, Files, batches, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 _SURROUNDINGS = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_CONF_DIR")
@@ -92,10 +96,24 @@ def require_spark() -> None:
 
 
 _TEXT_FORMATS = {
-    "csv": {"header": "true", "multiLine": "true", "mode": "FAILFAST", "enforceSchema": "false"},
-    "ndjson": {"mode": "FAILFAST"},
+    "csv": {
+        "header": "true",
+        "multiLine": "true",
+        "enforceSchema": "false",
+        "positiveInf": "inf",  # as Polars writes them
+        "negativeInf": "-inf",
+    },
+    "ndjson": {},
 }
-_ENCODINGS = {"utf-8": "UTF-8", "utf-16": "UTF-16", "cp1252": "windows-1252", "latin-1": "ISO-8859-1"}
+_IN_SPARK: dict[type[pl.DataType], pl.DataType] = {
+    pl.UInt8: pl.Int16(),
+    pl.UInt16: pl.Int32(),
+    pl.UInt32: pl.Int64(),
+    pl.UInt64: pl.Decimal(20, 0),
+    pl.Int128: pl.Decimal(38, 0),
+    pl.Time: pl.String(),
+}
+"""Types of Spark for those that it lacks, or that its reader of CSV files does."""
 
 
 def read_source(
@@ -107,35 +125,72 @@ def read_source(
     refuse_own_corpus(policy, files.paths)
     if files.version is not None:
         return read_version(spark, files)
-    paths = [path if "://" in path else f"file://{path}" for path in files.paths]
     if files.format == "parquet":
+        paths = [path if "://" in path else f"file://{path}" for path in files.paths]
         with seam("opening the source with Spark", InputError, READ_HINT):
             return spark.read.parquet(*paths)
-    table = open_table(policy, layout)
-    with seam("reading the source", InputError, READ_HINT):
-        names = files.scan(all_text=True).collect_schema().names()
-    schema = pl.Schema({name: table.schema.get(name, pl.String()) for name in names})
-    return read_text(spark, paths, files.format, schema, policy.csv)
+    table = open_table(policy, layout, files)
+    names = schema_of(files.scan(all_text=True)).names()
+    in_files = pl.Schema({name: table.schema.get(name, pl.String()) for name in names})
+    paths = [path if is_remote(path) else str(Path(path).absolute()) for path in files.each]
+    in_folders = {name: values for name, values in folder_columns(paths).items() if name in table.schema}
+    added = {name: pl.Series([*values.values()], dtype=pl.String) for name, values in in_folders.items()}
+    return _read_raw(
+        spark, files, pl.DataFrame({_PATH: paths, **added}).drop(names, strict=False), in_files, policy.storage_options
+    )
 
 
-def read_text(
-    spark: SparkSession, paths: list[str], file_format: str, schema: pl.Schema, csv: CsvSpec = PLAIN_CSV
+def _read_raw(
+    spark: SparkSession, files: Files, paths: pl.DataFrame, schema: pl.Schema, options: dict[str, str]
 ) -> DataFrame:
-    """Read CSV or NDJSON files with the types that Polars finds in them."""
-    from pyspark.sql.pandas.types import from_arrow_schema
+    """Let every task read a CSV or NDJSON file as a run in one process does: Spark's own readers differ.
 
-    reader = spark.read.options(**_TEXT_FORMATS[file_format])
+    The rows of a file get the other columns of `paths`, whose values come from the names of its folders.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    with seam("opening the source with Spark", InputError, READ_HINT):
+        found = _spark_schema(pl.Schema({**schema, **paths.drop(_PATH).schema}))
+        listed = local_frame(spark, paths, _spark_schema(paths.schema)).repartition(paths.height)
+        dialect = replace(files, paths=(), storage={}, raw=False)
+        return listed.mapInArrow(partial(_raw_rows, dialect, options, schema, to_arrow_schema(found)), found)
+
+
+@bare
+def _raw_rows(
+    files: Files, options: dict[str, str], schema: pl.Schema, arrow: pa.Schema, paths: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    for place in (place for batch in paths for place in batch.to_pylist()):
+        file = replace(files, paths=(place.pop(_PATH),), storage=object_stores.resolved(options))
+        added = (pl.lit(value, pl.String).alias(name) for name, value in place.items())
+        for rows in batches(file.scan(schema=schema).select(*schema.names(), *added), _BATCH_ROWS):
+            with seam("reading the source", InputError, READ_HINT):
+                yield from rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(arrow).to_batches()
+
+
+def read_text(spark: SparkSession, paths: list[str], file_format: str, schema: pl.Schema) -> DataFrame:
+    """Read CSV or NDJSON files that a run published."""
+    reader = spark.read.options(**_TEXT_FORMATS[file_format], mode="FAILFAST")
     if file_format == "csv":  # "" is an empty text, nothing at all is null; by default Spark makes both null
-        reader = reader.options(nullValue=secrets.token_hex(16), sep=csv.separator, quote=csv.quote)
-        reader = reader.options(escape=csv.quote or "\0", encoding=_ENCODINGS[csv.encoding])
-        if csv.encoding == "cp1252":  # since Spark 4 it is among the encodings that a setting of the session admits
-            spark.conf.set("spark.sql.legacy.javaCharsets", "true")
+        reader = reader.options(nullValue=secrets.token_hex(16), escape='"')
     with seam("opening files with Spark", InputError, READ_HINT):
-        arrow = pl.DataFrame(schema=schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
-        reader = reader.schema(from_arrow_schema(arrow))
+        others = _IN_SPARK if file_format == "csv" else _IN_SPARK | {pl.Decimal: pl.String()}  # JSON has strings there
+        known = pl.Schema({name: others.get(type(dtype), dtype) for name, dtype in schema.items()})
+        reader = reader.schema(_spark_schema(known))
         return reader.csv(paths) if file_format == "csv" else reader.json(paths)
 
 
+def _spark_schema(schema: pl.Schema) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(pl.DataFrame(schema=schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema)
+
+
+_PATH = "__dptext_path"
+"""Column of file paths; columns of a source have other names."""
+_BATCH_ROWS = 1 << 14
+"""Rows of a text file that go from a worker to Spark at a time."""
 _ROWS = 4096
 """Rows of the question: Spark makes a task per slot of them, up to this many."""
 _SHOWN = 3

@@ -24,6 +24,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.encoder import Int8s, Integers
+from dptext_etl.data_types import kind_of
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.families.aggregate.statistic import OTHER, Statistic, describe
 
@@ -125,7 +126,9 @@ def _blocks(statistic: Statistic, labels: pa.Array) -> npt.NDArray[np.int64]:
 
     column = pl.Series("label", labels)
     if column.dtype not in (pl.String, pl.Categorical, pl.Null) and not isinstance(column.dtype, pl.Enum):
-        raise InputError(f"a label column holds strings; got {column.dtype}", "cast the column to string first")
+        raise InputError(
+            f"a label column holds strings; got {kind_of(column.dtype)}", "cast the column to string first"
+        )
     numbers = {name: number for number, name in enumerate(statistic.blocks)}
     other = numbers[OTHER]
     with seam("reading labels"):

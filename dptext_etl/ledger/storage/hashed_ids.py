@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl.arrays import to_arrow
+from dptext_etl.arrays import arrow_kind, to_arrow
 from dptext_etl.errors import InputError
 from dptext_etl.ledger.types import I64, Mask
 
@@ -94,7 +94,7 @@ def matrix(array: pa.Array | pa.ChunkedArray, what: str) -> Bytes:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if array.type != pa.binary(WIDTH):
-        raise InputError(f"{what} are binaries of {WIDTH} bytes, got {array.type}")
+        raise InputError(f"{what} are binaries of {WIDTH} bytes, got {arrow_kind(array.type)}")
     if array.null_count:
         raise InputError(f"{array.null_count} {what} are null")
     if not len(array):

@@ -20,13 +20,14 @@ from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner import left_out
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish import own_ids, tables, versions
-from dptext_etl.runner.publish.manifest import Manifest, published_manifest, require_whole, scan
+from dptext_etl.runner.publish.manifest import Manifest, is_whole, published_manifest, require_whole, scan
 from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.versions import alone_at, show
@@ -35,6 +36,8 @@ from dptext_etl.runner.source.roles import in_pinned_order
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 from dptext_etl.storage import Storage
 
+_RENEWING = "renewing"
+"""File of staging that says that a version is replaced because of its types."""
 _WHOM = 'name them: subjects, records, or missing=True ("--missing": all that the source no longer holds)'
 
 
@@ -269,10 +272,10 @@ def _publish_without(  # noqa: PLR0917
             writer.add_rows(left)
         parts = writer.parts
         retired = any(before.digest in ledger.retired(ref) for ref in refs)
-        if sum(part.rows for part in parts) == before.rows and not retired:
+        if sum(part.rows for part in parts) == before.rows and not retired and not before.carries:
             show(layout, before)
             return before, writer.lists
-        now = replace(before, version=writer.version, parts=parts)
+        now = replace(before, version=writer.version, parts=parts, schema=before.kinds)
         place = "" if now.partition is None else f"{now.partition}/"
         checkpoint("parts written")
         ledger.retire(refs, place, now.name, now.digest, now.rows)
@@ -282,6 +285,36 @@ def _publish_without(  # noqa: PLR0917
     checkpoint("manifest written")
     show(layout, now)
     return now, writer.lists
+
+
+@bare
+def renew_types(policy: Policy, layout: Layout, checkpoint: Checkpoint = nothing) -> None:
+    """Publish anew what an older version of dptext-etl published with names or categories in its types, and retire it.
+
+    A run does this first, so that it adds to parts without them. No row changes (docs/spec/privacy.md#data-types). What
+    is of another release is left to `publish`, which takes its place.
+    """
+    before = Manifest.read(layout)
+    same = before is not None and (before.dataset, before.release) == (policy.dataset, policy.release)
+    storage = layout.staging
+    begun = same and storage.read(_RENEWING) is not None  # by a run that was killed
+    if before is None or not same or not (before.carries or begun) or before.ids != policy.ids or not policy.publish:
+        return
+    in_iceberg = layout.table_format is not None and layout.table_format.name == "iceberg"  # its types never change
+    if in_iceberg or not ledger_exists(policy.ledger.url) or not (policy.incremental or is_whole(layout, before)):
+        return
+    with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
+        refs = _refs(ledger, policy, before)
+        storage.write(_RENEWING, b"", action="noting that a version is replaced")
+        gone = pl.Series.is_null  # ids of people who were forgotten in another table (`own_ids.blank`)
+        now, lists = _publish_without(gone, layout, policy, before, ledger, refs, checkpoint, renew_lock)
+        with suppress(LedgerError):
+            tables.record(layout, now, ledger, refs)
+        remember(ledger, layout.memory, policy)
+        versions.delete(layout, versions.unlisted(layout, now), every_older=True)
+        own_ids.keep_only(storage, (part.sha256 for part in now.parts), lists)
+        left_out.carry(storage, before.digest, now.digest)
+        storage.delete(_RENEWING)
 
 
 def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets) -> int:

@@ -19,8 +19,10 @@ import polars as pl
 from dptext_etl import files
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.sink import MANIFEST
+from dptext_etl.data_types import carries, from_text, kind_of, parsed, plain_type, published_kind, readable
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.unlinked import COUNT
+from dptext_etl.policy import Policy
 from dptext_etl.runner.claims import claims
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.own_ids import HiddenIds
@@ -61,10 +63,21 @@ class Manifest:
     # anything else
     source: dict[str, str] | None = None
     ids: str = "keep"  # the policy's `ids`; not written for "keep"
+    exact: bool = False  # whether values of CSV columns keep their spelling under their types; written if true
 
     @property
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The types of the columns as a run writes them now, whatever version wrote the manifest."""
+        return {name: published_kind(written) for name, written in self.schema.items()}
+
+    @property
+    def carries(self) -> bool:
+        """Whether a version of before wrote it, with types that hold names or categories, as its parts do."""
+        return any(map(carries, self.schema.values()))
 
     @property
     def computed(self) -> ColumnHardware:
@@ -80,6 +93,8 @@ class Manifest:
             del facts["source"]
         if self.ids == "keep":
             del facts["ids"]
+        if not self.exact:
+            del facts["exact"]
         return json.dumps(facts, indent=1, ensure_ascii=True) + "\n"
 
     @classmethod
@@ -110,6 +125,13 @@ class Manifest:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
+    @classmethod
+    def of_release(cls, policy: Policy, layout: Layout) -> Self | None:
+        """Return the manifest of a sink, or None if it is not one of this release."""
+        found = cls.read(layout)
+        own = found is not None and (found.dataset, found.release) == (policy.dataset, policy.release)
+        return found if own else None
+
     def write(self, layout: Layout, before: Manifest | None) -> None:
         """Replace the manifest of a sink in one step; a store must still hold the one that the run began with."""
         content = self.text().encode()
@@ -128,6 +150,7 @@ def draft(
 ) -> Manifest:
     """Put together the manifest of a version of a staged run; models of kept parts computed on `older`."""
     policy, layout = staged.policy, staged.layout
+    before = Manifest.of_release(policy, layout)
     schema, hidden = Staging(layout.staging).schema(staged.shards[0]), HiddenIds.of(policy)
     if policy.unlinked is not None:
         names = policy.unlinked.columns(policy.columns[0].name)
@@ -141,12 +164,13 @@ def draft(
         version,
         layout.sink_format,
         policy.id if policy.unlinked is None and policy.ids != "drop" else None,
-        {name: str(dtype) for name, dtype in schema.items()},
+        {name: kind_of(plain_type(dtype, rename=True)) for name, dtype in schema.items()},
         [{**claim, **computed.get(claim["name"], {})} for claim in claims(policy)],
         [verdict.name for verdict in verdicts],
         parts,
         staged.origin,
         policy.ids,
+        staged.exact or (before is not None and before.exact),
     )
 
 
@@ -155,7 +179,7 @@ def same_content(before: Manifest, now: Manifest) -> bool:
 
     def content(manifest: Manifest) -> dict[str, object]:
         parts = [(part.rows, part.sha256) for part in manifest.parts]
-        schema = [*manifest.schema.items()]  # in order
+        schema = [*manifest.kinds.items()]  # in order
         return {**asdict(manifest), "version": None, "source": None, "schema": schema, "parts": parts}
 
     return content(before) == content(now)
@@ -202,7 +226,19 @@ def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
 
 def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = ()) -> pl.LazyFrame:
     paths = tuple(layout.part(part.path) for part in manifest.parts)
-    return Files(paths, manifest.file_format, layout.storage_options).scan(tuple(as_written))
+    files, text = Files(paths, manifest.file_format, layout.storage_options), tuple(as_written)
+    if manifest.file_format == "parquet":
+        return files.scan(text)
+    rows = files.scan(text, all_text=True)
+    with seam("opening what is published", InputError, READ_HINT):
+        found = rows.collect_schema()
+    types = {name: parsed(kind) for name, kind in manifest.kinds.items() if found.get(name) == pl.String}
+    values = (
+        from_text(pl.col(name), dtype, strict=True)
+        for name, dtype in types.items()
+        if dtype is not None and readable(dtype) and name not in text
+    )
+    return rows.with_columns(values)
 
 
 def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: int) -> bool:

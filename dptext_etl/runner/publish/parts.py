@@ -15,6 +15,7 @@ import polars as pl
 
 from dptext_etl import files
 from dptext_etl.checks.canaries import CANARY
+from dptext_etl.data_types import all_plain
 from dptext_etl.device import threads
 from dptext_etl.errors import InputError, seam
 from dptext_etl.families.unlinked import COUNT, Unlinked
@@ -247,6 +248,7 @@ def _write(
     """Write rows, keep the ids inside that readers do not see, and return rows, hash, and the name of their list."""
     frame = frame if hidden is None else hidden.arranged(frame)
     shown = frame if hidden is None else hidden.shown(frame)
+    shown = all_plain(shown.lazy(), shown.schema, rename=True).collect()
     files.write(path, sink_of(shown.rechunk(), file_format), action="writing a part", flush_folder=False)
     digest = files.sha256(path)
     return frame.height, digest, "" if hidden is None else hidden.keep(staging, digest, frame)

@@ -135,15 +135,9 @@ def require_found(replay: Replay | None, changed: npt.NDArray[np.bool_]) -> None
 def require_earlier_texts(layout: Layout, policy: Policy) -> None:
     """Refuse to keep texts where none are published or staged."""
     glob = layout.staging.glob
-    if _published(layout, policy) is None and not (glob("kept-*.parquet") or glob("shard-*.parquet")):
+    if Manifest.of_release(policy, layout) is None and not (glob("kept-*.parquet") or glob("shard-*.parquet")):
         msg = "released texts of changed records are to be kept, and none are published or kept in staging"
         raise InputError(msg, "bring back the published version, or take a new release name; nothing was charged")
-
-
-def _published(layout: Layout, policy: Policy) -> Manifest | None:
-    manifest = Manifest.read(layout)
-    own = manifest is not None and (manifest.dataset, manifest.release) == (policy.dataset, policy.release)
-    return manifest if own else None
 
 
 def keep_published(staging: Staging, layout: Layout, policy: Policy, columns: Sequence[Column], ledger: Ledger) -> None:
@@ -164,7 +158,7 @@ def _published_texts(
     staging: Staging, layout: Layout, policy: Policy, columns: Sequence[Column]
 ) -> Iterator[tuple[int, str, pl.DataFrame]]:
     """Read the published parts that staging does not keep: their numbers, digests, and rows with their ids."""
-    manifest = _published(layout, policy)
+    manifest = Manifest.of_release(policy, layout)
     if manifest is None:
         return
     published = {item.name: f"{item.name}_intermediate" if item.policy.postprocess else item.name for item in columns}

@@ -25,6 +25,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source import selection
+from dptext_etl.runner.source.kept_types import require_same_types
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import READ_HINT, batches
 
@@ -34,6 +35,10 @@ BATCH_ROWS = 1 << 18
 _VERIFIED = 100_000
 _SHARDS_PER_VERSION = 1 << 16
 """Numbers of shards, and so of their canary rows, that a version of an incremental table takes for itself."""
+
+
+class NoRowsError(InputError):
+    """A source has no rows: its files are empty, or hold a header only."""
 
 
 class IdCounts(NamedTuple):
@@ -78,8 +83,8 @@ class Examined(Generic[Rows]):
     ) -> Examined[Rows]:
         manifest = Manifest.read(layout)
         adds = selection.continues(policy, layout, manifest)
-        if adds and manifest is not None and layout.logged:
-            selection.require_same_types(policy, manifest, table.schema)
+        if adds and manifest is not None:
+            require_same_types(policy, layout, manifest, table.schema)
         total, null = check()
         nameless = null if policy.on_null_subject == "quarantine" else 0
         named, rest = with_persons(table.frame) if nameless else table.frame, total - nameless
@@ -154,7 +159,7 @@ def refuse_ids(policy: Policy, counts: IdCounts) -> None:
     for item in policy.column_policies() if policy.synthetic is None else ():
         refuse_more_records(rows, stated_records(item.mechanism), f"column {item.column!r}")
     if not rows:
-        raise InputError("the source has no rows", "nothing was spent or published")
+        raise NoRowsError("the source has no rows", "nothing was spent or published")
     known = {"counts": counts.known(per_subject=policy.subject is not None and policy.unit == "subject")}
     if null_ids:
         raise InputError(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dptext_etl.errors import bare
-from dptext_etl.policy.terms import PLAIN_CSV
+from dptext_etl.policy.terms import PLAIN_CSV, Encoding
 from dptext_etl.runner.amounts import VACUOUS, at_most
 from dptext_etl.runner.layout import is_remote
 from dptext_etl.runner.source.guessing import Guess, guess
@@ -29,9 +29,10 @@ def init(
     id: str | None = None,  # noqa: A002
     subject: str | None = None,
     texts: Sequence[str] = (),
+    encoding: Encoding | None = None,
 ) -> str:
     """Write a policy that works for a file, from the names, types and shapes of its columns."""
-    return policy_of(str(path), guess(str(path), id, subject, texts), dataset=dataset, key=key)
+    return policy_of(str(path), guess(str(path), id, subject, texts, encoding), dataset=dataset, key=key)
 
 
 def policy_of(source: str, found: Guess, *, dataset: str | None = None, key: str = "file:dptext.key") -> str:
@@ -62,6 +63,7 @@ def _places(source: str, name: str, found: Guess) -> list[str]:
         _pair("dataset", name),
         'release = "1"',
         _pair("source", source),
+        *(f"# {line}" for line in encoding_of(found)),
         *([] if csv == PLAIN_CSV else [f"csv = {{ {', '.join(_pair(*item) for item in dialect)} }}"]),
         "# Versioned folders and one manifest, which readers follow.",
         _pair("sink", f"{folder}published/{name}"),
@@ -69,6 +71,14 @@ def _places(source: str, name: str, found: Guess) -> list[str]:
     if is_remote(source):
         lines += ["# What is not published yet: local, readable by you alone.", 'staging = "staging"']
     return lines
+
+
+def encoding_of(found: Guess) -> list[str]:
+    """Say for people which encoding is proposed for a file that is not in UTF-8, and why."""
+    if found.other_byte is None:
+        return []
+    reason = f"The file is not in UTF-8: the first other byte is in line {found.other_byte}."
+    return [f"{reason} The encoding {found.csv.encoding} is a guess: check how that line reads."]
 
 
 def _roles(found: Guess) -> list[str]:

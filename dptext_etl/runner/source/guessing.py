@@ -8,12 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import polars as pl
 
+from dptext_etl.data_types import all_plain, kind_of
 from dptext_etl.errors import InputError, by_place, seam
-from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
+from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, Encoding
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.source.roles import id_kind
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
@@ -63,6 +63,7 @@ class Guess:
     others: tuple[str, ...]  # columns without a role, by place ("column 3"), because their names may be texts
     file_format: str
     csv: CsvSpec
+    other_byte: int | None  # line of a CSV file with the first byte that is not UTF-8, if an encoding was guessed
     why: Mapping[str, str]  # why a column has its role, by name
     shapes: Mapping[str, str]  # what is known of the values of each column, by place
 
@@ -116,12 +117,15 @@ def guess(
     id: str | None = None,  # noqa: A002
     subject: str | None = None,
     texts: Sequence[str] = (),
+    encoding: Encoding | None = None,
 ) -> Guess:
     """Guess the roles of the columns of a table; `subject=NO_ONE` says that no column names a person."""
-    files = Files.find(Layout.of_source(source, PLAIN_CSV))
+    files, other_byte = Files.find(Layout.of_source(source, PLAIN_CSV)), None
     if files.format == "csv" and not is_remote(source):
-        files = replace(files, csv=sniff(files.paths[0]))
-    rows = files.scan()
+        csv, other_byte = sniff(files.paths[0], encoding)
+        files = replace(files, csv=csv)
+    scanned = files.scan()
+    rows = all_plain(scanned, schema_of(scanned))
     schema = schema_of(rows)
     columns = _Columns(source, schema, shapes_of(rows, schema))
     _require(source, schema, [name for name in (id, subject) if name], texts)
@@ -153,7 +157,7 @@ def guess(
     others = tuple(place for name, place in places.items() if name not in taken)
     shapes = {places[name]: str(shape) for name, shape in columns.shapes.items()}
     placed = None if label is None else (label, places[label])
-    return Guess(ids[0], person, texts, placed, others, files.format, files.csv, why, shapes)
+    return Guess(ids[0], person, texts, placed, others, files.format, files.csv, other_byte, why, shapes)
 
 
 def _person(
@@ -181,11 +185,11 @@ def _require(source: str, schema: pl.Schema, keys: Sequence[str], texts: Sequenc
     for name in keys:
         if id_kind(schema[name]) is None:
             raise InputError(
-                f"{name} is a column of {schema[name]}", "ids are strings, whole numbers, dates and the like"
+                f"{name} is a column of {kind_of(schema[name])}", "ids are strings, whole numbers, dates and the like"
             )
     for name in texts:
         if schema[name] != pl.String:
-            raise InputError(f"{name} is no column of strings, but of {schema[name]}", "texts are strings")
+            raise InputError(f"{name} is no column of strings, but of {kind_of(schema[name])}", "texts are strings")
 
 
 def _texts(columns: _Columns, ids: list[str], people: list[str], why: dict[str, str]) -> tuple[str, ...]:
@@ -227,44 +231,62 @@ _SEPARATORS = ",;\t|"
 _BLOCK = 1 << 20
 _HEAD = 1 << 16
 _LINES = 50
-_CP1252 = frozenset(range(0x80, 0xA0)) - {0x81, 0x8D, 0x8F, 0x90, 0x9D}
+_CONTROLS = frozenset((0x81, 0x8D, 0x8F, 0x90, 0x9D))
+"""Bytes that are no character of cp1252."""
+_CP1252 = frozenset(range(0x80, 0xA0)) - _CONTROLS
 _ROWS, _ENOUGH = 50_000, 100
 """The first rows that are looked at, and the fewest from which anything follows."""
 _DATE = r"^\d{1,4}[-./]\d{1,2}[-./]\d{1,4}|^\d{1,2}:\d{2}"
 
 
-def sniff(path: str) -> CsvSpec:
-    """Return how a local CSV file is written: its encoding, separator, and quotes."""
+def sniff(path: str, encoding: Encoding | None = None) -> tuple[CsvSpec, int | None]:
+    """Return how a local CSV file is written: its encoding, separator, and quotes.
+
+    Also return the line of the first byte that is not UTF-8, if the encoding is a guess that you must check.
+    """
     with seam("looking at the CSV file", InputError, READ_HINT):
-        encoding = _encoding(Path(path))
+        found, other_byte = _encoding(Path(path)) if encoding is None else (encoding, None)
         with Path(path).open("rb") as file:
             raw = file.read(_HEAD)
-        head = codecs.getincrementaldecoder(encoding)(errors="replace").decode(raw)
+        head = codecs.getincrementaldecoder(found)(errors="replace").decode(raw).removeprefix("\ufeff")
         lines = head.splitlines()
         lines = lines[:_LINES] if len(lines) > _LINES else (lines[:-1] if len(raw) == _HEAD else lines)
         quote = "'" if _around(lines, "'") > _around(lines, '"') else '"'
         best = max(_SEPARATORS, key=lambda separator: _fit(lines, separator, quote))
-    return CsvSpec(separator=best, encoding=encoding, quote=quote)
+    return CsvSpec(separator=best, encoding=found, quote=quote), other_byte
 
 
-def _encoding(path: Path) -> Literal["utf-8", "utf-16", "cp1252", "latin-1"]:
-    """Return the encoding: by the mark at the file's begin, else UTF-8 if all bytes are, else one with a byte each."""
-    decoder, utf8, windows, other = codecs.getincrementaldecoder("utf-8")(), True, False, False
+def _encoding(path: Path) -> tuple[Encoding, int | None]:
+    """Return the encoding: by the mark at the file's begin, else UTF-8 if all bytes are, else one with a byte each.
+
+    With the last goes the line of the first byte that is not UTF-8. A file that is mostly UTF-8 is refused.
+    """
+    decoder, line, other_byte, right, wrong = codecs.getincrementaldecoder("utf-8")("replace"), 1, None, 0, 0
+    codes = set[int]()
     with path.open("rb") as file:
-        if file.read(2) in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
-            return "utf-16"
+        if (mark := file.read(3))[:2] in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
+            return "utf-16", None
         file.seek(0)
-        while block := file.read(_BLOCK):
-            try:
-                decoder.decode(block, final=False)
-            except UnicodeDecodeError:
-                utf8 = False
-            found = set(block)
-            windows |= bool(found & _CP1252)
-            other |= bool(found & (set(range(0x80, 0xA0)) - _CP1252))
-    if utf8 and not decoder.getstate()[0]:
-        return "utf-8"
-    return "cp1252" if windows and not other else "latin-1"
+        while True:
+            block = file.read(_BLOCK)
+            text = decoder.decode(block, final=not block)
+            before, other, _ = text.partition("\ufffd")
+            if other_byte is None and other:
+                other_byte = line + before.count("\n")
+            line += text.count("\n")
+            others = text.count("\ufffd")
+            wrong += others
+            right += len(text) - len(text.encode("ascii", "ignore")) - others
+            codes |= set(block)
+            if not block:
+                break
+    if other_byte is None:
+        return "utf-8", None
+    if mark == codecs.BOM_UTF8 or right >= wrong:
+        msg = f"the file {path} is mostly in UTF-8, and line {other_byte} holds the first byte that is not"
+        hint = "correct the file, or name an encoding that all of it has: `dptext init FILE --encoding cp1252`"
+        raise InputError(msg, hint, {"line": other_byte})
+    return ("cp1252" if codes & _CP1252 and not codes & _CONTROLS else "latin-1"), other_byte
 
 
 def _around(lines: list[str], quote: str) -> int:
@@ -273,12 +295,12 @@ def _around(lines: list[str], quote: str) -> int:
     return sum(line.startswith(quote) + sum(map(line.count, starts)) for line in lines)
 
 
-def _fit(lines: list[str], separator: str, quote: str) -> tuple[bool, float, int, int]:
+def _fit(lines: list[str], separator: str, quote: str) -> tuple[bool, bool, float, int, int]:
     """Rate a separator: whether the header has several fields, and the share of records with as many."""
     records = list(csv.reader(lines, delimiter=separator, quotechar=quote))
     width = len(records[0]) if records else 0
     same = sum(len(record) == width for record in records) / max(1, len(records))
-    return (width > 1 and same > 0.5, round(same, 1), width, -_SEPARATORS.index(separator))
+    return (width > 1 and same > 0.5, width > 1, round(same, 1), width, -_SEPARATORS.index(separator))
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote
 
 import polars as pl
 
+from dptext_etl.csv_files import require_names
+from dptext_etl.data_types import kind_of, plain, plain_type
 from dptext_etl.errors import DPTextError, InputError, counted
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
@@ -17,6 +19,7 @@ from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, format_of
+from dptext_etl.runner.source.kept_types import csv_scan, keeps_spelling, with_nulls_typed
 from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.table import Files, schema_of
 
@@ -33,28 +36,30 @@ class Table(Generic[Rows]):
     dropped: tuple[str, ...]  # places of other columns ("column 3"): never read; their names may be texts
     id_type: str  # the kind of the record ids, as the ledger pins it
     origin: dict[str, str] | None = None  # format and version of a Delta Lake or Iceberg table
+    exact: bool = False  # whether values of CSV columns keep their spelling under types that no policy named
 
 
-def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
-    """Find, scan and check the source of a policy."""
-    files = Files.find(layout)
+def open_table(policy: Policy, layout: Layout, files: Files | None = None) -> Table[pl.LazyFrame]:
+    """Find (unless someone did so before), scan and check the source of a policy."""
+    files = Files.find(layout) if files is None else files
     refuse_own_corpus(policy, files.paths)
-    wanted, subject = wanted_columns(policy), () if policy.subject is None else (policy.subject,)
+    wanted = wanted_columns(policy)
     files.refuse_drift(wanted)
-    # CSV columns whose spelling matters: "007" is not 7, and a text of digits is a text
-    as_written = tuple(dict.fromkeys((policy.id, *subject, *string_columns(policy))))
-    all_text = layout.sink_format == "csv"
-    scanned = files.scan(as_written, all_text=all_text)
+    scan = csv_scan(files, policy, layout) if files.format == "csv" else files.scan
+    scanned = scan()
     found = schema_of(scanned)
+    if files.format == "ndjson":  # Spark takes upper and lower case of names for the same
+        require_names(found.names(), "the source")
     in_folders = {} if files.version is not None else folder_columns(files.paths)
     if added := {name: in_folders[name] for name in wanted if name not in found and name in in_folders}:
-        scanned = files.scan(as_written, all_text=all_text, paths_as=_PATHS)
+        scanned = scan(paths_as=_PATHS)
         values = (
             pl.col(_PATHS).replace_strict(list(by_path), list(by_path.values()), return_dtype=pl.String).alias(name)
             for name, by_path in added.items()
         )
         scanned = scanned.with_columns(*values).drop(_PATHS)
-    return table_of(scanned, policy, layout, files.origin)
+    table = table_of(scanned, policy, layout, files.origin)
+    return replace(table, exact=keeps_spelling(files, policy, layout, table.schema))
 
 
 _PATHS = "__dptext_path"
@@ -82,29 +87,36 @@ def table_of(
     rows: pl.LazyFrame, policy: Policy, layout: Layout, origin: dict[str, str] | None = None
 ) -> Table[pl.LazyFrame]:
     """Project a lazy frame to the columns of a policy, and check their roles."""
-    found, texts = schema_of(rows), string_columns(policy)
-    dropped, kind = check_roles(policy, found, layout)
-    chosen = (pl.col(name).cast(pl.String) if name in texts else pl.col(name) for name in wanted_columns(policy))
-    frame = in_pinned_order(rows.select(*chosen), found, policy)
+    rows = with_nulls_typed(rows, schema_of(rows), policy, layout)
+    found = schema_of(rows)
+    types = pl.Schema({name: plain_type(dtype) for name, dtype in found.items()})
+    dropped, kind = check_roles(policy, types, layout)
+    frame = rows.select(plain(pl.col(name), found[name]) for name in wanted_columns(policy))
+    frame = in_pinned_order(frame, types, policy)
     return Table(frame, schema_of(frame), dropped, kind, origin)
 
 
 def check_roles(policy: Policy, found: pl.Schema, layout: Layout) -> tuple[tuple[str, ...], str]:
-    """Refuse columns that cannot play their roles; return the places of unnamed columns and the kind of the ids."""
+    """Refuse columns that cannot play their roles; return the places of unnamed columns and the kind of the ids.
+
+    `found` holds plain types (`data_types.plain_type`).
+    """
     wanted = wanted_columns(policy)
     dropped = tuple(f"column {place}" for place, name in enumerate(found, start=1) if name not in wanted)
     _check_names(policy, found, dropped, layout)
     for name in output_columns(policy) if layout.sink_format == "csv" else ():
         if found[name].is_nested() or found[name] in {pl.Binary, pl.Object}:
-            msg = f"column {name!r} of type {found[name]} cannot stand in a CSV file; nothing was spent"
+            msg = f"column {name!r} of type {kind_of(found[name])} cannot stand in a CSV file; nothing was spent"
             raise InputError(msg, "publish as Parquet (a sink such as published/reviews.parquet), or do not keep it")
     if (table := layout.table_format) is not None:
         clear = {*policy.keep, *((policy.id,) if policy.ids == "keep" else ())}  # other columns hold texts, or counts
         names = shown_columns(policy) if policy.synthetic is None else policy.synthetic.columns
-        table.require_columns({name: found[name] if name in clear else pl.String() for name in names})
+        table.require_columns(
+            {name: plain_type(found[name], rename=True) if name in clear else pl.String() for name in names}
+        )
     for name in string_columns(policy):
-        if not isinstance(found[name], pl.String | pl.Categorical | pl.Enum):
-            msg = f"text column {name!r} must hold strings, got {found[name]}"
+        if found[name] != pl.String:
+            msg = f"text column {name!r} must hold strings, got {kind_of(found[name])}"
             raise InputError(msg, "cast the column, or name another")
     kind = check_id(policy.id, found[policy.id])
     if policy.subject is not None:
@@ -174,7 +186,7 @@ def check_id(name: str, dtype: pl.DataType, role: str = "record ids") -> str:
     """Return the kind of id that a column holds, or refuse the column."""
     kind = id_kind(dtype)
     if kind is None:
-        msg = f"{role} (column {name!r}) of type {dtype} are not allowed"
+        msg = f"{role} (column {name!r}) of type {kind_of(dtype)} are not allowed"
         allowed = "strings, integers, decimals, dates, timestamps with a zone, bytes, and structs of these"
         raise InputError(msg, f"name a column of an allowed type, or cast it first: {allowed}")
     return kind

@@ -6,7 +6,6 @@ probability below 1e-20, as in the ledger.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import chain
@@ -20,6 +19,7 @@ import pyarrow as pa
 
 from dptext_etl.buckets import Buckets, ByteRows
 from dptext_etl.checks.comparison import BYTES, short_digests
+from dptext_etl.data_types import kind_of, named_as
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
@@ -36,7 +36,6 @@ PAIRS = 1 << 128
 Order = Callable[[pa.Array], pl.Series]
 """Gives every canonical id its place among the records of a person, as bytes in ascending order."""
 _PUBLISHED_HINT = "are the published parts all there?"
-_ZONE = re.compile(r"(?<=time_zone=')[^']+")
 _PLACE, _ORDER, _PERSON = "__dptext_place", "__dptext_order", "__dptext_person"
 
 
@@ -71,16 +70,6 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
     return True
 
 
-def require_same_types(policy: Policy, manifest: Manifest, schema: pl.Schema) -> None:
-    """Refuse to add parts with other types to a table with a log: its files have one schema."""
-    clear = [*policy.keep, *([policy.id] if policy.ids == "keep" else [])]
-    pairs = {name: (str(schema[name]), manifest.schema[name]) for name in clear}
-    changed = [name for name, both in pairs.items() if len({_ZONE.sub("UTC", dtype) for dtype in both}) > 1]
-    if changed:
-        msg = f"column {changed[0]!r} is of type {pairs[changed[0]][0]}, and published as {pairs[changed[0]][1]}"
-        raise InputError(msg, "cast it in the source; incremental = false publishes every row again at no cost")
-
-
 def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> tuple[pl.LazyFrame, int]:
     """Leave out the rows whose ids are published; the order stays."""
     return anti_join(frame, _published_ids(frame, policy, layout, manifest), policy.id, layout.scratch)
@@ -90,7 +79,8 @@ def _published_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest
     with seam("reading the ids that are published", hint=_PUBLISHED_HINT):
         dtype = frame.collect_schema()[policy.id]
         if policy.ids == "keep":
-            return scan_parts(manifest, layout, as_written=(policy.id,)).select(pl.col(policy.id).cast(dtype))
+            ids = scan_parts(manifest, layout, as_written=(policy.id,)).select(policy.id)
+            return ids.select(named_as(pl.col(policy.id), dtype).cast(dtype))
         require_plain(policy, dtype)
         ids = own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
         return pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
@@ -101,7 +91,7 @@ def require_plain(policy: Policy, dtype: pl.DataType) -> None:
     if dtype != pl.String and not dtype.is_integer():
         compared = f"an incremental run with ids = {policy.ids!r} compares ids that are strings or whole numbers"
         hint = "set incremental = false: published rows cost nothing a second time"
-        raise InputError(f"{compared}, got {dtype}", hint)
+        raise InputError(f"{compared}, got {kind_of(dtype)}", hint)
 
 
 def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:

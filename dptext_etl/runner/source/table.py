@@ -5,15 +5,18 @@ from __future__ import annotations
 import glob
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import polars as pl
 
-from dptext_etl import extensions
+from dptext_etl import extensions, object_stores
+from dptext_etl.csv_files import require_local_rows, require_rows
+from dptext_etl.data_types import kind_of
 from dptext_etl.errors import InputError, by_place, seam
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
@@ -29,6 +32,7 @@ _NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
 _DELTA_LOG = "_delta_log"
 _ICEBERG = ".metadata.json"
 """Ending of the files that describe a version of an Iceberg table."""
+_COMPRESSED = frozenset((".gz", ".bz2", ".xz", ".zst", ".zip"))
 TABLE_HINT = "check that the table is complete, and of a version that the library reads"
 
 
@@ -41,6 +45,7 @@ class Files:
     storage: dict[str, Any] = field(default_factory=dict, repr=False)  # options for object stores, resolved
     version: str | None = None  # the version of a table with a log
     csv: CsvSpec = PLAIN_CSV
+    raw: bool = False  # whether others wrote the files, so that the rows of CSV files are checked before they are read
 
     @property
     def origin(self) -> dict[str, str] | None:
@@ -71,30 +76,64 @@ class Files:
             _refuse_parts_of_tables(source, paths)
         if not paths:
             raise InputError(f"the source {source} has no files", f"known suffixes: {', '.join(FORMATS)}")
+        _refuse_by_suffix(paths)
         formats = {format_of(path) for path in paths}
         known = {name for name in formats if name is not None}
         if len(formats) != 1 or not known:
             found = ", ".join(sorted(known)) or "none that is known"
             msg = f"the source {source} must hold files of one known format, got: {found}"
             raise InputError(msg, f"known suffixes: {', '.join(FORMATS)}; name files by a glob such as FOLDER/*.csv")
-        return cls(tuple(paths), known.pop(), storage, csv=csv)
+        if csv == CsvSpec(types=csv.types) and all(path.lower().endswith(".tsv") for path in paths):
+            csv = CsvSpec(separator="\t", types=csv.types)
+        return cls(tuple(paths), known.pop(), storage, csv=csv, raw=True)
 
     def scan(
-        self, text_like: tuple[str, ...] = (), *, all_text: bool = False, paths_as: str | None = None
+        self,
+        text_like: tuple[str, ...] = (),
+        *,
+        all_text: bool = False,
+        paths_as: str | None = None,
+        schema: Mapping[str, pl.DataType] | None = None,
     ) -> pl.LazyFrame:
-        """Scan the files without types for some or all CSV columns, and with file paths as a column if it is named."""
+        """Scan the files without types for some or all CSV columns, and with file paths as a column if it is named.
+
+        CSV and NDJSON files have the types of `schema`, if it is given.
+        """
         if self.version is not None:
             return _scan_version(self.paths[0], self.format, self.version, self.storage)
-        paths = [path if is_remote(path) else glob.escape(path) for path in self.paths]  # a name is no pattern
+        known = self.paths if self.format == "parquet" else self.each
+        paths = [path if is_remote(path) else glob.escape(path) for path in known]  # a name is no pattern
         options: dict[str, Any] = {"storage_options": self.storage, "include_file_paths": paths_as}
         with seam(f"opening the source ({self.format})", InputError, READ_HINT):
             if self.format == "parquet":
                 return pl.scan_parquet(paths, hive_partitioning=False, **options)
             options["infer_schema_length"] = INFERRED_ROWS
             if self.format == "ndjson":
-                return pl.scan_ndjson(paths, **options)
-            overrides = dict.fromkeys(text_like, pl.String)
+                return pl.scan_ndjson(paths, schema=schema, **options)
+            overrides = {**(schema or {}), **dict.fromkeys(text_like, pl.String())}
+            all_text |= schema is not None
             return self._scan_csv(paths, paths_as, schema_overrides=overrides, infer_schema=not all_text, **options)
+
+    @cached_property
+    def each(self) -> tuple[str, ...]:
+        """The CSV or NDJSON files by name, after a check of all rows of raw CSV files against their headers."""
+        remote, paths = is_remote(self.paths[0]), self.paths
+        if remote and self.raw:
+            paths = tuple(object_stores.matching(paths[0], self.storage))
+        if self.format != "csv" or not self.raw:
+            return paths
+        dialect = self.csv.separator, self.csv.quote, self.csv.encoding
+        first: tuple[str, ...] = ()
+        for path in paths:
+            if remote:
+                names = require_rows(object_stores.chunks(path, self.storage), path, *dialect)
+            else:
+                names = require_local_rows(path, *dialect)
+            first = first or names
+            if names != first:
+                msg = f"the file {path} has other columns than the first file {paths[0]}, or has them in another order"
+                raise InputError(msg, "write the files alike, or name those that are: a run reads one table")
+        return paths
 
     def _scan_csv(self, patterns: list[str], paths_as: str | None, **options: Any) -> pl.LazyFrame:
         sources: list[str] | list[IO[bytes]] = patterns
@@ -157,7 +196,7 @@ def batches(frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
 
 
 def _column_at(name: str, place: str, schema: pl.Schema) -> str:
-    return f"{place} of type {schema[name]}" if name in schema else f"no such column ({place} of the other)"
+    return f"{place} of type {kind_of(schema[name])}" if name in schema else f"no such column ({place} of the other)"
 
 
 def _in_utf8(path: Path, encoding: str) -> IO[bytes]:
@@ -170,14 +209,29 @@ def _in_utf8(path: Path, encoding: str) -> IO[bytes]:
     )
 
 
+def _is_compressed(name: str) -> bool:
+    path = PurePosixPath(name.lower())
+    return path.suffix in _COMPRESSED and (path.stem.endswith(".json") or format_of(path.stem) is not None)
+
+
+def _refuse_by_suffix(paths: Iterable[str]) -> None:
+    """Refuse compressed files, and files that may hold one JSON array or an object per line."""
+    for path in paths:
+        if _is_compressed(path):
+            raise InputError(f"the file {path} is compressed", "decompress it first, and name the result as the source")
+        if path.lower().endswith(".json"):
+            hint = "if every line is an object, rename it to .ndjson; otherwise, write its objects so"
+            raise InputError(f"the file {path} may be one JSON array, and a run reads one object per line", hint)
+
+
 def _local_files(source: str) -> list[str]:
     path = Path(source)
     if path.is_dir():
-        inside = (item for item in path.rglob("*") if item.is_file() and format_of(item.name))
-        hidden = (".", "_")
-        return sorted(
-            str(item) for item in inside if not any(part.startswith(hidden) for part in item.relative_to(path).parts)
-        )
+        files = (item.relative_to(path) for item in path.rglob("*") if item.is_file())
+        shown = (item for item in files if not any(part.startswith((".", "_")) for part in item.parts))
+        names = sorted(str(path / item) for item in shown)
+        found = [name for name in names if format_of(name) or _is_compressed(name)]
+        return found or [name for name in names if name.lower().endswith(".json")]
     if path.is_file():
         return [source]
     matched = glob.glob(source, recursive=True)  # noqa: PTH207  (takes absolute patterns)

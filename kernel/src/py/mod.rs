@@ -3,6 +3,7 @@
 mod arrow_ffi;
 mod columns;
 mod corpus;
+mod csv_rows;
 mod draws;
 mod keys;
 mod near;
@@ -88,6 +89,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     draws::register(module)?;
     columns::register(module)?;
     corpus::register(module)?;
+    csv_rows::register(module)?;
     near::register(module)?;
     scores::register(module)?;
     table::register(module)?;

@@ -1,0 +1,134 @@
+"""Choose the types of kept columns of CSV files, and keep those of published columns.
+
+Parts of one table have the same types, or no reader opens it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import NoReturn
+
+import polars as pl
+
+from dptext_etl.data_types import from_text, kind_of, parsed, plain_type
+from dptext_etl.errors import InputError, counted, seam
+from dptext_etl.policy import Policy
+from dptext_etl.policy.terms import CsvType
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
+
+_TYPES: Mapping[CsvType, pl.DataType] = {
+    "String": pl.String(),
+    "Int64": pl.Int64(),
+    "Float64": pl.Float64(),
+    "Boolean": pl.Boolean(),
+    "Date": pl.Date(),
+    "Datetime": pl.Datetime("us"),
+}
+_PINNED = {str(dtype): name for name, dtype in _TYPES.items()}
+_INFERRED: tuple[CsvType, ...] = ("Int64", "Float64", "Boolean")
+"""The types that a column may get by its values, in this order."""
+_ZONE = re.compile(r"(?<=time_zone=')[^']+")
+_HINT = "cast it in the source; incremental = false publishes every row again at no cost"
+
+
+def with_nulls_typed(rows: pl.LazyFrame, found: pl.Schema, policy: Policy, layout: Layout) -> pl.LazyFrame:
+    """Give kept columns of nulls, which have no type of their own, the type under which they are published."""
+    nulls = [name for name in policy.keep if policy.incremental and found.get(name) == pl.Null]
+    manifest = Manifest.of_release(policy, layout) if nulls else None
+    types = {} if manifest is None else {name: parsed(manifest.schema.get(name, "")) for name in nulls}
+    return rows.with_columns(pl.col(name).cast(dtype) for name, dtype in types.items() if dtype is not None)
+
+
+def require_same_types(policy: Policy, layout: Layout, manifest: Manifest, schema: pl.Schema) -> None:
+    """Refuse to add parts with other types than those that are published, before anything is charged."""
+    clear = {*policy.keep, *([policy.id] if policy.ids == "keep" else [])}
+    for place, name in enumerate(manifest.schema, start=1):
+        if name not in clear:
+            continue
+        both = now, then = kind_of(plain_type(schema[name], rename=True)), manifest.kinds[name]
+        if layout.logged:  # a table with a log holds the moments of every zone in UTC
+            both = _ZONE.sub("UTC", now), _ZONE.sub("UTC", then)
+        if both[0] != both[1]:
+            msg = f"column {place} ({name!r}) is of type {now}, and published as {then}; nothing was spent"
+            raise InputError(msg, _HINT, {"column": name})
+
+
+def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.LazyFrame]:
+    """Return how to scan CSV files: all columns are text, but for kept ones that have a type.
+
+    A type is named by the policy, pinned by the manifest of the release, or inferred where every value writes back to
+    the same spelling (docs/policy.md#csv-types).
+    """
+    rows = files.scan(all_text=True)
+    columns, manifest = list(schema_of(rows)), Manifest.of_release(policy, layout)
+    kept = [name for name in policy.keep if name in columns and name != policy.subject]
+    named = {name: policy.csv.types[name] for name in kept if name in policy.csv.types}
+    schema = {} if manifest is None else manifest.schema
+    pinned = {name: _PINNED[schema[name]] for name in kept if name not in named and schema.get(name) in _PINNED}
+    as_before: dict[str, pl.DataType] = {}
+    if manifest is not None and not manifest.exact:  # Polars chose its types, and casts values to them
+        as_before = {name: _TYPES[kind] for name, kind in pinned.items()}
+        pinned = {}
+    free = [name for name in kept if not {name} & {*named, *pinned, *as_before}]
+    chosen = {name: kind for name, kind in {**named, **pinned}.items() if kind != "String"}
+    values, fitting = _count(
+        rows, {**{name: (kind,) for name, kind in chosen.items()}, **dict.fromkeys(free, _INFERRED)}, named
+    )
+    for name, kind in chosen.items():
+        if count := values[name] - fitting[name, kind]:
+            _refuse_values(name, columns.index(name) + 1, kind, count, named=name in named)
+    for name in free:
+        kinds = [kind for kind in _INFERRED if 0 < values[name] == fitting[name, kind]]
+        chosen |= {name: kinds[0]} if kinds else {}
+
+    def scan(paths_as: str | None = None) -> pl.LazyFrame:
+        found = files.scan(all_text=True, schema=as_before, paths_as=paths_as)
+        return found.with_columns(from_text(pl.col(name), _TYPES[kind], strict=True) for name, kind in chosen.items())
+
+    return scan
+
+
+def keeps_spelling(files: Files, policy: Policy, layout: Layout, schema: Mapping[str, pl.DataType]) -> bool:
+    """Return whether a table of CSV files has types that no policy named, and values keep their spelling under them."""
+    typed = [name for name in policy.keep if name not in policy.csv.types and schema[name] != pl.String]
+    manifest = Manifest.of_release(policy, layout)
+    before = {} if manifest is None or manifest.exact else manifest.schema
+    return files.format == "csv" and bool(typed) and not before.keys() & {*typed}
+
+
+def _count(
+    rows: pl.LazyFrame, asked: Mapping[str, Sequence[CsvType]], named: Container[str]
+) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
+    """Count the values of columns of strings, and those that fit a type: in one pass over the rows.
+
+    A value fits if it writes back to the same spelling; where the policy has named the type, if it can be read.
+    """
+    if not asked:
+        return {}, {}
+    pairs = [(name, kind) for name, kinds in asked.items() for kind in kinds]
+    counts = [pl.col(name).count() for name in asked]
+    for name, kind in pairs:
+        value = from_text(pl.col(name), _TYPES[kind], strict=False)
+        fits = value.is_finite() if kind == "Float64" else value.is_not_null()
+        if name not in named and kind != "Datetime":  # which is written with a blank or with a T
+            fits &= value.cast(pl.String) == pl.col(name)
+        counts.append(fits.sum())
+    with seam("reading the kept columns", InputError, READ_HINT):
+        named_counts = (count.alias(str(number)) for number, count in enumerate(counts))
+        found = rows.select(named_counts).collect(engine="streaming").row(0)
+    return dict(zip(asked, found, strict=False)), dict(zip(pairs, found[len(asked) :], strict=True))
+
+
+def _refuse_values(name: str, place: int, kind: str, count: int, *, named: bool) -> NoReturn:
+    where, values = f"column {place} ({name!r})", counted(count, "value does", "values do")
+    as_text, as_now = (f"csv = {{ types = {{ {json.dumps(name)} = {json.dumps(one)} }} }}" for one in ("String", kind))
+    if named:
+        msg, hint = f"csv.types reads {where} as {kind}, and {values} not fit", f"text fits all values: {as_text}"
+    else:
+        msg = f"{where} is published as {kind}, and {values} not keep their spelling as such"
+        hint = f"{as_text} and incremental = false publish all rows as text, at no cost; {as_now} gives up spellings"
+    raise InputError(f"{msg}; nothing was spent", hint, {"column": name, "values": count})

@@ -1,0 +1,73 @@
+"""Published tables pass the expectations as readers get them: from CSV files, and from SQLite, which keeps no dates."""
+
+import polars as pl
+import pytest
+
+from dptext_etl.runner import scan_published
+
+pytest.importorskip("great_expectations")
+
+from dptext_etl.checks.great_expectations.expectations import (
+    validate,
+    validate_table,
+)
+
+
+def published(job):
+    return scan_published(str(job.folder / "published")).collect()
+
+
+MOMENTS = {
+    "day": pl.date(2026, 1, "stars"),
+    "at": pl.datetime(2026, 1, "stars", 10, 30, microsecond=5),
+    "zoned": pl.datetime(2026, 1, "stars", time_zone="UTC"),
+    "gap": pl.when(pl.col("stars") > 1).then(pl.date(2026, 1, "stars")),
+}
+
+
+def sql_table(job, frame, write):
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    engine = sqlalchemy.create_engine(f"sqlite:///{job.folder}/warehouse.db")
+    write(frame, engine)
+    engine.dispose()
+    return validate_table(f"sqlite:///{job.folder}/warehouse.db", "released", job.policy())
+
+
+WRITERS = {
+    "polars": lambda frame, engine: frame.write_database("released", engine),
+    "pandas": lambda frame, engine: frame.to_pandas().to_sql("released", engine, index=False),
+    "pyarrow": lambda frame, engine: frame.to_pandas(use_pyarrow_extension_array=True).to_sql(
+        "released", engine, index=False
+    ),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_dates_and_times_in_sqlite_have_the_type_that_was_published(make_job, reviews, write):
+    job = make_job(frame=reviews().with_columns(**MOMENTS), keep=["stars", *MOMENTS])
+    job.run()
+    assert sql_table(job, published(job), WRITERS[write]).success
+
+
+@pytest.mark.parametrize("cell", ["not a date", "2026-01-05, a text", ""])
+def test_text_in_the_place_of_a_date_is_counted_in_sqlite(make_job, reviews, cell):
+    job = make_job(frame=reviews().with_columns(**MOMENTS), keep=["stars", *MOMENTS])
+    job.run()
+    days = pl.when(pl.col("id") == "r00007").then(pl.lit(cell)).otherwise(pl.col("day").cast(pl.String))
+    record = sql_table(job, published(job).with_columns(day=days), WRITERS["polars"])
+    (found,) = [item for item in record.outcomes if not item.success]
+    assert found.counts["mistyped"] == 1
+
+
+@pytest.mark.parametrize("sink", [".csv", ".ndjson"])
+@pytest.mark.parametrize("source", [".csv", ".parquet"])
+def test_a_release_without_types_passes_the_expectations_as_it_is_read(make_job, reviews, source, sink):
+    more = {**MOMENTS, "price": pl.lit("1.10").cast(pl.Decimal(10, 2)), "hour": pl.time("stars")}
+    job = make_job(frame=reviews().with_columns(**more), suffix=source)
+    job.values |= {"sink": str(job.folder / f"published{sink}"), "keep": ["stars", *more]}
+    job.run()
+    found = scan_published(job.values["sink"]).collect()
+    for table in (found, found.to_pandas()):
+        validate(table, job.policy()).require()
+    in_sqlite = found.with_columns(pl.selectors.decimal().cast(pl.Float64))  # it has no decimals
+    assert sql_table(job, in_sqlite, WRITERS["polars"]).success
