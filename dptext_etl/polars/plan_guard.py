@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _EQUAL = frozenset({"Inner", "Left", "Right", "Full", "Semi"})
 """Joins after which the keys of both sides are equal, or one side is null."""
+_WHOLE = frozenset({"Inner", "Cross", "Semi", "Anti", "IEJoin"})
+"""Joins that give no rows in which the columns of one side are null."""
 _MERGED = frozenset({"Right", "Full"})
 """Joins whose output may take a column of a shared name from either side."""
 
@@ -158,7 +160,8 @@ class _Walk:
     def _sink(self, _: Any, inputs: list[Columns]) -> Columns:
         return {name: content for columns in inputs for name, content in columns.items()}
 
-    _hconcat = _sink
+    def _hconcat(self, node: Any, inputs: list[Columns]) -> Columns:
+        return self._sink(node, [_outer(columns) for columns in inputs])
 
     def _union(self, _: Any, inputs: list[Columns]) -> Columns:
         number = next_number()
@@ -215,6 +218,8 @@ class _Walk:
                 mine, theirs = self._expressions.content(one.node, left), self._expressions.content(other.node, right)
                 if mine == left.get(one.output_name) and theirs == right.get(other.output_name):
                     left[one.output_name], right[other.output_name] = mine.joined(theirs), theirs.joined(mine)
+        if how not in _WHOLE:
+            left, right = _outer(left), _outer(right)
         both = left.keys() & right.keys()
         merged = {name: left[name].either(right[name]) for name in both} if how in _MERGED else {}
         return {**right, **{f"{name}{suffix}": right[name] for name in both}, **left, **merged}
@@ -250,6 +255,11 @@ class _Walk:
         for name in structs:
             found |= {field.name: columns[name].field(field.name) for field in schema[name].fields}
         return found
+
+
+def _outer(columns: Columns) -> dict[str, Content]:
+    number = next_number()
+    return {name: content.outer(number) for name, content in columns.items()}
 
 
 def _as_written(plan: pl.LazyFrame) -> Any:
