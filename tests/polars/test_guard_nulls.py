@@ -1,0 +1,205 @@
+"""The guard on texts that are null where the raw text is not: which texts are null reveals no raw text."""
+
+import random
+
+import polars as pl
+import pytest
+
+import dptext_etl.polars
+from dptext_etl.errors import GateError
+
+from .guarded import FRAME, col, guard, release
+
+pytestmark = pytest.mark.usefixtures("secret")
+
+lit, when = pl.lit, pl.when
+review = col("review")
+has = review.str.contains("good")
+
+MAY_BE_NULL = {
+    "when without otherwise": when(has).then(review),
+    "otherwise None": when(has).then(review).otherwise(None),
+    "two whens": when(has).then(review).when(review == "x").then(lit("x")),
+    "a null where it matches": when(has).then(None).otherwise(review),
+    "emptied in a case": when(has).then(lit("")).otherwise(review.str.extract("(b)")),
+    "text of another column": when(has).then(col("stars").cast(pl.String)).otherwise(lit("")),
+    "extracted": review.str.extract("(good)"),
+    "groups": review.str.extract_groups("(good)").struct.field("1"),
+    "found": review.str.find("good").cast(pl.String),
+    "a replacement by null": review.replace("good film", None),
+    "replacements by null": review.replace({"good film": None, "x": "y"}),
+    "a strict replacement": review.replace_strict({"good film": "y"}, default=None),
+    "members with a null": review.is_in(["good film", None]).cast(pl.String),
+    "a cast": review.cast(pl.Int64, strict=False).cast(pl.String),
+    "a cast to an Enum": review.cast(pl.Enum(["good film"]), strict=False).cast(pl.String),
+    "bytes that are no text": review.cast(pl.Binary).cast(pl.String, strict=False),
+    "a place": review.str.split(" ").list.get(1, null_on_oob=True),
+    "the first of nothing": review.str.extract_all("good").list.first(),
+    "the last of nothing": review.str.extract_all("good").list.last(),
+    "a null among words": pl.concat_list(review, review.str.extract("(x)")).list.join(" ", ignore_nulls=False),
+    "words that run out": review.str.splitn(" ", 5).struct.field("field_4"),
+    "words that run out exactly": review.str.split_exact(" ", 5).struct.field("field_4"),
+    "a path in JSON": review.str.json_path_match("$.a"),
+    "a field of JSON": review.str.json_decode(pl.Struct({"a": pl.String})).struct.field("a"),
+    "a division": (review.str.len_chars() // (review.str.len_chars() - 9)).cast(pl.String),
+    "a rest": (review.str.len_chars() % review.str.count_matches("good")).cast(pl.String),
+    "kept by a later function": when(has).then(review).str.to_lowercase().str.head(20),
+    "kept next to a column": pl.concat_str(when(has).then(review), "stars"),
+    "kept by coalesce": pl.coalesce(when(has).then(review), review.str.extract("(x)")),
+    "filled with what may be null": review.str.extract("(g)").fill_null(review.str.extract("(x)")),
+    "kept in a struct": pl.struct(a=when(has).then(review)).struct.field("a"),
+    "a choice of structs": when(has).then(pl.struct("review")).struct.field("review"),
+}
+
+WRAPPED = {
+    "otherwise": when(has).then(review).otherwise(lit("")),
+    "two whens": when(has).then(review).when(review == "x").then(lit("x")).otherwise(lit("")),
+    "filled": review.str.extract("(good)").fill_null(""),
+    "coalesce": pl.coalesce(review.str.extract("(good)"), lit("")),
+    "coalesce with the text": pl.coalesce(review.str.extract("(good)"), review),
+    "filled with the text": review.str.extract("(good)").fill_null(review),
+    "cut where it is long": when(review.str.len_chars() > 5).then(review.str.head(5)).otherwise(review),
+    "null where another column says so": when(col("stars") > 3).then(review),
+    "a word where it is null": when(review.is_null()).then(lit("none")).otherwise(review),
+    "a replacement": review.replace("good film", ""),
+    "replacements": review.replace({"good film": "", "x": "y"}),
+    "next to a column": pl.concat_str("review", "stars"),
+    "next to a column, without nulls": pl.concat_str("review", "stars", ignore_nulls=True),
+    "a strict cast": review.cast(pl.Enum(["good film", "bad plot"])).cast(pl.String),
+}
+
+
+@pytest.mark.parametrize("name", MAY_BE_NULL)
+def test_a_text_that_may_be_null_is_refused(policy, name):
+    text = MAY_BE_NULL[name]
+    plans = (
+        FRAME.lazy().select(release(policy, text)),
+        FRAME.lazy().with_columns(review=text).select(release(policy)),
+        FRAME.lazy().select("id", s=pl.struct(review=text)).unnest("s").select(release(policy)),
+        FRAME.lazy().select("id", review=text).join(FRAME.lazy().select("id"), on="id").select(release(policy)),
+        pl.concat([FRAME.lazy().with_columns(review=text)] * 2).select(release(policy)),
+        FRAME.lazy().with_columns(review=text).dptext.privatize(policy, id="id"),
+    )
+    for plan in plans:
+        with pytest.raises(GateError, match="may be null although its source is not") as caught:
+            guard(plan, policy)
+        assert 'fill_null("")' in str(caught.value)
+    guard(FRAME.lazy().select(release(policy, text.fill_null(""))), policy)
+    guard(FRAME.lazy().with_columns(review=text).with_columns(release(policy, review.fill_null(""))), policy)
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_text_that_is_null_only_where_its_source_is_passes(policy, name):
+    plan = FRAME.lazy().select("id", release(policy, WRAPPED[name]))
+    assert guard(plan, policy) is plan
+    plan.collect()
+
+
+def test_sql_that_gives_nulls_is_refused(policy):
+    sql = pl.SQLContext(t=FRAME.lazy())
+    for text in (
+        "CASE WHEN review LIKE '%good%' THEN review END",
+        "NULLIF(review, 'good film')",
+        "CAST(TRY_CAST(review AS INT) AS VARCHAR)",
+    ):
+        with pytest.raises(GateError, match="may be null although its source is not"):
+            guard(sql.execute(f"SELECT id, {text} AS review FROM t").select(release(policy)), policy)
+        guard(sql.execute(f"SELECT id, COALESCE({text}, '') AS review FROM t").select("id", release(policy)), policy)
+
+
+RAW = ("review", "note")
+MASKS = {"id": ["a", "b", "c", "d", "e", "f"], "stars": [5, 1, None, 1, 4, 2], "kind": ["x", None, "x", "y", None, "y"]}
+TEXTS = (
+    {"review": ["a b", None, "b", "", None, "a"], "note": [None, "a", "b c", None, None, "b"]},
+    {"review": ["c", None, "", "b a", None, "d"], "note": [None, "c", "", None, None, "a b"]},
+)
+"""Tables that agree on everything except the content of raw cells that are not null."""
+PLANS = 6_000
+
+
+def text(draw, depth):
+    """An expression over raw and other columns that gives strings."""
+    if depth == 0:
+        names = ["review", "review", "review", "note", "kind", "more"]
+        return draw.choice([col(draw.choice(names)), lit("z"), lit(None, dtype=pl.String)])
+    one, other = text(draw, depth - 1), text(draw, draw.randint(0, depth - 1))
+    made = [
+        lambda: one,
+        lambda: when(condition(draw, depth - 1)).then(one).otherwise(other),
+        lambda: when(condition(draw, depth - 1)).then(one).otherwise(other),
+        lambda: when(condition(draw, depth - 1)).then(one),
+        lambda: one.fill_null(other),
+        lambda: pl.coalesce(one, other, text(draw, 0)),
+        lambda: pl.concat_str(one, other, ignore_nulls=draw.random() < 0.3),
+        lambda: one + other,
+        lambda: one.str.extract("(b)"),
+        lambda: one.str.head(1),
+        lambda: one.str.replace("b", other, literal=True),
+        lambda: one.str.strip_chars(other),
+        lambda: one.replace("b", draw.choice(["y", None])),
+        lambda: one.str.split(" ").list.head(1).list.join("-"),
+        lambda: pl.concat_list(one, other).list.join("-", ignore_nulls=draw.random() < 0.5),
+        lambda: pl.struct(a=one, b=other).struct.field("a"),
+        lambda: one.cast(pl.Categorical).cast(pl.String),
+        lambda: condition(draw, depth - 1).cast(pl.String),
+    ]
+    return draw.choice(made)()
+
+
+def condition(draw, depth):
+    one, other = text(draw, depth), text(draw, 0)
+    made = [
+        lambda: one.str.contains("b"),
+        lambda: one == other,
+        lambda: one.eq_missing(other),
+        one.is_null,
+        one.is_not_null,
+        lambda: col("stars") > 2,
+        lambda: one.is_in(["b", "a"]),
+        lambda: (one == "b") & (col("stars") > 2),
+        lambda: ~one.str.contains("b"),
+    ]
+    return draw.choice(made)()
+
+
+def prepared(draw, base):
+    """A table with the columns of `base`, and a column "more" that is not raw, or made from raw columns."""
+    other = base.select("id", more=lit("k")).filter(col("id") > "b")
+    ways = [
+        lambda: base.with_columns(more=lit("k")),
+        lambda: base.join(other, on="id", how="left"),
+        lambda: base.filter(col("stars") > 1).join(other, on="id", how="full", coalesce=True),
+        lambda: other.join(base, on="id", how="left"),
+        lambda: other.join(base, on="id", how="right"),
+        lambda: pl.concat([base, other.rename({"id": "other id"})], how="horizontal"),
+        lambda: pl.concat([base.with_columns(more=lit("k")), base.with_columns(more=lit("k"))]),
+        lambda: base.with_columns(more=lit("k")).with_columns(review=text(draw, 2)),
+    ]
+    return draw.choice(ways)()
+
+
+def test_which_texts_are_null_depends_on_no_raw_text(policy):
+    bases = [pl.DataFrame({**MASKS, **texts}).lazy() for texts in TEXTS]
+    passed = refused = 0
+    for seed in range(PLANS):
+        frames, texts = zip(*(_plan(seed, base) for base in bases), strict=True)
+        try:
+            found = [frame.select("id", null=made.is_null()) for frame, made in zip(frames, texts, strict=True)]
+            found = [frame.collect().sort("id", "null") for frame in found]
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            continue
+        reveals = not found[0].equals(found[1])
+        try:
+            dptext_etl.polars.guard(frames[0].select("id", review=texts[0]).select(release(policy)), raw=RAW)
+        except GateError:
+            refused += reveals
+        else:
+            passed += 1
+            assert not reveals, f"the plan of seed {seed} passed, and which texts are null depends on raw texts"
+    assert passed > 500
+    assert refused > 200
+
+
+def _plan(seed, base):
+    draw = random.Random(seed)
+    return prepared(draw, base), text(draw, draw.randint(1, 4))
