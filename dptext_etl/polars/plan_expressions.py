@@ -11,7 +11,7 @@ import pickle
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dptext_etl import _kernel
 from dptext_etl.errors import GateError
@@ -20,6 +20,9 @@ from dptext_etl.families.table import MappedMechanism
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import ColumnPolicy
 from dptext_etl.policy.plan_rules import Content, Releases, null_by_case, null_if_all, null_if_any, raw_names
+
+if TYPE_CHECKING:
+    import polars as pl
 
 RELEASES, RELEASED = "dptext_table", "dptext_released"
 """Plugin functions of the kernel whose output is released: the draw itself, and the mark of other draws."""
@@ -156,11 +159,10 @@ The first number says how many inputs are read row by row: the others may be rea
 The second says which inputs make the value null: it is null exactly if one of so many first inputs is; None if the
 function may give nulls of its own. An entry with a parameter (its last one) is for calls with that value of it.
 """
-_ADDED = ("Operator.Plus", "String", "String")
 _STRICT = "0"
 """Option of a cast that fails instead of giving null."""
 _WRITTEN = frozenset({"String", "Binary", "Categorical", "Enum"})
-"""Types that a strict cast gives without nulls of its own."""
+"""Types between which a strict cast gives no nulls of its own."""
 _NULLS = frozenset({"BooleanFunction.IsNull", "BooleanFunction.IsNotNull"})
 """Functions that say which rows are null, and nothing else."""
 
@@ -183,10 +185,8 @@ class Expressions:
         if kind == "Column":
             return columns.get(item.name, Content())
         if kind == "Literal":
-            names = _series_names(item.value)
-            if names:
-                return Content(self._releases.raw & names)
-            return Content.constant(repr(item.value), null=not _has_value(item.value))
+            series = _series(item.value)
+            return _constant(item.value) if series is None else Content(self._releases.raw & _names(series))
         if kind == "Function" and Mark.is_one(item.function_data):
             return self._released(item, columns)
         if kind not in _PARTS:
@@ -198,7 +198,7 @@ class Expressions:
         parts = [self.content(part, columns) for part in inputs]
         if kind in {"Cast", "BinaryExpr", "Ternary"}:
             own = [str(getattr(item, name, "")) for name in ("dtype", "options", "op")]
-            return Content.of_row(" ".join([kind, *own]), parts, (), self._nulls(kind, own, number, inputs, parts))
+            return Content.of_row(" ".join([kind, *own]), parts, (), self._nulls(kind, own, inputs, parts))
         name, *parameters = map(str, item.function_data) if kind == "Function" else [""]
         if name in _NULLS and self._releases.discloses_nulls(parts[0]):
             return parts[0].disclosed(name)
@@ -209,13 +209,25 @@ class Expressions:
         dtype = self._dtype(number) if name == "as_struct" else None
         names = [field.name for field in getattr(dtype, "fields", ())]
         rule, unnamed = _rule(name, parameters), name == "as_struct" and len(names) != len(parts)
-        if rule is None or unnamed or not all(map(self._is_literal, inputs[rule[0] :])):
+        if rule is None or unnamed:
             return Content.made_from(parts)
-        nulls = self._nulls(name, parameters, number, inputs, parts)
-        return Content.of_row(" ".join([name, *parameters, *names]), parts, list(zip(names, parts, strict=False)), nulls)
+        for at in range(rule[0], len(parts)):
+            parts[at] = self._read_as_a_whole(inputs[at], parts[at])
+        nulls = self._nulls(name, parameters, inputs, parts)
+        return Content.of_row(
+            " ".join([name, *parameters, *names]), parts, list(zip(names, parts, strict=False)), nulls
+        )
+
+    def _read_as_a_whole(self, number: int, part: Content) -> Content:
+        """Return the content of an input of which a function may read all rows: only a literal is the same in each."""
+        item = self._nodes.view_expression(number)
+        if type(item).__name__ != "Literal":
+            return Content(part.raw)
+        series = _series(item.value)
+        return part if series is None or part.raw else _constant(series.to_list())
 
     def _nulls(
-        self, name: str, parameters: list[str], number: int, inputs: list[int], parts: list[Content]
+        self, name: str, parameters: list[str], inputs: list[int], parts: list[Content]
     ) -> frozenset[str] | None:
         """Return when an expression is null (`Content.nulls`)."""
         if name == "Ternary":
@@ -223,29 +235,28 @@ class Expressions:
         if name in {"coalesce", "fill_null"}:
             return null_if_all(parts)
         if name in {"Cast", "BinaryExpr", "ListFunction.Concat"}:
-            return self._nulls_of_types(name, parameters, number, inputs, parts)
+            return self._nulls_of_types(name, parameters, inputs, parts)
         rows, nulls = _rule(name, parameters) or (0, None)
         if nulls is None or any(part.nulls for part in parts[rows:]):
             return None
         return null_if_any(parts[: min(rows, nulls)])
 
     def _nulls_of_types(
-        self, name: str, parameters: list[str], number: int, inputs: list[int], parts: list[Content]
+        self, name: str, parameters: list[str], inputs: list[int], parts: list[Content]
     ) -> frozenset[str] | None:
         types = [self._dtype(part) for part in inputs]
         if any(dtype is None for dtype in types):
             return None
-        nested = [dtype.is_nested() for dtype in types]
+        nested, names = [dtype.is_nested() for dtype in types], [str(dtype).partition("(")[0] for dtype in types]
         if name == "ListFunction.Concat":  # a null among lists gives null, and one among values an element
             return null_if_any(parts if all(nested) else []) if len(set(nested)) == 1 else None
         if name == "BinaryExpr":
-            return null_if_any(parts) if _ADDED == (parameters[-1], *map(str, types)) else None
-        written = str(types[0]) != "Binary" and parameters[0] == "String"
-        strict = parameters[1] == _STRICT and parameters[0].partition("(")[0] in _WRITTEN
-        return null_if_any(parts) if not nested[0] and (written or strict) else None
-
-    def _is_literal(self, number: int) -> bool:
-        return type(self._nodes.view_expression(number)).__name__ == "Literal"
+            return null_if_any(parts) if [parameters[-1], *names] == ["Operator.Plus", "String", "String"] else None
+        made = parameters[0].partition("(")[0]
+        written = made == "String" and (
+            types[0].is_numeric() or names[0] in {"Boolean", "Categorical", "Enum", "String"}
+        )
+        return null_if_any(parts) if written or (parameters[1] == _STRICT and {made, *names} <= _WRITTEN) else None
 
     def _dtype(self, number: int) -> Any:
         """Return the type of an expression; None where Polars does not show it."""
@@ -294,6 +305,10 @@ def _rule(name: str, parameters: list[str]) -> tuple[int, int | None] | None:
     return _OF_ROW.get(" ".join([name, *parameters[-1:]])) or _OF_ROW.get(name)
 
 
+def _constant(value: Any) -> Content:
+    return Content.constant(repr(value), null=not _has_value(value))
+
+
 def _has_value(value: Any) -> bool:
     """Return whether a literal, or each item of one, is known not to be null."""
     if isinstance(value, list):
@@ -301,12 +316,14 @@ def _has_value(value: Any) -> bool:
     return isinstance(value, (str, bytes, bool, int, float))
 
 
-def _series_names(value: Any) -> frozenset[str]:
-    if type(value).__name__ != "PySeries":
-        return frozenset()
+def _series(value: Any) -> pl.Series | None:
+    """Return the series that a literal is, which the visitor shows in its own form."""
     import polars as pl
 
-    series = pl.Series._from_pyseries(value)  # noqa: SLF001  (the visitor shows series only in this way)
+    return pl.Series._from_pyseries(value) if type(value).__name__ == "PySeries" else None  # noqa: SLF001
+
+
+def _names(series: pl.Series) -> frozenset[str]:
     return frozenset({str(series.name), *fields(series.dtype)})
 
 

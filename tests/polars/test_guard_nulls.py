@@ -114,19 +114,18 @@ TEXTS = (
     {"review": ["c", None, "", "b a", None, "d"], "note": [None, "c", "", None, None, "a b"]},
 )
 """Tables that agree on everything except the content of raw cells that are not null."""
-PLANS = 6_000
+PLANS = 2_000
 
 
 def text(draw, depth):
     """An expression over raw and other columns that gives strings."""
     if depth == 0:
-        names = ["review", "review", "review", "note", "kind", "more"]
-        return draw.choice([col(draw.choice(names)), lit("z"), lit(None, dtype=pl.String)])
+        names = ["review", "review", "review", "note", "kind", "more", "more"]
+        return draw.choice([col(draw.choice(names)), lit("z"), lit("z"), lit(None, dtype=pl.String)])
     one, other = text(draw, depth - 1), text(draw, draw.randint(0, depth - 1))
     made = [
         lambda: one,
-        lambda: when(condition(draw, depth - 1)).then(one).otherwise(other),
-        lambda: when(condition(draw, depth - 1)).then(one).otherwise(other),
+        *[lambda: when(condition(draw, depth - 1)).then(one).otherwise(other)] * 5,
         lambda: when(condition(draw, depth - 1)).then(one),
         lambda: one.fill_null(other),
         lambda: pl.coalesce(one, other, text(draw, 0)),
@@ -149,7 +148,7 @@ def text(draw, depth):
 def condition(draw, depth):
     one, other = text(draw, depth), text(draw, 0)
     made = [
-        lambda: one.str.contains("b"),
+        *[lambda: one.str.contains("b")] * 4,
         lambda: one == other,
         lambda: one.eq_missing(other),
         one.is_null,
@@ -196,8 +195,8 @@ def test_which_texts_are_null_depends_on_no_raw_text(policy):
         else:
             passed += 1
             assert not reveals, f"the plan of seed {seed} passed, and which texts are null depends on raw texts"
-    assert passed > 500
-    assert refused > 200
+    assert passed > 300
+    assert refused > 30
 
 
 def _plan(seed, base):

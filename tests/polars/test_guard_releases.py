@@ -25,8 +25,15 @@ OWN_ROWS = {
     "cleaned before": lambda lf, p: lf.with_columns(col("review").str.normalize("NFC")).select("id", release(p)),
     "put together": lambda lf, p: lf.select(release(p, pl.concat_str("stars", "review", separator=" "))),
     "replaced by a column": lambda lf, p: lf.select(release(p, _replaced())),
-    "null where empty": lambda lf, p: lf.select(release(p, pl.when(col("review") != "").then(col("review")))),
-    "extracted": lambda lf, p: lf.select(release(p, col("review").str.extract("(good)"))),
+    "empty where short": lambda lf, p: lf.select(
+        release(p, pl.when(col("review").str.len_chars() > 3).then(col("review")).otherwise(pl.lit("")))
+    ),
+    "extracted": lambda lf, p: lf.select(release(p, col("review").str.extract("(good)").fill_null(""))),
+    "the first words": lambda lf, p: lf.select(release(p, col("review").str.split(" ").list.head(9).list.join(" "))),
+    "with a rounded number": lambda lf, p: lf.select(
+        release(p, pl.concat_str("review", col("stars").cast(pl.Float64).round(1).clip(0, 4).cast(pl.String)))
+    ),
+    "by sorted ids": lambda lf, p: lf.with_columns(col("id").set_sorted()).select(release(p)),
     "cut": lambda lf, p: lf.select(release(p, col("review").str.head(500))),
     "through a struct": lambda lf, p: lf.select(s=pl.struct("id", "review")).unnest("s").select(release(p)),
     "a field": lambda lf, p: (
