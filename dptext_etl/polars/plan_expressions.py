@@ -205,18 +205,16 @@ class Expressions:
         if name == "StructFunction.FieldByName":
             return parts[0].field(parameters[0])
         if name == "set_sorted":
-            return parts[0]
-        dtype = self._dtype(number) if name == "as_struct" else None
-        names = [field.name for field in getattr(dtype, "fields", ())]
-        rule, unnamed = _rule(name, parameters), name == "as_struct" and len(names) != len(parts)
-        if rule is None or unnamed:
+            return hinted(parts[0])
+        rule, dtype = _rule(name, parameters), self._dtype(number)
+        names = [field.name for field in dtype.fields] if name == "as_struct" and dtype is not None else []
+        if rule is None or (name == "as_struct" and len(names) != len(parts)):
             return Content.made_from(parts)
         for at in range(rule[0], len(parts)):
             parts[at] = self._read_as_a_whole(inputs[at], parts[at])
         nulls = self._nulls(name, parameters, inputs, parts)
-        return Content.of_row(
-            " ".join([name, *parameters, *names]), parts, list(zip(names, parts, strict=False)), nulls
-        )
+        how = " ".join([name, *parameters, str(dtype)])  # its type may be an option that the plan does not show
+        return Content.of_row(how, parts, list(zip(names, parts, strict=False)), nulls)
 
     def _read_as_a_whole(self, number: int, part: Content) -> Content:
         """Return the content of an input of which a function may read all rows: only a literal is the same in each."""
@@ -279,6 +277,11 @@ class Expressions:
         if text.raw:
             self._releases.require(text, ids, mark.mechanism, mark.is_of)
         return Content()
+
+
+def hinted(column: Content) -> Content:
+    """Return a column that is said to be sorted: if that is wrong, Polars may compare its values with other rows."""
+    return Content(column.raw) if column.raw else column
 
 
 def refuse_any(columns: Columns, where: str) -> Content:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dptext_etl.errors import GateError, bare, by_place
-from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, fields, refuse_any
+from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, fields, hinted, refuse_any
 from dptext_etl.policy import PolicyLike
 from dptext_etl.policy.plan_rules import (
     Content,
@@ -231,8 +231,10 @@ class _Walk:
 
     def _mapfunction(self, node: Any, inputs: list[Columns]) -> Columns:
         name, *options = node.function
-        if name in {"row_index", "hint_sorted"}:
+        if name == "row_index":
             return inputs[0]
+        if name == "hint_sorted":
+            return {**inputs[0], **{column: hinted(inputs[0].get(column, Content())) for column, *_ in options[0]}}
         if name == "unnest" and options[1:] == [None]:
             return self._unnested(node.input, options[0], inputs[0])
         if name == "explode":

@@ -47,6 +47,12 @@ MAY_BE_NULL = {
     "kept next to a column": pl.concat_str(when(has).then(review), "stars"),
     "kept by coalesce": pl.coalesce(when(has).then(review), review.str.extract("(x)")),
     "filled with what may be null": review.str.extract("(g)").fill_null(review.str.extract("(x)")),
+    "values of a list, or joined": when(has)
+    .then(pl.concat_list("review", col("stars").cast(pl.String)).list.join(""))
+    .otherwise(pl.concat_str("review", "stars")),
+    "lists, or values of a list": when(has)
+    .then(pl.concat_list("tags", review.str.split(" ")).list.join(""))
+    .otherwise(pl.concat_list(col("tags").list.join(""), "review").list.join("")),
     "kept in a struct": pl.struct(a=when(has).then(review)).struct.field("a"),
     "a choice of structs": when(has).then(pl.struct("review")).struct.field("review"),
 }
@@ -67,6 +73,26 @@ WRAPPED = {
     "next to a column, without nulls": pl.concat_str("review", "stars", ignore_nulls=True),
     "a strict cast": review.cast(pl.Enum(["good film", "bad plot"])).cast(pl.String),
 }
+
+
+WRITTEN = [
+    pl.Series([-(2**63), 2**63 - 1, None]),
+    pl.Series([2**127 - 1, None], dtype=pl.Int128),
+    pl.Series([0.0, -0.0, float("nan"), float("inf"), 5e-324, None]),
+    pl.Series(["1.10", "99999999.99", None]).cast(pl.Decimal(10, 2)),
+    pl.Series([True, False, None]),
+    pl.Series(["", "é\0", None]),
+    pl.Series(["a", "", None], dtype=pl.Categorical),
+    pl.Series(["a", "", None], dtype=pl.Enum(["", "a"])),
+]
+
+
+@pytest.mark.parametrize("values", WRITTEN, ids=lambda values: str(values.dtype))
+def test_a_cast_to_text_gives_no_nulls(policy, values):
+    for strict in (True, False):
+        assert values.cast(pl.String, strict=strict).null_count() == values.null_count() == 1
+        frame = pl.LazyFrame({"id": range(len(values)), "review": values})
+        guard(frame.select(release(policy, review.cast(pl.String, strict=strict))), policy)
 
 
 @pytest.mark.parametrize("name", MAY_BE_NULL)
