@@ -56,10 +56,7 @@ def new_rows() -> frozenset[Rows]:
 
 _PUBLISHED = "a published table counts as raw if its column has the raw name: guard the release, then add the table"
 """Ends the hint of a refusal of raw text in the output."""
-_CHOOSE = (
-    "choose rows by ids and other columns, or make the text empty inside the release: when(…).then(text).otherwise("
-    'lit(""))'
-)
+_CHOOSE = 'choose rows by ids and other columns, or make the text empty inside the release: .otherwise(lit(""))'
 """Hint of a refusal of raw text that decides about rows."""
 
 
@@ -297,7 +294,7 @@ _ROW = (
 )
 _EMPTY = (
     'make the text empty instead of null: .fill_null("") around it, .otherwise(lit("")) after when and then, or '
-    "coalesce with a value that is never null, in SQL coalesce(text, '')"
+    "coalesce(text, '') in SQL"
 )
 _TAKE = "make the release from the policy itself: privatize(policy, id=…), register(…, policy), register_view(…)"
 
