@@ -231,7 +231,9 @@ class Expressions:
         if name == "Ternary":
             return null_by_case(parts[0], parts[1:])
         if name in {"coalesce", "fill_null"}:
-            return null_if_all(parts)
+            types = {str(self._dtype(part)) for part in inputs}
+            kept = len(types) == 1 or not any("Enum" in dtype for dtype in types)  # a value that an Enum lacks is null
+            return null_if_all(parts) if kept else None
         if name in {"Cast", "BinaryExpr", "ListFunction.Concat"}:
             return self._nulls_of_types(name, parameters, inputs, parts)
         rows, nulls = _rule(name, parameters) or (0, None)

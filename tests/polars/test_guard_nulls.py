@@ -32,6 +32,12 @@ MAY_BE_NULL = {
     "members with a null": review.is_in(["good film", None]).cast(pl.String),
     "a cast": review.cast(pl.Int64, strict=False).cast(pl.String),
     "a cast to an Enum": review.cast(pl.Enum(["good film"]), strict=False).cast(pl.String),
+    "filled with a value that the Enum lacks": (
+        review.cast(pl.Enum(["good film"]), strict=False).fill_null("").cast(pl.String)
+    ),
+    "coalesce with a value that the Enum lacks": pl.coalesce(
+        review.cast(pl.Enum(["good film"]), strict=False), lit("")
+    ).cast(pl.String),
     "bytes that are no text": review.cast(pl.Binary).cast(pl.String, strict=False),
     "a place": review.str.split(" ").list.get(1, null_on_oob=True),
     "the first of nothing": review.str.extract_all("good").list.first(),
@@ -166,6 +172,8 @@ def text(draw, depth):
         lambda: pl.concat_list(one, other).list.join("-", ignore_nulls=draw.random() < 0.5),
         lambda: pl.struct(a=one, b=other).struct.field("a"),
         lambda: one.cast(pl.Categorical).cast(pl.String),
+        lambda: one.cast(pl.Enum(["a", "b"]), strict=False).fill_null(draw.choice(["", "a", other])).cast(pl.String),
+        lambda: pl.coalesce(one.cast(pl.Int64, strict=False), other).cast(pl.String),
         lambda: condition(draw, depth - 1).cast(pl.String),
     ]
     return draw.choice(made)()
