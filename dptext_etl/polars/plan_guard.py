@@ -54,8 +54,8 @@ def guard(
 
     Raises:
         GateError: A raw column, or a value made from it, reaches the output, or chooses its rows, or enters a step that
-            cannot be followed; or a release is not the policy's, or takes anything but a column of its own row, or
-            computed ids.
+            cannot be followed; or a release is not the policy's, or takes anything but a column of its own row, text
+            that may be null although its source is not, or computed ids.
         PolicyError: No source has such a column, the policy is for benchmarks, or this version of Polars does not show
             its plans.
 
