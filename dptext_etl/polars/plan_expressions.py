@@ -140,7 +140,7 @@ _OF_ROW = {
     **_each("ListFunction.", "Slice", _ALL, 2),
     **_each("ListFunction.", "Concat Contains Get Join", _ALL, None),
     "ListFunction.Join True": (_ALL, _ALL),
-    **_each("StringFunction.", "Base64Encode Contains CountMatches EndsWith EscapeRegex ExtractAll", _ALL, _ALL),
+    **_each("StringFunction.", "Base64Encode CountMatches EndsWith EscapeRegex ExtractAll", _ALL, _ALL),
     **_each("StringFunction.", "Format Head HexEncode LenBytes LenChars Lowercase Normalize PadEnd", _ALL, _ALL),
     **_each("StringFunction.", "PadStart Reverse Split StartsWith StripPrefix StripSuffix Tail", _ALL, _ALL),
     **_each("StringFunction.", "Titlecase Uppercase ZFill", _ALL, _ALL),
@@ -149,7 +149,9 @@ _OF_ROW = {
     **_each("StringFunction.", "ContainsAny ReplaceMany", 1, _ALL),
     "StringFunction.ConcatHorizontal False": (_ALL, _ALL),
     "StringFunction.ConcatHorizontal True": (_ALL, 0),
-    **_each("StringFunction.", "Extract ExtractGroups Find JsonDecode JsonPathMatch SplitExact SplitN", _ALL, None),
+    **_each(
+        "StringFunction.", "Contains Extract ExtractGroups Find JsonDecode JsonPathMatch SplitExact SplitN", _ALL, None
+    ),
     **_each("TemporalFunction.", "Date Day Hour IsoYear Minute Month OrdinalDay Quarter Second Time", _ALL, None),
     **_each("TemporalFunction.", "ToString Truncate WeekDay Week Year", _ALL, None),
 }

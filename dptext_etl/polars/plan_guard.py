@@ -219,7 +219,7 @@ class _Walk:
                 if mine == left.get(one.output_name) and theirs == right.get(other.output_name):
                     left[one.output_name], right[other.output_name] = mine.joined(theirs), theirs.joined(mine)
         if how not in _WHOLE:
-            left, right = _outer(left), _outer(right)
+            left, right = _outer(left, node.left_on), _outer(right, node.right_on)
         both = left.keys() & right.keys()
         merged = {name: left[name].either(right[name]) for name in both} if how in _MERGED else {}
         return {**right, **{f"{name}{suffix}": right[name] for name in both}, **left, **merged}
@@ -259,9 +259,10 @@ class _Walk:
         return found
 
 
-def _outer(columns: Columns) -> dict[str, Content]:
-    number = next_number()
-    return {name: content.outer(number) for name, content in columns.items()}
+def _outer(columns: Columns, keys: Iterable[Any] = ()) -> dict[str, Content]:
+    """Return columns of an input of a step that may add rows without it; a key may take a value of the other input."""
+    number, keyed = next_number(), {key.output_name: next_number() for key in keys}
+    return {name: content.outer(keyed.get(name, number)) for name, content in columns.items()}
 
 
 def _as_written(plan: pl.LazyFrame) -> Any:

@@ -49,6 +49,7 @@ MAY_BE_NULL = {
     "a field of JSON": review.str.json_decode(pl.Struct({"a": pl.String})).struct.field("a"),
     "a division": (review.str.len_chars() // (review.str.len_chars() - 9)).cast(pl.String),
     "a rest": (review.str.len_chars() % review.str.count_matches("good")).cast(pl.String),
+    "a pattern that is none": review.str.contains(review, strict=False).cast(pl.String),
     "kept by a later function": when(has).then(review).str.to_lowercase().str.head(20),
     "kept next to a column": pl.concat_str(when(has).then(review), "stars"),
     "kept by coalesce": pl.coalesce(when(has).then(review), review.str.extract("(x)")),
@@ -125,6 +126,41 @@ def test_a_text_that_is_null_only_where_its_source_is_passes(policy, name):
     plan = FRAME.lazy().select("id", release(policy, WRAPPED[name]))
     assert guard(plan, policy) is plan
     plan.collect()
+
+
+JOINED = {
+    "left": lambda lf, other: lf.join(other, on="id", how="left"),
+    "right": lambda lf, other: other.join(lf, on="id", how="right"),
+    "full": lambda lf, other: lf.join(other, on="id", how="full", coalesce=True),
+    "nearest": lambda lf, other: lf.sort("stars").join_asof(
+        other.sort("stars"), on="stars", by="id", check_sortedness=False
+    ),
+    "side by side": lambda lf, other: pl.concat([lf, other.select("word")], how="horizontal_extend"),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_a_constant_of_another_table_may_be_null_after_a_join(policy, name):
+    """It is null where the other table has no row, so a condition on the raw text must not choose it."""
+    other = FRAME.lazy().select("id", "stars", word=lit("w")).filter(col("id") == "b")
+    joined = JOINED[name](FRAME.lazy(), other)
+    assert joined.collect()["word"].null_count() == 1
+    text = when(has).then("word").otherwise(lit(""))
+    with pytest.raises(GateError, match="may be null although its source is not"):
+        guard(joined.with_columns(review=text).select(release(policy)), policy)
+    guard(joined.with_columns(review=text.fill_null("")).select(release(policy)), policy)
+
+
+def test_a_key_of_a_full_join_is_no_constant_of_its_table(policy):
+    """It has values where the other columns of its table have none."""
+    keyed = pl.LazyFrame({"n": [1]}).select(key=lit("x"), word=lit("w"))
+    joined = keyed.join(
+        FRAME.lazy().with_columns(other="id"), left_on="key", right_on="other", how="full", coalesce=True
+    )
+    text = when(has).then("key").otherwise("word")
+    assert joined.filter(col("id").is_not_null()).select(text).collect().to_series().null_count() == 1
+    with pytest.raises(GateError, match="may be null although its source is not"):
+        guard(joined.with_columns(review=text).select(release(policy)), policy)
 
 
 def test_sql_that_gives_nulls_is_refused(policy):
@@ -220,7 +256,7 @@ def prepared(draw, base):
         lambda: base.filter(col("stars") > 1).join(other, on="id", how="full", coalesce=True),
         lambda: other.join(base, on="id", how="left"),
         lambda: other.join(base, on="id", how="right"),
-        lambda: pl.concat([base, other.rename({"id": "other id"})], how="horizontal"),
+        lambda: pl.concat([base, other.select("more")], how="horizontal_extend"),
         lambda: pl.concat([base.with_columns(more=lit("k")), base.with_columns(more=lit("k"))]),
         lambda: base.with_columns(more=lit("k")).with_columns(review=text(draw, 2)),
     ]
