@@ -208,9 +208,10 @@ class Expressions:
             return parts[0].field(parameters[0])
         if name == "set_sorted":
             return hinted(parts[0])
-        rule, dtype = _rule(name, parameters), self._dtype(number)
+        rule = _rule(name, parameters)
+        dtype = None if rule is None else self._dtype(number)
         names = [field.name for field in dtype.fields] if name == "as_struct" and dtype is not None else []
-        if rule is None or (name == "as_struct" and len(names) != len(parts)):
+        if rule is None or (name == "as_struct" and not names):
             return Content.made_from(parts)
         for at in range(rule[0], len(parts)):
             parts[at] = self._read_as_a_whole(inputs[at], parts[at])

@@ -153,6 +153,12 @@ OPERATIONS = {
         lambda json: json.str.json_decode(pl.Struct({"a": pl.String})).struct.field("a").fill_null(""),
         "json",
     ),
+    "a first part": (lambda a: a.str.splitn(" ", 2).struct.field("field_0"), "a"),
+    "a group": (lambda a: a.str.extract_groups("(a)(.)?").struct.field("1"), "a"),
+    "encoded": (lambda a: a.str.encode("base64"), "a"),
+    "with a year": (lambda t, a: pl.concat_str(t.dt.year(), a), "t a"),
+    "with a number": (lambda x, a: pl.when(x.is_finite()).then(pl.concat_str(x.round(1).abs().clip(0, 1), a)), "x a"),
+    "said to be sorted": (lambda n, a: pl.concat_str(n.set_sorted(), a), "n a"),
     "values as a list": (lambda a, b: pl.concat_list(a, b).list.join("-"), "a b"),
 }
 """What is no function: casts, operators, choices, and whole preparations of a text."""
