@@ -195,8 +195,8 @@ def _batches(texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, *, spend: bool)
 
 
 _NULL_IDS = (
-    "give every record an id that stays the same in every run; in Polars, put `when` inside the release, with "
-    '.otherwise(pl.lit("")): around it, when and then set other rows\' ids to null'
+    "give every record an id that stays the same in every run; put `when` inside the release, with "
+    '.otherwise(pl.lit("")), because Polars sets ids to null around it'
 )
 
 

@@ -250,9 +250,12 @@ class Expressions:
         types = [self._dtype(part) for part in inputs]
         if any(dtype is None for dtype in types):
             return None
-        nested, names = [dtype.is_nested() for dtype in types], [str(dtype).partition("(")[0] for dtype in types]
+        names = [str(dtype).partition("(")[0] for dtype in types]
         if name == "ListFunction.Concat":  # a null among lists gives null, and one among values an element
-            return null_if_any(parts if all(nested) else []) if len(set(nested)) == 1 else None
+            lists = set(names) == {"List"}
+            return (
+                null_if_any(parts if lists else []) if lists or not any(dtype.is_nested() for dtype in types) else None
+            )
         if name == "BinaryExpr":
             return null_if_any(parts) if [parameters[-1], *names] == ["Operator.Plus", "String", "String"] else None
         made = parameters[0].partition("(")[0]
