@@ -195,8 +195,8 @@ def _batches(texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, *, spend: bool)
 
 
 _NULL_IDS = (
-    "give every record an id that stays the same in every run; put `when` inside the release, with "
-    '.otherwise(pl.lit("")), because Polars sets ids to null around it'
+    'every record needs an id of its own; put `when` inside the release, with .otherwise(pl.lit("")), because Polars '
+    "sets ids to null around it"
 )
 
 
@@ -210,8 +210,8 @@ class _Release:
     def __call__(self, columns: Sequence[pl.Series]) -> pl.Series:
         (batch,) = columns
         text, record = batch.struct.field("text"), batch.struct.field("id")
-        if nulls := record.null_count():
-            raise InputError(f"record ids are never null; got {counted(nulls, 'null')}", _NULL_IDS)
+        if record.dtype != pl.Null and (nulls := record.null_count()):
+            raise InputError(counted(nulls, "record id is null", "record ids are null"), _NULL_IDS)
         texts = text.cast(pl.String) if text.dtype == pl.Null else text
         released = column.privatize(texts.to_arrow(), record.to_arrow(), self.policy, spend=self.spend)
         return pl.Series(batch.name, released)
