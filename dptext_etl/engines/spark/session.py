@@ -21,12 +21,14 @@ from pydantic import BaseModel, ConfigDict
 
 from dptext_etl import __version__, extensions
 from dptext_etl.device import DTYPE_SETTING, SETTING
+from dptext_etl.engines.spark.frames import named
 from dptext_etl.engines.spark.table_sources import read_version
 from dptext_etl.errors import DPTextError, InputError, PolicyError, seam
 from dptext_etl.extensions import distribution
 from dptext_etl.policy import Policy
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.source.logical_types import is_logical, logical_types
 from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import READ_HINT, Files
@@ -109,8 +111,14 @@ def read_source(
         return read_version(spark, files)
     paths = [path if "://" in path else f"file://{path}" for path in files.paths]
     if files.format == "parquet":
+        types = logical_types(files)
+        if any(is_logical(dtype, frozenset({"arrow.uuid"})) for dtype in types.values()):
+            msg = "the source has a column of UUIDs, which Spark does not read from Parquet files; nothing was spent"
+            raise InputError(msg, "run with the engine polars, or write the column as strings")
         with seam("opening the source with Spark", InputError, READ_HINT):
-            return spark.read.parquet(*paths)
+            frame = spark.read.parquet(*paths)
+            empty = [name for name, dtype in types.items() if str(dtype) == "null"]
+            return frame.withColumns({name: named(name).cast("string") for name in empty}) if empty else frame
     table = open_table(policy, layout)
     with seam("reading the source", InputError, READ_HINT):
         names = files.scan(all_text=True).collect_schema().names()

@@ -16,6 +16,7 @@ from dptext_etl.data_types import all_plain, kind_of
 from dptext_etl.errors import InputError, by_place, seam
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import Layout, is_remote
+from dptext_etl.runner.source.logical_types import logical_types, restored
 from dptext_etl.runner.source.roles import id_kind
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 
@@ -122,7 +123,9 @@ def guess(
     files = Files.find(Layout.of_source(source, PLAIN_CSV))
     if files.format == "csv" and not is_remote(source):
         files = replace(files, csv=sniff(files.paths[0]))
+    types = logical_types(files)
     scanned = files.scan()
+    scanned = restored(scanned, types, schema_of(scanned))
     rows = all_plain(scanned, schema_of(scanned))
     schema = schema_of(rows)
     columns = _Columns(source, schema, shapes_of(rows, schema))

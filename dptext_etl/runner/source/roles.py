@@ -18,6 +18,7 @@ from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, format_of
+from dptext_etl.runner.source.logical_types import logical_types, restored
 from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.table import Files, schema_of
 
@@ -49,17 +50,28 @@ def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
     # CSV columns whose spelling matters: "007" is not 7, and a text of digits is a text
     as_written = tuple(dict.fromkeys((policy.id, *subject, *string_columns(policy))))
     all_text = layout.sink_format == "csv"
-    scanned = files.scan(as_written, all_text=all_text)
+    scanned = scan_source(files, policy, as_written, all_text=all_text)
     found = schema_of(scanned)
     in_folders = {} if files.version is not None else folder_columns(files.paths)
     if added := {name: in_folders[name] for name in wanted if name not in found and name in in_folders}:
-        scanned = files.scan(as_written, all_text=all_text, paths_as=_PATHS)
+        scanned = scan_source(files, policy, as_written, all_text=all_text, paths_as=_PATHS)
         values = (
             pl.col(_PATHS).replace_strict(list(by_path), list(by_path.values()), return_dtype=pl.String).alias(name)
             for name, by_path in added.items()
         )
         scanned = scanned.with_columns(*values).drop(_PATHS)
     return table_of(scanned, policy, layout, files.origin)
+
+
+def scan_source(files: Files, policy: Policy, as_written: tuple[str, ...], **options: Any) -> pl.LazyFrame:
+    """Scan a source with its UUIDs as strings; ids that the ledger pinned when they were read as bytes stay bytes."""
+    types = logical_types(files)
+    scanned = files.scan(as_written, **options)
+    roles = {policy.subject: "subject", policy.id: "record"}
+    pinned = pinned_forms(policy) if any(name in types for name in roles) else {}
+    stay = {name for name, role in roles.items() if role in pinned and "bytes" in str(pinned[role])}
+    types = {name: dtype for name, dtype in types.items() if name not in stay}
+    return restored(scanned, types, schema_of(scanned)) if types else scanned
 
 
 _PATHS = "__dptext_path"
@@ -201,12 +213,17 @@ def pinned_orders(schema: Mapping[str, pl.DataType], policy: Policy) -> dict[str
     """Return the pinned forms of the composite ids that only need their fields in another order."""
     roles = {policy.subject: "subject", policy.id: "record"}
     found = {name: form_of(schema[name]) for name in roles if name and isinstance(schema.get(name), pl.Struct)}
-    if not found or not ledger_exists(policy.ledger.url):
-        return {}
-    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        pinned = ledger.pinned_forms(Scope.of(policy), list(policy.text_columns))
+    pinned = pinned_forms(policy) if found else {}
     wanted = {name: pinned.get(roles[name]) for name in found}
     return {name: form for name, form in wanted.items() if form is not None and form.orders(found[name])}
+
+
+def pinned_forms(policy: Policy) -> dict[str, IdForm]:
+    """Return the forms of ids that the ledger pins, by role."""
+    if not ledger_exists(policy.ledger.url):
+        return {}
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+        return ledger.pinned_forms(Scope.of(policy), list(policy.text_columns))
 
 
 def form_of(dtype: pl.DataType, normalize: tuple[Normalization, ...] = ()) -> IdForm:
