@@ -18,6 +18,7 @@ from dptext_etl.polars import released, run_frame
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget
 
+from ..object_store import remote
 from ..review_jobs import SENTINEL, make_reviews, save_table
 
 ENUM = pl.Enum(["low", "high", SENTINEL])
@@ -266,3 +267,17 @@ def test_a_table_of_iceberg_with_names_of_fields_takes_a_new_name(make_job, monk
             door(table=table)
     job.run(table={**table, "name": "public.again"}, sink=str(job.folder / "again"), release="2026-12")
     assert holds(job.folder / "again") == []
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+def test_the_next_run_rewrites_what_lies_in_a_store(make_job, store, monkeypatch, incremental):
+    pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
+    job = make_job(frame=carrying(make_reviews(120)), keep=OLD, incremental=incremental)
+    job.values |= remote(job, store, source=job.values["source"])
+    with before_types_were_plain(monkeypatch):
+        job.run()
+    assert any(SENTINEL.encode() in data for name, data in store.objects.items() if name.startswith("published"))
+    job.run()
+    shown = {name: data for name, data in store.objects.items() if name.startswith("published")}
+    assert not any(SENTINEL.encode() in data for data in shown.values())
+    assert {name.split("/")[2].partition("-")[0] for name in shown} == {"manifest.json", "v2"}

@@ -10,11 +10,13 @@ import pytest
 from dptext_etl import privatize_table
 from dptext_etl.errors import InputError
 from dptext_etl.polars import released
+from dptext_etl.runner import scan_published
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.source import roles
 from dptext_etl.runner.source.guessing import guess
 
+from ..object_store import remote
 from ..review_jobs import make_reviews
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
@@ -128,3 +130,13 @@ def test_an_interval_is_refused_before_the_charge_even_if_it_is_dropped(make_job
         with pytest.raises(InputError, match="1 column of the source of type INTERVAL cannot be read"):
             door()
     assert not (job.folder / "ledger.db").exists()
+
+
+def test_uuids_in_an_object_store_are_strings(make_job, store):
+    pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
+    job = make_job(keep=[])
+    for name in ("a", "b"):
+        write_by_duckdb(typed().slice(60 * (name == "b"), 60), job.folder / "raw.parquet")
+        store.objects[f"raw/{name}.parquet"] = (job.folder / "raw.parquet").read_bytes()
+    job.run(**remote(job, store, source="s3://bucket/raw/*.parquet"))
+    assert scan_published("s3://bucket/published/reviews", store.options).collect()["id"].to_list() == [*map(str, IDS)]

@@ -94,7 +94,7 @@ def _opened(path: str, files: Files) -> pq.ParquetFile | None:
     if not is_remote(path):
         return pq.ParquetFile(path)
     root = re.split(r"[*?\[]", path, maxsplit=1)[0].rpartition("/")[0]
-    store = Storage.open(root, files.storage)
+    store = Storage.open(root, {option: str(value) for option, value in files.storage.items()})
     names = (name for name in store.names() if fnmatchcase(f"{root}/{name}", path))
     name = next(names, None) if has_magic(path) else path.removeprefix(f"{root}/")
     tail = None if name is None else store.tail(name, _TAIL)
