@@ -70,7 +70,7 @@ def _arrow(table: pa.Table, columns: Sequence[ColumnPolicy], ids: str) -> pa.Tab
     for item in columns:
         at = table.column_names.index(str(item.column))
         texts = table.column(at)
-        dtype = pa.large_string() if pa.types.is_dictionary(texts.type) else texts.type
+        dtype = pa.large_string() if pa.types.is_dictionary(texts.type) or pa.types.is_null(texts.type) else texts.type
         released = column.privatize(_strings(texts), records, item)
         ends = itertools.accumulate(map(len, texts.chunks), initial=0)
         parts = [released.slice(start, end - start).cast(dtype) for start, end in itertools.pairwise(ends)]
@@ -81,7 +81,12 @@ def _arrow(table: pa.Table, columns: Sequence[ColumnPolicy], ids: str) -> pa.Tab
 def _strings(texts: pa.ChunkedArray) -> pa.Array:
     """Return texts as one array of strings, those of a dictionary written out."""
     dtype = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
-    if not (pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)):
+    if not (
+        pa.types.is_null(dtype)
+        or pa.types.is_string(dtype)
+        or pa.types.is_large_string(dtype)
+        or pa.types.is_string_view(dtype)
+    ):
         raise InputError(f"a text column holds strings, got {arrow_kind(dtype)}", "cast the column, or name another")
     return texts.cast(pa.large_string()).combine_chunks()
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from dptext_etl.data_types import kind_of, plain, plain_type
+from dptext_etl.data_types import kind_of, parts_of, plain, plain_type
 from dptext_etl.errors import DPTextError, InputError, counted
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
@@ -115,10 +115,7 @@ def check_roles(policy: Policy, found: pl.Schema, layout: Layout) -> tuple[tuple
     wanted = wanted_columns(policy)
     dropped = tuple(f"column {place}" for place, name in enumerate(found, start=1) if name not in wanted)
     _check_names(policy, found, dropped, layout)
-    for name in output_columns(policy) if layout.sink_format == "csv" else ():
-        if found[name].is_nested() or found[name] in {pl.Binary, pl.Object}:
-            msg = f"column {name!r} of type {kind_of(found[name])} cannot stand in a CSV file; nothing was spent"
-            raise InputError(msg, "publish as Parquet (a sink such as published/reviews.parquet), or do not keep it")
+    _require_fit(output_columns(policy), found, layout.sink_format)
     if (table := layout.table_format) is not None:
         clear = {*policy.keep, *((policy.id,) if policy.ids == "keep" else ())}  # other columns hold texts, or counts
         names = shown_columns(policy) if policy.synthetic is None else policy.synthetic.columns
@@ -133,6 +130,25 @@ def check_roles(policy: Policy, found: pl.Schema, layout: Layout) -> tuple[tuple
     if policy.subject is not None:
         check_id(policy.subject, found[policy.subject], role="subjects")
     return dropped, kind
+
+
+_UNFIT = {
+    "parquet": (pl.Int128, pl.UInt128, pl.Object, pl.Unknown),
+    "ndjson": (pl.Int128, pl.UInt128, pl.Object, pl.Unknown, pl.Binary, pl.Map),
+    "csv": (pl.Int128, pl.UInt128, pl.Object, pl.Unknown, pl.Binary, pl.Duration, pl.List, pl.Array, pl.Struct, pl.Map),
+}
+"""Types that files of a format, or the gates that read them, cannot hold."""
+
+
+def _require_fit(names: Sequence[str], found: pl.Schema, file_format: str) -> None:
+    for name in names:
+        parts = [*parts_of(found[name])]
+        empty = any(isinstance(part, pl.Struct) and not part.fields for part in parts)
+        if empty or any(isinstance(part, _UNFIT[file_format]) for part in parts):
+            written = "Parquet" if file_format == "parquet" else file_format.upper()
+            msg = f"column {name!r} of type {kind_of(found[name])} cannot stand in a {written} file; nothing was spent"
+            hint = "publish as Parquet (a sink such as published/reviews.parquet)"
+            raise InputError(msg, f"{'cast it' if file_format == 'parquet' else hint}, or do not keep it")
 
 
 def wanted_columns(policy: Policy) -> tuple[str, ...]:
