@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import polars as pl
+import polars.selectors as cs
 import pyarrow as pa
 
 from dptext_etl import column
@@ -44,7 +45,9 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
     if isinstance(table, pl.DataFrame | pl.LazyFrame):
         from dptext_etl.polars import privatize
 
-        released: Any = table.with_columns(privatize(str(item.column), item, id=ids) for item in columns)
+        texts = cs.by_name(*(str(item.column) for item in columns), require_all=False)
+        strings = table.with_columns((texts & (cs.categorical() | cs.enum())).cast(pl.String))
+        released: Any = strings.with_columns(privatize(str(item.column), item, id=ids) for item in columns)
         return released  # type: ignore[no-any-return]
     if _is_pandas(table):
         return _pandas(source, columns, ids)  # type: ignore[no-any-return]
@@ -113,7 +116,10 @@ def _pandas(frame: Any, columns: Sequence[ColumnPolicy], ids: str) -> Any:
         released = column.privatize(_strings(pa.chunked_array([_of_series(series)])), records, item).to_pandas()
         released.index = series.index
         made[str(item.column)] = released.astype(object if series.dtype.name == "category" else series.dtype)
-    return frame.assign(**made)
+    copy = frame.copy(deep=False)
+    for name, texts in made.items():  # `assign` takes no column named "self"
+        copy[name] = texts
+    return copy
 
 
 def _of_series(series: Any) -> pa.Array:
