@@ -80,6 +80,8 @@ CATEGORIES = {
         pl.col("review").cast(pl.Enum(raw["review"].drop_nulls().unique()))
     ),
     "dictionary": lambda raw: table(raw).set_column(2, "review", table(raw)["review"].dictionary_encode()),
+    "JSON": lambda raw: table(raw).set_column(2, "review", table(raw)["review"].cast(pa.json_())),
+    "JSON in Polars": lambda raw: raw.with_columns(pl.col("review").ext.to(pl.Extension("arrow.json", pl.String, ""))),
     "batch of a dictionary": lambda raw: CATEGORIES["dictionary"](raw).to_batches()[0],
 }
 
