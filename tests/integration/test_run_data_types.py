@@ -225,6 +225,16 @@ def test_rewriting_goes_on_where_it_was_stopped(make_job, monkeypatch, step):
     assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
 
 
+@pytest.mark.parametrize("incremental", [False, True])
+def test_a_run_goes_on_over_shards_that_an_older_version_staged(make_job, monkeypatch, incremental):
+    job = make_job(frame=carrying(make_reviews(120)), keep=OLD, shard_rows=40, incremental=incremental)
+    with before_types_were_plain(monkeypatch):
+        assert job.stop("committed", 2)
+    summary = job.run()
+    assert (summary.published_rows, summary.rows["released"]) == (120, 120)
+    assert outside(job) == []
+
+
 def test_composite_ids_of_a_published_table_are_recognized(make_job):
     frame = make_reviews(120).with_columns(
         id=pl.struct(pl.lit("x").alias(SENTINEL), pl.struct(b=pl.col("id")).alias("a"))

@@ -98,7 +98,7 @@ def test_ids_that_were_pinned_as_bytes_stay_bytes(make_job, monkeypatch):
     job = make_job(keep=[], incremental=True)
     write_by_pyarrow(typed().slice(0, 60), job.folder / "raw.parquet")
     with monkeypatch.context() as before:
-        before.setattr(roles, "logical_types", lambda files: {"review": pa.json_(), "note": pa.null()})
+        before.setattr(roles, "logical_types", lambda *_: {"review": pa.json_(), "note": pa.null()})
         job.run()
     charged = job.charged()
     write_by_pyarrow(typed(), job.folder / "raw.parquet")
@@ -129,6 +129,11 @@ def test_an_interval_is_refused_before_the_charge_even_if_it_is_dropped(make_job
     for door in doors:
         with pytest.raises(InputError, match="1 column of the source of type INTERVAL cannot be read"):
             door()
+    (job.folder / "raw").mkdir()
+    for name in ("a", "b"):
+        (job.folder / "raw" / f"{name}.parquet").write_bytes((job.folder / "raw.parquet").read_bytes())
+    with pytest.raises(InputError, match="1 column of the source of type INTERVAL"):
+        job.run(source=str(job.folder / "raw"))
     assert not (job.folder / "ledger.db").exists()
 
 

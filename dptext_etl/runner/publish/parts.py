@@ -239,7 +239,8 @@ def write_part(
 
 
 def _published(staging: Staging, shard: StagedShard) -> pl.DataFrame:
-    return staging.outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
+    rows = staging.outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
+    return all_plain(rows.lazy(), rows.schema, rename=True).collect()  # a shard of before has the types of its source
 
 
 def _write(

@@ -6,7 +6,7 @@ Ids that are UUIDs are then strings in lower case, as in every other library (do
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 from glob import has_magic
 from typing import Any
@@ -25,8 +25,11 @@ _TAIL = 1 << 16
 _UUID_PARTS = ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))
 
 
-def logical_types(files: Files) -> dict[str, pa.DataType]:
-    """Return the Arrow types of the columns that hold UUIDs, JSON, or nothing; refuse types that no engine reads."""
+def logical_types(files: Files, wanted: Collection[str] = ()) -> dict[str, pa.DataType]:
+    """Return the Arrow types of the columns that hold UUIDs, JSON, or nothing; refuse types that no engine reads.
+
+    Files that hold `wanted` columns are compared (`Files.refuse_drift`) when it is known that Polars can open them.
+    """
     if files.format == "iceberg":
         with seam("opening the source", InputError, TABLE_HINT):
             from pyiceberg.table import StaticTable
@@ -37,7 +40,9 @@ def logical_types(files: Files) -> dict[str, pa.DataType]:
         with seam("opening the source (parquet)", InputError, READ_HINT):
             found = [_arrow_schema(file) for path in files.paths if (file := _opened(path, files)) is not None]
     else:
-        return {}
+        found = []
+    if wanted:
+        files.refuse_drift(wanted)
     types = [{field.name: field.type for field in schema if is_logical(field.type)} for schema in found]
     for other in types[1:]:
         if other != types[0]:

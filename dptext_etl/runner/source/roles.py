@@ -46,15 +46,15 @@ def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
     files = Files.find(layout)
     refuse_own_corpus(policy, files.paths)
     wanted, subject = wanted_columns(policy), () if policy.subject is None else (policy.subject,)
-    files.refuse_drift(wanted)
+    types = logical_types(files, wanted)
     # CSV columns whose spelling matters: "007" is not 7, and a text of digits is a text
     as_written = tuple(dict.fromkeys((policy.id, *subject, *string_columns(policy))))
     all_text = layout.sink_format == "csv"
-    scanned = scan_source(files, policy, as_written, all_text=all_text)
+    scanned = scan_source(files, policy, types, as_written, all_text=all_text)
     found = schema_of(scanned)
     in_folders = {} if files.version is not None else folder_columns(files.paths)
     if added := {name: in_folders[name] for name in wanted if name not in found and name in in_folders}:
-        scanned = scan_source(files, policy, as_written, all_text=all_text, paths_as=_PATHS)
+        scanned = scan_source(files, policy, types, as_written, all_text=all_text, paths_as=_PATHS)
         values = (
             pl.col(_PATHS).replace_strict(list(by_path), list(by_path.values()), return_dtype=pl.String).alias(name)
             for name, by_path in added.items()
@@ -63,9 +63,13 @@ def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
     return table_of(scanned, policy, layout, files.origin)
 
 
-def scan_source(files: Files, policy: Policy, as_written: tuple[str, ...], **options: Any) -> pl.LazyFrame:
-    """Scan a source with its UUIDs as strings; ids that the ledger pinned when they were read as bytes stay bytes."""
-    types = logical_types(files)
+def scan_source(
+    files: Files, policy: Policy, types: Mapping[str, Any], as_written: tuple[str, ...], **options: Any
+) -> pl.LazyFrame:
+    """Scan a source with its UUIDs as strings; ids that the ledger pinned when they were read as bytes stay bytes.
+
+    `types` are the `logical_types` of the files.
+    """
     scanned = files.scan(as_written, **options)
     roles = {policy.subject: "subject", policy.id: "record"}
     pinned = pinned_forms(policy) if any(name in types for name in roles) else {}
