@@ -11,7 +11,6 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Candidate, Lineage, Stage, declared_lineage
 from dptext_etl.checks.gate import Gate, Verdict
 from dptext_etl.checks.published import changed, published_types
-from dptext_etl.data_types import plain_type
 from dptext_etl.errors import counted
 from dptext_etl.families.unlinked import COUNT
 from dptext_etl.policy import Policy
@@ -100,7 +99,7 @@ class RawColumnAbsent(Gate):
         if self._types is not None:
             wrong |= changed(schema, self.policy, self._types)
         both = self._expected & set(schema) & set(first)
-        return wrong | {name for name in both if plain_type(schema[name]) != plain_type(first[name])}
+        return wrong | {name for name in both if schema[name] != first[name]}
 
 
 def _names(names: set[str]) -> str:
