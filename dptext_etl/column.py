@@ -232,6 +232,7 @@ def _amounts(counted: npt.NDArray[np.int64], unit: int) -> pa.Array:
 def _readable(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
     """Return texts and canonical ids as one array each, or refuse columns that hold neither."""
     texts, ids = _one(texts), _one(ids)
+    texts = texts.cast(pa.large_string()) if pa.types.is_null(texts.type) else texts
     if not (
         pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_string_view(texts.type)
     ):

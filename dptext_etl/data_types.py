@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 from zoneinfo import available_timezones
@@ -97,6 +97,14 @@ def all_plain(frame: pl.LazyFrame, schema: Mapping[str, Any], *, rename: bool = 
     """Return a frame of plain columns (`plain`); `schema` is that of the frame."""
     changed = {name: dtype for name, dtype in schema.items() if dtype != plain_type(dtype, rename=rename)}
     return frame.with_columns(plain(pl.col(name), dtype, rename=rename) for name, dtype in changed.items())
+
+
+def parts_of(dtype: Any) -> Iterator[Any]:
+    """Yield a type and all types inside it."""
+    yield dtype
+    inner = [getattr(dtype, name) for name in ("inner", "key", "value") if hasattr(dtype, name)]
+    for each in (*inner, *(field.dtype for field in getattr(dtype, "fields", ()))):
+        yield from parts_of(each)
 
 
 def named_as(column: pl.Expr, dtype: Any) -> pl.Expr:

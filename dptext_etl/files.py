@@ -112,6 +112,10 @@ def require_own(path: Path) -> None:
     raise InputError(msg, "remove it, or name a folder of your own as staging; nothing was spent")
 
 
+_OF_THE_KERNEL = ("/proc", "/sys")
+"""Folders in which no one can make files, although their modes let root write."""
+
+
 def require_writable(folder: Path, *, making: bool = True) -> None:
     """Check, before anything is spent, that a folder can be written to. Make the folder if need be."""
     hint = "the folder must be writable; nothing was spent"
@@ -129,6 +133,7 @@ def _require_possible(folder: Path, problem: str, hint: str) -> None:
     with seam(f"looking at {folder}", InputError, hint):
         there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
         fits = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+        fits &= not any(there.resolve().is_relative_to(kernel) for kernel in _OF_THE_KERNEL)
     if not fits:
         raise InputError(problem, hint)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dptext_etl import column
 from dptext_etl.arrays import arrow_kind
+from dptext_etl.data_types import plain
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.policy import ColumnPolicy, PolicyLike, columns_and_id
 
@@ -44,7 +45,11 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
     if isinstance(table, pl.DataFrame | pl.LazyFrame):
         from dptext_etl.polars import privatize
 
-        released: Any = table.with_columns(privatize(str(item.column), item, id=ids) for item in columns)
+        with seam("reading the table", InputError, "is the query behind it valid?"):
+            types = table.lazy().collect_schema()
+        texts = {str(item.column): types[str(item.column)] for item in columns if item.column in types}
+        strings = table.with_columns(plain(pl.col(name), dtype) for name, dtype in texts.items())
+        released: Any = strings.with_columns(privatize(str(item.column), item, id=ids) for item in columns)
         return released  # type: ignore[no-any-return]
     if _is_pandas(table):
         return _pandas(source, columns, ids)  # type: ignore[no-any-return]
@@ -70,7 +75,7 @@ def _arrow(table: pa.Table, columns: Sequence[ColumnPolicy], ids: str) -> pa.Tab
     for item in columns:
         at = table.column_names.index(str(item.column))
         texts = table.column(at)
-        dtype = pa.large_string() if pa.types.is_dictionary(texts.type) else texts.type
+        dtype = texts.type if _is_string(texts.type) else pa.large_string()
         released = column.privatize(_strings(texts), records, item)
         ends = itertools.accumulate(map(len, texts.chunks), initial=0)
         parts = [released.slice(start, end - start).cast(dtype) for start, end in itertools.pairwise(ends)]
@@ -79,11 +84,17 @@ def _arrow(table: pa.Table, columns: Sequence[ColumnPolicy], ids: str) -> pa.Tab
 
 
 def _strings(texts: pa.ChunkedArray) -> pa.Array:
-    """Return texts as one array of strings, those of a dictionary written out."""
+    """Return texts as one array of strings: those of a dictionary written out, of JSON as they are, none of no type."""
+    if isinstance(texts.type, pa.BaseExtensionType) and texts.type.extension_name == "arrow.json":
+        texts = pa.chunked_array([chunk.storage for chunk in texts.chunks], texts.type.storage_type)
     dtype = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
-    if not (pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)):
+    if not (pa.types.is_null(dtype) or _is_string(dtype)):
         raise InputError(f"a text column holds strings, got {arrow_kind(dtype)}", "cast the column, or name another")
     return texts.cast(pa.large_string()).combine_chunks()
+
+
+def _is_string(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype))
 
 
 def _require_columns(names: Sequence[Any], columns: Sequence[ColumnPolicy], ids: str) -> None:
@@ -108,7 +119,10 @@ def _pandas(frame: Any, columns: Sequence[ColumnPolicy], ids: str) -> Any:
         released = column.privatize(_strings(pa.chunked_array([_of_series(series)])), records, item).to_pandas()
         released.index = series.index
         made[str(item.column)] = released.astype(object if series.dtype.name == "category" else series.dtype)
-    return frame.assign(**made)
+    copy = frame.copy(deep=False)
+    for name, texts in made.items():  # `assign` takes no column named "self"
+        copy[name] = texts
+    return copy
 
 
 def _of_series(series: Any) -> pa.Array:

@@ -11,14 +11,12 @@ import polars as pl
 from dptext_etl.engines import LocalEngine, run
 from dptext_etl.errors import DPTextError, bare
 from dptext_etl.id_forms import IdForm
-from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, run_policy
 from dptext_etl.runner import RunSummary, scan_published
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.publish.manifest import Manifest
-from dptext_etl.runner.source.roles import form_of
+from dptext_etl.runner.source.roles import form_of, pinned_forms
 
 
 @bare
@@ -111,11 +109,9 @@ def warn_of_other_ids(policy: Policy, name: str, frame: pl.DataFrame | pl.LazyFr
 
 def _pinned_ids(policy: Policy) -> IdForm | None:
     """Return the form of the ids in the ledger or in the published table, or None."""
-    if ledger_exists(policy.ledger.url):
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            pinned = ledger.pinned_forms(Scope.of(policy), list(policy.text_columns))
-        if "record" in pinned:
-            return pinned["record"]
+    pinned = pinned_forms(policy)
+    if "record" in pinned:
+        return pinned["record"]
     if PARTITION in policy.sink or is_remote(policy.sink) or policy.ids != "keep":
         return None
     manifest = Manifest.read(Layout.of_sink(policy.sink, {}))

@@ -19,7 +19,7 @@ class Delta:
         "share": pl.col("stars") / 3,
         "zoned": pl.datetime(2026, 1, "stars", time_zone="Europe/Berlin"),
     }
-    unknown = pl.UInt8, pl.Categorical, pl.Duration, pl.Datetime("ns")
+    unknown = pl.UInt8, pl.Duration, pl.Datetime("ns")
     strangers: ClassVar = {
         "append": lambda job: Delta.rows(job).head(3).write_delta(place(job), mode="append"),
         "delete": lambda job: Delta.table(job).delete("stars = 1"),
@@ -69,7 +69,7 @@ class Iceberg:
         "share": pl.col("stars").cast(pl.Float32),
         "zoned": pl.datetime(2026, 1, "stars", time_zone="UTC"),
     }
-    unknown = pl.Int8, pl.UInt32, pl.Categorical, pl.Time
+    unknown = pl.Int8, pl.UInt32, pl.Time
     strangers: ClassVar = {
         "append": lambda job: Iceberg.table(job).append(arrow(Iceberg.rows(job).head(3))),
         "delete": lambda job: Iceberg.table(job).delete("stars = 1"),

@@ -18,6 +18,7 @@ from dptext_etl.polars import released, run_frame
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget
 
+from ..object_store import remote
 from ..review_jobs import SENTINEL, make_reviews, save_table
 
 ENUM = pl.Enum(["low", "high", SENTINEL])
@@ -224,6 +225,16 @@ def test_rewriting_goes_on_where_it_was_stopped(make_job, monkeypatch, step):
     assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
 
 
+@pytest.mark.parametrize("incremental", [False, True])
+def test_a_run_goes_on_over_shards_that_an_older_version_staged(make_job, monkeypatch, incremental):
+    job = make_job(frame=carrying(make_reviews(120)), keep=OLD, shard_rows=40, incremental=incremental)
+    with before_types_were_plain(monkeypatch):
+        assert job.stop("committed", 2)
+    summary = job.run()
+    assert (summary.published_rows, summary.rows["released"]) == (120, 120)
+    assert outside(job) == []
+
+
 def test_composite_ids_of_a_published_table_are_recognized(make_job):
     frame = make_reviews(120).with_columns(
         id=pl.struct(pl.lit("x").alias(SENTINEL), pl.struct(b=pl.col("id")).alias("a"))
@@ -266,3 +277,17 @@ def test_a_table_of_iceberg_with_names_of_fields_takes_a_new_name(make_job, monk
             door(table=table)
     job.run(table={**table, "name": "public.again"}, sink=str(job.folder / "again"), release="2026-12")
     assert holds(job.folder / "again") == []
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+def test_the_next_run_rewrites_what_lies_in_a_store(make_job, store, monkeypatch, incremental):
+    pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
+    job = make_job(frame=carrying(make_reviews(120)), keep=OLD, incremental=incremental)
+    job.values |= remote(job, store, source=job.values["source"])
+    with before_types_were_plain(monkeypatch):
+        job.run()
+    assert any(SENTINEL.encode() in data for name, data in store.objects.items() if name.startswith("published"))
+    job.run()
+    shown = {name: data for name, data in store.objects.items() if name.startswith("published")}
+    assert not any(SENTINEL.encode() in data for data in shown.values())
+    assert {name.split("/")[2].partition("-")[0] for name in shown} == {"manifest.json", "v2"}

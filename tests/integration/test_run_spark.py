@@ -7,12 +7,16 @@ import sys
 from decimal import Decimal
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from polars.testing import assert_frame_equal
 
 from dptext_etl import ColumnPolicy
 from dptext_etl.checks.canaries import policy_tokens
 from dptext_etl.checks.gates.canary_text_absent import find
+from dptext_etl.engines.spark.session import read_source
+from dptext_etl.errors import InputError
 from dptext_etl.keys import resolve
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
@@ -201,6 +205,28 @@ def test_types_carry_nothing_out_of_a_run(spark, make_job, reviews, sentinel):
     assert schema["named"] == "Struct of 1 field (Int64)"
     assert schema["inner"] == "Map of Int64 to Struct of 1 field (Int64)"
     assert schema["nothing"] == "String"
+
+
+def test_strings_that_are_not_utf8_are_refused_before_the_charge(spark, make_job, reviews):
+    job = make_job(frame=reviews(40), keep=["stars", "a.b"])
+    raw = frame_of(spark, job)
+    for kept in ("cast(unhex('ff') as string)", "array(named_struct('x', cast(unhex('ff') as string)))"):
+        with pytest.raises(InputError, match=r"strings of the kept columns 'a\.b' are not UTF-8"):
+            run_frame(raw.selectExpr("*", f"{kept} as `a.b`"), job.policy())
+    assert not (job.folder / "ledger.db").exists()
+
+
+def test_uuids_are_refused_and_a_text_without_a_type_is_null(spark, make_job, reviews):
+    job = make_job(frame=reviews(40), keep=[])
+    assert (
+        run_frame(frame_of(spark, job).drop("note").selectExpr("*", "null as note"), job.policy()).published_rows == 40
+    )
+    assert published(job)["note"].null_count() == 40
+    pq.write_table(pa.table({"review": pa.array(['"a"'], pa.json_()), "note": pa.nulls(1)}), job.folder / "raw.parquet")
+    assert [field.dataType.typeName() for field in read_source(spark, job.policy()).schema] == ["string", "string"]
+    pq.write_table(pa.table({"id": pa.array([b"x" * 16], pa.uuid())}), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="a column of UUIDs, which Spark does not read"):
+        read_source(spark, job.policy())
 
 
 def test_a_kept_column_and_a_column_with_dots(spark, job):

@@ -74,6 +74,51 @@ def test_a_frame_of_pandas_keeps_its_index_and_types(dtype, policy, expected):
     assert privatize_table(raw[:0], policy, id="id").empty
 
 
+CATEGORIES = {
+    "Categorical of Polars": lambda raw: raw.with_columns(pl.col("review").cast(pl.Categorical)),
+    "lazy Enum": lambda raw: raw.lazy().with_columns(
+        pl.col("review").cast(pl.Enum(raw["review"].drop_nulls().unique()))
+    ),
+    "dictionary": lambda raw: table(raw).set_column(2, "review", table(raw)["review"].dictionary_encode()),
+    "JSON": lambda raw: table(raw).set_column(2, "review", table(raw)["review"].cast(pa.json_())),
+    "JSON in Polars": lambda raw: raw.with_columns(pl.col("review").ext.to(pl.Extension("arrow.json", pl.String, ""))),
+    "batch of a dictionary": lambda raw: CATEGORIES["dictionary"](raw).to_batches()[0],
+}
+
+
+@pytest.mark.parametrize("kind", CATEGORIES)
+def test_a_categorical_text_comes_back_as_strings(kind, policy, expected):
+    out = privatize_table(CATEGORIES[kind](RAW), policy, id="id")
+    whole = pl.DataFrame(out.collect() if isinstance(out, pl.LazyFrame) else out)
+    assert whole.equals(expected)
+
+
+NOTHING = {
+    "Polars": lambda raw: raw,
+    "lazy": lambda raw: raw.lazy(),
+    "Arrow": lambda raw: raw.to_arrow(),
+    "pandas": lambda raw: raw.to_pandas(),
+    "pandas of Arrow types": lambda raw: raw.to_pandas(use_pyarrow_extension_array=True),
+}
+
+
+@pytest.mark.parametrize("kind", NOTHING)
+def test_a_column_without_a_type_is_one_of_null_texts(kind, policy):
+    raw = RAW.with_columns(review=pl.lit(None))
+    out = privatize_table(NOTHING[kind](raw), policy, id="id")
+    whole = pl.DataFrame(out.collect() if isinstance(out, pl.LazyFrame) else out)
+    assert whole["review"].null_count() == 4
+
+
+def test_a_column_of_pandas_may_have_any_name(policy, expected):
+    pytest.importorskip("pandas")
+    raw = RAW.rename({"review": "self"}).to_pandas()
+    out = privatize_table(raw, policy.model_copy(update={"column": "self"}), id="id")
+    assert list(out.columns) == ["stars", "id", "self", "day"]
+    assert not out["self"].equals(raw["self"])
+    assert out["self"].isna().to_list() == [False, True, False, False]
+
+
 def test_a_relation_of_duckdb_stays_in_its_connection(policy, expected):
     duckdb = pytest.importorskip("duckdb")
     connection = duckdb.connect()

@@ -20,6 +20,7 @@ from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY, CanaryPlan
 from dptext_etl.checks.comparison import short_digests
 from dptext_etl.checks.great_expectations.tallies import polars_schema
+from dptext_etl.data_types import plain_type
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.id_forms import IdForm, Normalization, normalized, spelling
 from dptext_etl.keys import canonical_ids
@@ -41,10 +42,16 @@ HINT = "check that the frame itself can be computed; Spark's own log says more"
 
 def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFrame]:
     require_free_names(frame, policy)
-    schema = polars_schema(frame, wanted_columns(policy))
+    schema = pl.Schema({n: plain_type(dtype) for n, dtype in polars_schema(frame, wanted_columns(policy)).items()})
     dropped, kind = check_roles(policy, schema, layout)
-    rows = _in_pinned_order(frame, schema, policy)
+    rows = _in_pinned_order(_without_void(frame), schema, policy)
     return Table(rows, polars_schema(rows), dropped, kind)
+
+
+def _without_void(frame: DataFrame) -> DataFrame:
+    """Return a frame whose columns without a type hold null texts."""
+    void = [field.name for field in frame.schema.fields if field.dataType.typeName() == "void"]
+    return frame.withColumns({name: named(name).cast("string") for name in void}) if void else frame
 
 
 def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined[DataFrame]:
@@ -84,7 +91,39 @@ def check(rows: DataFrame, policy: Policy) -> tuple[int, int]:
     with seam("reading the ids of the frame", InputError, HINT):
         counts = _count_ids(rows.select(named(policy.id), unknown))
     refuse_ids(policy, counts)
+    _require_utf8(rows, policy)
     return counts.rows, counts.null_subjects
+
+
+def _require_utf8(rows: DataFrame, policy: Policy) -> None:
+    """Refuse kept columns with strings that are not UTF-8, which Spark passes on: nothing else reads them before."""
+    types = {field.name: field.dataType.json() for field in rows.schema.fields}
+    names = [name for name in policy.keep if "string" in types[name]]
+    if not names:
+        return
+    with seam("reading the kept columns of the frame", InputError, HINT):
+        plain = rows.select(*map(named, names)).toDF(*(f"c{at}" for at in range(len(names))))
+        found = {row[0] for row in plain.mapInArrow(_not_utf8, "place int").distinct().collect()}
+    if found:
+        wrong = ", ".join(repr(names[place]) for place in sorted(found))
+        msg = f"strings of the kept columns {wrong} are not UTF-8; nothing was spent"
+        raise InputError(msg, "decode them in the source, or do not keep the column")
+
+
+@bare
+def _not_utf8(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the places of columns that hold strings that are not UTF-8."""
+    for batch in batches:
+        places = [place for place, column in enumerate(batch.columns) if not _is_utf8(column)]
+        yield pa.RecordBatch.from_pydict({"place": pa.array(places, pa.int32())})
+
+
+def _is_utf8(column: pa.Array) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _unpublished(table: Table[DataFrame], policy: Policy, layout: Layout, manifest: Manifest) -> tuple[DataFrame, int]:

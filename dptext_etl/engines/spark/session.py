@@ -24,12 +24,13 @@ from pydantic import BaseModel, ConfigDict
 
 from dptext_etl import __version__, extensions, object_stores
 from dptext_etl.device import DTYPE_SETTING, SETTING
-from dptext_etl.engines.spark.frames import local_frame
+from dptext_etl.engines.spark.frames import local_frame, named
 from dptext_etl.engines.spark.table_sources import read_version
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.extensions import distribution
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
+from dptext_etl.runner.source.logical_types import is_logical, logical_types
 from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.roles import folder_columns, open_table
 from dptext_etl.runner.source.table import READ_HINT, Files, batches, schema_of
@@ -126,9 +127,15 @@ def read_source(
     if files.version is not None:
         return read_version(spark, files)
     if files.format == "parquet":
+        types = logical_types(files)
+        if any(is_logical(dtype, frozenset({"arrow.uuid"})) for dtype in types.values()):
+            msg = "the source has a column of UUIDs, which Spark does not read from Parquet files; nothing was spent"
+            raise InputError(msg, "run with the engine polars, or write the column as strings")
         paths = [path if "://" in path else f"file://{path}" for path in files.paths]
         with seam("opening the source with Spark", InputError, READ_HINT):
-            return spark.read.parquet(*paths)
+            frame = spark.read.parquet(*paths)
+            empty = [name for name, dtype in types.items() if str(dtype) == "null"]
+            return frame.withColumns({name: named(name).cast("string") for name in empty}) if empty else frame
     table = open_table(policy, layout, files)
     names = schema_of(files.scan(all_text=True)).names()
     in_files = pl.Schema({name: table.schema.get(name, pl.String()) for name in names})

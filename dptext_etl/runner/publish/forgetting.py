@@ -32,7 +32,8 @@ from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.roles import in_pinned_order
+from dptext_etl.runner.source.logical_types import logical_types
+from dptext_etl.runner.source.roles import in_pinned_order, with_logical_types
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 from dptext_etl.storage import Storage
 
@@ -234,7 +235,8 @@ def identified(manifest: Manifest) -> bool:
 def _source(policy: Policy, layout: Layout) -> set[str] | None:
     if not is_remote(layout.source) and not glob.glob(layout.source, recursive=True):  # noqa: PTH207  (as `Files`)
         return None
-    scanned = Files.find(layout).scan((policy.id,))
+    files = Files.find(layout)
+    scanned = with_logical_types(files.scan((policy.id,)), policy, logical_types(files))
     return set(_ids(in_pinned_order(scanned, schema_of(scanned), policy), policy.id).to_pylist())
 
 

@@ -15,6 +15,7 @@ from dptext_etl.data_types import all_plain, kind_of
 from dptext_etl.errors import InputError, by_place, seam
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, Encoding
 from dptext_etl.runner.layout import Layout, is_remote
+from dptext_etl.runner.source.logical_types import logical_types, restored
 from dptext_etl.runner.source.roles import id_kind
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 
@@ -124,7 +125,9 @@ def guess(
     if files.format == "csv" and not is_remote(source):
         csv, other_byte = sniff(files.paths[0], encoding)
         files = replace(files, csv=csv)
+    types = logical_types(files)
     scanned = files.scan()
+    scanned = restored(scanned, types, schema_of(scanned))
     rows = all_plain(scanned, schema_of(scanned))
     schema = schema_of(rows)
     columns = _Columns(source, schema, shapes_of(rows, schema))

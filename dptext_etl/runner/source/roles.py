@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import polars as pl
 
 from dptext_etl.csv_files import require_names
-from dptext_etl.data_types import kind_of, plain, plain_type
+from dptext_etl.data_types import kind_of, parts_of, plain, plain_type
 from dptext_etl.errors import DPTextError, InputError, counted
 from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.keys import id_type
@@ -20,6 +20,7 @@ from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, format_of
 from dptext_etl.runner.source.kept_types import csv_scan, keeps_spelling, with_nulls_typed
+from dptext_etl.runner.source.logical_types import logical_types, restored
 from dptext_etl.runner.source.raw_tables import refuse_own_corpus
 from dptext_etl.runner.source.table import Files, schema_of
 
@@ -44,15 +45,15 @@ def open_table(policy: Policy, layout: Layout, files: Files | None = None) -> Ta
     files = Files.find(layout) if files is None else files
     refuse_own_corpus(policy, files.paths)
     wanted = wanted_columns(policy)
-    files.refuse_drift(wanted)
+    types = logical_types(files, wanted)
     scan = csv_scan(files, policy, layout) if files.format == "csv" else files.scan
-    scanned = scan()
+    scanned = with_logical_types(scan(), policy, types)
     found = schema_of(scanned)
     if files.format == "ndjson":  # Spark takes upper and lower case of names for the same
         require_names(found.names(), "the source")
     in_folders = {} if files.version is not None else folder_columns(files.paths)
     if added := {name: in_folders[name] for name in wanted if name not in found and name in in_folders}:
-        scanned = scan(paths_as=_PATHS)
+        scanned = with_logical_types(scan(paths_as=_PATHS), policy, types)
         values = (
             pl.col(_PATHS).replace_strict(list(by_path), list(by_path.values()), return_dtype=pl.String).alias(name)
             for name, by_path in added.items()
@@ -60,6 +61,18 @@ def open_table(policy: Policy, layout: Layout, files: Files | None = None) -> Ta
         scanned = scanned.with_columns(*values).drop(_PATHS)
     table = table_of(scanned, policy, layout, files.origin)
     return replace(table, exact=keeps_spelling(files, policy, layout, table.schema))
+
+
+def with_logical_types(scanned: pl.LazyFrame, policy: Policy, types: Mapping[str, Any]) -> pl.LazyFrame:
+    """Return a scan with its UUIDs as strings; ids that the ledger pinned when they were read as bytes stay bytes.
+
+    `types` are the `logical_types` of the files.
+    """
+    roles = {policy.subject: "subject", policy.id: "record"}
+    pinned = pinned_forms(policy) if any(name in types for name in roles) else {}
+    stay = {name for name, role in roles.items() if role in pinned and "bytes" in str(pinned[role])}
+    types = {name: dtype for name, dtype in types.items() if name not in stay}
+    return restored(scanned, types, schema_of(scanned)) if types else scanned
 
 
 _PATHS = "__dptext_path"
@@ -104,10 +117,7 @@ def check_roles(policy: Policy, found: pl.Schema, layout: Layout) -> tuple[tuple
     wanted = wanted_columns(policy)
     dropped = tuple(f"column {place}" for place, name in enumerate(found, start=1) if name not in wanted)
     _check_names(policy, found, dropped, layout)
-    for name in output_columns(policy) if layout.sink_format == "csv" else ():
-        if found[name].is_nested() or found[name] in {pl.Binary, pl.Object}:
-            msg = f"column {name!r} of type {kind_of(found[name])} cannot stand in a CSV file; nothing was spent"
-            raise InputError(msg, "publish as Parquet (a sink such as published/reviews.parquet), or do not keep it")
+    _require_fit(output_columns(policy), found, layout.sink_format)
     if (table := layout.table_format) is not None:
         clear = {*policy.keep, *((policy.id,) if policy.ids == "keep" else ())}  # other columns hold texts, or counts
         names = shown_columns(policy) if policy.synthetic is None else policy.synthetic.columns
@@ -122,6 +132,25 @@ def check_roles(policy: Policy, found: pl.Schema, layout: Layout) -> tuple[tuple
     if policy.subject is not None:
         check_id(policy.subject, found[policy.subject], role="subjects")
     return dropped, kind
+
+
+_UNFIT = {
+    "parquet": (pl.Int128, pl.UInt128, pl.Object, pl.Unknown),
+    "ndjson": (pl.Int128, pl.UInt128, pl.Object, pl.Unknown, pl.Binary, pl.Map),
+    "csv": (pl.Int128, pl.UInt128, pl.Object, pl.Unknown, pl.Binary, pl.Duration, pl.List, pl.Array, pl.Struct, pl.Map),
+}
+"""Types that files of a format, or the gates that read them, cannot hold."""
+
+
+def _require_fit(names: Sequence[str], found: pl.Schema, file_format: str) -> None:
+    for name in names:
+        parts = [*parts_of(found[name])]
+        empty = any(isinstance(part, pl.Struct) and not part.fields for part in parts)
+        if empty or any(isinstance(part, _UNFIT[file_format]) for part in parts):
+            written = "Parquet" if file_format == "parquet" else file_format.upper()
+            msg = f"column {name!r} of type {kind_of(found[name])} cannot stand in a {written} file; nothing was spent"
+            hint = "publish as Parquet (a sink such as published/reviews.parquet)"
+            raise InputError(msg, f"{'cast it' if file_format == 'parquet' else hint}, or do not keep it")
 
 
 def wanted_columns(policy: Policy) -> tuple[str, ...]:
@@ -202,12 +231,17 @@ def pinned_orders(schema: Mapping[str, pl.DataType], policy: Policy) -> dict[str
     """Return the pinned forms of the composite ids that only need their fields in another order."""
     roles = {policy.subject: "subject", policy.id: "record"}
     found = {name: form_of(schema[name]) for name in roles if name and isinstance(schema.get(name), pl.Struct)}
-    if not found or not ledger_exists(policy.ledger.url):
-        return {}
-    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        pinned = ledger.pinned_forms(Scope.of(policy), list(policy.text_columns))
+    pinned = pinned_forms(policy) if found else {}
     wanted = {name: pinned.get(roles[name]) for name in found}
     return {name: form for name, form in wanted.items() if form is not None and form.orders(found[name])}
+
+
+def pinned_forms(policy: Policy) -> dict[str, IdForm]:
+    """Return the forms of ids that the ledger pins, by role."""
+    if not ledger_exists(policy.ledger.url):
+        return {}
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+        return ledger.pinned_forms(Scope.of(policy), list(policy.text_columns))
 
 
 def form_of(dtype: pl.DataType, normalize: tuple[Normalization, ...] = ()) -> IdForm:

@@ -79,8 +79,8 @@ def _published_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest
     with seam("reading the ids that are published", hint=_PUBLISHED_HINT):
         dtype = frame.collect_schema()[policy.id]
         if policy.ids == "keep":
-            ids = scan_parts(manifest, layout, as_written=(policy.id,)).select(policy.id)
-            return ids.select(named_as(pl.col(policy.id), dtype).cast(dtype))
+            parts = scan_parts(manifest, layout, as_written=(policy.id,))
+            return parts.select(named_as(pl.col(policy.id), dtype).cast(dtype))
         require_plain(policy, dtype)
         ids = own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
         return pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
