@@ -143,10 +143,6 @@ class CsvRows:
         """The number of the line that comes next."""
 
     @property
-    def rows(self) -> int:
-        """The number of rows behind the header."""
-
-    @property
     def header(self) -> list[bytes]:
         """The fields of the header."""
 

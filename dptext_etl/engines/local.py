@@ -76,6 +76,9 @@ class LocalEngine(Engine[pl.LazyFrame]):
             counting = None if later else pool.submit(cutting.counted, table.frame, policy)
             source = examine(table, policy, layout, progress)
             shards, rows = cutting.counted(source.rows, policy) if counting is None else counting.result()
+        files = self.files(layout)
+        if files is not None:
+            _ = files.each  # a CSV file that changed since it was opened may hold rows that do not fit its header
         return replace(source, rows=rows, shards=shards)
 
     def records(self, attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: Listener | None) -> LocalRecords:

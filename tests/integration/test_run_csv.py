@@ -7,6 +7,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from dptext_etl import runner
+from dptext_etl.engines.local import LocalEngine
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
@@ -105,6 +106,17 @@ def test_rows_that_do_not_fit_the_header_are_refused_before_anything_is_charged(
         assert said.partition(" of the file")[0] in printed or (words[0] == "init" and "line 3 holds" in printed)
         assert not re.search("zzqsentinelqzz|Okafor|555-0134", printed)
     assert not (job.folder / "first.toml").exists()
+
+
+def test_a_file_that_is_written_while_it_is_read_is_checked_again(make_job):
+    job, engine = make_job(suffix=".csv"), LocalEngine()
+    layout = Layout.of(job.policy())
+    table = engine.open(job.policy(), layout)
+    with (job.folder / "raw.csv").open("a") as file:
+        file.write("r9,u9,5,zzqsentinelqzz is Ok")
+    with pytest.raises(InputError, match="1 row has another number of fields") as caught:
+        engine.examine(table, job.policy(), layout, None)
+    assert "zzqsentinelqzz" not in str(caught.value)
 
 
 def test_spark_refuses_them_before_it_reads(spark, make_job):

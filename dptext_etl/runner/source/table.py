@@ -101,7 +101,7 @@ class Files:
         """
         if self.version is not None:
             return _scan_version(self.paths[0], self.format, self.version, self.storage)
-        known = self.paths if self.format == "parquet" else self.each
+        known = self.each if self.format == "csv" else self.paths
         paths = [path if is_remote(path) else glob.escape(path) for path in known]  # a name is no pattern
         options: dict[str, Any] = {"storage_options": self.storage, "include_file_paths": paths_as}
         with seam(f"opening the source ({self.format})", InputError, READ_HINT):

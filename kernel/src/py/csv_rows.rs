@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
 use super::detached;
-use crate::csv_rows::{CsvRows, Others, Problem};
+use crate::csv_rows::{CsvRows, Problem};
 
 /// Counts of the rows of a CSV file that comes chunk by chunk.
 #[pyclass(frozen, name = "CsvRows", module = "dptext_etl._kernel")]
@@ -41,12 +41,6 @@ impl PyCsvRows {
         self.with(|rows| rows.line)
     }
 
-    /// The number of rows behind the header.
-    #[getter]
-    fn rows(&self) -> u64 {
-        self.with(|rows| rows.rows)
-    }
-
     /// The fields of the header.
     #[getter]
     fn header(&self) -> Vec<Vec<u8>> {
@@ -56,7 +50,7 @@ impl PyCsvRows {
     /// The number of rows of another width than the header's, and line and fields of the first.
     #[getter]
     fn others(&self) -> (u64, u64, u64) {
-        self.with(|rows| parts(rows.others))
+        self.with(|rows| (rows.others.count, rows.others.line, rows.others.fields))
     }
 
     /// The number of blank lines, and the line of the first.
@@ -70,10 +64,6 @@ impl PyCsvRows {
     fn problem(&self) -> Option<(&'static str, u64)> {
         self.with(|rows| rows.problem).map(|(problem, line)| (name(problem), line))
     }
-}
-
-fn parts(others: Others) -> (u64, u64, u64) {
-    (others.count, others.line, others.fields)
 }
 
 fn name(problem: Problem) -> &'static str {
