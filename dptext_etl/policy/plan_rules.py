@@ -3,7 +3,8 @@
 A guard follows columns from the sources of a plan. For each it knows whether it holds raw text, and whether it is a
 function of columns of its own row: only such a text may be released, next to the record id of its row, and in one form
 per plan. Anything else would be drawn for several ids (an aggregate, a broadcast, a join by position) or several times
-for one id (two forms of one text), and the noise would average away.
+for one id (two forms of one text), and the noise would average away. A null text stays null, so a guard also follows
+what makes a value null: a text that may be null although its source is not would reveal a predicate on the raw text.
 
 Specification: docs/spec/privacy.md#trusted-ids.
 """
@@ -55,7 +56,9 @@ def new_rows() -> frozenset[Rows]:
 
 _PUBLISHED = "a published table counts as raw if its column has the raw name: guard the release, then add the table"
 """Ends the hint of a refusal of raw text in the output."""
-_CHOOSE = "choose rows by ids and other columns, or make the text null inside the release: when(…).then(text)"
+_CHOOSE = (
+    'choose rows by ids and other columns, or make the text empty inside the release: when(…).then(text).otherwise("")'
+)
 """Hint of a refusal of raw text that decides about rows."""
 
 
@@ -69,16 +72,24 @@ class Content:
     # the rows that it belongs to, several after a join on equal ids; None for a constant, which fits all rows
     rows: frozenset[Rows] | None = frozenset()
     fields: tuple[tuple[str, Content], ...] = ()  # contents of the fields of a struct, where they are known
+    cells: frozenset[str] = frozenset()  # raw cells of its row that it is made from
+    # conditions under which it is null, none of which depends on the content of a raw cell: "this cell is null", or a
+    # condition on values that are not raw. If none holds, it is not null. If it is made from one cell, and that cell is
+    # not null, it is null exactly if another condition holds. None if it may be null although its source is not
+    nulls: frozenset[str] | None = None
 
     @classmethod
     def column(
         cls, name: str, raw: Iterable[str], rows: frozenset[Rows], fields: Sequence[tuple[str, Content]] = ()
     ) -> Content:
-        return cls(frozenset(raw), _digest("column", name), name, rows, tuple(fields))
+        form = _digest("column", name)
+        itself, raw = frozenset({form}), frozenset(raw)
+        return cls(raw, form, name, rows, tuple(fields), itself if raw else frozenset(), itself)
 
     @classmethod
-    def constant(cls, value: str) -> Content:
-        return cls(form=_digest("constant", value), rows=None)
+    def constant(cls, value: str, *, null: bool = True) -> Content:
+        form = _digest("constant", value)
+        return cls(form=form, rows=None, nulls=frozenset({form} if null else ()))
 
     @classmethod
     def made_from(cls, parts: Iterable[Content]) -> Content:
@@ -86,8 +97,17 @@ class Content:
         return cls(frozenset().union(*(part.raw for part in parts)))
 
     @classmethod
-    def of_row(cls, how: str, parts: Sequence[Content], fields: Sequence[tuple[str, Content]] = ()) -> Content:
-        """Return the content of a function that gives each row its value from the values of the same row alone."""
+    def of_row(
+        cls,
+        how: str,
+        parts: Sequence[Content],
+        fields: Sequence[tuple[str, Content]] = (),
+        nulls: frozenset[str] | None = None,
+    ) -> Content:
+        """Return the content of a function that gives each row its value from the values of the same row alone.
+
+        Without `nulls`, the function may give nulls of its own.
+        """
         mixed, rows = cls.made_from(parts), None
         for part in parts:
             if part.form is None:
@@ -95,11 +115,27 @@ class Content:
             if part.rows is not None:
                 rows = part.rows if rows is None else _common(rows, part.rows)
         form = None if rows is not None and not rows else _digest(how, *(str(part.form) for part in parts))
-        return mixed if form is None else cls(mixed.raw, form, None, rows, tuple(fields))
+        if form is None:
+            return mixed
+        if nulls is None and not mixed.raw:
+            nulls = frozenset({form})
+        return cls(mixed.raw, form, None, rows, tuple(fields), _cells(parts), nulls)
 
     def field(self, name: str) -> Content:
         known = dict(self.fields).get(name)
         return Content.of_row(f"field {name}", [self]) if known is None else known
+
+    def disclosed(self, how: str) -> Content:
+        """Return whether the column is null, or is not, where the policy discloses that."""
+        return replace(Content.of_row(how, [self], (), frozenset()), raw=frozenset(), cells=frozenset())
+
+    def outer(self, number: int) -> Content:
+        """Return the column after a step that may add rows in which all columns of its input are null.
+
+        Raw cells are null there, too, so this changes only what is not raw.
+        """
+        nulls = self.nulls if self.raw or self.nulls is None else self.nulls | {_digest("absent", str(number))}
+        return replace(self, nulls=nulls, fields=tuple((name, field.outer(number)) for name, field in self.fields))
 
     def joined(self, other: Content) -> Content:
         """Return the column after a join in which it equals a column of other rows."""
@@ -112,7 +148,49 @@ class Content:
         raw = self.raw | other.raw
         if self.form is None or self.form != other.form or self.rows is None or other.rows is None:
             return Content(raw)
-        return replace(self, raw=raw, rows=_common(self.rows, other.rows))
+        nulls = _null_by_choice("either", [self, other])
+        return replace(self, raw=raw, rows=_common(self.rows, other.rows), nulls=nulls)
+
+
+def null_if_any(parts: Sequence[Content]) -> frozenset[str] | None:
+    """Return when a value is null that is null exactly if one of some values is."""
+    if any(part.nulls is None for part in parts):
+        return None
+    return frozenset().union(*(part.nulls or () for part in parts))
+
+
+def null_if_all(parts: Sequence[Content]) -> frozenset[str] | None:
+    """Return when the first of some values that is not null is null."""
+    cells, known = _cells(parts), [part for part in parts if part.nulls is not None]
+    if not all(part.nulls for part in known):
+        return frozenset()
+    if len(known) < len(parts) and len(cells) > 1:
+        return None
+    if any(not part.nulls - cells for part in known if part.nulls is not None):
+        return cells
+    return _null_by_choice("coalesce", parts)
+
+
+def null_by_case(condition: Content, parts: Sequence[Content]) -> frozenset[str] | None:
+    """Return when one of two values is null, which a condition chooses; a condition that is null counts as false."""
+    if not condition.raw:
+        return _null_by_choice(str(condition.form), parts)
+    nulls, cells = null_if_any(parts), _cells([condition, *parts])
+    others = {part.nulls - cells for part in parts if part.nulls is not None}
+    return nulls if not nulls or (len(cells) == 1 and len(others) == 1) else None
+
+
+def _null_by_choice(how: str, parts: Sequence[Content]) -> frozenset[str] | None:
+    """Return when one of some values is null, which anything but raw text chooses."""
+    nulls, cells = null_if_any(parts), _cells(parts)
+    others = sorted({tuple(sorted(part.nulls - cells)) for part in parts if part.nulls is not None})
+    if nulls is None or len(others) == 1:
+        return nulls
+    return nulls & cells | {_digest("choice", how, json.dumps(others))}
+
+
+def _cells(parts: Iterable[Content]) -> frozenset[str]:
+    return frozenset().union(*(part.cells for part in parts))
 
 
 def _digest(*parts: str) -> str:
@@ -126,7 +204,9 @@ def concatenated(number: int, parts: Sequence[Content]) -> Content:
     rows = [part.rows for part in parts if part.rows is not None]
     if first.form is None or len({part.form for part in parts}) != 1 or len(rows) != len(parts):
         return mixed
-    return Content(mixed.raw, first.form, first.source, frozenset({Rows(number, tuple(rows))}))
+    own = frozenset({Rows(number, tuple(rows))})
+    nulls = _null_by_choice(f"concatenated {number}", parts)
+    return Content(mixed.raw, first.form, first.source, own, (), _cells(parts), nulls)
 
 
 def refuse_choice(contents: Iterable[Content], what: str) -> None:
@@ -172,6 +252,9 @@ class Releases:
         """Refuse a release of raw text that is not the policy's."""
         if text.form is None:
             raise GateError("a release takes text that is not made from its own row alone", _ROW)
+        if text.nulls is None:
+            msg = "a release takes text that may be null although its source is not: a null text stays null, so which "
+            raise GateError(f"{msg}texts are null would depend on the content of raw texts", _EMPTY)
         if ids.source is None:
             msg = "a release takes computed record ids, and a person who chooses ids can average the noise of a text"
             raise GateError(msg, "give the unchanged id column of the source")
@@ -210,6 +293,10 @@ def _named(columns: Iterable[str]) -> str:
 _ROW = (
     "prepare the text from columns of its own row, by functions that the guard knows (docs/polars.md, docs/spark.md), "
     "and not by an aggregate, a window, an explode, a broadcast or a column of another table; or write a table first"
+)
+_EMPTY = (
+    'make the text empty instead of null: .fill_null("") around it, .otherwise("") after when and then, or coalesce '
+    "with a value that is never null, such as coalesce(text, '')"
 )
 _TAKE = "make the release from the policy itself: privatize(policy, id=…), register(…, policy), register_view(…)"
 
