@@ -53,6 +53,7 @@ PASSES = {
     "null where empty, and then empty": (
         "SELECT private_review(coalesce(nullif(trim(review), ''), ''), id) AS r FROM films"
     ),
+    "a word where it is null": "SELECT private_review(IF(review IS NULL, 'none', review), id) AS r FROM films",
     "null where a public column says so": "SELECT private_review(CASE WHEN n > 1 THEN review END, id) AS r FROM films",
     "an outer join": (
         "SELECT private_review(t, f.id) AS r FROM (SELECT id FROM films) f "
