@@ -298,6 +298,32 @@ def test_a_field_may_be_released(films, policy):
         guard(films.sql("SELECT private_review(doc.text, id) AS r FROM films"), raw="text", policy=policy, id="id")
 
 
+PLANS = {
+    "in a sub-query": "SELECT count(private_review(t, id)) FROM (SELECT id, nullif(review, 'x') AS t FROM films)",
+    "in a common table": "WITH c AS (SELECT id, nullif(review, 'x') t FROM films) SELECT private_review(t, id) FROM c",
+    "in a union": (
+        "SELECT private_review(t, id) FROM (SELECT id, nullif(review, 'x') AS t FROM films UNION ALL "
+        "SELECT id, nullif(review, 'x') AS t FROM films)"
+    ),
+    "in a struct": "SELECT private_review(s.t, id) FROM (SELECT id, struct(nullif(review, 'x') AS t) AS s FROM films)",
+    "in a join": (
+        "SELECT private_review(t, f.id) FROM (SELECT id FROM films) f LEFT JOIN "
+        "(SELECT id, nullif(review, 'x') AS t FROM films) g ON f.id = g.id"
+    ),
+    "in a lateral join": "SELECT private_review(t, id) FROM films, LATERAL (SELECT nullif(review, 'x') AS t)",
+    "in a choice of another column": (
+        "SELECT private_review(t, f.id) FROM (SELECT id, review AS t, doc.text AS d FROM films) f "
+        "WHERE private_review(IF(d LIKE '%bad%', t, ''), id) IS NOT NULL"
+    ),
+}
+
+
+@pytest.mark.parametrize("query", PLANS.values(), ids=PLANS)
+def test_nulls_are_followed_through_each_step(films, policy, query):
+    with pytest.raises(GateError, match="may be null although its source is not"):
+        guard(films.sql(query), policy=policy, id="id", raw="text")
+
+
 def test_frames_of_the_api_are_followed_like_sql(films):
     from pyspark.sql import functions as f
 
