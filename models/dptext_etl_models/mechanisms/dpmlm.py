@@ -171,8 +171,9 @@ class DPMLM(MaskedMechanism):
     def _adjustment(self) -> Adjustment:
         """Return the adjustment of the model's scores: similarity of words, and the lowest score for antonyms."""
         lists = self._wordnet
-        excluded = lists and antonyms_among(io.BytesIO(lists.read_bytes()), self.words_and_tokens[0])
-        return Adjustment(self.alpha, excluded)
+        if lists is None:
+            return Adjustment(self.alpha)
+        return Adjustment(self.alpha, antonyms_among(io.BytesIO(lists.read_bytes()), self.words_and_tokens[0]))
 
     @classmethod
     def example(cls) -> Self:
