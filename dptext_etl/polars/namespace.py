@@ -16,7 +16,7 @@ import polars as pl
 from polars.plugins import register_plugin_function
 
 from dptext_etl import _kernel, column
-from dptext_etl.errors import PolicyError, bare
+from dptext_etl.errors import InputError, PolicyError, bare, counted
 from dptext_etl.guarantee import FINE, exact, micro
 from dptext_etl.polars.plan_expressions import RELEASED, RELEASES, InKernel, in_kernel, marks, table_marks
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, columns_and_id, resolve, resolve_column
@@ -194,6 +194,12 @@ def _batches(texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, *, spend: bool)
     return marked.alias(texts.meta.output_name())
 
 
+_NULL_IDS = (
+    "give every record an id that stays the same in every run; put `when` inside the release, with "
+    '.otherwise(pl.lit("")), because Polars sets ids to null around it'
+)
+
+
 @dataclass(frozen=True)
 class _Release:
     """Release batches for a mechanism that is no plugin; a plan holds only the policy's parameters and references."""
@@ -204,6 +210,8 @@ class _Release:
     def __call__(self, columns: Sequence[pl.Series]) -> pl.Series:
         (batch,) = columns
         text, record = batch.struct.field("text"), batch.struct.field("id")
+        if nulls := record.null_count():
+            raise InputError(f"record ids are never null; got {counted(nulls, 'null')}", _NULL_IDS)
         texts = text.cast(pl.String) if text.dtype == pl.Null else text
         released = column.privatize(texts.to_arrow(), record.to_arrow(), self.policy, spend=self.spend)
         return pl.Series(batch.name, released)

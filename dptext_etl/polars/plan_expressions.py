@@ -11,7 +11,7 @@ import pickle
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dptext_etl import _kernel
 from dptext_etl.errors import GateError
@@ -19,7 +19,10 @@ from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.families.table import MappedMechanism
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import ColumnPolicy
-from dptext_etl.policy.plan_rules import Content, Releases, raw_names
+from dptext_etl.policy.plan_rules import Content, Releases, null_by_case, null_if_all, null_if_any, raw_names
+
+if TYPE_CHECKING:
+    import polars as pl
 
 RELEASES, RELEASED = "dptext_table", "dptext_released"
 """Plugin functions of the kernel whose output is released: the draw itself, and the mark of other draws."""
@@ -117,22 +120,51 @@ _PARTS = {
     "Rolling": ("function", "index_column"),
 }
 """Kinds of expressions, and the fields that hold their inputs."""
-_OF_ROW = frozenset(
-    {
-        *("as_struct", "coalesce", "fill_null", "replace", "replace_strict"),
-        *(f"BooleanFunction.{name}" for name in ("IsBetween", "IsIn", "IsNotNull", "IsNull", "Not")),
-        *("BooleanFunction.AllHorizontal", "BooleanFunction.AnyHorizontal"),
-        *(f"ListFunction.{name}" for name in ("Get", "Join", "Length")),
-        *(f"StringFunction.{name}" for name in ("ConcatHorizontal", "Contains", "ContainsAny", "CountMatches")),
-        *(f"StringFunction.{name}" for name in ("EndsWith", "Extract", "ExtractAll", "Find", "Format", "Head")),
-        *(f"StringFunction.{name}" for name in ("JsonPathMatch", "LenBytes", "LenChars", "Lowercase", "Normalize")),
-        *(f"StringFunction.{name}" for name in ("PadEnd", "PadStart", "Replace", "ReplaceMany", "Reverse", "Slice")),
-        *(f"StringFunction.{name}" for name in ("Split", "StartsWith", "StripChars", "StripCharsEnd")),
-        *(f"StringFunction.{name}" for name in ("StripCharsStart", "StripPrefix", "StripSuffix", "Tail", "Titlecase")),
-        *("StringFunction.Uppercase", "StringFunction.ZFill"),
-    }
-)
-"""Functions that give each row its value from the values of the same row alone; all others may mix rows."""
+_ALL = sys.maxsize
+
+
+def _each(prefix: str, names: str, rows: int, nulls: int | None) -> dict[str, tuple[int, int | None]]:
+    return {f"{prefix}{name}": (rows, nulls) for name in names.split()}
+
+
+_OF_ROW = {
+    **_each("", "as_struct", _ALL, 0),
+    **_each("", "abs ceil clip coalesce fill_null floor negate round sign", _ALL, None),
+    **_each("", "replace", 1, _ALL),
+    **_each("", "replace_strict", 1, None),
+    **_each("BooleanFunction.", "IsNotNull IsNull", _ALL, 0),
+    **_each("BooleanFunction.", "Not", _ALL, _ALL),
+    **_each("BooleanFunction.", "IsBetween IsFinite IsInfinite IsNan IsNotNan", _ALL, None),
+    **_each("BooleanFunction.", "IsIn", 1, None),
+    **_each("ListFunction.", "Length", _ALL, _ALL),
+    **_each("ListFunction.", "Slice", _ALL, 2),
+    **_each("ListFunction.", "Concat Contains Get Join", _ALL, None),
+    "ListFunction.Join True": (_ALL, _ALL),
+    **_each("StringFunction.", "Base64Encode CountMatches EndsWith EscapeRegex ExtractAll", _ALL, _ALL),
+    **_each("StringFunction.", "Format Head HexEncode LenBytes LenChars Lowercase Normalize PadEnd", _ALL, _ALL),
+    **_each("StringFunction.", "PadStart Reverse Split StartsWith StripPrefix StripSuffix Tail", _ALL, _ALL),
+    **_each("StringFunction.", "Titlecase Uppercase ZFill", _ALL, _ALL),
+    **_each("StringFunction.", "Replace Slice", _ALL, 2),
+    **_each("StringFunction.", "StripChars StripCharsEnd StripCharsStart", _ALL, 1),
+    **_each("StringFunction.", "ContainsAny ReplaceMany", 1, _ALL),
+    "StringFunction.ConcatHorizontal False": (_ALL, _ALL),
+    "StringFunction.ConcatHorizontal True": (_ALL, 0),
+    **_each(
+        "StringFunction.", "Contains Extract ExtractGroups Find JsonDecode JsonPathMatch SplitExact SplitN", _ALL, None
+    ),
+    **_each("TemporalFunction.", "Date Day Hour IsoYear Minute Month OrdinalDay Quarter Second Time", _ALL, None),
+    **_each("TemporalFunction.", "ToString Truncate WeekDay Week Year", _ALL, None),
+}
+"""Functions that give each row its value from the values of the same row alone; all others may mix rows.
+
+The first number says how many inputs are read row by row: the others may be read as a whole, so they must be literals.
+The second says which inputs make the value null: it is null exactly if one of so many first inputs is; None if the
+function may give nulls of its own. An entry with a parameter (its last one) is for calls with that value of it.
+"""
+_STRICT = "0"
+"""Option of a cast that fails instead of giving null."""
+_WRITTEN = frozenset({"String", "Binary", "Categorical", "Enum"})
+"""Types between which a strict cast gives no nulls of its own."""
 _NULLS = frozenset({"BooleanFunction.IsNull", "BooleanFunction.IsNotNull"})
 """Functions that say which rows are null, and nothing else."""
 
@@ -155,8 +187,8 @@ class Expressions:
         if kind == "Column":
             return columns.get(item.name, Content())
         if kind == "Literal":
-            names = _series_names(item.value)
-            return Content(self._releases.raw & names) if names else Content.constant(repr(item.value))
+            series = _series(item.value)
+            return _constant(item.value) if series is None else Content(self._releases.raw & _names(series))
         if kind == "Function" and Mark.is_one(item.function_data):
             return self._released(item, columns)
         if kind not in _PARTS:
@@ -166,27 +198,80 @@ class Expressions:
     def _computed(self, number: int, item: Any, kind: str, columns: Columns) -> Content:
         inputs = [part for name in _PARTS[kind] for part in _numbers(getattr(item, name))]
         parts = [self.content(part, columns) for part in inputs]
-        if kind == "Function" and str(item.function_data[0]) in _NULLS and self._releases.discloses_nulls(parts[0]):
-            return Content()
         if kind in {"Cast", "BinaryExpr", "Ternary"}:
             own = [str(getattr(item, name, "")) for name in ("dtype", "options", "op")]
-            return Content.of_row(" ".join([kind, *own]), parts)
+            return Content.of_row(" ".join([kind, *own]), parts, (), self._nulls(kind, own, inputs, parts))
         name, *parameters = map(str, item.function_data) if kind == "Function" else [""]
+        if name in _NULLS and self._releases.discloses_nulls(parts[0]):
+            return parts[0].disclosed(name)
         if name == "StructFunction.FieldByName":
             return parts[0].field(parameters[0])
-        names = self._fields_of(number) if name == "as_struct" else []
-        if name not in _OF_ROW or names is None:
+        if name == "set_sorted":
+            return hinted(parts[0])
+        rule = _rule(name, parameters)
+        dtype = None if rule is None else self._dtype(number)
+        names = [field.name for field in dtype.fields] if name == "as_struct" and dtype is not None else []
+        if rule is None or (name == "as_struct" and not names):
             return Content.made_from(parts)
-        return Content.of_row(" ".join([name, *parameters, *names]), parts, list(zip(names, parts, strict=False)))
+        for at in range(rule[0], len(parts)):
+            parts[at] = self._read_as_a_whole(inputs[at], parts[at])
+        nulls = self._nulls(name, parameters, inputs, parts)
+        how = " ".join([name, *parameters, str(dtype)])  # its type may be an option that the plan does not show
+        return Content.of_row(how, parts, list(zip(names, parts, strict=False)), nulls)
 
-    def _fields_of(self, number: int) -> list[str] | None:
-        """Return the names of the fields of a struct that an expression makes; None where Polars does not show them."""
+    def _read_as_a_whole(self, number: int, part: Content) -> Content:
+        """Return the content of an input of which a function may read all rows: only a literal is the same in each."""
+        item = self._nodes.view_expression(number)
+        if type(item).__name__ != "Literal":
+            return Content(part.raw)
+        series = _series(item.value)
+        return part if series is None or part.raw else _constant(series.to_list())
+
+    def _nulls(
+        self, name: str, parameters: list[str], inputs: list[int], parts: list[Content]
+    ) -> frozenset[str] | None:
+        """Return when an expression is null (`Content.nulls`)."""
+        if name == "Ternary":
+            return null_by_case(parts[0], parts[1:])
+        if name in {"coalesce", "fill_null"}:
+            types = {str(self._dtype(part)) for part in inputs}
+            kept = len(types) == 1 or not any("Enum" in dtype for dtype in types)  # a value that an Enum lacks is null
+            return null_if_all(parts) if kept else None
+        if name in {"Cast", "BinaryExpr", "ListFunction.Concat"}:
+            return self._nulls_of_types(name, parameters, inputs, parts)
+        rows, nulls = _rule(name, parameters) or (0, None)
+        if nulls is None or any(part.nulls for part in parts[rows:]):
+            return None
+        return null_if_any(parts[: min(rows, nulls)])
+
+    def _nulls_of_types(
+        self, name: str, parameters: list[str], inputs: list[int], parts: list[Content]
+    ) -> frozenset[str] | None:
+        types = [self._dtype(part) for part in inputs]
+        if any(dtype is None for dtype in types):
+            return None
+        names = [str(dtype).partition("(")[0] for dtype in types]
+        if name == "ListFunction.Concat":  # a null among lists gives null, and one among values an element
+            lists = set(names) == {"List"}
+            return (
+                null_if_any(parts if lists else []) if lists or not any(dtype.is_nested() for dtype in types) else None
+            )
+        if name == "BinaryExpr":
+            return null_if_any(parts) if [parameters[-1], *names] == ["Operator.Plus", "String", "String"] else None
+        made = parameters[0].partition("(")[0]
+        written = made == "String" and (
+            types[0].is_numeric() or names[0] in {"Boolean", "Categorical", "Enum", "String"}
+        )
+        return null_if_any(parts) if written or (parameters[1] == _STRICT and {made, *names} <= _WRITTEN) else None
+
+    def _dtype(self, number: int) -> Any:
+        """Return the type of an expression; None where Polars does not show it."""
         here, inputs = self._nodes.get_node(), self._nodes.get_inputs()
         if len(inputs) != 1:
             return None
         self._nodes.set_node(inputs[0])
         try:
-            return [field.name for field in self._nodes.get_dtype(number).fields]
+            return self._nodes.get_dtype(number)
         finally:
             self._nodes.set_node(here)
 
@@ -200,6 +285,11 @@ class Expressions:
         if text.raw:
             self._releases.require(text, ids, mark.mechanism, mark.is_of)
         return Content()
+
+
+def hinted(column: Content) -> Content:
+    """Return a column that is said to be sorted: if that is wrong, Polars may compare its values with other rows."""
+    return Content(column.raw) if column.raw else column
 
 
 def refuse_any(columns: Columns, where: str) -> Content:
@@ -222,12 +312,29 @@ def fields(dtype: Any) -> Iterator[str]:
         yield from fields(field.dtype)
 
 
-def _series_names(value: Any) -> frozenset[str]:
-    if type(value).__name__ != "PySeries":
-        return frozenset()
+def _rule(name: str, parameters: list[str]) -> tuple[int, int | None] | None:
+    return _OF_ROW.get(" ".join([name, *parameters[-1:]])) or _OF_ROW.get(name)
+
+
+def _constant(value: Any) -> Content:
+    return Content.constant(repr(value), null=not _has_value(value))
+
+
+def _has_value(value: Any) -> bool:
+    """Return whether a literal, or each item of one, is known not to be null."""
+    if isinstance(value, list):
+        return all(map(_has_value, value))
+    return isinstance(value, (str, bytes, bool, int, float))
+
+
+def _series(value: Any) -> pl.Series | None:
+    """Return the series that a literal is, which the visitor shows in its own form."""
     import polars as pl
 
-    series = pl.Series._from_pyseries(value)  # noqa: SLF001  (the visitor shows series only in this way)
+    return pl.Series._from_pyseries(value) if type(value).__name__ == "PySeries" else None  # noqa: SLF001
+
+
+def _names(series: pl.Series) -> frozenset[str]:
     return frozenset({str(series.name), *fields(series.dtype)})
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dptext_etl.errors import GateError, bare, by_place
-from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, fields, refuse_any
+from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, fields, hinted, refuse_any
 from dptext_etl.policy import PolicyLike
 from dptext_etl.policy.plan_rules import (
     Content,
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _EQUAL = frozenset({"Inner", "Left", "Right", "Full", "Semi"})
 """Joins after which the keys of both sides are equal, or one side is null."""
+_WHOLE = frozenset({"Inner", "Cross", "Semi", "Anti", "IEJoin"})
+"""Joins that give no rows in which the columns of one side are null."""
 _MERGED = frozenset({"Right", "Full"})
 """Joins whose output may take a column of a shared name from either side."""
 
@@ -52,8 +54,8 @@ def guard(
 
     Raises:
         GateError: A raw column, or a value made from it, reaches the output, or chooses its rows, or enters a step that
-            cannot be followed; or a release is not the policy's, or takes anything but a column of its own row, or
-            computed ids.
+            cannot be followed; or a release is not the policy's, or takes anything but a column of its own row, text
+            that may be null although its source is not, or computed ids.
         PolicyError: No source has such a column, the policy is for benchmarks, or this version of Polars does not show
             its plans.
 
@@ -158,7 +160,8 @@ class _Walk:
     def _sink(self, _: Any, inputs: list[Columns]) -> Columns:
         return {name: content for columns in inputs for name, content in columns.items()}
 
-    _hconcat = _sink
+    def _hconcat(self, node: Any, inputs: list[Columns]) -> Columns:
+        return self._sink(node, [_outer(columns) for columns in inputs])
 
     def _union(self, _: Any, inputs: list[Columns]) -> Columns:
         number = next_number()
@@ -215,6 +218,8 @@ class _Walk:
                 mine, theirs = self._expressions.content(one.node, left), self._expressions.content(other.node, right)
                 if mine == left.get(one.output_name) and theirs == right.get(other.output_name):
                     left[one.output_name], right[other.output_name] = mine.joined(theirs), theirs.joined(mine)
+        if how not in _WHOLE:
+            left, right = _outer(left, node.left_on), _outer(right, node.right_on)
         both = left.keys() & right.keys()
         merged = {name: left[name].either(right[name]) for name in both} if how in _MERGED else {}
         return {**right, **{f"{name}{suffix}": right[name] for name in both}, **left, **merged}
@@ -226,8 +231,10 @@ class _Walk:
 
     def _mapfunction(self, node: Any, inputs: list[Columns]) -> Columns:
         name, *options = node.function
-        if name in {"row_index", "hint_sorted"}:
+        if name == "row_index":
             return inputs[0]
+        if name == "hint_sorted":
+            return {**inputs[0], **{column: hinted(inputs[0].get(column, Content())) for column, *_ in options[0]}}
         if name == "unnest" and options[1:] == [None]:
             return self._unnested(node.input, options[0], inputs[0])
         if name == "explode":
@@ -250,6 +257,12 @@ class _Walk:
         for name in structs:
             found |= {field.name: columns[name].field(field.name) for field in schema[name].fields}
         return found
+
+
+def _outer(columns: Columns, keys: Iterable[Any] = ()) -> dict[str, Content]:
+    """Return columns of an input of a step that may add rows without it; a key may take a value of the other input."""
+    number, keyed = next_number(), {key.output_name: next_number() for key in keys}
+    return {name: content.outer(keyed.get(name, number)) for name, content in columns.items()}
 
 
 def _as_written(plan: pl.LazyFrame) -> Any:

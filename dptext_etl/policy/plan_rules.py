@@ -56,9 +56,7 @@ def new_rows() -> frozenset[Rows]:
 
 _PUBLISHED = "a published table counts as raw if its column has the raw name: guard the release, then add the table"
 """Ends the hint of a refusal of raw text in the output."""
-_CHOOSE = (
-    'choose rows by ids and other columns, or make the text empty inside the release: when(…).then(text).otherwise("")'
-)
+_CHOOSE = 'choose rows by ids and other columns, or make the text empty inside the release: .otherwise(lit(""))'
 """Hint of a refusal of raw text that decides about rows."""
 
 
@@ -295,8 +293,8 @@ _ROW = (
     "and not by an aggregate, a window, an explode, a broadcast or a column of another table; or write a table first"
 )
 _EMPTY = (
-    'make the text empty instead of null: .fill_null("") around it, .otherwise("") after when and then, or coalesce '
-    "with a value that is never null, such as coalesce(text, '')"
+    'make the text empty instead of null: .fill_null("") around it, .otherwise(lit("")) after when and then, or '
+    "coalesce(text, '') in SQL"
 )
 _TAKE = "make the release from the policy itself: privatize(policy, id=…), register(…, policy), register_view(…)"
 

@@ -184,11 +184,22 @@ fn table(inputs: Vec<Input>, arguments: &Arguments, polars_is_parallel: bool) ->
     export(&name, &(Arc::new(spends) as ArrayRef))
 }
 
+/// Names the usual cause of null ids: Polars sets the inputs of a branch to null in rows that `when` does not give it.
+fn masked(error: Error) -> Error {
+    if !error.message.starts_with(ids::NEVER_NULL) {
+        return error;
+    }
+    error.hint(
+        "give every record an id that stays the same in every run; put `when` inside the release, with \
+         .otherwise(pl.lit(\"\")), because Polars sets ids to null around it",
+    )
+}
+
 fn release(text: &Chunked, id: Chunked, arguments: &Arguments, threads: usize) -> Result<Released> {
     let secret = Secret::resolve(&arguments.key_reference, false)?;
     let key = ReleaseKey::new(&secret, &arguments.dataset, &arguments.column, &arguments.release, &arguments.cfg)?;
     let nonce = arguments.nonce.parse().map_err(|_| Error::policy("the nonce is a whole number below 2^64"))?;
-    let (texts, ids) = (Strings::new(text)?, ids::canonical(id, ids::Fields::ByName)?);
+    let (texts, ids) = (Strings::new(text)?, ids::canonical(id, ids::Fields::ByName).map_err(masked)?);
     ids.expect_len(texts.len(), "texts")?;
     one_text::require(&texts, &ids)?;
     let record = |row: usize, text: Option<&str>| {

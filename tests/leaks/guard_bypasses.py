@@ -114,6 +114,21 @@ WAYS = [
         lambda p: parquet(p).select(released(p), more=released(p, col("text").str.to_lowercase())),
     ),
     Way(
+        "a predicate as nulls of the released texts",
+        "`when` without `otherwise`, which a hint of the guard recommended: null texts stay null",
+        lambda p: parquet(p).select("id", released(p, pl.when(col("text").str.contains("a")).then(col("text")))),
+    ),
+    Way(
+        "a predicate as nulls of an earlier step",
+        "`str.extract` where the text is cleaned, before the release",
+        lambda p: parquet(p).with_columns(col("text").str.extract("(a.*)")).select("id", released(p)),
+    ),
+    Way(
+        "the text of another row by `replace_strict`",
+        "a mapping whose keys and values are columns: one text is drawn for every id",
+        lambda p: parquet(p).select("id", text=released(p, (col("id") * 0).replace_strict(col("id"), col("text")))),
+    ),
+    Way(
         "raw texts inside a series that the plan holds",
         "a column of structs that was made from the raw table",
         lambda p: parquet(p).select("id", comment=pl.lit(_raw(p).select(made=pl.struct("text"))["made"])),

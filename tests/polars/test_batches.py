@@ -119,6 +119,30 @@ def test_an_eager_frame_is_one_batch_however_long(policy, mechanism):
     assert released[0] == released[-1]
 
 
+@pytest.mark.parametrize("mechanism", ["custext", None], ids=["plugin", "batches"])
+def test_when_around_a_release_is_refused_and_inside_of_it_is_not(policy, mechanism):
+    """Polars sets the ids of rows that a branch does not give to null."""
+    if mechanism:
+        made = load(mechanism).example()
+        policy = policy.model_copy(update={"mechanism": made, "allow": made.guarantee.disclosures})
+    policy = policy.model_copy(update={"column": "text"})
+    frame = pl.LazyFrame({"id": ["a", "b", "c"], "n": [1, 2, 3], "text": ["good", "bad", None]})
+    many, text = pl.col("n") > 1, pl.col("text")
+    for ids in ("id", "n", pl.struct("id")):
+        released = text.dptext.privatize(policy, id=ids)
+        for around in (
+            pl.when(many).then(released),
+            pl.when(many).then(released).otherwise(pl.lit("")),
+            pl.when(many).then(pl.lit("")).otherwise(released),
+        ):
+            with pytest.raises(
+                (pl.exceptions.ComputeError, InputError), match=r"never null(.|\n)*put `when` inside the release"
+            ):
+                frame.select(around).collect()
+        inside = pl.when(many).then(text).otherwise(pl.lit("")).dptext.privatize(policy, id=ids)
+        assert frame.select(inside.alias("text")).collect().height == 3
+
+
 def test_a_plan_over_a_model_needs_no_torch(tmp_path):
     """Planning, printing and sending an expression are done where no model could run."""
     pytest.importorskip("dptext_etl_models")

@@ -25,8 +25,15 @@ OWN_ROWS = {
     "cleaned before": lambda lf, p: lf.with_columns(col("review").str.normalize("NFC")).select("id", release(p)),
     "put together": lambda lf, p: lf.select(release(p, pl.concat_str("stars", "review", separator=" "))),
     "replaced by a column": lambda lf, p: lf.select(release(p, _replaced())),
-    "null where empty": lambda lf, p: lf.select(release(p, pl.when(col("review") != "").then(col("review")))),
-    "extracted": lambda lf, p: lf.select(release(p, col("review").str.extract("(good)"))),
+    "empty where short": lambda lf, p: lf.select(
+        release(p, pl.when(col("review").str.len_chars() > 3).then(col("review")).otherwise(pl.lit("")))
+    ),
+    "extracted": lambda lf, p: lf.select(release(p, col("review").str.extract("(good)").fill_null(""))),
+    "the first words": lambda lf, p: lf.select(release(p, col("review").str.split(" ").list.head(9).list.join(" "))),
+    "with a rounded number": lambda lf, p: lf.select(
+        release(p, pl.concat_str("review", col("stars").cast(pl.Float64).round(1).clip(0, 4).cast(pl.String)))
+    ),
+    "by sorted ids": lambda lf, p: lf.with_columns(col("id").set_sorted()).select(release(p)),
     "cut": lambda lf, p: lf.select(release(p, col("review").str.head(500))),
     "through a struct": lambda lf, p: lf.select(s=pl.struct("id", "review")).unnest("s").select(release(p)),
     "a field": lambda lf, p: (
@@ -69,12 +76,20 @@ OTHER_ROWS = {
         lf.filter(col("stars") > 0).with_row_index("n").select(release(p, pl.concat_str("review", "n")))
     ),
     "a series": lambda lf, p: lf.select(release(p, col("review") + pl.Series(["a", "b"]))),
+    "said to be sorted": lambda lf, p: lf.select(release(p, col("review").set_sorted())),
+    "said to be sorted before": lambda lf, p: lf.set_sorted("review").select(release(p)),
     "shuffled": lambda lf, p: lf.select(release(p, col("review").shuffle())),
     "put together in two ways": lambda lf, p: lf.select(
         release(p, pl.concat_str("review", "id")), x=release(p, pl.concat_str("id", "review"))
     ),
     "fields in two ways": lambda lf, p: lf.select(
         release(p, pl.struct(a="review", b="id").struct.field("a")), x=release(p, pl.concat_str("review", "id"))
+    ),
+    "JSON of two types": lambda lf, p: lf.select(
+        *(release(p, _field_of_json(dtype)).alias(str(at)) for at, dtype in enumerate((pl.String, pl.List(pl.String))))
+    ),
+    "replacements of two types": lambda lf, p: lf.select(
+        *(release(p, _number_for(dtype)).alias(str(dtype)) for dtype in (pl.Int64, pl.Float64))
     ),
     "computed ids": lambda lf, p: lf.select(release(p, id=col("id") + "1")),
     "computed ids before": lambda lf, p: lf.with_columns(id=col("id") + "1").select(release(p)),
@@ -86,6 +101,15 @@ OTHER_ROWS = {
 
 def _replaced():
     return col("review").str.replace("a", col("id"))
+
+
+def _field_of_json(dtype):
+    field = col("review").str.json_decode(pl.Struct({"a": dtype})).struct.field("a")
+    return pl.concat_list(field).list.join(" ").fill_null("")
+
+
+def _number_for(dtype):
+    return col("review").replace_strict({"a": 1}, default=2, return_dtype=dtype).cast(pl.String).fill_null("")
 
 
 @pytest.mark.parametrize("name", OWN_ROWS)

@@ -18,6 +18,9 @@ use crate::errors::{Error, Result};
 use crate::keys::canon;
 use crate::keys::secrets::hex;
 
+/// How each message about null ids begins.
+pub const NEVER_NULL: &str = "record ids are never null";
+
 /// How the fields of a composite id are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fields {
@@ -44,7 +47,7 @@ pub fn canonical(column: Chunked, fields: Fields) -> Result<Strings> {
 
 fn canonical_array(field: &Field, array: &dyn Array, fields: Fields) -> Result<ArrayRef> {
     if nulls(array) > 0 {
-        return Err(Error::input(format!("record ids are never null; got {} nulls", nulls(array)))
+        return Err(Error::input(format!("{NEVER_NULL}; got {} nulls", nulls(array)))
             .hint("give every record an id that stays the same in every run"));
     }
     let ids = texts(field, array, fields)?;
@@ -240,7 +243,7 @@ where
 {
     let array = array.as_dictionary_opt::<K>().ok_or_else(another_layout)?;
     if nulls(array.values()) > 0 {
-        return Err(Error::input("record ids are never null; the dictionary holds a null"));
+        return Err(Error::input(format!("{NEVER_NULL}; the dictionary holds a null")));
     }
     let entries = texts(values, array.values(), fields)?;
     let entry = |key: K::Native| key.try_into().ok().and_then(|key: usize| entries.get(key)).cloned();
@@ -258,7 +261,7 @@ fn composite(field: &Field, array: &dyn Array, fields: Fields) -> Result<Vec<Str
     let mut columns = Vec::with_capacity(array.num_columns());
     for (field, column) in array.fields().iter().zip(array.columns()) {
         if nulls(column) > 0 {
-            return Err(Error::input(format!("record ids are never null; a field has {} nulls", nulls(column))));
+            return Err(Error::input(format!("{NEVER_NULL}; a field has {} nulls", nulls(column))));
         }
         columns.push((field.name().as_str(), texts(field, column, fields)?));
     }

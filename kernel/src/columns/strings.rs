@@ -8,6 +8,7 @@ use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow_schema::DataType;
 
 use crate::columns::c_data::{type_name, Chunked};
+use crate::columns::ids::NEVER_NULL;
 use crate::errors::{Error, Result};
 use crate::pages::large_pages;
 
@@ -160,7 +161,7 @@ impl Strings {
     pub fn expect_no_nulls(&self) -> Result<()> {
         match self.null_count() {
             0 => Ok(()),
-            nulls => Err(Error::input(format!("record ids are never null; got {nulls} nulls"))
+            nulls => Err(Error::input(format!("{NEVER_NULL}; got {nulls} nulls"))
                 .hint("give every record an id that stays the same in every run")),
         }
     }
