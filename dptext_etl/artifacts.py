@@ -97,6 +97,13 @@ class Artifact:
         _refuse_other(Path(path), actual, sha256 or actual)
         return cls(Path(path), actual, **facts)
 
+    def read_bytes(self) -> bytes:
+        """Return the bytes of the file, which have this hash."""
+        with _refusing(f"the artifact {self.path} cannot be read", "check the path and its permissions"):
+            content = self.path.read_bytes()
+        _refuse_other(self.path, hashlib.sha256(content).hexdigest(), self.sha256)
+        return content
+
     def verify(self) -> Self:
         """Hash the file again, if it may have changed, and return this artifact."""
         _refuse_other(self.path, sha256_file(self.path), self.sha256)

@@ -181,6 +181,17 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
             raise
 
 
+class without_panics(seam):  # noqa: N801
+    """Raise an error in place of a panic of compiled code, which is no `Exception` and may quote a text."""
+
+    def __init__(self) -> None:
+        super().__init__("calling compiled code", DPTextError)
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is not None and kind.__module__ == "pyo3_runtime":
+            super().__exit__(kind, exc, tb)
+
+
 def is_full(error: BaseException | None) -> bool:
     """Return whether an error of the system or of a library means that a disk has no space left."""
     if isinstance(error, OSError) and error.errno is not None:

@@ -138,6 +138,11 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(whole, schema=table.schema)
 
 
-def _relation(relation: Any, released: pa.Table) -> Any:  # noqa: ARG001  (DuckDB finds the table by its name)
-    with seam("handing the released rows to DuckDB", InputError, "is python_enable_replacements switched on?"):
-        return relation.query("dptext_raw", "SELECT * FROM released").set_alias("released")
+def _relation(relation: Any, released: pa.Table) -> Any:
+    """Return the released rows as a relation of the same connection, which no name of its catalog can replace."""
+    connection = getattr(relation, "_con", None)  # no public interface gives a relation's connection
+    if connection is None:
+        msg = "a relation of DuckDB from before version 2.0 does not show its connection"
+        raise InputError(msg, "install a newer version, or give the rows as a table of pyarrow, relation.arrow()")
+    with seam("handing the released rows to DuckDB", InputError, "is its connection open?"):
+        return connection.from_arrow(released)

@@ -5,9 +5,19 @@ import re
 from pathlib import Path
 
 import pytest
+from polars.exceptions import PanicException
 
 from dptext_etl import errors
-from dptext_etl.errors import BudgetError, DPTextError, GateError, InputError, LedgerError, PolicyError, seam
+from dptext_etl.errors import (
+    BudgetError,
+    DPTextError,
+    GateError,
+    InputError,
+    LedgerError,
+    PolicyError,
+    seam,
+    without_panics,
+)
 
 SENTINEL = "a private sentence about lupus"
 
@@ -73,3 +83,19 @@ def test_messages_count_in_the_singular_and_plural():
         if "counted(" not in match[0]
     ]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("raised", "left"),
+    [
+        (PanicException(SENTINEL), DPTextError),
+        (ValueError(SENTINEL), ValueError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_a_panic_becomes_an_error_that_quotes_nothing(raised, left):
+    with pytest.raises(left) as caught, without_panics():
+        raise raised
+    if left is DPTextError:
+        assert str(caught.value) == "calling compiled code failed (PanicException)"
+        assert caught.value.__cause__ is caught.value.__context__ is None

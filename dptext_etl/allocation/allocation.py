@@ -28,7 +28,7 @@ from dptext_etl.accounting import Composed, DividedDraws, Event, MetricClaim, Pu
 from dptext_etl.allocation import score
 from dptext_etl.allocation.score import FLOOR, Tools, spread
 from dptext_etl.artifacts import Artifact
-from dptext_etl.errors import PolicyError, seam
+from dptext_etl.errors import PolicyError, seam, without_panics
 from dptext_etl.guarantee import MICRO, exact
 from dptext_etl.parameters import Epsilon, parameters_alone
 from dptext_etl.scoring import TOKEN, Sampler, Slots
@@ -223,7 +223,8 @@ class Allocation(Tools):
     def rated(self, tokens: Sequence[str]) -> list[float]:
         """Return the average score of each token; equal ones where a score fails."""
         try:
-            columns = [one.of(tokens) for one in self.scorers]
+            with without_panics():
+                columns = [one.of(tokens) for one in self.scorers]
             return [_mean(each[1:]) for each in zip(tokens, *columns, strict=True)]
         except Exception:  # noqa: BLE001  (tools fail in any way, and none may quote or drop a text)
             log.warning("the scores failed on a text: its budget is divided evenly, at the same spend")

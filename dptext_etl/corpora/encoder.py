@@ -104,6 +104,9 @@ def nearest(scores: npt.NDArray[Any], d: int) -> Integers:
     return order
 
 
+_CHARACTERS = 2**16  # of a text that a model reads; tokenizers may panic for millions of blanks
+
+
 class SentenceModel:
     def __init__(self, name: str, batch: int = 1) -> None:
         try:
@@ -118,7 +121,8 @@ class SentenceModel:
     def encode(self, texts: Sequence[str]) -> Int8s:
         """Return int8 vectors of length 127 or less, shape (n, k); zeros for an empty text and for no finite vector."""
         with seam("encoding texts", ArtifactError):
-            encoded = self._model.encode(list(texts), batch_size=self._batch, show_progress_bar=False)
+            cut = [text[:_CHARACTERS] for text in texts]
+            encoded = self._model.encode(cut, batch_size=self._batch, show_progress_bar=False)
             floats = np.asarray(encoded, dtype=np.float64)
         if floats.ndim != 2 or not 1 <= floats.shape[1] <= MOST_DIMENSIONS:
             raise ArtifactError(f"the model's vectors have shape {floats.shape}; allowed: up to {MOST_DIMENSIONS} wide")

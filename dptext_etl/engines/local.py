@@ -19,7 +19,7 @@ import polars as pl
 from dptext_etl.checks.canaries import CanaryPlan, plant
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
-from dptext_etl.errors import InputError
+from dptext_etl.errors import InputError, without_panics
 from dptext_etl.ledger import Ledger
 from dptext_etl.parallel import sharing_threads
 from dptext_etl.policy import Policy
@@ -249,7 +249,8 @@ class ParallelShards(Schedule):
     def _begin(self, pool: ThreadPoolExecutor, frames: Numbered, work: Callable[[int, pl.DataFrame], Any]) -> bool:
         """Start the next shard; False if there is none."""
         try:
-            number, frame = next(frames)
+            with without_panics():
+                number, frame = next(frames)
         except StopIteration:
             return False
         except Exception as exc:  # noqa: BLE001  (shards that were read go on; then it is raised)

@@ -78,10 +78,13 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
 
     Raises:
         PolicyError: A SQL function cannot do what the policy asks, or the policy forbids SQL functions; the hint says
-            what is possible. Or a worker lacks something (`check_workers`).
+            what is possible. Or Spark has a function of this name, or a worker lacks something (`check_workers`).
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
+    if spark.sql(f"SHOW SYSTEM FUNCTIONS LIKE '{name}'").take(1):
+        msg = f"Spark has a function {name!r} of its own, and a query would call that one"
+        raise PolicyError(msg, 'take another name, such as "private_review"')
     policy = resolve_column(policy)
     if not policy.sql_function:
         raise PolicyError(
@@ -219,15 +222,18 @@ def register_view(
         check_workers: Ask the workers first whether they can compute (see `register`).
 
     Returns:
-        The view as a frame.
+        A frame of the same rows.
 
     Raises:
-        PolicyError: The table lacks a column of the policy, SQL cannot carry out the policy, or a worker lacks
-            something.
+        PolicyError: The table lacks a column of the policy, or has the view's name; SQL cannot carry out the policy;
+            or a worker lacks something.
         InputError: The id or subject column has a type that ids cannot have, such as double.
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
+    if name.casefold() == table.strip("`").casefold():
+        msg = f"the view has the name of its table, {name!r}, so the next registration would release it again"
+        raise PolicyError(msg, "take another name for the view, or give the table with its catalog and schema")
     policy = resolve(policy)
     released = {str(item.column) for item in policy.column_policies()}
     if check_workers:
@@ -259,8 +265,9 @@ def register_view(
             release = released_by(spark, policy.column_policy(column), ledger, form, artifacts, cap=cap, **terms)
             cell = release(cell, *(cells[item] for item in (policy.id, *subject))).alias(column)
         chosen.append(cell)
-    raw.select(*chosen).createOrReplaceTempView(name)
-    return spark.table(name)
+    shown = raw.select(*chosen)
+    shown.createOrReplaceTempView(name)
+    return shown  # by its name, a search path could find a table
 
 
 _USAGE = (

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
 from dptext_etl.errors import GateError, InputError
 from dptext_etl.policy import ColumnPolicy
-from dptext_etl.policy.plan_rules import Content, Releases
+from dptext_etl.policy.plan_rules import Content, Releases, null_by_case, null_if_all, null_if_any
 from dptext_etl.spark import functions, worker
 
 _CODES = [
@@ -61,18 +61,34 @@ class Mark:
 
 HINT = "release the column by its registered function, name(text, id), or drop it before this step"
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
-_OF_ROW = frozenset(
-    {
-        *("Cast", "Coalesce", "If", "CaseWhen", "NullIfResult", "IsNull", "IsNotNull", "Not", "And", "Or", "In"),
-        *("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"),
-        *("Like", "RLike", "Contains", "StartsWith", "EndsWith", "Length", "Lower", "Upper", "InitCap", "Reverse"),
-        *("Concat", "ConcatWs", "Substring", "SubstringIndex", "Left", "Right", "Overlay", "Quote"),
-        *("StringTrim", "StringTrimLeft", "StringTrimRight", "StringLPad", "StringRPad", "StringRepeat"),
-        *("StringReplace", "StringTranslate", "StringSplit", "RegExpReplace", "RegExpExtract", "GetJsonObject"),
-        *("CreateArray", "CreateNamedStruct", "GetArrayItem", "ElementAt", "ArrayJoin"),
-    }
+_NULLS: dict[str, Callable[[Sequence[Content]], frozenset[str] | None]] = {
+    **dict.fromkeys(
+        ("IsNull", "IsNotNull", "EqualNullSafe", "CreateArray", "CreateNamedStruct"), lambda _: frozenset()
+    ),
+    **dict.fromkeys(
+        (
+            *("Not", "EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"),
+            *("Like", "RLike", "Contains", "StartsWith", "EndsWith", "Length", "Lower", "Upper", "InitCap", "Reverse"),
+            *("Concat", "Substring", "SubstringIndex", "Left", "Right", "Overlay", "Quote"),
+            *("StringTrim", "StringTrimLeft", "StringTrimRight", "StringLPad", "StringRPad", "StringRepeat"),
+            *("StringReplace", "StringTranslate", "StringSplit", "RegExpReplace", "RegExpExtract", "ArrayJoin"),
+        ),
+        null_if_any,
+    ),
+    "ConcatWs": lambda holds: null_if_any(holds[:1]),  # it leaves out all nulls but that of the separator
+    "Coalesce": null_if_all,
+    "If": lambda holds: null_by_case(holds[0], holds[1:]),
+}
+"""The conditions under which an expression of a row is null (`Content.nulls`), from the contents of its arguments."""
+_OF_ROW = frozenset(_NULLS) | {
+    *("Cast", "CaseWhen", "NullIfResult", "And", "Or", "In", "GetJsonObject", "GetArrayItem", "ElementAt")
+}
+"""Expressions that give each row its value from the values of the same row alone, whichever argument is a column; all
+others may mix rows."""
+_WRITTEN = frozenset(
+    {"string", "char", "varchar", "boolean", "byte", "short", "integer", "long", "float", "double", "decimal", "date"}
 )
-"""Expressions that give each row its value from the values of the same row alone; all others may mix rows."""
+"""Types of which each value can be cast to a string."""
 _ID_TYPES = frozenset(
     {
         *("string", "char", "varchar", "binary", "struct", "date", "timestamp"),
@@ -110,13 +126,16 @@ class Expressions:
         if kind == "Alias" or same or (len(parts) == 1 and is_a(item, "InheritAnalysisRules")):
             return holds[0]  # an expression of these rules has its replacement as its child, and nothing else
         if kind in {"IsNull", "IsNotNull"} and self._releases.discloses_nulls(holds[0]):
-            return Content()
+            return holds[0].disclosed(kind)
         if kind == "GetStructField":
             return holds[0].field(str(item.extractFieldName()))
         if kind not in _OF_ROW or str(item.getClass().getName()) != _EXPRESSIONS + kind:
             return Content.made_from(holds)
         names = [str(name) for name in items(item.names())] if kind == "CreateNamedStruct" else []
-        return Content.of_row(f"{kind} {_own(item, parts)}", holds, list(zip(names, holds[1::2], strict=False)))
+        if kind == "CaseWhen":
+            return _chosen(kind, holds)
+        fields = list(zip(names, holds[1::2], strict=False))
+        return Content.of_row(f"{kind} {_own(item, parts)}", holds, fields, _nulls(item, kind, parts, holds))
 
     def _released(self, mark: Mark, parts: list[Any], columns: Columns) -> Content:
         roles = {"text": Content(), "id": Content()}
@@ -135,8 +154,31 @@ class Expressions:
         return Content()
 
 
+def _chosen(how: str, holds: Sequence[Content]) -> Content:
+    """Return the content of pairs of a condition and a value, and of a value for all other rows."""
+    *pairs, found = holds if len(holds) % 2 else [*holds, Content.constant("NULL")]
+    for condition, value in zip(pairs[-2::-2], pairs[::-2], strict=True):
+        found = Content.of_row(how, [condition, value, found], (), null_by_case(condition, [value, found]))
+    return found
+
+
+def _nulls(item: Any, kind: str, parts: Sequence[Any], holds: Sequence[Content]) -> frozenset[str] | None:
+    if kind == "Cast":
+        return null_if_any(holds) if _is_written(item, parts[0]) else None
+    return _NULLS[kind](holds) if kind in _NULLS else None
+
+
+def _is_written(item: Any, part: Any) -> bool:
+    """Return whether a cast writes each value of a type as a string."""
+    return str(item.dataType().typeName()) == "string" and _type_of(part.dataType()) in _WRITTEN
+
+
+def _type_of(dtype: Any) -> str:
+    return str(dtype.typeName()).partition("(")[0]
+
+
 def _require_id(dtype: Any, role: str) -> None:
-    if str(dtype.typeName()).partition("(")[0] not in _ID_TYPES:
+    if _type_of(dtype) not in _ID_TYPES:
         msg = (
             f"a release takes {'record' if role == 'id' else role} ids of type {dtype.typeName()}, which is not allowed"
         )
@@ -151,7 +193,9 @@ def _leaf(item: Any, kind: str, columns: Columns) -> Content:
         return columns[str(item.id())]
     if is_a(item, "NamedExpression"):
         return columns.get(item.exprId().id(), Content())
-    return Content.constant(f"{item.sql()} {item.dataType().sql()}") if kind == "Literal" else Content()
+    if kind != "Literal":
+        return Content()
+    return Content.constant(f"{item.sql()} {item.dataType().sql()}", null=item.value() is None)
 
 
 def _own(item: Any, parts: list[Any]) -> str:

@@ -176,7 +176,8 @@ class _Walk:
         self._refuse_choice([*items(node.partitionSpec()), *items(node.orderSpec())], around, "a window")
         return {**columns, **self._made(node.windowExpressions(), around)}
 
-    def _join(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
+    def _join(self, node: Any, columns: Found, below: list[Found], outer: Columns) -> Found:
+        columns = {**columns, **_left_null(str(node.joinType().sql()), *below)}
         if node.condition().isEmpty():
             return columns
         condition = node.condition().get()
@@ -205,7 +206,8 @@ class _Walk:
         }
 
     def _lateraljoin(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
-        both = {**columns, **self.step(node.right().plan(), {**outer, **columns})}
+        right = self.step(node.right().plan(), {**outer, **columns})
+        both = {**columns, **right, **_left_null(str(node.joinType().sql()), columns, right)}
         if node.condition().isDefined():
             self._refuse_choice([node.condition().get()], {**outer, **both}, "which rows are joined")
         return both
@@ -215,6 +217,13 @@ class _Walk:
 
     def _refuse_choice(self, expressions: Iterable[Any], columns: Columns, what: str) -> None:
         refuse_choice((self._expressions.content(item, columns) for item in expressions), what)
+
+
+def _left_null(how: str, left: Found, right: Found) -> Found:
+    """Return the columns of the sides of a join that it may leave null."""
+    sides = {"LEFT OUTER": [right], "RIGHT OUTER": [left], "FULL OUTER": [left, right]}.get(how, [])
+    absent = [(next_number(), side) for side in sides]
+    return {one: content.outer(number) for number, side in absent for one, content in side.items()}
 
 
 def _equals(condition: Any) -> Iterator[tuple[int, int]]:

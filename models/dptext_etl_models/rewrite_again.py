@@ -132,8 +132,8 @@ class RewriteAgain(PostProcess):
     def _facts(self) -> dict[str, Any]:
         """Return what training.json says; nothing where there is none."""
         try:
-            found = {} if self.training is None else json.loads(self.training.path.read_bytes())
-        except (OSError, ValueError):
+            found = {} if self.training is None else json.loads(self.training.read_bytes())
+        except ValueError:
             found = None
         if not isinstance(found, dict):
             raise PolicyError(f"{FACTS} next to the model cannot be read", "train the model again")

@@ -129,6 +129,8 @@ def test_what_a_model_learnt_from_is_declared_once(tmp_path):
             _ = make(model=places[said]).provenance
     assert asked[None].model_hash == asked["public"].model_hash
     assert asked[None].cfg() != asked["public"].cfg() != make(model=places["public"], l_max=4).cfg()
+    moved = placed(asked["public"], asked["public"].artifacts())
+    assert (moved.cfg(), moved.provenance) == (asked["public"].cfg(), "public")
     (tmp_path / "public" / "training.json").write_text(
         json.dumps(
             {
@@ -141,8 +143,6 @@ def test_what_a_model_learnt_from_is_declared_once(tmp_path):
     trained = make(model=places["public"], training_provenance=None)
     assert (trained.learnt_for, trained.prompts.limit, asked[None].prompts.limit) == ("ab" * 32, 40, 512)
     assert trained.prompts.encode(["time"])[0] == make(template="Text : {text}").prompts.encode(["time"])[0]
-    moved = placed(asked["public"], asked["public"].artifacts())
-    assert (moved.cfg(), moved.provenance) == (asked["public"].cfg(), "public")
 
 
 def test_a_policy_finds_the_model_beside_its_file(tmp_path):

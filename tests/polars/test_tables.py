@@ -133,6 +133,33 @@ def test_a_relation_of_duckdb_stays_in_its_connection(policy, expected):
     assert len(out.join(reviews.set_alias("raw_rows"), "id").fetchall()) == 3
 
 
+NAMES = ("released", "dptext_raw", "relation", "reviews", "table", "made")
+
+
+@pytest.mark.parametrize("replacements", [True, False])
+@pytest.mark.parametrize("kind", ["TABLE", "VIEW", "TEMPORARY VIEW", "registered", "variable"])
+def test_no_name_of_a_connection_replaces_the_released_rows(kind, replacements, policy, expected):
+    duckdb = pytest.importorskip("duckdb")
+    connection = duckdb.connect(config={"python_enable_replacements": replacements})
+    connection.register("films", table(RAW))
+    released = dptext_raw = table(RAW)  # names that a query in the library could find in this frame
+    for name in NAMES if kind != "variable" else ():
+        if kind == "registered":
+            connection.register(name, released)
+        else:
+            connection.execute(f'CREATE {kind} "{name}" AS SELECT * FROM films')
+    before = sorted(connection.execute("SELECT name FROM (SHOW ALL TABLES)").fetchall())
+    reviews = connection.sql("SELECT * FROM films ORDER BY id").filter("stars > 1").set_alias("released")
+    out = privatize_table(reviews, policy, id="id")
+    rows = expected.filter(pl.col("stars") > 1).rows()
+    assert len(dptext_raw) > len(rows) > 0
+    assert sorted(connection.execute("SELECT name FROM (SHOW ALL TABLES)").fetchall()) == before
+    del released, dptext_raw
+    connection.execute("CREATE TABLE another AS SELECT 1 AS n")  # relations bind again after a change of the catalog
+    for again in (out, out.set_alias("released"), out.filter("stars > 1"), out.query("released", "FROM released")):
+        assert again.order("id").fetchall() == rows
+
+
 def test_what_is_wrong_is_said_without_a_text(policy):
     pd = pytest.importorskip("pandas")
     pandas, arrow = RAW.to_pandas(), table(RAW)

@@ -35,6 +35,13 @@ def test_arguments_by_name(films, policy, expected, form):
         assert column(films, f"SELECT private_review({arguments}) FROM films ORDER BY n") == expected
 
 
+@pytest.mark.parametrize("name", ["reverse", "MASK", "trim", "private review", "session.f"])
+def test_a_name_that_queries_would_not_find_is_refused(films, policy, name):
+    with pytest.raises(PolicyError, match=r"has a function '\w+' of its own|a name in SQL has letters"):
+        register(films, name, policy, form=FORMS[0])
+    assert column(films, "SELECT reverse('abc')") == ["cba"]
+
+
 def test_a_policy_file_of_one_text_column(films, policy, expected, tmp_path):
     entries = {"dataset": "films", "release": "1", "source": "a.parquet", "sink": "out", "id": "id", "unit": "record"}
     lines = [f'{name} = "{value}"' for name, value in {**entries, "key": policy.key}.items()]

@@ -50,7 +50,15 @@ PASSES = {
     "released, with what it costs": "SELECT id, private_pandas(review, id).text FROM films",
     "released, then anything": "SELECT upper(review) AS r, count(*) FROM safe WHERE n > 0 GROUP BY 1 ORDER BY 1",
     "cleaned before the release": "SELECT private_review(lower(trim(coalesce(review, ''))), id) AS r FROM films",
-    "null where empty": "SELECT private_review(nullif(trim(review), ''), id) AS r FROM films",
+    "null where empty, and then empty": (
+        "SELECT private_review(coalesce(nullif(trim(review), ''), ''), id) AS r FROM films"
+    ),
+    "a word where it is null": "SELECT private_review(IF(review IS NULL, 'none', review), id) AS r FROM films",
+    "null where a public column says so": "SELECT private_review(CASE WHEN n > 1 THEN review END, id) AS r FROM films",
+    "an outer join": (
+        "SELECT private_review(t, f.id) AS r FROM (SELECT id FROM films) f "
+        "LEFT JOIN (SELECT id, coalesce(review, '') AS t FROM films) g ON f.id = g.id"
+    ),
     "put together": "SELECT private_review(concat_ws(' ', n, review), id) AS r FROM films",
     "replaced by a column": "SELECT private_review(replace(review, 'a', id), id) AS r FROM films",
     "cut": "SELECT private_review(left(review, 500), id) AS r FROM films",
@@ -59,8 +67,9 @@ PASSES = {
     "through a struct": (
         "SELECT private_review(s.t, s.i) AS r FROM (SELECT named_struct('t', review, 'i', id) AS s FROM films)"
     ),
-    "null in one way twice": (
-        "SELECT private_review(nullif(review, ''), id) AS a, private_review(nullif(review, ''), id) AS b FROM films"
+    "prepared in one way twice": (
+        "SELECT private_review(nvl(nullif(review, 'a'), ''), id) AS a, private_review(nvl(nullif(review, 'a'), ''), id)"
+        " AS b FROM films"
     ),
     "where it is not null": "SELECT private_review(review, id) AS r FROM films WHERE review IS NOT NULL",
     "trimmed on both sides": "SELECT private_review(btrim(nvl(review, '')), id) AS r FROM films",
@@ -118,8 +127,9 @@ OTHER_ROWS = {
     "another table's column": (
         "SELECT private_review(concat(f.review, g.id), f.id) AS r FROM films f JOIN films g ON f.n = g.n"
     ),
-    "null in two ways": (
-        "SELECT private_review(nullif(review, ''), id) AS a, private_review(nullif(review, 'a'), id) AS b FROM films"
+    "prepared in two ways": (
+        "SELECT private_review(nvl(nullif(review, 'b'), ''), id) AS a, private_review(nvl(nullif(review, 'a'), ''), id)"
+        " AS b FROM films"
     ),
     "put together in two ways": (
         "SELECT private_review(concat(review, id), id) AS a, private_review(concat(id, review), id) AS b FROM films"
@@ -138,6 +148,46 @@ OTHER_ROWS = {
 def test_texts_that_several_ids_could_have_are_refused(films, policy, query):
     with pytest.raises(GateError, match=r"own row|different rows|computed record ids|several forms|names 'id'"):
         guard(films.sql(query), raw="text", policy=policy, id="id")
+
+
+NULLS = {
+    "empty": "nullif(trim(review), '')",
+    "a choice": "CASE WHEN review LIKE '%bad%' THEN review END",
+    "a choice by a copy": "IF(contains(doc.text, 'bad'), review, '')",
+    "a choice of a column that may be null": "IF(contains(review, 'bad'), concat(review, n), '')",
+    "no number": "CAST(try_cast(review AS INT) AS STRING)",
+    "a word that is not there": "try_element_at(split(review, ' '), -3)",
+    "an element that is not there": "try_element_at(split(review, ' '), 3)",
+    "a path that is not there": "get_json_object(review, '$.a')",
+    "a field of a chosen struct": "IF(contains(review, 'bad'), named_struct('t', review), named_struct('t', NULL)).t",
+    "coalesce with a column": "coalesce(nullif(review, ''), nullif(id, 'a'))",
+    "coalesce with itself": "coalesce(nullif(review, ''), nullif(review, 'a'))",
+    "a piece of it": "concat('a', nullif(review, ''))",
+    "and a joined one": "nullif(other, '')",
+}
+UNKNOWN = {
+    "of another row": "IF(contains(other, 'bad'), review, '')",
+    "a map": "map(review, id)['bad film']",
+    "JSON": "from_json(review, 'a string').a",
+    "a match that is not there": "regexp_substr(review, 'b.d')",
+    "a word that is not there": "get(split(review, ' '), 2)",
+    "a part that is not there": "try_divide(length(review), 0)",
+    "an address": "try_url_decode(review)",
+}
+
+
+@pytest.mark.parametrize("text", (NULLS | UNKNOWN).values(), ids=NULLS | UNKNOWN)
+def test_nulls_that_a_text_decides_are_refused(films, policy, text):
+    """`r IS NOT NULL` and `count(r)` would select and count just the texts that a predicate fits."""
+    table = "(SELECT f.*, g.review AS other FROM films f LEFT JOIN films g ON f.id = g.id)"
+    for query in ("SELECT count({r}) FROM {t}", "SELECT id FROM {t} WHERE {r} IS NOT NULL"):
+        plan = films.sql(query.format(r=f"private_review({text}, id)", t=table))
+        for options in ({"raw": ["review", "text"]}, {"policy": policy, "id": "id", "raw": "text"}):
+            with pytest.raises(GateError, match=r"may be null although its source is not|from its own row alone"):
+                guard(plan, **options)
+    if text in NULLS.values():
+        plan = films.sql(f"SELECT private_review(coalesce({text}, ''), id) AS r FROM {table}")
+        assert guard(plan, policy=policy, id="id") is plan
 
 
 OTHER_POLICIES = {
@@ -246,6 +296,32 @@ def test_a_field_may_be_released(films, policy):
     assert guard(films.sql("SELECT private_text(doc.text, id) AS r FROM films"), policy=text, id="id")
     with pytest.raises(GateError, match="no text column 'text'"):
         guard(films.sql("SELECT private_review(doc.text, id) AS r FROM films"), raw="text", policy=policy, id="id")
+
+
+PLANS = {
+    "in a sub-query": "SELECT count(private_review(t, id)) FROM (SELECT id, nullif(review, 'x') AS t FROM films)",
+    "in a common table": "WITH c AS (SELECT id, nullif(review, 'x') t FROM films) SELECT private_review(t, id) FROM c",
+    "in a union": (
+        "SELECT private_review(t, id) FROM (SELECT id, nullif(review, 'x') AS t FROM films UNION ALL "
+        "SELECT id, nullif(review, 'x') AS t FROM films)"
+    ),
+    "in a struct": "SELECT private_review(s.t, id) FROM (SELECT id, struct(nullif(review, 'x') AS t) AS s FROM films)",
+    "in a join": (
+        "SELECT private_review(t, f.id) FROM (SELECT id FROM films) f LEFT JOIN "
+        "(SELECT id, nullif(review, 'x') AS t FROM films) g ON f.id = g.id"
+    ),
+    "in a lateral join": "SELECT private_review(t, id) FROM films, LATERAL (SELECT nullif(review, 'x') AS t)",
+    "in a choice of another column": (
+        "SELECT private_review(t, f.id) FROM (SELECT id, review AS t, doc.text AS d FROM films) f "
+        "WHERE private_review(IF(d LIKE '%bad%', t, ''), id) IS NOT NULL"
+    ),
+}
+
+
+@pytest.mark.parametrize("query", PLANS.values(), ids=PLANS)
+def test_nulls_are_followed_through_each_step(films, policy, query):
+    with pytest.raises(GateError, match="may be null although its source is not"):
+        guard(films.sql(query), policy=policy, id="id", raw="text")
 
 
 def test_frames_of_the_api_are_followed_like_sql(films):

@@ -61,6 +61,14 @@ def test_a_view_says_which_column_a_table_lacks(films, whole):
         register_view(films, "released_films", table="without_users", policy=whole)
 
 
+def test_a_view_does_not_take_the_name_of_its_table(films, whole):
+    """A second registration would read the view of the first one, and release released texts."""
+    for name in ("films", "FILMS"):
+        with pytest.raises(PolicyError, match="the view has the name of its table"):
+            register_view(films, name, table="films", policy=whole, charge=False)
+    assert column(films, "SELECT review FROM films ORDER BY n") == [row[1] for row in ROWS]
+
+
 @pytest.mark.parametrize(("column", "kind", "said"), [("id", "double", "record ids"), ("user", "boolean", "subjects")])
 def test_a_view_refuses_ids_of_a_type_that_has_no_spelling(films, whole, column, kind, said):
     """At registration: in a query it would fail on a worker, after Spark's retries."""

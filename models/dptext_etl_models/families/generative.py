@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -149,9 +148,12 @@ class GenerativeMechanism(ScoreMechanism):
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the model's files, and the files of the clip range and the allow-list if they are given, by role."""
-        if self.allow_list is None:
-            return super().artifacts()
-        return {**super().artifacts(), "allow_list": Artifact.open(self.allow_list)}
+        listed = self._allowed
+        return super().artifacts() if listed is None else {**super().artifacts(), "allow_list": listed}
+
+    @cached_property
+    def _allowed(self) -> Artifact | None:
+        return None if self.allow_list is None else Artifact.open(self.allow_list)
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         """Draw an answer for every text; a null stays null."""
@@ -235,11 +237,11 @@ class GenerativeMechanism(ScoreMechanism):
     def columns(self) -> npt.NDArray[np.int64]:
         """Return the token ids that can be drawn, increasing: all scored ones, or the allow-list and the ends."""
         size = self._settings["vocab_size"]
-        if self.allow_list is None:
+        if self._allowed is None:
             return np.arange(size, dtype=np.int64)
         try:
-            listed = json.loads(Path(self.allow_list).read_bytes())
-        except (OSError, ValueError):
+            listed = json.loads(self._allowed.read_bytes())
+        except ValueError:
             listed = None
         if not isinstance(listed, list) or not all(type(item) is int and 0 <= item < size for item in listed):
             raise ArtifactError("the allow-list is no JSON list of the model's token numbers", "write it as [0, 1, …]")

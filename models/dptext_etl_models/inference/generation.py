@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dptext_etl.errors import without_panics
 from dptext_etl.scoring import TOKEN, Choices, Sampler, Slots
 from dptext_etl_models.inference.device_draws import Undrawn
 from dptext_etl_models.inference.running import Listener, Progress, out_of_memory, without_numbers
@@ -158,7 +159,7 @@ class Generation:
                 prompt, most = prompts[record], int(self._longest[record] - self.steps[record])
                 if prompt is not None:
                     requests.append(Request(record, prompt, self.outputs(record), most))
-            with suppress(Exception):  # models fail in any way, and none may quote or drop a text
+            with suppress(Exception), without_panics():  # models fail in any way, and none may quote or drop a text
                 server.answer(requests, draw)
 
         answer(np.flatnonzero(~self._ended))
@@ -213,7 +214,8 @@ class Generation:
 
         def runs_short(work: Callable[..., None], *given: Any) -> bool:
             try:
-                work(*given)
+                with without_panics():
+                    work(*given)
             except Exception as exc:  # noqa: BLE001  (models fail in any way, and none may quote or drop a text)
                 if not out_of_memory(exc):
                     log.warning("a batch of the model failed: each of its texts continues alone")

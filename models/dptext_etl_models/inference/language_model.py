@@ -2,7 +2,8 @@
 
 A model is a folder of public files: weights as safetensors (pickled weights are never read), the configuration, and a
 fast tokenizer. Code in a model's folder is never run. A mechanism's configuration holds the hash of every file and no
-name, so the same files under another name are the same model.
+name, so the same files under another name are the same model. A model is loaded from private copies of its files that
+have these hashes, and its index names no other file.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import importlib
 import importlib.util
 import json
 import os
+import re
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -22,19 +24,19 @@ from typing import Any
 from dptext_etl import extensions
 from dptext_etl.artifacts import Artifact
 from dptext_etl.device import THREADS_SETTING, drops_with_gpu, place
-from dptext_etl.errors import ArtifactError, PolicyError, seam
+from dptext_etl.errors import PolicyError, seam
 from dptext_etl_models.inference.example_model import KINDS, PREFIX, example_model
 
 ROLE = "model/"
 """Prefix of the role of every file of a model."""
 WEIGHTS = ".safetensors"
 CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+_SETTINGS = (CONFIG, "tokenizer_config.json", "special_tokens_map.json")
 FILES = (
-    CONFIG,
-    "model.safetensors.index.json",
+    *_SETTINGS,
+    INDEX,
     "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",
     "vocab.txt",
@@ -55,6 +57,10 @@ _HUB_HINT = (
     "download it on a machine with a network (`hf download NAME --revision REVISION`) and give its folder as model, or "
     f"{_INSTALL}"
 )
+_CODE = re.compile(
+    r".*_implementation(_.*)?|auto_map|custom_pipelines|use_kernels|kernel_config|transformers_weights|.*_file"
+)
+"""Names of entries that may name code of a hub or of the folder, kernels, or files that the hash does not cover."""
 _LOADED: dict[tuple[Any, ...], Any] = drops_with_gpu({})
 _KEPT = 3  # number of loaded models, and of tokenizers, that a process keeps per kind
 _LOCK = Lock()
@@ -75,7 +81,24 @@ def model_files(model: str, revision: str | None = None) -> dict[str, Artifact]:
         missing = CONFIG if CONFIG not in names else f"weights as *{WEIGHTS}"
         hint = "save the model with save_pretrained; pickled weights (*.bin, *.pt) are never read"
         raise PolicyError(f"the model folder {folder.name!r} holds no {missing}", hint)
-    return {ROLE + name: _hashed(folder / name) for name in [*names, *weights]}
+    facts = {"provenance": "public, as declared by anyone who named the model", "licence": "see its card"}
+    files = {ROLE + name: Artifact.open(folder / name, **facts) for name in [*names, *weights]}
+    _require_listed(files)
+    return files
+
+
+def _require_listed(files: Mapping[str, Artifact]) -> None:
+    """Refuse an index of weights that names anything but safetensors files of the model."""
+    if ROLE + INDEX not in files:
+        return
+    try:
+        named = set(json.loads(files[ROLE + INDEX].read_bytes())["weight_map"].values())
+        listed = named <= {role.removeprefix(ROLE) for role in files if role.endswith(WEIGHTS)}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        listed = False
+    if not listed:
+        hint = "save the model with save_pretrained; weights outside of its folder and pickled weights are never read"
+        raise PolicyError(f"the model's {INDEX} names weights that are no *{WEIGHTS} files of its folder", hint)
 
 
 def is_here(model: str) -> bool:
@@ -94,8 +117,8 @@ def is_here(model: str) -> bool:
 def config(files: Mapping[str, Artifact]) -> dict[str, Any]:
     """Return a model's configuration; nothing if it cannot be read."""
     try:
-        found = json.loads(files[ROLE + CONFIG].path.read_bytes())
-    except (OSError, ValueError):
+        found = json.loads(files[ROLE + CONFIG].read_bytes())
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -116,6 +139,7 @@ def tokenizer(files: Mapping[str, Artifact]) -> Any:
     def read(folder: Path) -> Any:
         from transformers import AutoTokenizer
 
+        without_code(folder)
         made = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, split_special_tokens=True
         )
@@ -150,6 +174,7 @@ def model(kind: str, files: Mapping[str, Artifact], device: str = "cpu", dtype: 
         import transformers
 
         transformers.utils.logging.disable_progress_bar()
+        without_code(folder)
         settings = {
             "dtype": getattr(torch, dtype),
             "local_files_only": True,
@@ -176,16 +201,34 @@ def limit_threads() -> None:
 
 
 def opened(files: Mapping[str, Artifact], read: Callable[[Path], Any], *, tokens_only: bool = False) -> Any:
-    """Give `read` a folder in which the model's files have the names that libraries expect."""
+    """Give `read` a private folder with copies of the model's files, which have their hashes."""
     if not tokens_only:
         limit_threads()
-    with tempfile.TemporaryDirectory(prefix="dptext-model-") as name:
-        for role, item in files.items():
-            if not (tokens_only and role.endswith(WEIGHTS)):
-                (Path(name) / role.removeprefix(ROLE)).symlink_to(item.path.absolute())
-        hint = "check that the model is of the kind that the mechanism needs, and that all of its files are there"
-        with seam("loading the model", PolicyError, hint):
-            return read(Path(name))
+    hint = "check that the model is of the kind that the mechanism needs, and that all of its files are there"
+    with seam("loading the model", PolicyError, hint), tempfile.TemporaryDirectory(prefix="dptext-model-") as name:
+        wanted = {role: item for role, item in files.items() if not (tokens_only and role.endswith(WEIGHTS))}
+        copies = {
+            role: Artifact.open(shutil.copyfile(item.path, Path(name) / Path(role).name), item.sha256)
+            for role, item in wanted.items()
+        }
+        if not tokens_only:
+            _require_listed(copies)
+        return read(Path(name))
+
+
+def without_code(folder: Path) -> None:
+    """Drop the entries of a copied model's settings that name code, kernels, or other files."""
+    for path in map(folder.joinpath, _SETTINGS):
+        if path.is_file():
+            path.write_text(json.dumps(_plain(json.loads(path.read_bytes()))), encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_plain, value))
+    if not isinstance(value, dict):
+        return value
+    return {name: _plain(entry) for name, entry in value.items() if not _CODE.fullmatch(name)}
 
 
 def once(
@@ -244,19 +287,3 @@ def _downloaded(model: str, revision: str | None) -> Path:
             return Path(snapshot_download(**asked, local_files_only=local))
     pinned = "" if revision is None else f" at revision {revision}"
     raise PolicyError(f"the model {model!r}{pinned} is not on this machine, and the hub does not provide it", _HUB_HINT)
-
-
-def _hashed(path: Path) -> Artifact:
-    """Hash a file once per process, unless it changes."""
-    try:
-        facts = path.stat()
-    except OSError as exc:
-        reason = exc.strerror
-    else:
-        return _opened(os.fspath(path.absolute()), facts.st_size, facts.st_mtime_ns)
-    raise ArtifactError(f"the model's file {path.name} cannot be read: {reason}", "check its permissions")
-
-
-@lru_cache(maxsize=256)
-def _opened(path: str, size: int, modified: int) -> Artifact:  # noqa: ARG001
-    return Artifact.open(path, provenance="public, as declared by anyone who named the model", licence="see its card")

@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dptext_etl.errors import without_panics
 from dptext_etl_models.inference.running import out_of_memory
 
 log = logging.getLogger("dptext_etl.latent")
@@ -38,7 +39,8 @@ class Batches(Generic[Item, Made]):
         while len(made) < len(items):
             some = items[len(made) : len(made) + self.rows]
             try:
-                made.extend(self._padded(some))
+                with without_panics():
+                    made.extend(self._padded(some))
             except Exception as exc:  # noqa: BLE001  (models fail in any way, and none may quote or drop a text)
                 exhausted = out_of_memory(exc)
             else:
@@ -58,7 +60,8 @@ class Batches(Generic[Item, Made]):
         failures = 0
         for item in some:
             try:
-                made.extend(self._padded([item]))
+                with without_panics():
+                    made.extend(self._padded([item]))
             except Exception:  # noqa: BLE001
                 made.append(self._failed)
                 failures += 1

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.errors import PolicyError, seam
+from dptext_etl.errors import PolicyError, seam, without_panics
 from dptext_etl_models.inference.prompts import SPARE, Prompts
 from dptext_etl_models.inference.server import Prompt
 
@@ -97,7 +97,7 @@ class ModelGenerator:
         cuda, device = torch.cuda, self._model.device
         before = cuda.memory_allocated(device)
         cuda.reset_peak_memory_stats(device)
-        with suppress(Exception):  # models fail in any way; batches of one row follow
+        with suppress(Exception), without_panics():  # models fail in any way; batches of one row follow
             batch = self.begin([], bucket, _MEASURED, self._longest)
             batch.append(np.zeros(_MEASURED, np.int64))
             peak, kept = (taken(device) - before for taken in (cuda.max_memory_allocated, cuda.memory_allocated))

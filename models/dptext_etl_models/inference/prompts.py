@@ -11,22 +11,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import PolicyError, without_panics
 from dptext_etl_models.inference.server import Prompt
 
 FIELD = "{text}"
 """Place of the text in a template."""
 SPARE = 8
 """Padding tokens of the longest prompts."""
+CHARACTERS = 128
+"""Characters that are read per token of the longest prompt; longer texts are cut before anything else."""
 _LEAST_TEXT = 8  # smallest number of a text's tokens that must fit into a prompt
 _WORD = re.compile(r"\S+")
 
 
 class Prompts:
-    """Encode texts with a template to token ids, and decode drawn tokens."""
+    """Encode texts with a template to token ids, and decode drawn tokens.
+
+    A tokenizer may panic, or take minutes, for a text of millions of blanks, so texts are cut by characters first.
+    """
 
     def __init__(self, tokenizer: Any, template: str, limit: int, n_max: int, *, continued: bool) -> None:
         from tokenizers import Tokenizer
@@ -53,7 +59,8 @@ class Prompts:
         """Return the token ids of every text's prompt; None for a text that cannot be encoded."""
         cut = [self._first_words(text) for text in texts]
         try:
-            encodings = self._tokens.encode_batch([self._before + text + self._after for text in cut])
+            with without_panics():
+                encodings = self._tokens.encode_batch([self._before + text + self._after for text in cut])
         except Exception:  # noqa: BLE001  (one text failed; the others do not depend on it)
             return [self._alone(text) for text in cut]
         return [self._ids(encoding, len(text)) for encoding, text in zip(encodings, cut, strict=True)]
@@ -61,16 +68,18 @@ class Prompts:
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of drawn tokens; special and unused token ids give nothing."""
         shown = [number for number in tokens if number < self._known and number not in self._unseen]
-        text: str = self._tokens.decode(shown, skip_special_tokens=True)
-        return text.strip()
+        with suppress(Exception), without_panics():  # its tokens are drawn, so a failure follows from them
+            text: str = self._tokens.decode(shown, skip_special_tokens=True)
+            return text.strip()
+        return ""
 
     def _alone(self, text: str) -> Prompt:
-        try:
+        with suppress(Exception), without_panics():
             return self._ids(self._tokens.encode(self._before + text + self._after), len(text))
-        except Exception:  # noqa: BLE001  (its tokens are drawn uniformly then)
-            return None
+        return None  # its tokens are drawn uniformly then
 
     def _first_words(self, text: str) -> str:
+        text = text[: CHARACTERS * self.limit]
         rest = islice(_WORD.finditer(text), self._n_max - 1, None)
         last, more = next(rest, None), next(rest, None)
         return text if last is None or more is None else text[: last.end()]

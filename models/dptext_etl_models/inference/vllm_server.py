@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.errors import PolicyError
+from dptext_etl_models.inference import language_model
 
 if TYPE_CHECKING:
     from dptext_etl_models.inference.prompts import Prompts
@@ -103,6 +104,7 @@ class ExactDraws(LogitsProcessor):
 
 def load(folder: Path, dtype: str, length: int) -> Any:
     """Return vLLM's engine for a causal model and prompts with answers of at most that many tokens."""
+    language_model.without_code(folder)
     return LLM(
         model=str(folder),
         dtype=dtype,

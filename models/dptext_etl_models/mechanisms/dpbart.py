@@ -70,10 +70,10 @@ def write_kept(folder: Path, columns: Sequence[int], width: int, stage: int, **m
     return path
 
 
-def read_kept(path: Path, weights: str | None = None) -> KeptColumns:
+def read_kept(file: Path | Artifact, weights: str | None = None) -> KeptColumns:
     """Read the file."""
     try:
-        written = json.loads(path.read_bytes())
+        written = json.loads(file.read_bytes())
         columns = tuple(written["kept"])
         kept = KeptColumns(columns, written["width"], written["model"], written["stage"], written.get("noise"), written)
         whole = all(type(item) is int for item in (*columns, kept.width))
@@ -82,9 +82,9 @@ def read_kept(path: Path, weights: str | None = None) -> KeptColumns:
     except (OSError, ValueError, LookupError, TypeError):
         right = False
     if not right:
-        raise ArtifactError(f"{path.name} is no list of kept columns, strictly increasing and below the width", _HINT)
+        raise ArtifactError(f"{FILE} is no list of kept columns, strictly increasing and below the width", _HINT)
     if weights is not None and kept.model != weights:
-        raise ArtifactError(f"the columns of {path.name} were found with other weights than this model's", _HINT)
+        raise ArtifactError(f"the columns of {FILE} were found with other weights than this model's", _HINT)
     return kept
 
 
@@ -140,7 +140,7 @@ class DPBart(LatentMechanism):
             return None
         files = self.model_files
         weights = files.get(_WEIGHTS)
-        kept = read_kept(files[_KEPT].path, weights.sha256 if weights else None)
+        kept = read_kept(files[_KEPT], weights.sha256 if weights else None)
         if self.variant == "pr_plus" and kept.noise is None:
             raise PolicyError(
                 'variant "pr_plus" needs a model that was trained under noise, and this one was not',

@@ -18,12 +18,14 @@ docs/spec/privacy.md#dpmlm-plusminus, docs/spec/privacy.md#length-options):
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import IO, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -147,10 +149,14 @@ class DPMLM(MaskedMechanism):
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the model's files and the word lists, by role."""
+        lists = self._wordnet
+        return super().artifacts() if lists is None else {**super().artifacts(), "antonyms": lists}
+
+    @cached_property
+    def _wordnet(self) -> Artifact | None:
         if self.antonyms is None:
-            return super().artifacts()
-        wordnet = Artifact.open(self.antonyms, provenance="WordNet", licence="WordNet's own")
-        return {**super().artifacts(), "antonyms": wordnet}
+            return None
+        return Artifact.open(self.antonyms, provenance="WordNet", licence="WordNet's own")
 
     @property
     def score_range(self) -> Clip:
@@ -160,12 +166,14 @@ class DPMLM(MaskedMechanism):
 
     @property
     def _adjusted_by(self) -> tuple[Any, ...]:
-        return self.alpha, self.antonyms
+        return self.alpha, self._wordnet and self._wordnet.sha256
 
     def _adjustment(self) -> Adjustment:
         """Return the adjustment of the model's scores: similarity of words, and the lowest score for antonyms."""
-        excluded = None if self.antonyms is None else antonyms_among(self.antonyms, self.words_and_tokens[0])
-        return Adjustment(self.alpha, excluded)
+        lists = self._wordnet
+        if lists is None:
+            return Adjustment(self.alpha)
+        return Adjustment(self.alpha, antonyms_among(io.BytesIO(lists.read_bytes()), self.words_and_tokens[0]))
 
     @classmethod
     def example(cls) -> Self:
@@ -180,10 +188,10 @@ Place = tuple[str, str]
 """Part of speech and offset of a synset."""
 
 
-def antonyms_among(path: str | Path, outputs: Sequence[str]) -> Callable[[str], Sequence[int]]:
+def antonyms_among(file: Path | IO[bytes], outputs: Sequence[str]) -> Callable[[str], Sequence[int]]:
     """Return a function that finds the antonyms of a word among outputs."""
     with seam("reading WordNet", ArtifactError, "give the path of NLTK's wordnet.zip"):
-        opposites = _opposites(Path(path))
+        opposites = _opposites(file)
     numbers: dict[str, list[int]] = {}
     for number, text in enumerate(outputs):
         numbers.setdefault(text.lower(), []).append(number)
@@ -193,11 +201,11 @@ def antonyms_among(path: str | Path, outputs: Sequence[str]) -> Callable[[str], 
     return lambda word: found.get(word.lower(), ())
 
 
-def _opposites(path: Path) -> dict[str, set[str]]:
+def _opposites(file: Path | IO[bytes]) -> dict[str, set[str]]:
     """Return the antonyms of every word that has antonyms."""
     words: dict[Place, list[str]] = {}
     pointers: list[tuple[Place, int, Place, int]] = []
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(file) as archive:
         for letter, part in _PARTS.items():
             with archive.open(f"wordnet/data.{part}") as lines:
                 for line in lines:

@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from polars.exceptions import PanicException
 
 from dptext_etl import scoring
 from dptext_etl.accounting import allocated_epsilon
@@ -196,10 +197,11 @@ def test_where_scores_of_outputs_tell_nothing_a_division_tells_nothing_either():
     assert released[0].steps is None, "how a budget was used is said nowhere"
 
 
-def test_a_score_that_fails_on_a_text_divides_evenly_and_quotes_nothing(monkeypatch, caplog):
+@pytest.mark.parametrize("failure", [ValueError, PanicException])
+def test_a_score_that_fails_on_a_text_divides_evenly_and_quotes_nothing(failure, monkeypatch, caplog):
     class Broken:
         def of(self, tokens):
-            raise ValueError(f"inside: {tokens}")
+            raise failure(f"inside: {tokens}")
 
     secret = "zzqunknownqzz"
     allocation = Allocation(total=4.0, scores=("fixed",))

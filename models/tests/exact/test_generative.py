@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from polars.exceptions import PanicException
 
 from dptext_etl.column import step_costs
 from dptext_etl.errors import PolicyError
@@ -99,6 +100,7 @@ def test_ni_can_fail():
 FAILING = {
     "an exception that quotes": lambda texts, rows: ValueError(f"cannot score {texts}"),
     "an assertion": lambda texts, rows: AssertionError(),
+    "a panic that quotes": lambda texts, rows: PanicException(f"cannot score {texts}"),
     "memory, however few rows": lambda texts, rows: MemoryError(),
 }
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from polars.exceptions import PanicException
 
 from dptext_etl.errors import PolicyError
 from models.tests.exact.latent_toys import MECHANISMS, Toy, constant, dpbart, keys, released
@@ -84,13 +85,13 @@ def test_an_encoder_of_the_texts_own_length_is_never_released(mechanism):
         mechanism.probe_with(RealLength(24, None))
 
 
-@pytest.mark.parametrize("failure", ["raises", "nan", "infinite", "shape"])
+@pytest.mark.parametrize("failure", ["raises", "panics", "nan", "infinite", "shape"])
 def test_ni_err_a_failing_record_is_the_zero_vector(mechanism, failure):
     def encoder(text):
         if SENTINEL not in text:
             return np.full(24, 0.05)
-        if failure == "raises":
-            raise ValueError(text)
+        if failure in {"raises", "panics"}:
+            raise ValueError(text) if failure == "raises" else PanicException(text)
         return {"nan": np.full(24, np.nan), "infinite": np.full(24, -np.inf), "shape": np.zeros(3)}[failure]
 
     given = ["good", f"my {SENTINEL}", "film", None, "good"]

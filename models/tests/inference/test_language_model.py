@@ -1,6 +1,7 @@
 """Models as artifacts: found, hashed, refused, loaded once."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dptext_etl.artifacts import Artifact
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.example_model import KINDS, example_model
 
@@ -91,6 +92,76 @@ def test_a_model_s_own_code_is_never_run(folder, tmp_path):
         language_model.masked_model(language_model.model_files(str(folder)))
     assert caught.value.__context__ is None
     assert not (tmp_path / "sprung").exists()
+
+
+OUTSIDE = {
+    "a path outside": "../elsewhere/model.safetensors",
+    "an absolute path": "/elsewhere/model.safetensors",
+    "a file that is not there": "other.safetensors",
+    "pickled weights": "pytorch_model.bin",
+    "a number": 5,
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE.values(), ids=OUTSIDE)
+def test_an_index_names_only_weights_of_the_folder(folder, tmp_path, name):
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "model.safetensors").rename(tmp_path / "elsewhere/model.safetensors")
+    (folder / "unused.safetensors").write_bytes(b"")
+    (folder / "pytorch_model.bin").write_bytes(b"")
+    index = {"metadata": {}, "weight_map": {"lm_head.bias": name}}
+    (folder / language_model.INDEX).write_text(json.dumps(index))
+    with pytest.raises(PolicyError, match=r"no \*\.safetensors files of its folder"):
+        language_model.model_files(str(folder))
+    files = {f"model/{path.name}": Artifact.open(path) for path in folder.iterdir()}  # as a worker gets them
+    with pytest.raises(PolicyError, match=r"no \*\.safetensors files of its folder"):
+        language_model.masked_model(files)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_files_that_change_after_they_were_hashed_are_not_loaded(folder, name):
+    files = language_model.model_files(str(folder))
+    path = folder / name
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(ArtifactError, match="is not the one that was named"):
+        language_model.opened(files, lambda _: pytest.fail("it was read"))
+    if name == "config.json":
+        with pytest.raises(ArtifactError, match="is not the one that was named"):
+            language_model.config(files)
+
+
+def test_a_file_that_keeps_its_size_and_time_is_hashed_again(folder):
+    path = folder / "config.json"
+    before, times = language_model.model_files(str(folder)), path.stat()
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"0.1", b"0.2"))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert path.stat().st_size == len(content)
+    after = language_model.model_files(str(folder))
+    assert content != path.read_bytes()
+    assert language_model.identity(before) != language_model.identity(after)
+
+
+def test_settings_name_no_code_and_no_other_file(folder, tmp_path):
+    """Nothing of a hub, no kernel, and no file outside of the folder; what the model computes stays."""
+    expected = language_model.masked_model(language_model.model_files(str(folder))).state_dict()
+    (tmp_path / "tokenizer.json").write_text("{}")
+    code = {
+        "_attn_implementation": "someone/kernel",
+        "auto_map": {"AutoModelForMaskedLM": "someone/code--a.B", "AutoTokenizer": ["someone/code--a.B", None]},
+        "text_config": {"_experts_implementation": "someone/kernel"},
+        "transformers_weights": "../elsewhere.safetensors",
+        "tokenizer_file": str(tmp_path / "tokenizer.json"),
+    }
+    for name in ("config.json", "tokenizer_config.json"):
+        (folder / name).write_text(json.dumps({**json.loads((folder / name).read_bytes()), **code}))
+    (folder / "special_tokens_map.json").write_text(json.dumps({"tokenizer_file": code["tokenizer_file"]}))
+    files = language_model.model_files(str(folder))
+    made = language_model.masked_model(files)
+    assert made.config._attn_implementation == "sdpa"
+    assert not hasattr(made.config, "auto_map")
+    assert all(torch.equal(weight, expected[name]) for name, weight in made.state_dict().items())
+    assert language_model.tokenizer(files)("good film")["input_ids"]
 
 
 def test_what_is_missing_is_said(tmp_path, monkeypatch):

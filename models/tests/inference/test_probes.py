@@ -5,6 +5,7 @@ import logging
 import numpy as np
 import pyarrow as pa
 import pytest
+from polars.exceptions import PanicException
 
 from dptext_etl import ColumnPolicy, _kernel, privatize, scoring
 from dptext_etl.errors import PolicyError
@@ -38,6 +39,10 @@ def raising(*_):
     raise RuntimeError(f"inside: {SENTINEL}")
 
 
+def panicking(*_):
+    raise PanicException(f"inside: {SENTINEL}")
+
+
 def without_numbers(forward):
     return lambda *given: forward(*given) * float("nan")
 
@@ -48,6 +53,7 @@ def raising_beyond(forward, length):
 
 BROKEN = {
     "raises": lambda forward: raising,
+    "panics": lambda forward: panicking,
     "says nothing": without_numbers,
     "fails on long rows": lambda forward: raising_beyond(forward, 64),
     "another shape": lambda forward: lambda *given: forward(*given)[..., :3],
@@ -65,13 +71,14 @@ def test_a_model_that_fails_on_public_texts_is_refused(mechanism, broken, option
     assert SENTINEL not in str(caught.value)
 
 
+@pytest.mark.parametrize("fail", [raising, panicking])
 @pytest.mark.parametrize("options", DECODINGS, ids=lambda options: options["decoding"])
-def test_a_text_that_no_words_can_be_read_of_is_alone_in_its_part(mechanism, options, monkeypatch, caplog):
+def test_a_text_that_no_words_can_be_read_of_is_alone_in_its_part(mechanism, options, fail, monkeypatch, caplog):
     """Whatever fails outside of batches fails for the text that it is about: others keep every draw."""
     made, column, every = mechanism(**options), pa.array(TEXTS, pa.large_string()), keys(len(TEXTS))
     calm = made.release_with(made.scorer(), scoring, column, every)
     lexicon = made.scorer().lexicon
-    encode = lambda words: raising() if SENTINEL in words else lexicon.encode(words)
+    encode = lambda words: fail() if SENTINEL in words else lexicon.encode(words)
     monkeypatch.setattr(made.scorer(), "lexicon", lexicon._replace(encode=encode))
     sampler = Recorded()
     with caplog.at_level(logging.DEBUG):

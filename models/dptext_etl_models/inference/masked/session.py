@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dptext_etl.errors import without_panics
 from dptext_etl.scoring import Choices
 from dptext_etl_models.inference.masked.layout import Asked, Layout
 from dptext_etl_models.inference.masked.scorer import Batch, MaskedScorer, Shape
@@ -37,7 +38,8 @@ class BatchThreads:
             return self._pool.submit(work, *given)
         done: Future[Any] = Future()
         try:
-            done.set_result(work(*given))
+            with without_panics():
+                done.set_result(work(*given))
         except Exception as exc:  # noqa: BLE001  (the caller of the result gets it)
             done.set_exception(exc)
         return done
@@ -110,7 +112,8 @@ class MaskedSession:
         self._begin()
         batch, computed = self._under_way.popleft()
         try:
-            draws, scores = self._scorer.scores(batch, computed.result(), self._layout, self._words)
+            with without_panics():
+                draws, scores = self._scorer.scores(batch, computed.result(), self._layout, self._words)
         except Exception as exc:  # noqa: BLE001  (models fail in any way, and none may quote or drop a text)
             if out_of_memory(exc) and len(batch.tokens) > 1:
                 if len(batch.tokens) == self._scorer.rows(batch.shape):
@@ -164,9 +167,10 @@ class MaskedSession:
         draws, scores = [np.zeros(0, np.int64)], []
         for row in range(len(asked.first)):
             try:
-                alone = self._scorer.batch(self._layout, asked.take(slice(row, row + 1)), shape)
-                made = self._workers.begin(self._scorer.forward, alone).result()
-                found, row_scores = self._scorer.scores(alone, made, self._layout, self._words)
+                with without_panics():
+                    alone = self._scorer.batch(self._layout, asked.take(slice(row, row + 1)), shape)
+                    made = self._workers.begin(self._scorer.forward, alone).result()
+                    found, row_scores = self._scorer.scores(alone, made, self._layout, self._words)
             except Exception:  # noqa: BLE001, S112  (uniform draws follow; a reason might quote the text)
                 continue
             draws.append(found)

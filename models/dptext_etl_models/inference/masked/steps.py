@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dptext_etl.errors import without_panics
 from dptext_etl.scoring import TOKEN, Choices, Sampler, Slots
 from dptext_etl_models.inference.masked.script import Script
 from dptext_etl_models.inference.running import Listener, Progress, out_of_memory, without_numbers
@@ -162,10 +163,11 @@ class _Drawing:
     def run(self) -> bool:
         """Draw all texts, and say whether the scorer went through with it."""
         try:
-            session = self._scorer.open(self._scripts)
-            self._begin(session, np.flatnonzero(self._counts))
-            while self._waiting.any():
-                self._advance(session)
+            with without_panics():
+                session = self._scorer.open(self._scripts)
+                self._begin(session, np.flatnonzero(self._counts))
+                while self._waiting.any():
+                    self._advance(session)
         except Exception:  # noqa: BLE001  (a scorer fails in any way, and none may quote or drop a text)
             return False
         return True

@@ -18,7 +18,7 @@ import numpy as np
 
 from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import PolicyError, without_panics
 from dptext_etl_models.inference import language_model
 from dptext_etl_models.inference.masked.layout import Frame, Pieces
 from dptext_etl_models.inference.masked.steps import Numbers
@@ -92,6 +92,8 @@ def read_tokens(folder: Path) -> Tokens | None:
         return None  # transformers says what is wrong, or knows better
 
 
+CHARACTERS = 2**16
+"""Characters of a word that are read: more than the tokens of the longest window."""
 _KEPT_WORDS = 2**20  # encoded words in the cache for later texts
 _VOCABULARIES: dict[tuple[tuple[str, str], ...], MaskedVocabulary] = {}
 
@@ -122,7 +124,10 @@ class MaskedVocabulary:
         return _VOCABULARIES[key]
 
     def encode(self, words: Sequence[str]) -> list[Pieces]:
-        """Return the token ids of every word after a blank; an empty list for a word that cannot be encoded."""
+        """Return the token ids of every word after a blank; an empty list for a word that cannot be encoded.
+
+        A word is cut to `CHARACTERS` first.
+        """
         known = self._pieces
         new = list({word for word in words if word not in known})
         if new:
@@ -133,12 +138,16 @@ class MaskedVocabulary:
         return [known[word] for word in words]
 
     def _encoded(self, words: Sequence[str]) -> list[Pieces]:
-        texts = [f" {word}" for word in words]
-        found = [item.ids for item in self._backend.encode_batch(texts, add_special_tokens=False)]
-        return [
-            piece if self._special.isdisjoint(piece) else self._spelt(word)
-            for word, piece in zip(words, found, strict=True)
-        ]
+        try:
+            with without_panics():
+                texts = [f" {word[:CHARACTERS]}" for word in words]
+                found = [item.ids for item in self._backend.encode_batch(texts, add_special_tokens=False)]
+                return [
+                    piece if self._special.isdisjoint(piece) else self._spelt(word[:CHARACTERS])
+                    for word, piece in zip(words, found, strict=True)
+                ]
+        except Exception:  # noqa: BLE001  (one word failed; the others do not depend on it)
+            return [self._encoded([word])[0] for word in words] if len(words) > 1 else [[]]
 
     def _spelt(self, word: str) -> Pieces:
         """Encode a word character by character, because it spells a special token."""
