@@ -28,7 +28,8 @@ class PublishedFiles(Gate):
 
     catches = (
         "Published files that were edited, cut, swapped or added after their gates, or that belong to another release; "
-        "a manifest that was written again to fit them, or to claim less."
+        "a manifest that was written again to fit them, or to claim less; an unlinked release of people who were "
+        "forgotten."
     )
     stages = frozenset({Stage.PUBLISHED})
     order = 10
@@ -82,6 +83,8 @@ class PublishedFiles(Gate):
             "unrecorded_manifest": int(not recorded),
             "retired_manifest": int(any(digest in self._ledger.retired(ref, sink) for ref in refs)),
         }
+        if policy.unlinked is not None and any(part["rows"] for part in parts):  # it holds no ids, and is one table
+            counts["forgotten"] = max((self._ledger.count_forgotten(ref) for ref in refs), default=0)
         wrong = {name: count for name, count in counts.items() if count and name != "files"}
         message = f"all {len(paths)} files are those of the manifest, which the ledger recorded"
         counts["newer_recorded"] = newer = self._newer()
