@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -74,8 +75,8 @@ def remaining(
     """
     with open_ledger(ledger, id_key) as handle:
         caps = handle.caps()
-        _refuse_unknown(handle, caps, subject or ())
         scopes = [amounts.balance(_balance(handle, pinned, subject)) for pinned in caps]
+        _refuse_unknown(handle, caps, scopes, subject or ())
     if as_json:
         terminal.emit({"scopes": scopes})
         return
@@ -288,19 +289,21 @@ def _balance(handle: Ledger, pinned: Mapping[str, Any], asked: list[str] | None)
     return handle.remaining(scope, in_pinned_form(handle, scope, asked) if asked else None).as_dict()
 
 
-def _refuse_unknown(handle: Ledger, caps: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> None:
+def _refuse_unknown(
+    handle: Ledger, caps: Sequence[Mapping[str, Any]], scopes: Sequence[Mapping[str, Any]], asked: Sequence[str]
+) -> None:
     """Refuse ids of which the ledger holds nothing in any scope, such as those with a typing error."""
-    import numpy as np
-
-    known = np.zeros(len(asked), np.bool_)
-    for cap in caps if asked else ():
-        units, find = in_pinned_form(handle, scope_of(cap), asked), handle.known_records
-        if cap["unit"] == "subject":
-            find = handle.known_subjects
+    used = [any(part["used"] for scope in scopes for part in scope["asked"][at].values()) for at in range(len(asked))]
+    idle = [one for one, some in zip(asked, used, strict=True) if not some]
+    known = set[str]()
+    for cap in caps if idle else ():
+        units = in_pinned_form(handle, scope_of(cap), idle)
+        find = handle.known_subjects if cap["unit"] == "subject" else handle.known_records
         for dataset in cap["datasets"]:
-            known |= find(dataset, units)
-    if caps and not known.all():
-        msg = f"{int((~known).sum())} of {counted(len(known), 'id')}: unknown here; nothing was changed"
+            known.update(compress(idle, find(dataset, units)))
+    unknown = len({*idle} - known)
+    if caps and unknown:
+        msg = f"{unknown} of {counted(len({*asked}), 'id')}: unknown here; nothing was changed"
         raise UnknownIdError(msg, "name ids as the table holds them")
 
 

@@ -177,9 +177,8 @@ def readmit(
     with open_ledger(ledger, id_key, write=True) as handle, _writing(handle, dataset):
         units = in_pinned_form(handle, _subject_scope(handle, dataset), subjects)
         count = handle.readmit(dataset, pa.array(records, pa.large_string()), reason, units)
-    outcome = (
-        f"{counted(count, 'record')}{' and all others of these subjects' if subjects else ''} may be released again"
-    )
+    more = " and all others of these subjects" if subjects else ""
+    outcome = f"{counted(count, 'record')}{more} may be released again"
     report({"dataset": dataset, "readmitted": count}, outcome, as_json=as_json)
 
 
