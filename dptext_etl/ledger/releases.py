@@ -227,7 +227,7 @@ class Releases:
             " join release on release.id = publication.release where dataset=?",
             (refs[0].dataset,),
         ):
-            if name.startswith(place) and "/" not in name[len(place) :]:
+            if digest != manifest and name.startswith(place) and "/" not in name[len(place) :]:
                 before.setdefault((number, nonce), {})[digest] = count
         retired: set[str] = set()
         for ref in refs:
