@@ -132,10 +132,8 @@ class Preview:
         self._answers.update({Outcome(kind).name: int((outcome == kind).sum()) for kind in np.unique(outcome)})
         self._computed += int((~np.isin(outcome, (Outcome.COMMITTED, *LEFT_OUT))).sum()) or self._unwritten(charged)
         changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
-        if self._on_changed is not None and changed.any():
-            theirs = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
-            units = None if theirs is None or self._ledger is None else self._ledger.unit_hashes(theirs)
-            self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)), units)
+        if changed.any():
+            self._list_changed(frame, charged, changed)
         if self.published:
             return
         worst = np.zeros((len(self.forecast.components), frame.height), np.int64)
@@ -151,6 +149,12 @@ class Preview:
         self._unkept += int((~kept & (outcome == Outcome.CHANGED)).sum())
         self._drawn += int(((draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)).sum())
         self._words += self._draws(frame, draws)
+
+    def _list_changed(self, frame: pl.DataFrame, charged: Charged, changed: npt.NDArray[np.bool_]) -> None:
+        theirs = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
+        units = None if theirs is None or self._ledger is None else self._ledger.unit_hashes(theirs)
+        if self._on_changed is not None:
+            self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)), units)
 
     def expected(self) -> Expected:
         over = self.forecast.over_cap()["records"]
