@@ -90,7 +90,7 @@ def test_forgotten_records_are_left_out(spark, make_job):
     with pytest.raises(LedgerError, match="6 rows of what is published here are of people or records"):
         run_frame(frame_of(spark, job), job.policy(incremental=True))
     table = pl.read_parquet(job.folder / "raw.parquet")
-    late = table.filter(pl.col("user_id") == "u008").with_columns("late-" + pl.col("id"))
+    late = table.filter(pl.col("user_id") == "u008").with_columns(id=pl.lit("late-") + pl.col("id"))
     pl.concat([table, late]).write_parquet(job.folder / "raw.parquet")
     again = run_frame(frame_of(spark, job, 5), job.policy(release="2026-12"))
     assert (again.rows["forgotten"], again.published_rows) == (14, 232), "records that were never charged, too"
