@@ -122,10 +122,10 @@ class Shards:
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{counted(over, 'record')} would exceed the cap", "did the source change? Run again")
-        left_out = np.isin(reserved.outcome, self.left_out)
-        listed = reserved.charged.take(left_out).subjects
-        units = None if listed is None else self.ledger.unit_hashes(listed)
-        self.staging.quarantine(index, reserved.frame[[self.policy.id]].filter(left_out), units)
+        listed = np.isin(reserved.outcome, self.left_out) & (reserved.outcome != Outcome.FORGOTTEN)  # no id of theirs
+        subjects = reserved.charged.take(listed).subjects
+        units = None if subjects is None else self.ledger.unit_hashes(subjects)
+        self.staging.quarantine(index, reserved.frame[[self.policy.id]].filter(listed), units)
         reserved = reserved.without(self.left_out)
         inputs = self._inputs(reserved)
         staged = self._resume(reserved, index, inputs) or self._compute(reserved, index, inputs)
