@@ -78,7 +78,9 @@ def forget(
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
-    published_manifest(layout)  # a table that was never published may have no ledger
+    if Manifest.read(layout) is None:  # a table that was never published may have no ledger
+        hint = "`dptext forget POLICY --everywhere` also takes people out of staging; `dptext run POLICY` publishes"
+        raise InputError(f"nothing is published at {layout.sink}", hint)
     storage = layout.staging
     with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
         tables.require_alone(layout)
