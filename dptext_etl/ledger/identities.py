@@ -13,7 +13,7 @@ Specification: docs/spec/stream.md#record-id, docs/spec/privacy.md#same-unit, do
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -229,8 +229,17 @@ def readmit(db: Database, dataset: str, records: Bytes, subjects: Bytes, reason:
 
 
 def forgotten(db: Database, dataset: str) -> Forgotten:
+    name = f"{FORGOTTEN}{dataset}"
+    listed = db.store.meta(name)
+    if name not in db.derived or db.derived[name][0] != listed:
+        db.derived[name] = listed, _forgotten_by(db, db.journal.listed(name))
+    found: Forgotten = db.derived[name][1]
+    return found
+
+
+def _forgotten_by(db: Database, events: Iterable[int]) -> Forgotten:
     gone = Forgotten(set(), {}, {})
-    for seq in db.journal.listed(f"{FORGOTTEN}{dataset}"):
+    for seq in events:
         facts = db.journal.facts(seq)
         named = _set(db.segments.read(seq, ["record"], facts)["record"])
         forgets, of_units = facts["event"] == Event.FORGET, facts.get(OF) == UNIT
