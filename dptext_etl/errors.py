@@ -29,7 +29,7 @@ EXIT_CODES = {
     POLICY: "policy: the policy, a key, an input or the ledger does not allow it",
     UNAVAILABLE: "busy: a ledger is unavailable, or another run works there; repeat the call",
     DISK: "disk: no space is left; free some, and repeat the call",
-    UNCHANGED: "unchanged: `dptext forget` took no row out",
+    UNCHANGED: "unchanged: `dptext forget` took no row out, or an id is unknown here",
     INTERRUPTED: "interrupted: stopped from the keyboard; repeat the call",
 }
 """The exit codes of the command line, with their meanings."""
@@ -97,6 +97,10 @@ class ArtifactError(PolicyError, code="artifact"):
 
 class InputError(PolicyError, code="input"):
     """A table cannot be read, or cannot be privatized as it is."""
+
+
+class UnknownIdError(InputError, code="unknown", exit_code=UNCHANGED):
+    """A person or record of whom nothing here knows anything; nothing was changed."""
 
 
 class DiskError(InputError, code="disk", exit_code=DISK):

@@ -78,6 +78,14 @@ def shown_name(number: int, file_format: str) -> str:
     return f"part-{number:05d}.{file_format}"
 
 
+def place_of(sink: str) -> str:
+    """Return where a sink is, the same from every folder: a URL, or an absolute path."""
+    if "://" in sink and not sink.startswith("file://"):
+        return sink.rstrip("/")
+    path = LocalSink.at(sink.removeprefix("file://").rstrip("/")).path
+    return str(path.parent.resolve() / path.name)
+
+
 HINT = "give the folder that `dptext run` published, one of its files, or a table"
 
 

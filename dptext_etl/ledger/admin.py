@@ -153,23 +153,42 @@ class LedgerAdmin(LedgerReader):
             self._db.scopes.check(scope, cap, lowering=lowering)
 
     def record_publication(
-        self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int
+        self,
+        refs: ReleaseRef | Sequence[ReleaseRef],
+        version: str,
+        manifest: str,
+        rows: int,
+        *,
+        sink: str | None = None,
     ) -> None:
-        """Record a publication. The same publication again changes nothing."""
+        """Record a publication, in a sink if it is given. The same publication again changes nothing."""
         listed = [refs] if isinstance(refs, ReleaseRef) else list(refs)
+        where = None if sink is None else self._db.id_key.sink(sink)
         with self._db.store.transaction():
-            self._db.releases.publish(listed, version, manifest, rows)
+            self._db.releases.publish(listed, version, manifest, rows, where)
 
-    def retire(self, refs: Sequence[ReleaseRef], place: str, version: str, manifest: str, rows: int) -> None:
-        """Record a version from which rows were taken away, and retire what was published at its place before.
+    def retire(
+        self,
+        refs: Sequence[ReleaseRef],
+        place: str,
+        version: str,
+        manifest: str,
+        rows: int,
+        *,
+        sink: str | None = None,
+    ) -> None:
+        """Record a version from which rows were taken away, and retire what its place in the sink held before.
 
         Charges stay, as HMACs; a revoked or frozen release may be retired, too. The same call again changes nothing.
         """
+        where = None if sink is None else self._db.id_key.sink(sink)
         with self._db.store.transaction():
-            self._db.releases.retire(list(refs), place, version, manifest, rows)
+            self._db.releases.retire(list(refs), place, version, manifest, rows, where)
 
     def forget(self, dataset: str, records: pa.Array, subjects: pa.Array) -> int:
-        """Note records as forgotten in all releases of a dataset: nothing of them is released until `readmit`.
+        """Note records and subjects as forgotten in a dataset: nothing of them is released until `readmit`.
+
+        It returns how many records were not noted before: those given, and those that were charged to the subjects.
 
         Specification: docs/spec/privacy.md#forgotten.
         """
@@ -177,13 +196,14 @@ class LedgerAdmin(LedgerReader):
         with self._db.store.transaction():
             return identities.forget(self._db, dataset, hashed, units)
 
-    def readmit(self, dataset: str, records: pa.Array, reason: str) -> int:
-        """Let forgotten records of a dataset be released again, and return how many there are."""
+    def readmit(self, dataset: str, records: pa.Array, reason: str, subjects: pa.Array | None = None) -> int:
+        """Let forgotten records and subjects of a dataset be released again, and return how many records there are."""
         require_plain(reason, "readmission")
         hashed = self._db.id_key.records(records).hashes
+        units = self._db.id_key.subjects(pa.array([], pa.large_string()) if subjects is None else subjects)
         with self._db.store.transaction():
             refuse_frozen(self._db.store, dataset)
-            return identities.readmit(self._db, dataset, hashed, reason)
+            return identities.readmit(self._db, dataset, hashed, units, reason)
 
     def revoke(self, ref: ReleaseRef, reason: str) -> None:
         """Revoke a release name in all columns of its dataset. Nothing more happens under it; its charges stay."""

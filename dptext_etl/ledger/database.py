@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from typing import Any
 
 from dptext_etl.errors import KeyReferenceError
 from dptext_etl.ledger.caps import Scopes
@@ -25,6 +26,7 @@ class Database:
         self.ledger_id = ledger_id
         self.id_key = IdKey(store, id_key, ledger_id)
         self.cache = PartCache()
+        self.derived: dict[str, tuple[str | None, Any]] = {}  # what follows from entries of `meta`, with these entries
         self.journal = Journal(store, ledger_id, secrets.token_hex(4))
         self.segments = Segments(store, self.journal)
         self.records = Records(store, self.journal, self.segments, self.cache)

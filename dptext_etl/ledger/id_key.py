@@ -131,6 +131,10 @@ class IdKey:
         hashes[~canary] = self._hash("sub", known)
         return hashes
 
+    def sink(self, place: str) -> str:
+        """Hash the place of a published table, 64 hex digits."""
+        return self._hash("canary", to_arrow([f"dptext/ledger/sink/{place}"])).tobytes().hex()
+
     def _hash(self, kind: str, ids: pa.Array) -> Bytes:
         return matrix(pa.array(_kernel.hash_ids(self.secret, kind, ids)), "hashed ids")
 

@@ -1,11 +1,11 @@
-"""Keep the rules about ids: their pinned forms, the unit of every record, and the records that were forgotten.
+"""Keep the rules about ids: their pinned forms, the unit of every record, and who was forgotten.
 
 Another type or other fields of an id would give a unit another hash, and a balance that starts at zero. The form of
 record ids is pinned per column, because a release holds one text per record; that of the ids of units per scope name,
 because balances add up there; the names of the columns of ids per scope name and dataset, as far as callers know them.
 A balance belongs to a unit, so a known record that arrives under another unit is refused, until someone accepts by name
 that the records of a dataset may have other units, and says how much a unit may have been charged under another one.
-An id is forgotten as its keyed hash, in a sealed batch of the journal.
+A record or a unit is forgotten as its keyed hash, in a sealed batch of the journal.
 
 Specification: docs/spec/stream.md#record-id, docs/spec/privacy.md#same-unit, docs/spec/privacy.md#forgotten.
 """
@@ -13,8 +13,8 @@ Specification: docs/spec/stream.md#record-id, docs/spec/privacy.md#same-unit, do
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,14 +28,14 @@ from dptext_etl.ledger.freezing import checked_losses, in_micro
 from dptext_etl.ledger.releases import refuse_frozen
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, hashed_ids
 from dptext_etl.ledger.storage.records import Holdings
-from dptext_etl.ledger.types import Event, IdForms, Mask, ReleaseRef, Scope
+from dptext_etl.ledger.types import OF, UNIT, Event, IdForms, Mask, ReleaseRef, Scope
 
 PINNED_FORMS = "form/"
 """The prefix of names in the table `meta` of pinned forms and of pinned names of columns."""
 ACCEPTED_UNITS = "units/"
 """The prefix of names under which `meta` says up to which event the records of a dataset may have other units."""
 FORGOTTEN = "forgotten/"
-"""The prefix of names under which `meta` lists the events that forget or admit records of a dataset."""
+"""The prefix of names under which `meta` lists the events that forget or readmit records and units of a dataset."""
 _COLUMN = "name"
 _ROLES = ("record", "subject")
 _HINT = "bring the column into the pinned form: another one would give everybody a new budget"
@@ -187,39 +187,94 @@ def accept_units(db: Database, dataset: str, lost: Mapping[str, float], reason: 
     return lowered
 
 
+class Forgotten(NamedTuple):
+    """Who is forgotten in a dataset now, as keyed hashes of 32 bytes.
+
+    Attributes:
+        records: Records.
+        units: Units whose records are all forgotten, with the events that forgot them.
+        readmitted: Records that were readmitted, with the last such events: an earlier FORGET of a unit spares them.
+    """
+
+    records: set[bytes]
+    units: dict[bytes, int]
+    readmitted: dict[bytes, int]
+
+
 def forget(db: Database, dataset: str, records: Bytes, subjects: Bytes) -> int:
-    """Note records as forgotten, and return how many were not noted before. Call it inside a transaction."""
+    """Note records and units as forgotten, and return how many records were not noted before.
+
+    Call it inside a transaction.
+    """
+    gone = forgotten(db, dataset)
     wanted = _set(records) | _set(charged_to(db, dataset, subjects))
-    return _note(db, Event.FORGET, dataset, wanted - _set(forgotten(db, dataset)))
+    last = max(gone.readmitted.values(), default=0)
+    _note(db, Event.FORGET, dataset, {unit for unit in _set(subjects) if gone.units.get(unit, 0) <= last}, **{OF: UNIT})
+    return _note(db, Event.FORGET, dataset, wanted - gone.records)
 
 
-def readmit(db: Database, dataset: str, records: Bytes, reason: str) -> int:
-    """Admit forgotten records again, and return how many there are. Call it inside a transaction."""
-    wanted = _set(records)
-    missing = len(wanted - _set(forgotten(db, dataset)))
+def readmit(db: Database, dataset: str, records: Bytes, subjects: Bytes, reason: str) -> int:
+    """Admit forgotten records, and units with theirs, again; return how many records were noted as forgotten.
+
+    Call it inside a transaction.
+    """
+    gone, wanted, units = forgotten(db, dataset), _set(records), _set(subjects)
+    missing = len(wanted - gone.records) + len(units - gone.units.keys())
     if missing:
-        msg = f"{missing} of {len(wanted)} records are not forgotten in {dataset}; nothing was changed"
-        raise LedgerError(msg, "name records by their ids, as `dptext forget --record` takes them")
+        whom = "records and subjects" if units else "records"
+        msg = f"{missing} of {len(wanted) + len(units)} {whom} are not forgotten in {dataset}; nothing was changed"
+        raise LedgerError(msg, "name records and subjects by their ids, as `dptext forget` takes them")
+    wanted |= gone.records & _set(charged_to(db, dataset, subjects))
+    _note(db, Event.READMIT, dataset, units, reason=reason, **{OF: UNIT})
     return _note(db, Event.READMIT, dataset, wanted, reason=reason)
 
 
-def forgotten(db: Database, dataset: str) -> Bytes:
-    """Return the hashed ids of the records of a dataset that are forgotten now, shape (records, 32)."""
-    gone: set[bytes] = set()
-    for seq in db.journal.listed(f"{FORGOTTEN}{dataset}"):
+def forgotten(db: Database, dataset: str) -> Forgotten:
+    name = f"{FORGOTTEN}{dataset}"
+    listed = db.store.meta(name)
+    if name not in db.derived or db.derived[name][0] != listed:
+        db.derived[name] = listed, _forgotten_by(db, db.journal.listed(name))
+    found: Forgotten = db.derived[name][1]
+    return found
+
+
+def _forgotten_by(db: Database, events: Iterable[int]) -> Forgotten:
+    gone = Forgotten(set(), {}, {})
+    for seq in events:
         facts = db.journal.facts(seq)
-        records = _set(db.segments.read(seq, ["record"], facts)["record"])
-        gone = gone | records if facts["event"] == Event.FORGET else gone - records
-    return _rows(gone)
+        named = _set(db.segments.read(seq, ["record"], facts)["record"])
+        forgets, of_units = facts["event"] == Event.FORGET, facts.get(OF) == UNIT
+        if of_units and forgets:
+            gone.units.update(dict.fromkeys(named, seq))
+        elif of_units:
+            for unit in named:
+                gone.units.pop(unit, None)
+        elif forgets:
+            gone.records.update(named)
+        else:
+            gone.records.difference_update(named)
+            gone.readmitted.update(dict.fromkeys(named, seq))
+    return gone
 
 
-def are_forgotten(db: Database, dataset: str, records: HashedIds) -> Mask:
-    """Return which records of a dataset are forgotten, shape (records,)."""
-    gone = hashed_ids(forgotten(db, dataset))
-    mask = np.isin(records.hi, gone.hi)
+def are_forgotten(db: Database, dataset: str, records: HashedIds, units: HashedIds | None = None) -> Mask:
+    """Return which records of a dataset are forgotten, by themselves or with their units, shape (records,)."""
+    gone = forgotten(db, dataset)
+    mask = _among(records, gone.records)
+    if units is not None and gone.units:
+        at = np.flatnonzero(_among(units, gone.units) & ~mask)
+        since, again = ({name[:16]: seq for name, seq in events.items()} for events in (gone.units, gone.readmitted))
+        pairs = zip(units.take(at).as_bytes(), records.take(at).as_bytes(), strict=True)
+        mask[at] = [since[unit.tobytes()] > again.get(record.tobytes(), 0) for unit, record in pairs]
+    return mask
+
+
+def _among(ids: HashedIds, names: Collection[bytes]) -> Mask:
+    known = hashed_ids(as_rows(names))
+    mask = np.isin(ids.hi, known.hi)
     if mask.any():
-        pairs = set(zip(gone.hi.tolist(), gone.lo.tolist(), strict=True))
-        some = records.take(mask)
+        pairs = set(zip(known.hi.tolist(), known.lo.tolist(), strict=True))
+        some = ids.take(mask)
         mask[mask] = [pair in pairs for pair in zip(some.hi.tolist(), some.lo.tolist(), strict=True)]
     return mask
 
@@ -234,16 +289,16 @@ def charged_to(db: Database, dataset: str, subjects: Bytes) -> Bytes:
     return np.concatenate(records)
 
 
-def _note(db: Database, kind: Event, dataset: str, records: set[bytes], **facts: str) -> int:
-    if records:
-        seq = db.segments.append(kind, {"record": _rows(records)}, dataset=dataset, **facts)
+def _note(db: Database, kind: Event, dataset: str, named: set[bytes], **facts: str) -> int:
+    if named:
+        seq = db.segments.append(kind, {"record": as_rows(named)}, dataset=dataset, **facts)
         db.journal.add_to_list(f"{FORGOTTEN}{dataset}", seq)
-    return len(records)
+    return len(named)
 
 
 def _set(rows: Bytes) -> set[bytes]:
     return {row.tobytes() for row in rows}
 
 
-def _rows(records: set[bytes]) -> Bytes:
-    return np.frombuffer(b"".join(sorted(records)), np.uint8).reshape(-1, WIDTH)
+def as_rows(hashes: Collection[bytes]) -> Bytes:
+    return np.frombuffer(b"".join(sorted(hashes)), np.uint8).reshape(-1, WIDTH)

@@ -10,13 +10,14 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from dptext_etl.arrays import to_numpy
 from dptext_etl.errors import DPTextError
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import identities, views
 from dptext_etl.ledger.caps import cap_change
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.storage.backup import copy
-from dptext_etl.ledger.storage.hashed_ids import binaries, hashed_ids
+from dptext_etl.ledger.storage.hashed_ids import WIDTH, binaries, hashed_ids, matrix
 from dptext_etl.ledger.storage.records import Lookup, look_up_in_order
 from dptext_etl.ledger.types import (
     I64,
@@ -152,18 +153,23 @@ class LedgerReader:
         with self._db.store.snapshot():
             return views.jobs(self._db)
 
-    def published(self, ref: ReleaseRef) -> dict[str, str]:
+    def published(self, ref: ReleaseRef, sink: str | None = None) -> dict[str, str]:
         """Return the SHA-256 of the manifest of every recorded publication of a release, by version.
 
-        What was retired since is left out.
+        What was retired since, in a sink if it is given, is left out.
         """
+        where = None if sink is None else self._db.id_key.sink(sink)
         with self._db.store.snapshot():
-            return views.published(self._db, ref)
+            return views.published(self._db, ref, where)
 
-    def retired(self, ref: ReleaseRef) -> set[str]:
-        """Return the SHA-256 of every manifest of a release that was retired: a person was taken out of it."""
+    def retired(self, ref: ReleaseRef, sink: str | None = None) -> set[str]:
+        """Return the SHA-256 of every manifest of a release that was retired, in a sink if it is given.
+
+        A person was taken out of these. Without a sink, a manifest counts that was retired wherever it was published.
+        """
+        where = None if sink is None else self._db.id_key.sink(sink)
         with self._db.store.snapshot():
-            return views.retired(self._db, ref)
+            return views.retired(self._db, ref, where)
 
     def of_subjects(self, dataset: str, subjects: pa.Array, ids: pa.Array) -> Mask:
         """Return which records were ever charged to some subjects, in any release of a dataset, shape (records,)."""
@@ -173,17 +179,20 @@ class LedgerReader:
         return np.fromiter((row.tobytes() in theirs for row in records), np.bool_, len(records))
 
     def known_subjects(self, dataset: str, subjects: pa.Array) -> Mask:
-        """Return which subjects any record of a dataset was ever charged to, shape (subjects,)."""
+        """Return which subjects any record of a dataset was ever charged to, or are forgotten, shape (subjects,)."""
         hashes = self._db.id_key.subjects(subjects)
         with self._db.store.snapshot():
+            gone = identities.forgotten(self._db, dataset).units
             records = [identities.charged_to(self._db, dataset, row[np.newaxis]) for row in hashes]
-        return np.array([len(theirs) > 0 for theirs in records], np.bool_)
+        known = [len(theirs) > 0 or row.tobytes() in gone for theirs, row in zip(records, hashes, strict=True)]
+        return np.array(known, np.bool_)
 
     def known_records(self, dataset: str, ids: pa.Array) -> Mask:
-        """Return which records any release of a dataset holds, shape (records,)."""
+        """Return which records any release of a dataset holds, or are forgotten, shape (records,)."""
         records = self._db.id_key.records(ids).ids
-        order, known = records.order(), np.zeros(records.size, np.bool_)
+        order = records.order()
         with self._db.store.snapshot():
+            known = identities.are_forgotten(self._db, dataset, records)
             for ref in self._db.releases.of_dataset(dataset):
                 known |= self._db.records.look_up(ref, records, order).known
         return known
@@ -199,21 +208,30 @@ class LedgerReader:
             theirs = np.concatenate([records, identities.charged_to(self._db, dataset, hashes)])
             return views.publications_of(self._db, dataset, theirs)
 
-    def forgotten(self, dataset: str, ids: pa.Array) -> Mask:
-        """Return which records of a dataset are forgotten, shape (records,)."""
+    def forgotten(self, dataset: str, ids: pa.Array, units: pa.Array | None = None) -> Mask:
+        """Return which records of a dataset are forgotten, shape (records,).
+
+        With `units`, as `unit_hashes` returns them, these are records that may never have been charged.
+        """
         records = self._db.id_key.records(ids).ids
+        theirs = None if units is None else hashed_ids(matrix(units.fill_null(bytes(WIDTH)), "units"))
         with self._db.store.snapshot():
-            return identities.are_forgotten(self._db, dataset, records)
+            return identities.are_forgotten(self._db, dataset, records, theirs)
+
+    def unit_hashes(self, subjects: pa.Array) -> pa.Array:
+        """Return the keyed hashes of subjects as the ledger keeps them, fixed-size binary (32), null where unknown."""
+        unknown = to_numpy(subjects.is_null())
+        return binaries(self._db.id_key.subjects(subjects, unknown), ~unknown)
 
     def forgets(self, dataset: str) -> bool:
         """Return whether any record of a dataset is forgotten."""
         with self._db.store.snapshot():
-            return bool(len(identities.forgotten(self._db, dataset)))
+            return bool(identities.forgotten(self._db, dataset).records)
 
     def count_forgotten(self, ref: ReleaseRef) -> int:
         """Return how many records of a release are forgotten in its dataset."""
         with self._db.store.snapshot():
-            gone = hashed_ids(identities.forgotten(self._db, ref.dataset))
+            gone = hashed_ids(identities.as_rows(identities.forgotten(self._db, ref.dataset).records))
             return int(self._db.records.look_up(ref, gone).known.sum()) if gone.size else 0
 
     def caps(self) -> list[dict[str, Any]]:

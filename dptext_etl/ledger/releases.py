@@ -21,6 +21,8 @@ from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import NEW, Event, ReleaseRef
 
 PINNED_NAMES = ("dataset", "column", "release", "cfg", "id_type")
+SINK = "sink"
+"""Names in a PUBLISH or RETIRE event the keyed hash of the sink."""
 _PINNED_FACTS = ("mechanism", "configuration", "artifact_hashes", "unit")
 _CLASSES = list(GuaranteeClass)
 """From the strongest to the weakest."""
@@ -176,10 +178,23 @@ class Releases:
             msg = f"release {release!r} of {dataset} is revoked: nothing further happens under this name"
             raise LedgerError(msg, f"if a gate fired, mend the defect; then {_NEW_NAME}")
 
-    def publish(self, refs: list[ReleaseRef], version: str, manifest: str, rows: int) -> None:
+    def sinks(self) -> dict[str, set[str]]:
+        """Return the keyed hashes of the sinks that are known of manifests; older events name none."""
+        found: dict[str, set[str]] = {}
+        for facts in (entry.facts for entry in self._journal.entries(Event.PUBLISH, Event.RETIRE)):
+            if SINK in facts:
+                found.setdefault(facts["manifest"], set()).add(facts[SINK])
+        return found
+
+    def _is_elsewhere(self, manifest: str, sink: str | None) -> bool:
+        """Return whether a manifest is known, and not of this sink: two sinks may hold equal ones."""
+        return sink is not None and sink not in self.sinks().get(manifest, {sink})
+
+    def publish(self, refs: list[ReleaseRef], version: str, manifest: str, rows: int, sink: str | None) -> None:
         """Record a publication of one or several columns; every published row must be committed."""
         _require_publication(refs, manifest)
         new = [ref for ref in refs if not self._is_recorded(ref, version, manifest, rows)]
+        new = refs if self._is_elsewhere(manifest, sink) else new
         for ref in new:
             self.require_usable(ref)
             facts = self._facts(ref)
@@ -193,15 +208,18 @@ class Releases:
                 msg = f"{ref} has {committed} committed rows, got a publication of {rows}"
                 raise LedgerError(msg, "commit before publishing")
         if new:
-            self._record(Event.PUBLISH, new, version=version, manifest=manifest, rows=rows)
+            self._record(Event.PUBLISH, new, sink, version=version, manifest=manifest, rows=rows)
 
-    def retire(self, refs: list[ReleaseRef], place: str, version: str, manifest: str, rows: int) -> None:
+    def retire(  # noqa: PLR0917
+        self, refs: list[ReleaseRef], place: str, version: str, manifest: str, rows: int, sink: str | None
+    ) -> None:
         """Record a version that takes rows away, and retire all that its place held before, of any release.
 
         It is allowed under a revoked name and in a frozen dataset: nothing is released that was not published before.
         """
         _require_publication(refs, manifest)
-        if all(self._is_recorded(ref, version, manifest, rows) for ref in refs):
+        known = all(self._is_recorded(ref, version, manifest, rows) for ref in refs)
+        if known and not self._is_elsewhere(manifest, sink):
             return
         before: dict[tuple[int, int], dict[str, int]] = {}
         for number, nonce, name, digest, count in self._store.rows(
@@ -209,7 +227,7 @@ class Releases:
             " join release on release.id = publication.release where dataset=?",
             (refs[0].dataset,),
         ):
-            if name.startswith(place) and "/" not in name[len(place) :]:
+            if digest != manifest and name.startswith(place) and "/" not in name[len(place) :]:
                 before.setdefault((number, nonce), {})[digest] = count
         retired: set[str] = set()
         for ref in refs:
@@ -224,13 +242,14 @@ class Releases:
         facts: dict[str, Any] = {"version": version, "manifest": manifest, "rows": rows, "retired": sorted(retired)}
         if before:
             facts["others"] = [[*names, sorted(digests)] for names, digests in sorted(before.items())]
-        self._record(Event.RETIRE, refs, **facts)
+        self._record(Event.RETIRE, refs, sink, **facts)
 
-    def _record(self, kind: Event, refs: list[ReleaseRef], **facts: Any) -> None:
+    def _record(self, kind: Event, refs: list[ReleaseRef], sink: str | None, **facts: Any) -> None:
+        facts |= {} if sink is None else {SINK: sink}
         self._journal.append(kind, releases=[[ref.id, ref.nonce] for ref in refs], **facts)
         for ref in refs:
             values = (ref.id, ref.nonce, facts["version"], facts["manifest"], facts["rows"])
-            self._store.execute("insert into publication values(?,?,?,?,?)", values)
+            self._store.execute("insert or ignore into publication values(?,?,?,?,?)", values)
 
     def _is_recorded(self, ref: ReleaseRef, version: str, manifest: str, rows: int) -> bool:
         row = self._store.row(

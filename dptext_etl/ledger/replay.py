@@ -22,7 +22,7 @@ from dptext_etl.ledger.storage.hashed_ids import Index
 from dptext_etl.ledger.storage.journal import ChainCheck, Entry, stored_heads
 from dptext_etl.ledger.storage.records import POSTS, Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, Column, limits_of, root
-from dptext_etl.ledger.types import AGAIN, GROUP, I64, U8, Event, State
+from dptext_etl.ledger.types import AGAIN, GROUP, I64, OF, U8, UNIT, Event, State
 
 _MOVES: dict[Event, tuple[tuple[State, ...], State, str]] = {
     Event.COMMIT: ((State.RESERVED, State.EXPIRED), State.COMMITTED, "committed"),
@@ -286,6 +286,8 @@ class Replay:
                 self._problem(event, f"it retires what was not published of {self.name(release)}")
 
     def _forget(self, event: SealedEvent) -> None:
+        if event.facts.get(OF, UNIT) != UNIT:
+            self._problem(event, "it names neither records nor units")
         self._list(f"{FORGOTTEN}{event.facts['dataset']}", event.seq)
 
     def _pin(self, event: SealedEvent) -> None:

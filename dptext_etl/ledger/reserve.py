@@ -197,7 +197,7 @@ def compare(request: Request, prepared: Preparation) -> tuple[list[ColumnState],
     outcome[np.any([state.new for state in states], axis=0)] = Outcome.RESERVED
     changed = np.any([state.changed for state in states], axis=0)
     outcome[changed] = Outcome.AGAIN if request.again else Outcome.CHANGED
-    outcome[are_forgotten(db, scope.dataset, batch.record_ids)] = Outcome.FORGOTTEN
+    outcome[are_forgotten(db, scope.dataset, batch.record_ids, batch.unit_ids)] = Outcome.FORGOTTEN
     return states, outcome
 
 

@@ -20,6 +20,8 @@ GROUP = "group:"
 """What the name of a group's scope begins with."""
 AGAIN = "again"
 """Says in a RESERVE event how many of its rows take the place of an earlier text of the same record."""
+OF, UNIT = "of", "unit"
+"""Say in a FORGET or READMIT event that it names units, not records."""
 NEW = 0
 """The number of a release that no ledger holds yet."""
 U8 = npt.NDArray[np.uint8]
@@ -78,7 +80,7 @@ class Outcome(IntEnum):
     Specification: docs/spec/privacy.md#one-text-per-release.
     """
     FORGOTTEN = 5
-    """The record was forgotten in its dataset: nothing charged or replayed; to be left out.
+    """The record or its unit was forgotten in its dataset: nothing charged or replayed; to be left out.
 
     Specification: docs/spec/privacy.md#forgotten.
     """

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import PURE, Micro, millionths
 from dptext_etl.ledger.caps import LARGEST, Pinned
 from dptext_etl.ledger.database import Database
+from dptext_etl.ledger.releases import SINK
 from dptext_etl.ledger.storage.hashed_ids import Bytes, Fold, HashedIds, Part, Values, concatenated, fold, hashed_ids
 from dptext_etl.ledger.storage.segments import ScannedRows, id_ranges
 from dptext_etl.ledger.types import I64, Event, ReleaseRef, Scope, State
@@ -245,18 +247,29 @@ def jobs(db: Database) -> list[dict[str, Any]]:
     return list(shown.values())
 
 
-def published(db: Database, ref: ReleaseRef) -> dict[str, str]:
-    query, gone = "select version, manifest from publication where release=? and nonce=?", retired(db, ref)
+def published(db: Database, ref: ReleaseRef, sink: str | None = None) -> dict[str, str]:
+    query, gone = "select version, manifest from publication where release=? and nonce=?", retired(db, ref, sink)
     return {version: digest for version, digest in db.store.rows(query, (ref.id, ref.nonce)) if digest not in gone}
 
 
-def retired(db: Database, ref: ReleaseRef) -> set[str]:
-    gone: set[str] = set()
+def retired(db: Database, ref: ReleaseRef, sink: str | None = None) -> set[str]:
+    where: dict[str, set[str | None]] = {}  # the sinks in which a manifest was retired; None stands for all
     for facts in (entry.facts for entry in db.journal.entries(Event.RETIRE)):
-        if [ref.id, ref.nonce] in facts["releases"]:
-            gone.update(facts["retired"])
-        gone.update(*(digests for *names, digests in facts.get("others", ()) if names == [ref.id, ref.nonce]))
-    return gone
+        others = (digests for *names, digests in facts.get("others", ()) if names == [ref.id, ref.nonce])
+        for digest in chain(facts["retired"] if [ref.id, ref.nonce] in facts["releases"] else (), *others):
+            where.setdefault(digest, set()).add(facts.get(SINK))
+    known = db.releases.sinks() if where else {}
+    return {digest for digest, sinks in where.items() if _is_retired(sinks, known.get(digest, set()), sink)}
+
+
+def _is_retired(retired_in: set[str | None], published_in: set[str], sink: str | None) -> bool:
+    """Say whether a manifest is retired in a sink, or without one in each where it was published."""
+    if None in retired_in:
+        return True
+    if sink is None:
+        return published_in <= retired_in
+    # an old version that is put where it never was stays retired; where it was published is not known of older events
+    return sink in retired_in or bool(published_in and sink not in published_in)
 
 
 def publications_of(db: Database, dataset: str, records: Bytes) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dptext_etl import object_stores
-from dptext_etl.checks.sink import MANIFEST, TABLE, LocalSink
+from dptext_etl.checks.sink import MANIFEST, TABLE, LocalSink, place_of
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, TableSpec
@@ -80,6 +80,10 @@ class Layout:
     @property
     def remote_sink(self) -> bool:
         return is_remote(self.sink)
+
+    @property
+    def place(self) -> str:
+        return place_of(self.sink)
 
     @property
     def local(self) -> LocalSink:

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
-from dptext_etl.arrays import to_numpy
+from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.ledger import Ledger, Outcome, Scope
@@ -102,8 +103,9 @@ class Expected:
 class Preview:
     """Counts what a run will find, frame by frame in the order in which it will charge them.
 
-    `on_changed` takes the ids of records whose texts changed; they stay inside the boundary. Of rows that are published
-    (`published`), answers alone are counted. What does not fit into memory goes to the folder `scratch`.
+    `on_changed` takes the ids of records whose texts changed, and hashes of their units; they stay inside the boundary.
+    Of rows that are published (`published`), answers alone are counted. What does not fit into memory goes to the
+    folder `scratch`.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class Preview:
         policy: Policy,
         columns: Sequence[Column],
         ledger: Ledger | None,
-        on_changed: Callable[[pl.DataFrame], object] | None = None,
+        on_changed: Callable[[pl.DataFrame, pa.Array | None], object] | None = None,
         *,
         published: bool = False,
         scratch: Path | None = None,
@@ -130,8 +132,8 @@ class Preview:
         self._answers.update({Outcome(kind).name: int((outcome == kind).sum()) for kind in np.unique(outcome)})
         self._computed += int((~np.isin(outcome, (Outcome.COMMITTED, *LEFT_OUT))).sum()) or self._unwritten(charged)
         changed = np.isin(outcome, (Outcome.CHANGED, Outcome.AGAIN))
-        if self._on_changed is not None and changed.any():
-            self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)))
+        if changed.any():
+            self._list_changed(frame, charged, changed)
         if self.published:
             return
         worst = np.zeros((len(self.forecast.components), frame.height), np.int64)
@@ -147,6 +149,12 @@ class Preview:
         self._unkept += int((~kept & (outcome == Outcome.CHANGED)).sum())
         self._drawn += int(((draws > 0).any(axis=0) & (outcome != Outcome.FORGOTTEN)).sum())
         self._words += self._draws(frame, draws)
+
+    def _list_changed(self, frame: pl.DataFrame, charged: Charged, changed: npt.NDArray[np.bool_]) -> None:
+        theirs = None if charged.subjects is None else charged.subjects.filter(to_arrow(changed))
+        units = None if theirs is None or self._ledger is None else self._ledger.unit_hashes(theirs)
+        if self._on_changed is not None:
+            self._on_changed(frame[[self._policy.id]].filter(pl.Series(changed)), units)
 
     def expected(self) -> Expected:
         over = self.forecast.over_cap()["records"]

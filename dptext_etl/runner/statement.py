@@ -116,7 +116,7 @@ def _add_left_out(found: dict[str, Any], layout: Layout, ledger: Ledger, policy:
         found["lacks"].append("which rows were left out: the staging folder of the run holds these counts")
         return
     gone = max((ledger.count_forgotten(ref) for ref in ledger.find_all(policy).values()), default=0)
-    counts = {**noted["rows"], "forgotten": gone}
+    counts = {**noted["rows"], "forgotten": max(gone, noted["rows"].get("forgotten", 0))}
     found["left_out"] = {"read": counts["read"], **{name: counts[name] for name in _LEFT_OUT if counts.get(name)}}
     for gate in found["gates"]:
         gate["idle"] = gate["name"] in noted["idle"]

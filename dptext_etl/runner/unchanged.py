@@ -163,7 +163,7 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
             if noted["freed"] not in {None, ledger.events_hash(*FREEING)}:
                 return None
             for ref in attempt.pinned(ledger, id_type()):
-                if manifest.digest not in set(ledger.published(ref).values()) - ledger.retired(ref):
+                if manifest.digest not in ledger.published(ref, layout.place).values():
                     return None
                 if policy.synthetic is not None and ledger.count_forgotten(ref):
                     return None  # its source may hold them still: all steps say so

@@ -146,6 +146,20 @@ def test_an_unknown_person_is_an_error_and_changes_nothing(folder):
     assert everything(folder) == before
 
 
+def test_a_person_whom_only_a_list_knows_is_erased(folder):
+    """A person over the cap was never charged, and their rows are taken out of the source before."""
+    text = (folder / "rows.toml").read_text().replace("epsilon = 500 }", "epsilon = 1 }")
+    small = text.replace("ledger.db", "small.db").replace("published/", "small/")
+    (folder / "small.toml").write_text(f"min_released = 0.0\n{small}")
+    run(folder / "small.toml", partition="2026-09")
+    without(folder, "5")
+    lists = list((folder / "small" / "2026-09.staging").rglob("quarantine-*.parquet"))
+    assert "r00005" in pl.concat([pl.read_parquet(path) for path in lists])["id"]
+    done = erase(folder / "small.toml", subjects=["5"])
+    assert [place.staged for place in done.places] == [1]
+    assert "r00005" not in pl.concat([pl.read_parquet(path) for path in lists])["id"]
+
+
 def test_nothing_changes_while_one_source_still_holds_the_person(folder):
     before = everything(folder)
     done = dptext("forget", folder, "--subject", "5", "--everywhere", "--yes")

@@ -177,8 +177,9 @@ def test_what_was_set_aside_loses_the_records_however_often_it_is_killed(job, re
 
 
 def test_what_cannot_be_forgotten_is_said(job, reviews, save):
-    with pytest.raises(InputError, match="nothing is published"):
+    with pytest.raises(InputError, match="nothing is published") as caught:
         forget(job.policy(), subjects=["u007"])
+    assert "--everywhere" in caught.value.hint
     job.run()
     with pytest.raises(PolicyError, match="no one is named"):
         forget(job.policy())

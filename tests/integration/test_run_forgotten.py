@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -12,11 +13,20 @@ from dptext_etl import Ledger, run
 from dptext_etl.checks.published import check_published
 from dptext_etl.cli.app import app
 from dptext_etl.engines import stage
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.ledger import Scope
+from dptext_etl.policy import Cap
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.cleaning import clean
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.publish.own_ids import finder
 from tests.quick import quick
+
+
+class StopError(Exception):
+    """Stands for a process that dies."""
+
 
 THEIRS = [f"r{i:05d}" for i in range(7, 240, 40)]
 """The records of subject u007."""
@@ -116,15 +126,153 @@ def test_what_is_staged_is_compared_again_before_it_is_published(job):
     sound(job)
 
 
-def test_people_who_are_not_there_are_said_and_exit_with_8(job, reviews, save, monkeypatch):
+def everything(job):
+    """Return the bytes of all files but those of locks, and of what a ledger in write-ahead mode adds."""
+    files = (path for path in job.folder.rglob("*") if path.is_file() and path.stat().st_size)
+    return {path: path.read_bytes() for path in files if path.suffix not in {".lock", ".db-wal", ".db-shm"}}
+
+
+def test_people_who_are_not_there_are_said_and_exit_with_8(job, reviews, save):
     job.run()
-    monkeypatch.setattr("dptext_etl.policy.Policy.load", lambda *_: job.policy())
-    (job.folder / "privacy.toml").touch()
-    asked = ("forget", str(job.folder / "privacy.toml"), "--yes")
-    for whom in (("--subject", "u999"), ("--record", "r99999"), ("--missing",)):
+    save(reviews().with_columns(stars=0), job.folder / "raw.parquet")
+    job.run()
+    asked, before = ("forget", str(job.write_policy()), "--yes"), everything(job)
+    for whom, who in (
+        (("--subject", "U007"), "1 of 1 subject"),
+        (("--record", "r99999"), "1 of 1 record"),
+        (("--subject", "u007", "--subject", "U007", "--record", "r99999"), "1 of 2 subjects and 1 of 1 record"),
+    ):
         said = CliRunner().invoke(app, [*asked, *whom])
         assert said.exit_code == 8, said.output
-        assert "no row of these people is published" in said.output
+        assert f"{who}: unknown here; nothing was changed" in said.output
+    assert everything(job) | {Path(asked[1]): b""} == before | {Path(asked[1]): b""}
+    said = CliRunner().invoke(app, [*asked, "--missing"])
+    assert said.exit_code == 8, said.output
+    assert "no row of these people is published" in said.output
+    assert len(published(job)) == 240
+    place = ("ledger", "remaining", "--ledger", str(job.folder / "ledger.db"), "--subject", "u007")
+    assert CliRunner().invoke(app, place).exit_code == 0
+    said = CliRunner().invoke(app, [*place, "--subject", "NOBODY"])
+    assert (said.exit_code, "1 of 2 ids: unknown here; nothing was changed" in said.output) == (8, True)
+
+
+def with_long_texts_of_one(rows):
+    """Let every record of u007 exceed a small cap, so that none is ever charged."""
+    long = pl.lit("worda " * 100)
+    return rows.with_columns(review=pl.when(pl.col("user_id") == "u007").then(long).otherwise("review"))
+
+
+SMALL = {"measure": "pure", "epsilon": 150.0, "period": "2026"}
+
+
+def in_lists(job):
+    paths = (job.folder / "published.staging").rglob("quarantine-*.parquet")
+    return {name for path in paths for name in pl.read_parquet(path)["id"]}
+
+
+def test_a_person_who_was_never_charged_is_forgotten(make_job, reviews, save):
+    job = make_job(cap=SMALL, min_released=0.0)
+    save(with_long_texts_of_one(reviews()), job.folder / "raw.parquet")
+    job.run()
+    others = in_lists(job) - {*THEIRS}
+    assert in_lists(job) > {*THEIRS}
+    with pytest.raises(InputError, match="source still holds 6 of these records"):
+        forget(job.policy(), subjects=["u007"])
+    source(job, reviews, save, whole=False)
+
+    def dying(name):
+        if name == "forgotten":
+            raise StopError
+
+    with pytest.raises(StopError):
+        forget(job.policy(), subjects=["u007"], checkpoint=dying)
+    assert forget(job.policy(), subjects=["u007"]).staged > 0, "the same call finishes what was killed"
+    assert in_lists(job) == others, "nothing of the others goes"
+    assert forget(job.policy(), subjects=["u007"]).staged == 0
+    source(job, reviews, save, whole=True)
+    larger = {"cap": {**SMALL, "epsilon": 1000.0, "period": "2027"}, "release": "2027-01"}
+    with Ledger.open(str(job.folder / "ledger.db")) as ledger:
+        ledger.set_cap(Scope("reviews", "2027"), Cap(**larger["cap"]), raising=True)
+    assert job.run(**larger).rows["forgotten"] == 6
+    assert not (published(job) | in_lists(job)) & {*THEIRS}
+    place = ("--ledger", str(job.folder / "ledger.db"), "--reason", "came back", "--yes")
+    said = CliRunner().invoke(app, ["ledger", "readmit", "reviews", "--subject", "u007", *place])
+    assert said.exit_code == 0, said.output
+    assert job.run(**larger).published_rows == 240
+    sound(job)
+
+
+def test_a_list_without_units_goes_when_a_person_is_forgotten(job, reviews, save):
+    """Earlier versions listed ids only, and nothing shows whose they are."""
+    job.run()
+    old = job.folder / "published.staging/2026-11/_/quarantine-00000.parquet"
+    pl.DataFrame({"id": ["r00300", "r00301"]}).write_parquet(old)
+    source(job, reviews, save, whole=False)
+    forget(job.policy(), records=["r00300"])
+    assert pl.read_parquet(old)["id"].to_list() == ["r00301"]
+    forget(job.policy(), subjects=["u007"])
+    assert not old.exists()
+
+
+def test_lists_of_changed_texts_name_the_units(job, reviews, save):
+    job.run()
+    save(reviews().with_columns(review=pl.lit("worda")), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="texts of 240 records changed"):
+        job.run()
+    (path,) = (job.folder / "published.staging").rglob("changed-*.parquet")
+    with job.ledger() as ledger:
+        theirs = ledger.unit_hashes(pa.array(["u007"]))[0].as_py()
+    assert {*pl.read_parquet(path).filter(pl.col("__dptext_unit") == theirs)["id"]} == {*THEIRS}
+
+
+TWO_SINKS = [("2026-12", {}), ("2026-11", {}), ("2026-12", {"ids": "keyed"})]
+
+
+@pytest.mark.parametrize(("release", "more"), TWO_SINKS, ids=["two releases", "equal manifests", "keyed ids"])
+def test_who_is_forgotten_in_another_sink_is_not_published_again(job, reviews, save, release, more):
+    """A sibling sink keeps its version, `check` counts its forgotten rows, and nothing is added to it."""
+    there = {"release": release, "sink": str(job.folder / "other"), **more}
+    job.run(incremental=True)
+    job.run(**there)
+    first, (old,) = job.folder / "published", (job.folder / "published.versions").glob("v1")
+    manifest = first.with_name("published.manifest.json").read_bytes()
+    kept = shutil.copytree(old, job.folder / "kept")
+    save(reviews(300).filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    assert forget(job.policy(**there), subjects=["u007"]).removed == 6
+    assert all(gate.passed for gate in checked(job, **there))
+    failed = {gate.name: dict(gate.counts) for gate in checked(job) if not gate.passed}
+    assert {name: counts["forgotten"] for name, counts in failed.items()} == {"rows_ledgered": 6}
+    used = job.charged()
+    with pytest.raises(LedgerError, match="6 rows of what is published here are of people or records that were"):
+        job.run(incremental=True, deletions="keep")
+    assert job.charged() == used
+    assert forget(job.policy(incremental=True), subjects=["u007"]).removed == 6
+    assert job.run(incremental=True).published_rows == 292
+    assert all(gate.passed for gate in [*checked(job), *checked(job, **there)])
+    first.with_name("published.manifest.json").write_bytes(manifest)
+    shutil.copytree(kept, old, dirs_exist_ok=True)
+    failed = {gate.name for gate in checked(job) if not gate.passed}
+    assert failed >= {"published_files", "rows_ledgered"}, "an older version that is put back"
+    sound(job)
+
+
+def checked(job, **changes):
+    policy = job.policy(**changes)
+    return check_published(Path(policy.sink), policy, own_ids=finder(Layout.of(policy).staging))
+
+
+def test_what_is_forgotten_during_an_incremental_run_stops_it_before_readers_see_it(job, reviews, save):
+    job.run(incremental=True)
+    save(reviews(300), job.folder / "raw.parquet")
+    none = pa.array([], pa.large_string())
+
+    def checkpoint(name):
+        if name == "parts written":
+            with Ledger.open(str(job.folder / "ledger.db")) as ledger:
+                ledger.forget("reviews", none, pa.array(["u007"], pa.large_string()))
+
+    with pytest.raises(LedgerError, match="of what is published here are of people"):
+        run(job.policy(incremental=True), checkpoint=checkpoint)
     assert len(published(job)) == 240
 
 

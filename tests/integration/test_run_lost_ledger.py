@@ -47,7 +47,13 @@ def test_a_ledger_restored_from_an_old_copy_is_noticed(make_job, tmp_path, revie
     assert dptext("ledger", "freeze", "reviews", "--reason", "x", "--ledger", job.folder / "ledger.db")["frozen"] == [
         "reviews"
     ]
-    caps = dptext("ledger", "thaw", "reviews", "--lost", "eps_pure=400", "--ledger", job.folder / "ledger.db")["caps"]
+    asked = ("ledger", "thaw", "reviews", "--lost", "eps_pure=400", "--ledger", job.folder / "ledger.db")
+    refused = CliRunner().invoke(app, [*map(str, asked)])
+    assert refused.exit_code == 5, "asked and not answered"
+    assert "Thaw reviews and what froze with it, with release names revoked and caps lowered by eps_pure 400?" in (
+        refused.output
+    )
+    caps = dptext(*asked, "--yes")["caps"]
     assert caps == {"dataset:reviews, period 2026": {"eps_pure": 600.0}}
     with pytest.raises(LedgerError, match="pinned at 600; the policy asks for more"):
         job.run(release="2027-01")
@@ -68,7 +74,7 @@ def test_a_lost_ledger_is_noticed(make_job):
     with pytest.raises(LedgerError, match="bring the right ledger back"):
         job.run()
     place = ("--ledger", job.folder / "ledger.db")
-    dptext("ledger", "thaw", "reviews", *place)
+    dptext("ledger", "thaw", "reviews", "--yes", *place)
     with pytest.raises(LedgerError, match="knows no cap of dataset:reviews, period 2026 that it lowered"):
         job.run()
     dptext("ledger", "set-cap", "reviews", "--epsilon", 1000, "--period", "2026", "--yes", *place)

@@ -183,6 +183,8 @@ def test_records_over_the_cap_stop_the_run_or_do_not_count(make_synthetic):
     job.values["on_cap"] = "quarantine"
     summary = job.run()
     assert (summary.rows["quarantined"], summary.rows["released"]) == (120, 120)
+    lists = [pl.read_parquet(path) for path in (job.folder / "published.staging").rglob("quarantine-*")]
+    assert pl.concat(lists)["__dptext_unit"].n_unique() == 40, "lists say whose records they hold"
     assert used(job)["eps_approx"]["max"] == 3 * spend.eps_approx
     assert "120 records over the cap do not count" in " ".join(summary.notes)
     assert verified(job) == []
@@ -337,4 +339,12 @@ def test_who_is_forgotten_is_noted_and_the_statistic_stays(make_synthetic, revie
         job.run()
     job.values["release"] = "those who stay"
     assert job.run().rows["released"] == 234
+    others = labeled(reviews()).filter(pl.col("user_id") != "u008")
+    save(others, job.folder / "raw.parquet")
+    assert forget(job.policy(), subjects=["u008"]).noted == 6
+    late = labeled(reviews(6, 240)).with_columns(user_id=pl.lit("u008"))
+    save(pl.concat([others, late]), job.folder / "raw.parquet")
+    job.values["release"] = "with rows that came later"
+    summary = job.run()
+    assert (summary.rows["forgotten"], summary.rows["released"]) == (8, 232), "6 of them were never charged"
     assert verified(job) == []

@@ -13,7 +13,7 @@ from dptext_etl.accounting.shuffling import central_epsilon
 from dptext_etl.checks.published import check_published
 from dptext_etl.cli.app import app
 from dptext_etl.engines import LocalEngine, stage
-from dptext_etl.errors import InputError, LedgerError, PolicyError
+from dptext_etl.errors import InputError, LedgerError, PolicyError, UnknownIdError
 from dptext_etl.guarantee import fine, micro
 from dptext_etl.ledger import Scope
 from dptext_etl.polars import run_frame
@@ -184,7 +184,14 @@ def test_who_is_forgotten_takes_the_whole_release_along(make_unlinked, reviews, 
     job = make_unlinked()
     job.run()
     save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
-    assert forget(job.policy(), subjects=["nobody"]).removed == 0
+    with pytest.raises(UnknownIdError, match="1 of 1 subject: unknown here; nothing was changed"):
+        forget(job.policy(), subjects=["nobody"])
+    with Ledger.open(str(job.folder / "ledger.db")) as ledger:  # as a call for another table of the dataset does
+        ledger.forget("reviews", *(pa.array(ids, pa.large_string()) for ids in ([], ["u007"])))
+    failed = {
+        gate.name: gate.counts for gate in check_published(job.folder / "published", job.policy()) if not gate.passed
+    }
+    assert {name: counts["forgotten"] for name, counts in failed.items()} == {"published_files": 6}
     done = forget(job.policy(), subjects=["u007"])
     assert (done.withdrawn, done.version, done.rows, done.removed) == (True, 2, 0, 240)
     assert published(job).height == 0

@@ -8,6 +8,7 @@ import pytest
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Outcome
+from dptext_etl.ledger.types import Event
 
 
 def strings(*names):
@@ -85,4 +86,71 @@ def test_manifests_of_all_releases_at_a_place_are_retired(kit):
     assert kit.ledger.retired(first) == {"ab" * 32}
     assert set(kit.ledger.published(first)) == {"west/v1"}
     assert kit.ledger.retired(second) == {"cd" * 32}
+    kit.sound()
+
+
+def test_a_person_who_was_never_charged_is_left_out_of_every_release(kit):
+    first, second = kit.ref(), kit.ref(release="r2")
+    assert forget(kit, subjects=["ann"]) == 0, "no record of theirs is known"
+    assert kit.ledger.known_subjects("reviews", strings("ann", "bob")).tolist() == [True, False]
+    for ref in (first, second):
+        assert kit.reserve(["a", "b"], ["ann", "bob"], refs=[ref]) == [Outcome.FORGOTTEN, Outcome.RESERVED]
+    events = kit.ledger.events_hash(Event.FORGET)
+    assert forget(kit, subjects=["ann"]) == 0
+    assert kit.ledger.events_hash(Event.FORGET) == events, "noted once"
+    kit.reopen()
+    assert kit.reserve(["a2"], ["ann"], refs=[first]) == [Outcome.FORGOTTEN]
+    with pytest.raises(LedgerError, match="1 of 2 records and subjects are not forgotten"):
+        kit.ledger.readmit("reviews", strings(), "a slip", strings("ann", "bob"))
+    assert kit.ledger.readmit("reviews", strings(), "came back", strings("ann")) == 0
+    assert kit.reserve(["a", "a2"], ["ann", "ann"], refs=[first]) == [Outcome.RESERVED] * 2
+    kit.sound()
+
+
+def test_a_readmitted_record_of_a_forgotten_person_is_released_until_they_are_forgotten_again(kit):
+    kit.reserve(["a", "b"], ["ann", "ann"])
+    assert forget(kit, subjects=["ann"]) == 2
+    assert kit.ledger.readmit("reviews", strings("a"), "came back") == 1
+    assert kit.reserve(["a", "b", "c"], ["ann"] * 3) == [Outcome.PENDING, Outcome.FORGOTTEN, Outcome.FORGOTTEN]
+    assert forget(kit, subjects=["ann"]) == 1
+    assert kit.reserve(["a", "c"], ["ann"] * 2) == [Outcome.FORGOTTEN] * 2
+    assert kit.ledger.readmit("reviews", strings(), "came back", strings("ann")) == 2, "with all that was charged"
+    assert kit.reserve(["a", "b", "c"], ["ann"] * 3) == [Outcome.PENDING, Outcome.PENDING, Outcome.RESERVED]
+    kit.sound()
+
+
+def test_a_person_in_a_list_is_forgotten_by_the_hash_of_the_unit(kit):
+    forget(kit, "c", subjects=["ann"])
+    units = kit.ledger.unit_hashes(strings("ann", "bob", None))
+    assert kit.ledger.forgotten("reviews", strings("a", "b", "c"), units).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("alike", [True, False], ids=["equal manifests", "two manifests"])
+def test_a_version_is_retired_in_its_own_sink_only(kit, alike):
+    here, there = kit.ref(), kit.ref(release="r1" if alike else "r2")
+    old = {"here": "ab" * 32, "there": "ab" * 32 if alike else "cd" * 32}
+    for sink, ref in (("here", here), ("there", there)):
+        kit.reserve(["a", "b"], ["ann", "bob"], refs=[ref])
+        kit.commit(["a", "b"], ref=ref)
+        for _ in range(2):
+            kit.ledger.record_publication(ref, f"v1-{old[sink][:12]}", old[sink], 2, sink=sink)
+    kit.ledger.retire([here], "", "v2", "ef" * 32, 1, sink="here")
+    assert kit.ledger.retired(here, "here") == {old["here"]}
+    assert kit.ledger.retired(here, "a copy elsewhere") == {old["here"]}
+    assert not kit.ledger.retired(there, "there")
+    assert old["there"] in kit.ledger.published(there, "there").values()
+    assert old["there"] in kit.ledger.published(there).values(), "readers of one sink still have it"
+    kit.ledger.retire([there], "", "v2", ("ef" if alike else "01") * 32, 1, sink="there")
+    assert kit.ledger.retired(there, "there") == kit.ledger.retired(there) == {old["there"]}
+    assert "v2" in kit.ledger.published(there, "there")
+    kit.sound()
+
+
+def test_an_event_without_a_sink_retires_everywhere(kit):
+    ref = kit.ref()
+    kit.reserve(["a", "b"], ["ann", "bob"])
+    kit.commit(["a", "b"])
+    kit.ledger.record_publication(ref, "v1", "ab" * 32, 2, sink="here")
+    kit.ledger.retire([ref], "", "v2", "cd" * 32, 1)
+    assert kit.ledger.retired(ref, "here") == kit.ledger.retired(ref, "there") == {"ab" * 32}
     kit.sound()

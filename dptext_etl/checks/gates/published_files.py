@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate, Verdict
-from dptext_etl.checks.sink import PublishedManifest
+from dptext_etl.checks.sink import PublishedManifest, place_of
 from dptext_etl.data_types import carries
 from dptext_etl.errors import GateError
 from dptext_etl.files import sha256
-from dptext_etl.policy import Policy
+from dptext_etl.policy import PARTITION, Policy
 
 if TYPE_CHECKING:
     from dptext_etl.ledger import Ledger
@@ -29,7 +29,8 @@ class PublishedFiles(Gate):
 
     catches = (
         "Published files that were edited, cut, swapped or added after their gates, or that belong to another release; "
-        "a manifest that was written again to fit them, or to claim less."
+        "a manifest that was written again to fit them, or to claim less; an unlinked release of people who were "
+        "forgotten."
     )
     stages = frozenset({Stage.PUBLISHED})
     order = 10
@@ -55,7 +56,8 @@ class PublishedFiles(Gate):
     def verdict(self) -> Verdict:
         parts, manifest, policy = self._manifest.parts, self._manifest.facts, self.policy
         refs, digest = self._refs.values(), self._manifest.digest
-        recorded = bool(refs) and all(digest in self._ledger.published(ref).values() for ref in refs)
+        sink = place_of(policy.sink.replace(PARTITION, manifest.get("partition") or ""))
+        recorded = bool(refs) and all(digest in self._ledger.published(ref, sink).values() for ref in refs)
         paths = [self._manifest.file(part) for part in parts]
         shown = self._manifest.shown()
         names = list(zip(paths, shown or paths, strict=True))  # each file, and what readers of the folder see of it
@@ -80,9 +82,11 @@ class PublishedFiles(Gate):
             ),
             "other_configuration": len(set(configured.items()) ^ set(stated.items())),
             "unrecorded_manifest": int(not recorded),
-            "retired_manifest": int(any(digest in self._ledger.retired(ref) for ref in refs)),
+            "retired_manifest": int(any(digest in self._ledger.retired(ref, sink) for ref in refs)),
             "types_with_names_or_categories": sum(map(carries, map(str, manifest.get("schema", {}).values()))),
         }
+        if policy.unlinked is not None and any(part["rows"] for part in parts):  # it holds no ids, and is one table
+            counts["forgotten"] = max((self._ledger.count_forgotten(ref) for ref in refs), default=0)
         wrong = {name: count for name, count in counts.items() if count and name != "files"}
         message = f"all {len(paths)} files are those of the manifest, which the ledger recorded"
         counts["newer_recorded"] = newer = self._newer()

@@ -45,11 +45,12 @@ class RowsLedgered(Gate):
     catches = (
         "Text that no one paid for: rows that skipped the ledger, a second draw of a record by a retry or another "
         "machine, bytes edited after the commit, texts moved to other rows, raw text in the released column's place; "
-        "and cells that are null, empty, cut or longer because of what the raw text says."
+        "cells that are null, empty, cut or longer because of what the raw text says; and published rows of people who "
+        "were forgotten."
     )
     stages = frozenset(Stage)
     by_record = True
-    seen: ClassVar[tuple[str, ...]] = ("_cells", "_uncommitted", "_different")
+    seen: ClassVar[tuple[str, ...]] = ("_cells", "_uncommitted", "_different", "_forgotten")
     order = 80
     rewritten = True
     asks_ledger = True
@@ -62,8 +63,10 @@ class RowsLedgered(Gate):
         scratch: Path | None = None,
         *,
         elsewhere: bool = False,
+        published: bool = False,
     ) -> None:
         super().__init__(policy)
+        self._forgetting = ledger if published and ledger.forgets(policy.dataset) else None
         self._columns = [item.name for item in policy.columns]
         self._chains = {item.column or "": item.chain for item in policy.column_policies() if item.chain is not None}
         self._known = {
@@ -73,7 +76,7 @@ class RowsLedgered(Gate):
             if name in refs
         }
         self._policies = {item.column or "": item for item in policy.column_policies()}
-        self._cells = self._uncommitted = self._different = 0
+        self._cells = self._uncommitted = self._different = self._forgotten = 0
         self._unregistered = sum(name not in refs for name in self._columns)
 
     @classmethod
@@ -81,7 +84,8 @@ class RowsLedgered(Gate):
         if candidate.ledger is None:
             raise GateError("the ledger is not open, so no row can be looked up")
         policy, ledger, elsewhere = candidate.policy, candidate.ledger, candidate.looked_up_elsewhere
-        return (cls(policy, ledger, candidate.refs, candidate.scratch, elsewhere=elsewhere),)
+        published = candidate.stage is Stage.PUBLISHED
+        return (cls(policy, ledger, candidate.refs, candidate.scratch, elsewhere=elsewhere, published=published),)
 
     def lookups(self) -> Mapping[str, LedgerComparison]:
         return {f"{key.column}/{key.chain or ''}": cells for key, cells in self._known.items()}
@@ -106,6 +110,9 @@ class RowsLedgered(Gate):
             self._cells += batch.height
             self._uncommitted += batch.height
             return
+        if self._forgetting is not None:
+            ids = canonical_ids(with_id(batch, self.policy.id)[self.policy.id].to_arrow())
+            self._forgotten += int(self._forgetting.forgotten(self.policy.dataset, ids).sum())
         for key, name in columns.items():
             if key in self._known and name in batch.columns:
                 self._cells += batch.height
@@ -121,13 +128,16 @@ class RowsLedgered(Gate):
         for cells in self._known.values():
             problems = problems.plus(cells.counts())
         counts = {"cells": self._cells, **problems._asdict(), "unregistered_columns": self._unregistered}
-        passed = not (any(problems) or self._unregistered)
+        counts |= {"forgotten": self._forgotten} if self._forgotten else {}
+        passed = not (any(problems) or self._unregistered or self._forgotten)
         message = f"all {self._cells} cells are committed with these bytes"
         if not passed:
             message = f"of {self._cells} cells {problems.uncommitted} have no commit, "
             message += f"{problems.different} hold other bytes"
         if problems.misshapen:
             message += f", {problems.misshapen} are null or of a length that their committed positions rule out"
+        if self._forgotten:
+            message += f"; {counted(self._forgotten, 'row is', 'rows are')} of people or records that were forgotten"
         if self._unregistered:
             message += f"; {counted(self._unregistered, 'column has', 'columns have')} no registered release"
         return self.outcome(counts, message, passed=passed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -10,11 +11,13 @@ import typer
 
 from dptext_etl.cli import amounts, terminal
 from dptext_etl.cli.options import IdKey, Json, LedgerCommand, LedgerUrl, epilog
-from dptext_etl.errors import GATE, PolicyError, UsageError, counted
+from dptext_etl.errors import GATE, PolicyError, UnknownIdError, UsageError, counted
 from dptext_etl.guarantee import PURE
 
 if TYPE_CHECKING:
-    from dptext_etl.ledger import Ledger
+    import pyarrow as pa
+
+    from dptext_etl.ledger import Ledger, Scope
 
 app = typer.Typer(
     no_args_is_help=True, help="Make, read, check and repair a ledger: releases, balances, integrity, the public view."
@@ -65,9 +68,14 @@ def remaining(
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Show for each scope how much of the cap subjects (or records) have used, and how much is left."""
+    """Show for each scope how much of the cap subjects (or records) have used, and how much is left.
+
+    An id of which the ledger holds nothing is an error, which exits with 8.
+    """
     with open_ledger(ledger, id_key) as handle:
-        scopes = [amounts.balance(_balance(handle, pinned, subject)) for pinned in handle.caps()]
+        caps = handle.caps()
+        scopes = [amounts.balance(_balance(handle, pinned, subject)) for pinned in caps]
+        _refuse_unknown(handle, caps, scopes, subject or ())
     if as_json:
         terminal.emit({"scopes": scopes})
         return
@@ -218,19 +226,45 @@ def open_ledger(url: str, id_key: str | None, *, write: bool = False) -> Ledger:
     return Ledger.open(url, id_key, create=False, read_only=not write)
 
 
-def _balance(handle: Ledger, pinned: Mapping[str, Any], asked: list[str] | None) -> dict[str, Any]:
-    import pyarrow as pa
-
-    from dptext_etl.id_forms import normalized
+def scope_of(pinned: Mapping[str, Any]) -> Scope:
+    """Return the scope that an entry of `Ledger.caps` describes."""
     from dptext_etl.ledger.types import Scope
 
     kind, _, name = pinned["scope"].partition(":")
-    scope = Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
-    if not asked:
-        return handle.remaining(scope).as_dict()
+    return Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
+
+
+def in_pinned_form(handle: Ledger, scope: Scope, asked: Sequence[str]) -> pa.Array:
+    """Return units of a scope as the ledger hashes them."""
+    import pyarrow as pa
+
+    from dptext_etl.id_forms import normalized
+
     form = handle.pinned_forms(scope, ()).get(scope.unit)
-    units = normalized(pa.array(asked, pa.large_string()), () if form is None else form.normalize)
-    return handle.remaining(scope, units).as_dict()
+    return normalized(pa.array(asked, pa.large_string()), () if form is None else form.normalize)
+
+
+def _balance(handle: Ledger, pinned: Mapping[str, Any], asked: list[str] | None) -> dict[str, Any]:
+    scope = scope_of(pinned)
+    return handle.remaining(scope, in_pinned_form(handle, scope, asked) if asked else None).as_dict()
+
+
+def _refuse_unknown(
+    handle: Ledger, caps: Sequence[Mapping[str, Any]], scopes: Sequence[Mapping[str, Any]], asked: Sequence[str]
+) -> None:
+    """Refuse ids of which the ledger holds nothing in any scope, such as those with a typing error."""
+    used = [any(part["used"] for scope in scopes for part in scope["asked"][at].values()) for at in range(len(asked))]
+    idle = [one for one, some in zip(asked, used, strict=True) if not some]
+    known = set[str]()
+    for cap in caps if idle else ():
+        units = in_pinned_form(handle, scope_of(cap), idle)
+        find = handle.known_subjects if cap["unit"] == "subject" else handle.known_records
+        for dataset in cap["datasets"]:
+            known.update(compress(idle, find(dataset, units)))
+    unknown = len({*idle} - known)
+    if caps and unknown:
+        msg = f"{unknown} of {counted(len({*asked}), 'id')}: unknown here; nothing was changed"
+        raise UnknownIdError(msg, "name ids as the table holds them")
 
 
 def report(facts: dict[str, Any], sentence: str, *, as_json: bool) -> None:

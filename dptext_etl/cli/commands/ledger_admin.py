@@ -9,9 +9,9 @@ import typer
 
 from dptext_etl.cli import terminal
 from dptext_etl.cli.amounts import plain_all
-from dptext_etl.cli.commands.ledger import command, open_ledger, report
+from dptext_etl.cli.commands.ledger import command, in_pinned_form, open_ledger, report, scope_of
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl, Yes, require_confirmation
-from dptext_etl.errors import LedgerError, PolicyError, counted
+from dptext_etl.errors import LedgerError, PolicyError, UsageError, counted
 from dptext_etl.guarantee import PURE
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def thaw(
             f"together, such as {PURE}=40; one for each component of their caps.",
         ),
     ] = None,
+    yes: Yes = False,
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
@@ -83,9 +84,13 @@ def thaw(
     from dptext_etl.ledger import Scope
     from dptext_etl.ledger.anchor_files import store
 
+    losses = _losses(lost)
     with open_ledger(ledger, id_key, write=True) as handle:
         before = handle.frozen()
-        caps = plain_all(handle.thaw(dataset, _losses(lost)))
+        if dataset in before:
+            question = f"Thaw {dataset} and what froze with it, with release names revoked and caps lowered by "
+            require_confirmation(f"{question}{_shown(losses) or 0}?", yes=yes)
+        caps = plain_all(handle.thaw(dataset, losses))
         store(handle, Scope(dataset, "all"))
         thawed = sorted({*before} - {*handle.frozen()})
     report(
@@ -149,24 +154,32 @@ def readmit(
     dataset: Dataset,
     *,
     ledger: LedgerUrl,
-    record: Annotated[list[str], typer.Option(metavar="ID", help="A forgotten record; repeat as needed.")],
+    record: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="A forgotten record; repeat as needed.")
+    ] = None,
+    subject: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="A forgotten subject, with their records; repeat as needed.")
+    ] = None,
     reason: Reason,
     yes: Yes = False,
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Let forgotten records be released again, in all releases of the dataset. Earlier charges still count."""
+    """Let forgotten records and subjects be released again, in all releases of the dataset. Earlier charges count."""
     import pyarrow as pa
 
-    require_confirmation(
-        f"Let {counted(len(set(record)), 'forgotten record')} of {dataset} be released again?", yes=yes
-    )
-    ids = pa.array(sorted(set(record)), pa.large_string())
+    records, subjects = sorted({*(record or ())}), sorted({*(subject or ())})
+    if not (records or subjects):
+        raise UsageError("no one is named who is to be readmitted", "name them: --record ID or --subject ID")
+    kinds = ((records, "forgotten record"), (subjects, "forgotten subject"))
+    whom = " and ".join(counted(len(ids), what) for ids, what in kinds if ids)
+    require_confirmation(f"Let {whom} of {dataset} be released again?", yes=yes)
     with open_ledger(ledger, id_key, write=True) as handle, _writing(handle, dataset):
-        count = handle.readmit(dataset, ids, reason)
-    report(
-        {"dataset": dataset, "readmitted": count}, f"{counted(count, 'record')} may be released again", as_json=as_json
-    )
+        units = in_pinned_form(handle, _subject_scope(handle, dataset), subjects)
+        count = handle.readmit(dataset, pa.array(records, pa.large_string()), reason, units)
+    more = " and all others of these subjects" if subjects else ""
+    outcome = f"{counted(count, 'record')}{more} may be released again"
+    report({"dataset": dataset, "readmitted": count}, outcome, as_json=as_json)
 
 
 @command('dptext ledger expire JOB --reason "will not be run again" --ledger ledger.db', ("job", "expired"))
@@ -300,6 +313,14 @@ def accept_units(
             caps = plain_all(handle.accept_units(dataset, losses, reason))
     outcome = f"records of {dataset} may have other subjects, under new caps ({_caps_text(caps)})"
     report({"caps": caps, "accepted": dataset}, f"{outcome}; write these into policies", as_json=as_json)
+
+
+def _subject_scope(handle: Ledger, dataset: str) -> Scope:
+    """Return a scope of a dataset that counts per subject, the last one that was pinned."""
+    from dptext_etl.ledger import Scope
+
+    pinned = [cap for cap in handle.caps() if dataset in cap["datasets"] and cap["unit"] == "subject"]
+    return scope_of(pinned[-1]) if pinned else Scope(dataset)
 
 
 def _writing(handle: Ledger, dataset: str, release: str | None = None) -> AbstractContextManager[None]:

@@ -158,11 +158,12 @@ def forget(
 ) -> None:
     """Publish a version without some people, retire the older versions in the ledger, and delete their files.
 
-    Remove their rows from the source first. Charges stay in the ledger, as HMACs. Records that come back are left out
-    until `dptext ledger readmit` names them. If no row was taken out, the command says so and exits with 8. It cannot
-    reach copies that readers made, or copies in an object store's versioning.
+    Remove their rows from the source first. Charges stay in the ledger, as HMACs. These people and records are left out
+    of all later releases until `dptext ledger readmit` names them. If no row was taken out, or if the ledger, lists in
+    staging, and the source do not know someone, the command says so and exits with 8; in the latter case, it changes
+    nothing. It cannot reach copies that readers made, or copies in an object store's versioning.
 
-    With --everywhere, the command first shows what it will do. A person whom no ledger knows is an error.
+    With --everywhere, the command first shows what it will do. A person whom nothing there knows is an error.
     """
     from dptext_etl.policy import Policy
     from dptext_etl.runner.publish import forgetting

@@ -23,8 +23,9 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import Layout, is_remote
-from dptext_etl.runner.publish.forgetting import forget, forget_drafts, identified, listed, subject_ids
+from dptext_etl.runner.publish.forgetting import forget, forget_drafts
 from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.people import AS_HELD, identified, known, listed, subject_ids
 from dptext_etl.storage import Storage
 
 Outcome = Literal["removed", "withdrawn", "statistic stays", "not published", "not in it"]
@@ -104,7 +105,7 @@ def _forget(table: _Table, place: ErasedTable) -> tuple[ErasedTable, int]:
     if place.outcome == "not published":
         noted, staged = forget_drafts(table.policy, **named)
         return replace(place, staged=staged), noted
-    found = forget(table.policy, **named)
+    found = forget(table.policy, known=True, **named)
     if place.outcome == "not in it" and found.removed:  # another table took their ids out of staging before
         place = replace(place, outcome="removed", records=found.removed)
     return replace(place, version=found.version, deleted=found.versions, staged=found.staged), found.noted
@@ -139,8 +140,8 @@ def _known(
             continue
         partitions = partitions_of(policy)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            known_subjects = ledger.known_subjects(policy.dataset, subject_ids(policy, subjects))
-            known_records = ledger.known_records(policy.dataset, pa.array(records, pa.large_string()))
+            layouts = (Layout.of(policy, partition) for partition in partitions)
+            known_subjects, known_records = known(policy, layouts, ledger, subject_ids(policy, subjects), records)
             some, rows = list(compress(subjects, known_subjects)), list(compress(records, known_records))
             ids = pa.array(rows, pa.large_string())
             for entry in ledger.publications_of(policy.dataset, ids, subject_ids(policy, some)):
@@ -153,8 +154,8 @@ def _known(
         tables += [_Table(file, policy, partition, some, rows) for partition in partitions]
     unknown = int((~seen_subjects).sum()), int((~seen_records).sum())
     if any(unknown):
-        msg = f"no ledger of these policies knows {unknown[0]} of {len(subjects)} subjects and {unknown[1]} of "
-        raise InputError(f"{msg}{len(records)} records; nothing was changed", "name ids as the table holds them")
+        msg = f"none of these policies knows {unknown[0]} of {len(subjects)} subjects and {unknown[1]} of "
+        raise InputError(f"{msg}{len(records)} records; nothing was changed", AS_HELD)
     return tables, [*elsewhere.values()]
 
 

@@ -6,35 +6,30 @@ the texts were released. Copies of readers cannot be reached.
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import polars as pl
 import pyarrow as pa
 
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, seam
-from dptext_etl.id_forms import normalized
-from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import ledger_exists
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner import left_out
 from dptext_etl.runner.anchoring import remember, require_same_ledger
-from dptext_etl.runner.layout import Layout, is_remote
+from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish import own_ids, tables, versions
-from dptext_etl.runner.publish.manifest import Manifest, is_whole, published_manifest, require_whole, scan
+from dptext_etl.runner.publish.manifest import Manifest, is_whole, published_manifest, require_whole
 from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer
+from dptext_etl.runner.publish.people import forgotten_among, identified, listed, require_known, subject_ids
 from dptext_etl.runner.publish.versions import alone_at, show
-from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.logical_types import logical_types
-from dptext_etl.runner.source.roles import in_pinned_order, with_logical_types
-from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
+from dptext_etl.runner.shard.staging import LISTS, UNIT, Staging
+from dptext_etl.runner.source.table import READ_HINT, Files
 from dptext_etl.storage import Storage
 
 _RENEWING = "renewing"
@@ -56,23 +51,8 @@ class Forgotten:
     stays: bool = False  # whether the table is a synthetic one: its statistic was charged, and stays as it is
 
 
-class Listed(NamedTuple):
-    """Canonical ids of records to forget, those of them that are published, and those that the source still holds."""
-
-    records: frozenset[str]
-    published: frozenset[str]
-    in_source: frozenset[str]
-
-    def require_gone_from_source(self) -> None:
-        """Refuse records that the next run would publish again."""
-        if self.in_source:
-            count = len(self.in_source)
-            msg = f"the source still holds {count} of these records: the next run would publish them again"
-            raise InputError(msg, "take them out of the source first")
-
-
-Forgets = Callable[[pl.Series], pl.Series]
-"""Says which record ids are forgotten."""
+Forgets = Callable[..., pl.Series]
+"""Says which records are forgotten, given by ids, and also by keyed hashes of their units where these are listed."""
 
 
 @bare
@@ -83,6 +63,7 @@ def forget(
     subjects: Sequence[str] = (),
     records: Sequence[str] = (),
     missing: bool = False,
+    known: bool = False,
     checkpoint: Checkpoint = nothing,
 ) -> Forgotten:
     """Publish a version without some people, retire the older ones, and delete their files.
@@ -93,25 +74,30 @@ def forget(
     A synthetic table stays: its noisy statistic is what was charged. The people are noted in the ledger, so no later
     release holds them; a table without them takes a new release name, and charges all others again.
 
-    Remove the rows from the source first, because the next run would publish them again. If a call was killed, the same
-    call completes it.
+    Remove the rows from the source first: a source that still holds them is refused. If a call was killed, the same
+    call completes it. If the ledger, lists in staging, and the source do not know a person or record, nothing is
+    changed; `known` leaves this check out, for a caller that looked in other places as well.
     """
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
-    published_manifest(layout)  # a table that was never published may have no ledger
+    if Manifest.read(layout) is None:  # a table that was never published may have no ledger
+        hint = "`dptext forget POLICY --everywhere` also takes people out of staging; `dptext run POLICY` publishes"
+        raise InputError(f"nothing is published at {layout.sink}", hint)
     storage = layout.staging
     with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
         tables.require_alone(layout)
         before = published_manifest(layout)
         refs = _refs(ledger, policy, before)
         ids = subject_ids(policy, subjects)
+        if not known:
+            require_known(policy, layout, ledger, ids, records)
         found = listed(policy, layout, before, ledger, ids, records, missing=missing)
         found.require_gone_from_source()
         new = ledger.forget(policy.dataset, pa.array(sorted(found.records), pa.large_string()), ids)
         remember(ledger, layout.memory, policy)
         checkpoint("forgotten")
-        is_forgotten = partial(_is_forgotten, ledger, policy.dataset)
+        is_forgotten = partial(forgotten_among, ledger, policy.dataset)
         now, lists = before, set[str]()
         if policy.synthetic is None and (identified(before) or any(ledger.count_forgotten(ref) for ref in refs)):
             now, lists = _publish_without(is_forgotten, layout, policy, before, ledger, refs, checkpoint, renew_lock)
@@ -125,7 +111,7 @@ def forget(
         versions.delete(layout, older, every_older=True)
         own_ids.keep_only(storage, (part.sha256 for part in now.parts), lists)
         left_out.carry(storage, before.digest, now.digest)
-        staged = _take_out_of_staging(layout, policy, is_forgotten)
+        staged = _take_out_of_staging(layout, policy, is_forgotten, by_subject=len(ids) > 0)
     withdrawn = not identified(before) and before.rows > now.rows
     stays = policy.synthetic is not None
     return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged, new, withdrawn, stays)
@@ -142,7 +128,8 @@ def forget_drafts(
         ids = subject_ids(policy, subjects)
         new = ledger.forget(policy.dataset, pa.array(sorted(records), pa.large_string()), ids)
         remember(ledger, layout.memory, policy)
-        return new, _take_out_of_staging(layout, policy, partial(_is_forgotten, ledger, policy.dataset))
+        is_forgotten = partial(forgotten_among, ledger, policy.dataset)
+        return new, _take_out_of_staging(layout, policy, is_forgotten, by_subject=len(ids) > 0)
 
 
 @contextmanager
@@ -157,20 +144,11 @@ def _opened(layout: Layout, policy: Policy) -> Iterator[Ledger]:
         yield ledger
 
 
-def subject_ids(policy: Policy, subjects: Sequence[str]) -> pa.Array:
-    return normalized(pa.array(subjects, pa.large_string()), policy.normalize)
-
-
-def _is_forgotten(ledger: Ledger, dataset: str, ids: pl.Series) -> pl.Series:
-    """Return which records are forgotten; ids of some that were are null (`own_ids.blank`)."""
-    gone, known = ids.is_null().to_numpy(writable=True), ids.is_not_null().to_numpy()
-    gone[known] = ledger.forgotten(dataset, canonical_ids(ids.drop_nulls().to_arrow()))
-    return pl.Series(gone, dtype=pl.Boolean)
-
-
-def _take_out_of_staging(layout: Layout, policy: Policy, is_forgotten: Forgets) -> int:
-    folders = layout.staging.parent.parent.subfolders()
-    return sum(_take_out(folder, policy, is_forgotten) + own_ids.blank(folder, is_forgotten) for folder in folders)
+def _take_out_of_staging(layout: Layout, policy: Policy, is_forgotten: Forgets, *, by_subject: bool) -> int:
+    changed = 0
+    for folder in layout.staging.parent.parent.subfolders():
+        changed += _take_out(folder, policy, is_forgotten, by_subject=by_subject) + own_ids.blank(folder, is_forgotten)
+    return changed
 
 
 def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
@@ -183,66 +161,12 @@ def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *,
 def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef]:
     """Return the published releases, if the ledger knows this manifest."""
     refs = list(ledger.find_all(policy).values())
-    known = [{*ledger.published(ref).values(), *ledger.retired(ref)} for ref in refs]
+    known = [{*ledger.published(ref).values(), *ledger.retired(ref)} for ref in refs]  # in any sink
     if (manifest.dataset, manifest.release) != (policy.dataset, policy.release) or len(refs) < len(policy.text_columns):
         raise LedgerError("what is published is no release of this policy", "name the policy that published it")
     if not all(manifest.digest in digests for digests in known):
         raise LedgerError("the ledger did not record the manifest of this sink", "`dptext check` says more")
     return refs
-
-
-def listed(  # noqa: PLR0917
-    policy: Policy,
-    layout: Layout,
-    manifest: Manifest | None,
-    ledger: Ledger,
-    subjects: pa.Array,
-    records: Sequence[str],
-    *,
-    missing: bool,
-) -> Listed:
-    """Return the canonical ids of the records to forget, and those among them that are published or in the source."""
-    if missing and (manifest is None or not identified(manifest)):
-        msg = "the published table holds no ids, so no one can say which of its records the source no longer holds"
-        raise InputError(msg, "name subjects or records")
-    if manifest is not None and manifest.ids != policy.ids:
-        msg = f"what is published has ids = {manifest.ids!r}, and the policy says {policy.ids!r}"
-        raise LedgerError(msg, "name the policy that published it, or run this one first")
-    published = set[str]()
-    if manifest is not None and manifest.ids != "keep":
-        parts = own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
-        published.update(*(ids.drop_nulls() for ids in parts))
-    elif manifest is not None and manifest.id is not None:
-        published.update(_ids(scan(layout, manifest), manifest.id).to_pylist())
-    source = _source(policy, layout)
-    gone = {*records}
-    if len(subjects):
-        known = pa.array(sorted(published | (source or set())), pa.large_string())
-        gone |= set(known.filter(pa.array(ledger.of_subjects(policy.dataset, subjects, known))).to_pylist())
-    if missing:
-        if source is None:
-            msg = "the source cannot be found, so no one can say which records it no longer holds"
-            raise InputError(msg, "name subjects or records")
-        gone |= published - source
-    return Listed(frozenset(gone), frozenset(gone & published), frozenset(gone & (source or set())))
-
-
-def identified(manifest: Manifest) -> bool:
-    """Return whether it is known whose record a published row is: by the table, or by lists in staging."""
-    return manifest.id is not None or manifest.ids != "keep"
-
-
-def _source(policy: Policy, layout: Layout) -> set[str] | None:
-    if not is_remote(layout.source) and not glob.glob(layout.source, recursive=True):  # noqa: PTH207  (as `Files`)
-        return None
-    files = Files.find(layout)
-    scanned = with_logical_types(files.scan((policy.id,)), policy, logical_types(files))
-    return set(_ids(in_pinned_order(scanned, schema_of(scanned), policy), policy.id).to_pylist())
-
-
-def _ids(frame: pl.LazyFrame, column: str) -> pa.Array:
-    with seam("reading record ids", InputError, READ_HINT):
-        return canonical_ids(frame.select(column).collect(engine="streaming")[column].to_arrow())
 
 
 def _publish_without(  # noqa: PLR0917
@@ -273,14 +197,14 @@ def _publish_without(  # noqa: PLR0917
         if not writer.parts:  # a table of no rows has its columns still
             writer.add_rows(left)
         parts = writer.parts
-        retired = any(before.digest in ledger.retired(ref) for ref in refs)
+        retired = any(before.digest in ledger.retired(ref, layout.place) for ref in refs)
         if sum(part.rows for part in parts) == before.rows and not retired and not before.carries:
             show(layout, before)
             return before, writer.lists
         now = replace(before, version=writer.version, parts=parts, schema=before.kinds)
         place = "" if now.partition is None else f"{now.partition}/"
         checkpoint("parts written")
-        ledger.retire(refs, place, now.name, now.digest, now.rows)
+        ledger.retire(refs, place, now.name, now.digest, now.rows, sink=layout.place)
         checkpoint("recorded")
         writer.finish(renew_lock)
     now.write(layout, before)
@@ -319,14 +243,20 @@ def renew_types(policy: Policy, layout: Layout, checkpoint: Checkpoint = nothing
         storage.delete(_RENEWING)
 
 
-def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets) -> int:
-    """Remove the records from lists and kept bytes, and staged shards that hold them or do not show whose they are."""
+def _take_out(storage: Storage, policy: Policy, is_forgotten: Forgets, *, by_subject: bool) -> int:
+    """Remove the records from lists and kept bytes, and staged shards that hold them or do not show whose they are.
+
+    A list holds records that may never have been charged, so only the units in it show whose they are.
+    """
     changed, action = 0, "taking records out of staging"
     with seam(action, InputError, "call this again: it goes on from here"):
+        lists = {name for pattern in LISTS for name in storage.glob(pattern)}
         for name in storage.glob("*.parquet"):
             frame, stem = pl.read_parquet(storage.local_path(name, fresh=True)), name.removesuffix(".parquet")
-            known = policy.id in frame.columns
-            forgotten = is_forgotten(frame[policy.id]) if known else pl.Series([True] * frame.height, dtype=pl.Boolean)
+            units = frame[UNIT] if UNIT in frame.columns else None
+            known = policy.id in frame.columns and not (name in lists and by_subject and units is None)
+            every = pl.Series([True] * frame.height, dtype=pl.Boolean)
+            forgotten = is_forgotten(frame[policy.id], units) if known else every
             if not forgotten.any():
                 continue
             changed += 1

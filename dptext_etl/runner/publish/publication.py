@@ -24,6 +24,7 @@ from dptext_etl.runner.publish import own_ids, tables
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft, same_content, same_rows
 from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer, write_unlinked
+from dptext_etl.runner.publish.people import refuse_forgotten_base
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.replay import replays
@@ -188,9 +189,13 @@ def _continued(staged: StagedRun, before: Manifest | None, known: Manifest | Non
 
 
 def refuse_unrecorded(layout: Layout, base: str, ledger: Ledger | None, refs: Sequence[ReleaseRef]) -> None:
-    """Refuse to add rows to a manifest that the ledger did not record; `base` is its digest."""
-    if ledger is None or not all(base in ledger.published(ref).values() for ref in refs):
+    """Refuse to add rows to a manifest that the ledger did not record, or that holds forgotten records.
+
+    `base` is the digest of the manifest.
+    """
+    if ledger is None or not all(base in ledger.published(ref, layout.place).values() for ref in refs):
         refuse_foreign(layout)
+    refuse_forgotten_base(layout, ledger, refs)
 
 
 def refuse_foreign(layout: Layout) -> NoReturn:
@@ -202,7 +207,8 @@ def refuse_foreign(layout: Layout) -> NoReturn:
 def _is_recorded(staged: StagedRun, manifest: Manifest) -> bool:
     spec = staged.policy.ledger
     with Ledger.open(spec.url, spec.id_key, create=False, read_only=True) as ledger:
-        return all(manifest.digest in ledger.published(ref).values() for ref in staged.refs.values())
+        place = staged.layout.place
+        return all(manifest.digest in ledger.published(ref, place).values() for ref in staged.refs.values())
 
 
 def _record(staged: StagedRun, manifest: Manifest) -> None:
@@ -211,7 +217,8 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
     with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
         require_same_ledger(ledger, staged.layout, staged.policy)
         _refuse_forgotten(staged, ledger)
-        ledger.record_publication(list(staged.refs.values()), manifest.name, manifest.digest, manifest.rows)
+        refs, place = list(staged.refs.values()), staged.layout.place
+        ledger.record_publication(refs, manifest.name, manifest.digest, manifest.rows, sink=place)
         remember(ledger, staged.layout.memory, staged.policy)
 
 
@@ -230,6 +237,8 @@ def _refuse_forgotten(staged: StagedRun, ledger: Ledger) -> None:
     policy = staged.policy
     if not ledger.forgets(policy.dataset):
         return
+    if staged.base is not None:
+        refuse_forgotten_base(staged.layout, ledger, staged.refs.values())
     count, staging = 0, Staging(staged.layout.staging)
     for shard in staged.shards:
         own = staging.read(shard).filter(~pl.col(CANARY))

@@ -81,12 +81,12 @@ def record(layout: Layout, manifest: Manifest, ledger: Ledger, refs: Iterable[Re
     table = layout.table_format
     if table is None:
         return
-    here = [ref for ref in refs if not _is_named(manifest, ledger, ref)]
+    here = [ref for ref in refs if not _is_named(manifest, ledger, ref, layout.place)]
     version = table.version_of(manifest.digest) if here else None
     if version is not None:
         name = f"{manifest.name}@{table.name}-{version}"
-        ledger.record_publication(here, name, manifest.digest, manifest.rows)
+        ledger.record_publication(here, name, manifest.digest, manifest.rows, sink=layout.place)
 
 
-def _is_named(manifest: Manifest, ledger: Ledger, ref: ReleaseRef) -> bool:
-    return any(version.startswith(f"{manifest.name}@") for version in ledger.published(ref))
+def _is_named(manifest: Manifest, ledger: Ledger, ref: ReleaseRef, sink: str) -> bool:
+    return any(version.startswith(f"{manifest.name}@") for version in ledger.published(ref, sink))

@@ -20,7 +20,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.column import output_digests, require_charged_draws, step_costs
 from dptext_etl.device import threads
@@ -123,8 +122,10 @@ class Shards:
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{counted(over, 'record')} would exceed the cap", "did the source change? Run again")
-        left_out = np.flatnonzero(np.isin(reserved.outcome, self.left_out))
-        self.staging.quarantine(index, reserved.frame[[self.policy.id]][pl.Series(to_arrow(left_out))])
+        listed = np.isin(reserved.outcome, self.left_out) & (reserved.outcome != Outcome.FORGOTTEN)  # no id of theirs
+        subjects = reserved.charged.take(listed).subjects
+        units = None if subjects is None else self.ledger.unit_hashes(subjects)
+        self.staging.quarantine(index, reserved.frame[[self.policy.id]].filter(listed), units)
         reserved = reserved.without(self.left_out)
         inputs = self._inputs(reserved)
         staged = self._resume(reserved, index, inputs) or self._compute(reserved, index, inputs)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
+import pyarrow as pa
 
 from dptext_etl import files
 from dptext_etl.checks.canaries import CANARY
@@ -23,8 +24,12 @@ from dptext_etl.files import sha256
 from dptext_etl.runner.shard.records import ColumnHardware, Facts, KeptShard, StagedShard, stem_of
 from dptext_etl.storage import Storage
 
+UNIT = "__dptext_unit"
+"""Column of the keyed hashes of units in lists of ids: `dptext forget` finds a person by it."""
 _KEPT = "kept"
 _CHANGED = "changed"
+LISTS = ("quarantine-*.parquet", f"{_CHANGED}-*.parquet")
+"""The files that list ids of records that were left out, or whose texts changed."""
 _SOON_REMOVED: Final = "uncompressed"  # read twice and removed: a quarter of the time of lz4
 _KEPT_LONG: Final = "lz4"
 _TAIL = 1 << 16
@@ -151,8 +156,12 @@ class Staging:
             raise FileNotFoundError(name)
         return pl.Schema(pl.read_parquet_schema(b"PAR1" + tail))
 
-    def quarantine(self, index: int, ids: pl.DataFrame) -> None:
-        """Store the ids of records over the cap, inside staging only; an empty frame removes the list."""
+    def quarantine(self, index: int, ids: pl.DataFrame, units: pa.Array | None = None) -> None:
+        """Store the ids of records over the cap and hashes of their units, inside staging only.
+
+        An empty frame removes the list.
+        """
+        ids = _with_units(ids, units)
         name = f"quarantine-{index:05d}.parquet"
         if not ids.height:
             self.storage.delete(name)
@@ -167,8 +176,9 @@ class Staging:
     def no_changes(self) -> None:
         self.storage.delete(*self.storage.glob(f"{_CHANGED}-*"))
 
-    def changed(self, ids: pl.DataFrame) -> None:
-        """Store ids of records whose texts changed, inside staging only."""
+    def changed(self, ids: pl.DataFrame, units: pa.Array | None = None) -> None:
+        """Store ids of records whose texts changed and hashes of their units, inside staging only."""
+        ids = _with_units(ids, units)
         name = f"{_CHANGED}-{secrets.token_hex(8)}.parquet"
         self.storage.write(name, ids.write_parquet, action="staging a list of changed records")
 
@@ -223,6 +233,10 @@ class Staging:
 
     def _fresh(self, name: str) -> Path:
         return self.storage.local_path(name, fresh=True)
+
+
+def _with_units(ids: pl.DataFrame, units: pa.Array | None) -> pl.DataFrame:
+    return ids if units is None else ids.with_columns(pl.Series(UNIT, units).cast(pl.Binary))
 
 
 def _files(stem: str) -> tuple[str, ...]:

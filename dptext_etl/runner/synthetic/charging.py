@@ -104,7 +104,9 @@ class Frames:
         if changed := result.counts[Outcome.CHANGED.name]:
             refuse_changed(changed)
         left_out = np.isin(result.outcome, LEFT_OUT)
-        self.staging.quarantine(index, frame[[policy.id]].filter(pl.Series(left_out)))
+        listed = left_out & (result.outcome != Outcome.FORGOTTEN)  # no id of theirs
+        units = None if subjects is None else self.ledger.unit_hashes(subjects.filter(to_arrow(listed)))
+        self.staging.quarantine(index, frame[[policy.id]].filter(pl.Series(listed)), units)
         with seam("summing the records", DPTextError, _DEFECT):
             mask = to_arrow(~left_out)
             ids, (texts, labels) = ids.filter(mask), self._contents(frame)

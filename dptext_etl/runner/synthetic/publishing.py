@@ -141,7 +141,7 @@ def _publish(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkpoint, ho
             writer.parts,
             staged.origin,
         )
-        known = before is not None and before.digest in ledger.published(staged.ref).values()
+        known = before is not None and before.digest in ledger.published(staged.ref, layout.place).values()
         same = before is not None and known and same_content(before, manifest)
         manifest = before if same and before is not None else manifest
         _record(attempt, ledger, staged.ref, manifest)
@@ -155,17 +155,18 @@ def _publish(step: Step, verdicts: Sequence[Verdict], checkpoint: Checkpoint, ho
 def _record(attempt: SyntheticAttempt, ledger: Ledger, ref: ReleaseRef, manifest: Manifest) -> None:
     """Record the publication before readers can see it; what holds forgotten people is not published."""
     require_same_ledger(ledger, attempt.layout, attempt.policy)
-    if ledger.count_forgotten(ref) and manifest.digest not in ledger.published(ref).values():
+    place = attempt.layout.place
+    if ledger.count_forgotten(ref) and manifest.digest not in ledger.published(ref, place).values():
         msg = "the table was summed over records that were forgotten since; nothing was published"
         raise LedgerError(msg, "publish a table without them under a new release name; all others are charged again")
-    ledger.record_publication(ref, manifest.name, manifest.digest, manifest.rows)
+    ledger.record_publication(ref, manifest.name, manifest.digest, manifest.rows, sink=place)
     attempt.remember(ledger)
 
 
 def published_before(attempt: SyntheticAttempt, ledger: Ledger, ref: ReleaseRef, drawn: Drawn) -> Manifest | None:
     """Return what is published of this statistic under this policy, though this machine draws other rows from it."""
     before = Manifest.read(attempt.layout)
-    if before is None or before.digest not in ledger.published(ref).values():
+    if before is None or before.digest not in ledger.published(ref, attempt.layout.place).values():
         return None
     return before if before.columns == [_claim(attempt, drawn)] else None
 
