@@ -14,7 +14,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, counted, seam
 from dptext_etl.families.unlinked import unlinked_of
-from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, exact, steps
+from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, exact, steps
 from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve_column
@@ -143,6 +143,13 @@ def step_costs(mechanism: Mechanism, made: npt.NDArray[np.uint32]) -> npt.NDArra
     return np.array([math.ceil(int(count) * each) for count in counts], dtype=np.int64)[where]
 
 
+def steps_of(mechanism: Mechanism, used: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    """Return the draws of a refundable mechanism that cost so much: `step_costs` backward."""
+    each = exact(mechanism.epsilon) * MICRO
+    costs, where = np.unique(used, return_inverse=True)
+    return np.array([int(cost // each) for cost in costs.tolist()], dtype=np.uint32)[where]
+
+
 def worst_case(
     mechanism: Mechanism, positions: pa.Array, texts: pa.Array, components: Sequence[str] = ADDITIVE
 ) -> tuple[npt.NDArray[np.uint32], dict[str, npt.NDArray[np.int64]]]:
@@ -169,6 +176,21 @@ def require_charged_draws(policy: ColumnPolicy, charged: npt.ArrayLike, drawn: n
             "with another number of draws than was charged"
         )
         raise LedgerError(f"{msg}; nothing was committed", "this is a defect of the mechanism: fix it first")
+
+
+def possible_costs(
+    policy: ColumnPolicy, drawn: npt.NDArray[np.uint32], made: npt.NDArray[np.uint32]
+) -> npt.NDArray[np.int64]:
+    """Return `step_costs`; refuse texts with positions and no draw, or with draws that cost more than their worst case.
+
+    What draws cost less than the worst case is given back, so it must be a count that a release can have.
+    """
+    costs = step_costs(policy.mechanism, made)
+    other = int((((made == 0) & (drawn > 0)) | (costs > spends(policy.mechanism, to_arrow(drawn))[PURE])).sum())
+    if other:
+        msg = f"column {policy.column!r}: {counted(other, 'text cannot', 'texts cannot')} have taken the draws stated"
+        raise LedgerError(f"{msg}; nothing was committed", "this is a defect of the mechanism: fix it first")
+    return costs
 
 
 def output_digests(policy: ColumnPolicy, ids: pa.Array, texts: Any) -> pa.Array:

@@ -239,6 +239,7 @@ class Committed:
     mask: Mask  # whether the record is committed, shape (records,)
     digests: pa.Array  # digest of the released text, fixed-size binary (32), null where the record is not committed
     idem_keys: pa.Array  # identity of the text, fixed-size binary (32), null where the record is not committed
+    positions: I64  # draws of the released text, 0 where the record is not committed, shape (records,)
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def preflight(
     attempt: Attempt,
     source: Examined[Any],
     preview: Callable[[list[Column], Ledger | None, Any], Expected],
-    keep: Callable[[list[Column], Ledger], object],
+    keep: Callable[[list[Column]], object],
 ) -> int:
     """Refuse a run that could not end, before it charges anything; return how many published texts changed since.
 
@@ -137,7 +137,7 @@ def preflight(
         known = Expected.total([known, Expected({Outcome.COMMITTED.name: source.seen})])
         refuse(attempt, source, columns, ledger, found, known)
         if ledger is not None and found.changed and attempt.policy.on_changed == "keep":
-            keep(columns, ledger)
+            keep(columns)
         return known.changed - found.changed
 
 

@@ -76,7 +76,7 @@ def publish(
             f"staged in {layout.staging.url}"
         )
         return Published(None, None, None, 0, changed=False, note=note)
-    staging = Staging(layout.staging)
+    staging = Staging(layout.staging, staged.staging_key)
     meter = Meter("publish", staged.rows["released"], progress)
     with (
         staged.profile.stage("publish"),
