@@ -50,6 +50,7 @@ class Event(StrEnum):
     FORGET = "FORGET"
     READMIT = "READMIT"
     PIN = "PIN"
+    KEY = "KEY"
 
 
 class State(IntEnum):

@@ -13,7 +13,7 @@ from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.caps import LARGEST, Pinned
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.identities import ACCEPTED_UNITS, FORGOTTEN, PINNED_FORMS
-from dptext_etl.ledger.releases import PINNED_NAMES
+from dptext_etl.ledger.releases import COMMITMENTS, PINNED_NAMES
 from dptext_etl.ledger.replay import Replay
 from dptext_etl.ledger.storage.hashed_ids import Fold, HashedIds, Index, Part, Values, concatenated, fold, hashed_ids
 from dptext_etl.ledger.storage.records import POSTS, Places
@@ -22,7 +22,13 @@ from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.ledger.types import I64, State, VerifyReport
 from dptext_etl.ledger.views import COUNTS
 
-_META = ((PINNED_FORMS, "pinned"), (ACCEPTED_UNITS, "accepted"), (FORGOTTEN, "forgotten"), (POSTS, "post-processing"))
+_META = (
+    (PINNED_FORMS, "pinned"),
+    (ACCEPTED_UNITS, "accepted"),
+    (FORGOTTEN, "forgotten"),
+    (POSTS, "post-processing"),
+    (COMMITMENTS, "committed to"),
+)
 Charges = tuple[HashedIds, I64, Values]
 """Units, the numbers of the events that charged them, and amounts, shape (components, charges)."""
 

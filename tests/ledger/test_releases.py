@@ -140,7 +140,8 @@ def test_a_publication_needs_commits_and_a_theorem(kit):
     assert kit.sound()["committed"] == 1
 
 
-def test_a_column_policy_registers_itself(kit):
+def test_a_column_policy_registers_itself(kit, monkeypatch):
+    monkeypatch.setenv("DPTEXT_SECRET", "5e" * 31 + "00")
     policy = ColumnPolicy(
         dataset="reviews",
         column="review",

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import polars as pl
 import pyarrow as pa
 
+from dptext_etl import keys
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, seam
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
@@ -101,6 +102,9 @@ def forget(
         tables.require_alone(layout)
         before = published_manifest(layout)
         refs = _refs(ledger, policy, before)
+        if policy.ids != "keep":  # another key would give all others other ids
+            for ref in refs:
+                ledger.require_key(ref, keys.resolve(policy.key))
         ids = subject_ids(policy, subjects)
         found = listed(policy, layout, before, ledger, ids, records, missing=missing)
         found.require_gone_from_source()

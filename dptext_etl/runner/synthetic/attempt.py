@@ -83,7 +83,7 @@ class SyntheticAttempt(Attempt):
         return {self.synthetic.column: ref}
 
     def pin(self, ledger: Ledger, id_type: str, *, pin: bool = True) -> ReleaseRef:
-        """Pin the release; without `pin`, only refuse what the ledger would not pin."""
+        """Pin the release, as `claims.register` does; without `pin`, only refuse what the ledger would not pin."""
         policy, statistic = self.policy, self.statistic
         return ledger.pin_release(
             dataset=policy.dataset,
@@ -97,6 +97,8 @@ class SyntheticAttempt(Attempt):
             publishable=True,
             configuration=self.synthetic.configuration(statistic),
             artifact_hashes={"corpus": statistic.corpus.sha256},
+            key=self.secret,
+            proven=pin,
             pin=pin,
         )
 

@@ -31,7 +31,7 @@ from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.claims import policy_notes
 from dptext_etl.runner.planning import PlanSummary, collect, facts_of_cap, summarize
-from dptext_etl.runner.preflight import require_cap, require_whole_table
+from dptext_etl.runner.preflight import refuse_unproven_key, require_cap, require_whole_table
 from dptext_etl.runner.preview import Expected, Preview, ledger_of, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.publication import require_enough
@@ -115,6 +115,7 @@ def refuse_table(
     attempt: SyntheticAttempt, counts: Counts, ledger: Ledger | None, ref: ReleaseRef, found: Expected
 ) -> None:
     """Refuse a run by what it will find; a table that is charged is refused by the same rules."""
+    refuse_unproven_key(ledger, [ref], found)
     refuse_other_units(Scope.of(attempt.policy), found.moved, found.records)
     if found.changed:
         refuse_changed(found.changed)
