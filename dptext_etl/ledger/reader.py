@@ -77,6 +77,10 @@ class LedgerReader:
             idem_keys[mask] = self._db.records.reserved(places, "idem_key")
         return Committed(mask, binaries(digests, mask), binaries(idem_keys, mask), positions)
 
+    def seal(self, message: bytes) -> str:
+        """Return a keyed hash of a message under the id key, 64 hex digits (docs/spec/stream.md#seal-key)."""
+        return self._db.id_key.secret.derive("seal", message).hex()
+
     def settled_epsilons(self, ref: ReleaseRef, ids: pa.Array, *, canary: Mask | None = None) -> tuple[Mask, I64]:
         """Return which committed records were settled ex post, and the pure epsilon that they used, in millionths."""
         records = self._db.id_key.records(ids, canary).ids

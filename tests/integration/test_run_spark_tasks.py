@@ -9,11 +9,15 @@ import pytest
 from dptext_etl import Policy
 from dptext_etl.engines.spark.tasks import ReleaseTaskConfig, policy_json, read, records
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy
-from dptext_etl.errors import LedgerError, LockedLedgerError
-from dptext_etl.ledger import Ledger
+from dptext_etl.errors import DPTextError, LedgerError, LockedLedgerError
+from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.storage import store
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.results import ShardResult
+from dptext_etl.runner.shard.staging import Staging
+
+from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
+from .test_run_staged_files import forge_draws
 
 
 def done(record):
@@ -186,3 +190,28 @@ def test_a_look_waits_for_a_ledger_that_is_busy(job, monkeypatch, step):
     assert read(next(records(looking, iter(bench.batches)))) == expected
     assert expected["answers"] == {"RESERVED": 240}
     assert len(tried) > 3
+
+
+@pytest.mark.usefixtures("toys")
+def test_draws_that_were_forged_between_two_attempts_charge_nothing_less(make_job):
+    steps = {"name": "steps", "epsilon": 2.0}
+    job = make_job(column=[{"name": name, "mechanism": steps} for name in ("review", "note")])
+    bench, failing = Bench(job), DPTextError("stopped")
+
+    def stop(name):
+        if name == "staged":
+            raise failing
+
+    with pytest.raises(DPTextError):
+        next(records(replace(bench.order, checkpoint=stop), iter(bench.batches)))
+    forge_draws(job.folder / "published.staging")
+    done(next(bench.attempt()))
+    staging = Staging(bench.order.staging)
+    (name,) = sorted(bench.staged(), key=lambda name: (staging.folder / name).stat().st_mtime)[-1:]
+    rows = pl.read_parquet(staging.folder / name).filter(~pl.col("__dptext_canary"))
+    words = rows.select(pl.sum_horizontal(pl.col("review", "note").str.split(" ").list.len().fill_null(0)).sum()).item()
+    with job.ledger() as ledger:
+        people = pl.read_parquet(job.folder / "raw.parquet")["user_id"].unique()
+        used = ledger.used(Scope.of(bench.policy), people.to_arrow())["eps_pure"]
+        assert ledger.verify().ok
+    assert used.sum() == 2_000_000 * words

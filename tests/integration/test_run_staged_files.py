@@ -3,14 +3,22 @@
 import hashlib
 import re
 import shutil
+from functools import partial
 
 import numpy as np
 import polars as pl
 import pytest
 
-from dptext_etl.engines import run
-from dptext_etl.errors import DPTextError
+from dptext_etl.artifacts import canon
+from dptext_etl.engines import run, stage
+from dptext_etl.engines.local import LocalEngine
+from dptext_etl.engines.synthetic import staged_table
+from dptext_etl.errors import DPTextError, InputError
 from dptext_etl.ledger import Scope
+from dptext_etl.runner import check
+from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
+from dptext_etl.runner.synthetic.publishing import judge_table
 
 from ..toy_mechanisms import again, toys  # noqa: F401  (fixtures)
 
@@ -110,17 +118,67 @@ def test_a_file_that_changed_between_attempts_never_changes_a_charge(request, na
                 assert outcome(job) == expected, (kind, way)
 
 
-def test_draws_that_were_forged_with_their_hashes_charge_nothing_less(make_job):
-    job = make_job(**STEPS)
-    job.run()
-    expected = outcome(job)[1]
-    forged = make_job("forged", **STEPS)
-    assert forged.stop("staged", 3)
-    for draws in (forged.folder / "published.staging").rglob("shard-*.draws"):
+def forge_draws(staging):
+    """Say that no draw was made, in every staged shard, and put the new hash where the old one stands."""
+    for draws in staging.rglob("shard-*.draws"):
         before, record = draws.read_bytes(), draws.with_suffix(".json")
-        none = pl.col("review").struct.with_fields(pl.lit(0, pl.UInt32).alias("steps"))
-        pl.read_ipc(before).with_columns(none).write_ipc(draws)
+        counts = pl.read_ipc(before)
+        none = [pl.col(name).struct.with_fields(pl.lit(0, pl.UInt32).alias("steps")) for name in counts.columns]
+        counts.with_columns(none).write_ipc(draws)
         old, new = (hashlib.sha256(content).hexdigest() for content in (before, draws.read_bytes()))
         record.write_text(record.read_text().replace(old, new))
+
+
+def test_draws_that_were_forged_with_their_hashes_charge_nothing_less(make_job):
+    job, forged = make_job(**STEPS), make_job("forged", **STEPS)
+    job.run()
+    assert forged.stop("staged", 3)
+    forge_draws(forged.folder / "published.staging")
     forged.run()
-    assert outcome(forged)[1] == expected
+    assert outcome(forged)[1] == outcome(job)[1]
+
+
+@pytest.mark.parametrize("rename", [False, True])
+def test_a_list_of_ids_that_was_swapped_is_refused(job, save, rename):
+    job.values |= {"ids": "keyed", "incremental": True}
+    job.run()
+    (path, *_) = sorted((job.folder / "published.staging").rglob("ids-*.ids"))
+    ids = pl.read_parquet(path)["id"].reverse()
+    pl.DataFrame([ids]).write_parquet(path)
+    if rename:
+        first, part, _, seal = path.name.split("-")
+        path.rename(path.with_name(f"{first}-{part}-{hashlib.sha256(canon(ids.to_list())).hexdigest()[:32]}-{seal}"))
+    job.forget_that_nothing_changed()
+    before = job.files()
+    with pytest.raises(InputError, match=r"a list of the ids|records' own ids of a published part are not in staging"):
+        job.run()
+    save(pl.read_parquet(job.folder / "raw.parquet").slice(1), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match=r"a list of the ids|records' own ids of a published part are not in staging"):
+        forget(job.policy(), records=["r00000"])
+    assert job.files() == before
+
+
+@pytest.mark.parametrize("make", ["make_job", "make_synthetic"])
+def test_a_file_between_two_steps_of_dagster_is_refused_if_it_changed(request, make):
+    steps = pytest.importorskip("dptext_etl.orchestration.steps")
+    job = request.getfixturevalue(make)()
+    policy = job.policy()
+    if policy.synthetic is None:
+        staged = stage(policy)
+        verdicts, load = check(staged), partial(steps.load_run, policy, None)
+    else:
+        with staged_table(SyntheticAttempt.of(policy, None), LocalEngine(), None) as step:
+            verdicts = judge_table(step)
+        staged, load = step.staged, partial(steps.load_table, policy)
+    steps.save_run(staged)
+    steps.save_verdicts(staged, verdicts)
+    assert steps.load_verdicts(load()) == verdicts
+    for name, read in (("run", load), ("verdicts", lambda: steps.load_verdicts(staged))):
+        (path,) = (job.folder / "published.staging").rglob(f"{name}.handover")
+        content = path.read_bytes()
+        for changed in (content.replace(b"1", b"2"), content.replace(b"true", b"null"), b"{}"):
+            if changed != content:
+                path.write_bytes(changed)
+                with pytest.raises(InputError, match=f"{name}.handover has changed"):
+                    read()
+        path.write_bytes(content)

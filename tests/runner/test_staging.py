@@ -7,13 +7,14 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from dptext_etl import files
+from dptext_etl import _kernel, files
 from dptext_etl.errors import InputError
 from dptext_etl.runner.publish import parts
 from dptext_etl.runner.publish.parts import sink_of, write_part
-from dptext_etl.runner.seals import sealed
+from dptext_etl.runner.seals import opened, sealed, staging_key
 from dptext_etl.runner.shard.records import Facts
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.storage import Storage
 
 ROWS = pl.DataFrame({"id": ["a", "b"], "text": ["one", "two"], "__dptext_canary": [False, True]})
 DRAWS = pl.DataFrame({"text": [1, 1]}, schema={"text": pl.UInt32})
@@ -108,3 +109,16 @@ def test_a_record_of_an_earlier_way_of_staging_is_no_shard(staging):
     for content in (json.dumps(saved.as_dict()).encode(), sealed(b"key", "shard", earlier)):
         record.write_bytes(content)
         assert staging.find(3, "inputs") == []
+
+
+def test_a_seal_is_the_one_of_the_specification():
+    secret = _kernel.Secret.from_bytes(bytes(range(32)))
+    key = staging_key(secret, "demo", Storage("published.staging/2025-01/_"))
+    content = sealed(key, "shard", {"version": 5})
+    seal = "a05c7dd44d8914345997b1c08efbb0732cb65874dd06d809cc5cea6a29440964"
+    assert json.loads(content) == {"version": 5, "seal": seal}
+    assert opened(key, "shard", content) == {"version": 5}
+    for changed in (content.replace(b"5", b"4", 1), content[:-1], b"", None):
+        assert opened(key, "shard", changed) is None
+    assert opened(key, "synthetic", content) is None
+    assert opened(staging_key(secret, "demo", Storage("published.staging/2025-02/_")), "shard", content) is None

@@ -52,7 +52,7 @@ def check(
 
     loaded = Policy.load(policy)
     layout = Layout.of(loaded, partition)
-    verdicts = check_published(released or layout.sink, loaded, own_ids=finder(layout.staging))
+    verdicts = check_published(released or layout.sink, loaded, own_ids=finder(layout.staging, loaded.ledger))
     if as_json:
         passed = all(verdict.passed for verdict in verdicts)
         terminal.emit({"passed": passed, "gates": [verdict.as_dict() for verdict in verdicts]})

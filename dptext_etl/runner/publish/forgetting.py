@@ -170,7 +170,8 @@ def _is_forgotten(ledger: Ledger, dataset: str, ids: pl.Series) -> pl.Series:
 
 def _take_out_of_staging(layout: Layout, policy: Policy, is_forgotten: Forgets) -> int:
     folders = layout.staging.parent.parent.subfolders()
-    return sum(_take_out(folder, policy, is_forgotten) + own_ids.blank(folder, is_forgotten) for folder in folders)
+    lists = sum(own_ids.blank(folder, policy.ledger, is_forgotten) for folder in folders)
+    return lists + sum(_take_out(folder, policy, is_forgotten) for folder in folders)
 
 
 def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
@@ -210,7 +211,7 @@ def listed(  # noqa: PLR0917
         raise LedgerError(msg, "name the policy that published it, or run this one first")
     published = set[str]()
     if manifest is not None and manifest.ids != "keep":
-        parts = own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
+        parts = own_ids.of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
         published.update(*(ids.drop_nulls() for ids in parts))
     elif manifest is not None and manifest.id is not None:
         published.update(_ids(scan(layout, manifest), manifest.id).to_pylist())
@@ -258,7 +259,8 @@ def _publish_without(  # noqa: PLR0917
     require_whole(layout, before)
     hidden = HiddenIds.of(policy)
     column = before.id if hidden is None else hidden.column
-    own = None if hidden is None else own_ids.of_parts(layout.staging, (part.sha256 for part in before.parts))
+    digests = (part.sha256 for part in before.parts)
+    own = None if hidden is None else own_ids.of_parts(layout.staging, policy.ledger, digests)
     with Writer(layout, Staging(layout.staging), before.version + 1, hidden=hidden) as writer:
         for number, part in enumerate(before.parts):
             with seam("reading what is published", InputError, READ_HINT):

@@ -183,7 +183,7 @@ def _published_texts(
     if not set(shown) <= manifest.schema.keys():
         return
     digests = (part.sha256 for part in manifest.parts)
-    own = None if manifest.ids == "keep" else own_ids.of_parts(layout.staging, digests)
+    own = None if manifest.ids == "keep" else own_ids.of_parts(layout.staging, policy.ledger, digests)
     for index, part in enumerate(manifest.parts):
         if staging.keeps(index, part.sha256):
             continue

@@ -103,7 +103,7 @@ def _published_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest
         if policy.ids == "keep":
             return scan_parts(manifest, layout, as_written=(policy.id,)).select(pl.col(policy.id).cast(dtype))
         require_plain(policy, dtype)
-        ids = own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
+        ids = own_ids.of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
         return pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
 
 
