@@ -140,7 +140,7 @@ def step_costs(mechanism: Mechanism, made: npt.NDArray[np.uint32]) -> npt.NDArra
     """Return the pure epsilon of the draws that each record of a refundable mechanism took, in millionths."""
     each = exact(mechanism.epsilon) * MICRO
     counts, where = np.unique(made, return_inverse=True)
-    return np.array([math.ceil(int(count) * each) for count in counts], dtype=np.int64)[where]
+    return np.array([min(math.ceil(int(count) * each), INFINITE) for count in counts], dtype=np.int64)[where]
 
 
 def steps_of(mechanism: Mechanism, used: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
@@ -235,7 +235,7 @@ def _cost(mechanism: Mechanism, draws: int) -> tuple[int, tuple[int, ...]]:
     if found is None:
         cost = mechanism.spend(draws)
         amounts = (getattr(cost, name) for name in ADDITIVE)
-        whole = tuple(INFINITE if math.isinf(amount) else int(amount) for amount in amounts)
+        whole = tuple(INFINITE if math.isinf(amount) else min(int(amount), INFINITE) for amount in amounts)
         found = known[draws] = (cost.n_worst, whole)
     return found
 

@@ -16,7 +16,7 @@ from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE
 from dptext_etl.ledger.id_key import IdKey, RecordIds, canary_mask
-from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, Part, Values, hashed_ids, matrix
+from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, Part, Values, hashed_ids, matrix, plus, sums
 from dptext_etl.ledger.storage.memo import Known, LookupMemo, Prefetched
 from dptext_etl.ledger.storage.segments import Blob, Segments, seal
 from dptext_etl.ledger.storage.sorted_runs import SortedRun, SortedRuns
@@ -127,12 +127,14 @@ def read_charge(charge: Charge, size: int) -> ColumnCharge:
 def whole_numbers(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64:
     array: npt.NDArray[Any] = np.asarray(to_numpy(values) if isinstance(values, pa.Array) else values)
     if array.dtype.kind == "f":
-        finite = np.where(np.isposinf(array), 0, array)
-        if not ((finite == np.floor(finite)) & (finite < 1 << 62)).all():
+        finite = np.where(array >= INFINITE, 0, array)
+        if not (finite == np.floor(finite)).all():
             raise InputError(f"{name} must be whole millionths", "round up with dptext_etl.guarantee.micro")
-        array = np.where(np.isposinf(array), INFINITE, finite.astype(np.int64))
-    elif array.dtype.kind not in "iu":
+        array = np.where(array >= INFINITE, INFINITE, finite.astype(np.int64))
+    elif array.dtype.kind not in "iu" and not all(type(value) is int for value in array.flat):
         raise InputError(f"{name} must be whole numbers, got {array.dtype}")
+    elif array.dtype.kind != "i":  # whole numbers that may be beyond 64 bits
+        array = np.clip(array, 0 if array.dtype.kind == "u" else -1, INFINITE)
     amounts = array.astype(np.int64, copy=False)
     if not array.ndim:
         amounts = np.broadcast_to(amounts, (size,))
@@ -198,7 +200,7 @@ class Ahead:
             rows, taken = self.taken
             numbers = self.units[rows]  # in ascending order, as the rows are in that of their units
             starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-            used[numbers[starts]] += np.add.reduceat(taken, starts, axis=1).T
+            used[numbers[starts]] = plus(used[numbers[starts]], sums(taken, starts).T)
 
 
 class Preparation:

@@ -79,7 +79,8 @@ def charge_of(policy: Policy, key: _kernel.ReleaseKey, ref: ReleaseRef, frame: p
     ids, spend = canonical_ids(frame[policy.id].to_arrow()), policy.statistic.charge(CLAIM)
     amounts = {name: getattr(spend, name) for name in ADDITIVE}
     spends = {
-        name: np.full(frame.height, INFINITE if amount == float("inf") else amount) for name, amount in amounts.items()
+        name: np.full(frame.height, INFINITE if amount == float("inf") else min(amount, INFINITE))
+        for name, amount in amounts.items()
     }
     asked = Charge(ref, identities_of(policy, key, ids, frame), np.ones(frame.height, np.uint32), spends)
     return Charged(ids, subjects_of(frame, policy), (asked,), forms_of(frame.schema, policy))
