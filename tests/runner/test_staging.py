@@ -1,6 +1,7 @@
 """Staged shards: what is durable when one is staged, and what its record holds."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import polars as pl
@@ -52,7 +53,9 @@ def test_the_names_of_all_parts_are_durable_before_the_version_has_its_name(stag
         version.add(shards, lambda _: None)
         version.finish()
     names = {f"part-0000{number}.parquet" for number in range(3)}
-    assert listed == [(".v1.incomplete", names), ("versions", {"v1"})]
+    (drafts, named), shown = listed
+    assert re.fullmatch(r"\.v1-[0-9a-f]{16}\.incomplete", drafts)
+    assert (named, shown) == (names, ("versions", {"v1"}))
     assert {path.name for path in (versions / "v1").iterdir()} == names
 
 

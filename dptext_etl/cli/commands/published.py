@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dptext_etl import files
 from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import show_gates
 from dptext_etl.cli.options import Command, Json, Partition, PolicyFile, Yes, epilog, require_confirmation
@@ -278,7 +279,7 @@ def _write_report(path: Path, erasure: Erasure) -> None:
         "Copies that readers made, and copies in the versioning of an object store, are out of reach.",
     )
     with seam(f"writing {path}", hint="name a file that you can write"):
-        path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        files.write(path, ("\n\n".join(parts) + "\n").encode())
 
 
 @app.command(cls=Command, epilog=epilog("dptext statement privacy.toml --out statement", STATEMENT_KEYS))
