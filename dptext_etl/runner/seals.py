@@ -37,6 +37,17 @@ def opened(key: bytes, kind: str, content: bytes | None) -> dict[str, Any] | Non
     return facts
 
 
+def sealed_bytes(key: bytes, use: str, content: bytes) -> bytes:
+    """Put a seal of 32 bytes behind bytes of a use."""
+    return content + hmac.digest(key, canon([use]) + content, "sha256")
+
+
+def opened_bytes(key: bytes, use: str, content: bytes | None) -> bytes | None:
+    """Return what `sealed_bytes` got; None if there is nothing, or if no holder of the key sealed it for this use."""
+    body = (content or b"")[:-32]
+    return body if content is not None and hmac.compare_digest(content, sealed_bytes(key, use, body)) else None
+
+
 def _sealed(key: bytes, kind: str, body: bytes) -> bytes:
     if not key:
         msg = "files of staging are sealed under a key"

@@ -6,10 +6,10 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from dptext_etl import Policy
+from dptext_etl import Policy, _kernel
 from dptext_etl.engines.spark.tasks import ReleaseTaskConfig, policy_json, read, records
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy
-from dptext_etl.errors import DPTextError, LedgerError, LockedLedgerError
+from dptext_etl.errors import DPTextError, KeyReferenceError, LedgerError, LockedLedgerError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.storage import store
 from dptext_etl.runner.shard.attempt import Attempt
@@ -215,3 +215,13 @@ def test_draws_that_were_forged_between_two_attempts_charge_nothing_less(make_jo
         used = ledger.used(Scope.of(bench.policy), people.to_arrow())["eps_pure"]
         assert ledger.verify().ok
     assert used.sum() == 2_000_000 * words
+
+
+def test_a_machine_with_another_key_is_refused(make_job):
+    job = make_job()
+    bench = Bench(job)
+    _kernel.Secret().write(str(job.folder / "other.key"))
+    other = bench.policy.model_copy(update={"key": f"file:{job.folder / 'other.key'}"})
+    with pytest.raises(KeyReferenceError, match="was made under another noise key"):
+        done(next(records(replace(bench.order, policy=policy_json(other)), iter(bench.batches))))
+    assert job.charged() == dict.fromkeys(("review", "note"), (0, 0))

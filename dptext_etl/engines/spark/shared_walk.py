@@ -10,14 +10,15 @@ import json
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from dptext_etl import keys
 from dptext_etl.buckets import ByteRows
 from dptext_etl.checks.comparison import range_bits
 from dptext_etl.engines.engine import Work
@@ -42,6 +43,7 @@ from dptext_etl.ledger.shared_walk import SharedIdsError, WalkTerms
 from dptext_etl.ledger.storage.part_cache import MissingPartError
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.policy import Policy
+from dptext_etl.runner.seals import opened_bytes, sealed_bytes, staging_key
 from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.storage import Storage
 
@@ -73,15 +75,27 @@ class SharedWalk:
         spec = Policy.parse(json.loads(self.policy)).ledger
         return wait_for_ledger(partial(Ledger.open, spec.url, spec.id_key, create=False))
 
+    @property
+    def key(self) -> bytes:
+        """The key that seals the files: another task relies on them for what people have used."""
+        return _key(self.policy, self.files)
+
     def follow(self, ledger: Ledger, number: int) -> None:
         """Take up what was found of the shard that some rows are of, unless it is not there."""
         shard = self.shards[(number - self.shards.start) % len(self.shards)]
 
         def answers() -> ByteRows | None:
-            found = self.files.read(f"of-{shard}")
+            name = f"of-{shard}"
+            found = opened_bytes(self.key, name, self.files.read(name))
             return None if found is None else np.frombuffer(found, np.uint8).reshape(-1, self.terms.width)
 
-        ledger.follow(self.terms, shard, answers, Notes(self.files))
+        ledger.follow(self.terms, shard, answers, Notes(self.files, self.key))
+
+
+@lru_cache(maxsize=4)
+def _key(policy: str, files: Storage) -> bytes:
+    made = Policy.parse(json.loads(policy))
+    return staging_key(keys.resolve(made.key), made.dataset, files)
 
 
 @dataclass(frozen=True)
@@ -89,14 +103,17 @@ class Notes:
     """Notes on runs of the index, as files in staging. Without a note, a run is looked up."""
 
     files: Storage
+    key: bytes = field(repr=False)
 
     def write(self, run: int, content: bytes) -> None:
+        name = f"run-{run}"
         with suppress(InputError):
-            self.files.put(f"run-{run}", content)
+            self.files.put(name, sealed_bytes(self.key, name, content))
 
     def read(self, run: int) -> bytes | None:
+        name = f"run-{run}"
         with suppress(InputError):
-            return self.files.read(f"run-{run}")
+            return opened_bytes(self.key, name, self.files.read(name))
         return None
 
 
@@ -204,7 +221,8 @@ def _written(walk: SharedWalk, _: str, buckets: Buckets) -> Iterator[Pack]:
 
     def write(shard: int, cells: ByteRows) -> tuple[Pack, ...]:
         with walk.files.with_own_copies() as files:
-            files.write(f"of-{shard}", cells.tobytes())
+            name = f"of-{shard}"
+            files.write(name, sealed_bytes(walk.key, name, cells.tobytes()))
         return ()
 
     packs = (pack for bucket in buckets for pack in write(*bucket))
