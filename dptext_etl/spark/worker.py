@@ -261,6 +261,7 @@ class Account:
 
     def _require_key(self, ref: ReleaseRef, ready: PreparedBatch, forms: IdForms) -> None:
         """Commit a release of an earlier version to its noise key, if a record of the batch shows that it is so."""
+        self._ledger.require_key(ref, self._policy.secret)  # it may be committed since this worker began
         if not self._ledger.lacks_key(ref):
             return
         held = np.isin(self._ledger.preview(self._scope, ready).outcome, (Outcome.COMMITTED, Outcome.PENDING))

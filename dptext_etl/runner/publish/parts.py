@@ -226,8 +226,7 @@ class Writer:
     def _remove_drafts(self) -> None:
         if self.staging.remote:
             self.staging.delete(*self.staging.glob("draft-*"))
-        local = not self._layout.remote_sink
-        for path in self._folder.parent.glob(".v*.incomplete*") if local else (self._folder,):
+        for path in self._folder.parent.glob("parts*" if self._layout.remote_sink else ".v*.incomplete*"):
             shutil.rmtree(path, ignore_errors=True)
 
 
