@@ -102,8 +102,8 @@ def _lists(staging: Storage, spec: LedgerSpec) -> dict[str, list[str]]:
     if names:
         with Ledger.open(spec.url, spec.id_key, create=False, read_only=True) as ledger:
             for name in names:
-                _, part, whole, seal = name.removesuffix(".ids").split("-")
-                if hmac.compare_digest(seal, _seal(ledger, part, whole)):
+                _, part, whole, *seal = name.removesuffix(".ids").split("-")
+                if hmac.compare_digest("-".join(seal), _seal(ledger, part, whole)):
                     found.setdefault(part, []).append(name)
     return found
 
