@@ -14,7 +14,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import arrow_kind, to_arrow, to_numpy
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, counted, seam
 from dptext_etl.families.unlinked import unlinked_of
-from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, exact, steps
+from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Disclosure, exact, steps
 from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve_column
@@ -140,7 +140,14 @@ def step_costs(mechanism: Mechanism, made: npt.NDArray[np.uint32]) -> npt.NDArra
     """Return the pure epsilon of the draws that each record of a refundable mechanism took, in millionths."""
     each = exact(mechanism.epsilon) * MICRO
     counts, where = np.unique(made, return_inverse=True)
-    return np.array([math.ceil(int(count) * each) for count in counts], dtype=np.int64)[where]
+    return np.array([min(math.ceil(int(count) * each), INFINITE) for count in counts], dtype=np.int64)[where]
+
+
+def steps_of(mechanism: Mechanism, used: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    """Return the draws of a refundable mechanism that cost so much: `step_costs` backward."""
+    each = exact(mechanism.epsilon) * MICRO
+    costs, where = np.unique(used, return_inverse=True)
+    return np.array([int(cost // each) for cost in costs.tolist()], dtype=np.uint32)[where]
 
 
 def worst_case(
@@ -169,6 +176,21 @@ def require_charged_draws(policy: ColumnPolicy, charged: npt.ArrayLike, drawn: n
             "with another number of draws than was charged"
         )
         raise LedgerError(f"{msg}; nothing was committed", "this is a defect of the mechanism: fix it first")
+
+
+def possible_costs(
+    policy: ColumnPolicy, drawn: npt.NDArray[np.uint32], made: npt.NDArray[np.uint32]
+) -> npt.NDArray[np.int64]:
+    """Return `step_costs`; refuse texts with positions and no draw, or with draws that cost more than their worst case.
+
+    What draws cost less than the worst case is given back, so it must be a count that a release can have.
+    """
+    costs = step_costs(policy.mechanism, made)
+    other = int((((made == 0) & (drawn > 0)) | (costs > spends(policy.mechanism, to_arrow(drawn))[PURE])).sum())
+    if other:
+        msg = f"column {policy.column!r}: {counted(other, 'text cannot', 'texts cannot')} have taken the draws stated"
+        raise LedgerError(f"{msg}; nothing was committed", "this is a defect of the mechanism: fix it first")
+    return costs
 
 
 def output_digests(policy: ColumnPolicy, ids: pa.Array, texts: Any) -> pa.Array:
@@ -213,7 +235,7 @@ def _cost(mechanism: Mechanism, draws: int) -> tuple[int, tuple[int, ...]]:
     if found is None:
         cost = mechanism.spend(draws)
         amounts = (getattr(cost, name) for name in ADDITIVE)
-        whole = tuple(INFINITE if math.isinf(amount) else int(amount) for amount in amounts)
+        whole = tuple(INFINITE if math.isinf(amount) else min(int(amount), INFINITE) for amount in amounts)
         found = known[draws] = (cost.n_worst, whole)
     return found
 

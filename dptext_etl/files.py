@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -50,27 +51,57 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
+def draft_of(path: Path) -> Path:
+    """Return the name of a draft next to a file, which no one can foresee."""
+    return path.with_name(f".{path.name}-{secrets.token_hex(8)}.draft")
+
+
+def create(path: str | Path, mode: int = PRIVATE_FILE) -> int:
+    """Make a file that is not there, with this mode whatever the umask is, and return its descriptor."""
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, mode)
+    os.fchmod(descriptor, mode)
+    return descriptor
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file for `open(…, opener=private)`: one that is new is readable by its owner alone."""
+    return os.open(path, flags | os.O_NOFOLLOW, PRIVATE_FILE)
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder and its missing parents, readable by their owner alone, whatever the umask is."""
+    for folder in (*reversed(path.parents), path):
+        if not folder.exists():
+            folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+
+
 def write(
-    path: Path, content: Content, *, mode: int = PRIVATE_FILE, action: str = "writing", flush_folder: bool = True
+    path: Path,
+    content: Content,
+    *,
+    mode: int = PRIVATE_FILE,
+    action: str = "writing",
+    durable: bool = True,
+    flush_folder: bool = True,
 ) -> None:
     """Write a file durably, whole or not at all; without `flush_folder`, a later flush must make its name durable."""
-    draft = path.with_name(f".{path.name}.draft")
+    draft = draft_of(path)
     with seam(action, InputError, _SPACE_HINT):
         try:
-            descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode)
+            descriptor = create(draft, mode)
             with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(descriptor, mode)
                 if isinstance(content, bytes):
                     file.write(content)
                 else:
                     content(file)
                 file.flush()
-                os.fsync(descriptor)
+                if durable:
+                    os.fsync(descriptor)
             draft.replace(path)
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
-        if flush_folder:
+        if durable and flush_folder:
             flush(path.parent)
 
 
@@ -96,7 +127,7 @@ def make_private(path: Path) -> None:
     """Make a folder and its missing parents, readable by its owner alone, who is this process's user."""
     require_own(path)
     with seam(f"making the staging folder {path}", InputError, "the folder must be writable by you"):
-        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        make_folders(path)
         path.chmod(PRIVATE_FOLDER)
 
 
@@ -122,10 +153,10 @@ def require_writable(folder: Path, *, making: bool = True) -> None:
     _require_possible(folder, f"writing to {folder} is not possible", hint)
     if not making:
         return
-    probe = folder / f".dptext-{os.getpid()}"
+    probe = folder / f".dptext-{secrets.token_hex(8)}"
     with seam(f"writing to {folder}", InputError, hint):
         folder.mkdir(parents=True, exist_ok=True)
-        probe.touch()
+        os.close(create(probe))
         probe.unlink()
 
 

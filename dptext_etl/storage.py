@@ -158,7 +158,7 @@ class Storage:
         """Return the local path of a file; what lies in a store is fetched first, once or `fresh` every time."""
         path = self.folder / name
         if self.remote and (fresh or not path.is_file()):
-            draft = path.with_name(f".{path.name}.draft")
+            draft = files.draft_of(path)
             try:
                 if self.download(name, draft):
                     draft.replace(path)
@@ -229,8 +229,8 @@ class Storage:
     def download(self, name: str, path: Path) -> bool:
         def download(obstore: Any, client: Any) -> bool:
             found = obstore.get(client, self._key(name)).stream()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
+            files.make_folders(path.parent)
+            with open(path, "wb", opener=files.private) as file:
                 file.writelines(memoryview(chunk) for chunk in found)
             return True
 
@@ -245,8 +245,8 @@ class Storage:
     def put(self, name: str, content: bytes | Path) -> None:
         """Write bytes, or a copy of a local file; in a local folder, they need not survive a crash."""
         if not self.remote:
-            with seam(f"writing {name}", InputError, _FOLDER_HINT):
-                (self.folder / name).write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+            written = content if isinstance(content, bytes) else content.read_bytes()
+            files.write(self.folder / name, written, action=f"writing {name}", durable=False)
             return
         client = self._client
         import obstore
@@ -259,7 +259,7 @@ class Storage:
         if self.remote:
             self.put(name, (self.read(name) or b"") + line + b"\n")
             return
-        with (self.folder / name).open("ab") as file:
+        with open(self.folder / name, "ab", opener=files.private) as file:
             file.write(line + b"\n")
 
     def replace_object(self, name: str, content: bytes, etag: str | None) -> str | None:

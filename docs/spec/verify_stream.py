@@ -53,6 +53,11 @@ def fingerprint(text: str | None) -> bytes:
     return mac(FINGERPRINT_KEY, b"\x00" if text is None else b"\x01" + text.encode())
 
 
+def sealed(label: bytes, names: Sequence[str]) -> bytes:
+    """A key or commitment under the label `seal`."""
+    return mac(SECRET, b"dptext/seal/v1\0" + label + b"\0" + canon(names))
+
+
 def record_key(record: str, text: str | None, nonce: int = 0) -> bytes:
     """The record key."""
     rid = record.encode()
@@ -230,6 +235,7 @@ def rejections(key: bytes, weights: Sequence[int]) -> tuple[list[int], list[int]
 def golden() -> list[str]:
     """Return the golden vectors as the lines of `stream.md`."""
     key = record_key("r1", "hello world")
+    staging, body = sealed(b"dptext/staging/v1", ["demo", "2025-01", "_"]), canon(["shard"]) + b'{"version": 5}'
 
     def hexes(words: Sequence[int]) -> str:
         return " ".join(format(word, "016x") for word in words)
@@ -271,6 +277,8 @@ def golden() -> list[str]:
         f'r("r1", "hello world", nonce 0) {key.hex()}',
         f'r("r1", "hello world", nonce 1) {record_key("r1", "hello world", 1).hex()}',
         f'r("é", "naïve 😀", nonce 0)     {record_key("é", "naïve 😀").hex()}',
+        f"key commitment    {sealed(b'dptext/key/v1', ['demo', 'text', '2025-01']).hex()}",
+        f'seal of the shard {{"version": 5}}, folders "2025-01" and "_" {mac(staging, body).hex()}',
         'with r("r1", "hello world", 0):',
         f"  purpose 1, words 0-3   {hexes(keystream(key, 1, 0, 0, 4))}",
         f"  purpose 1, words 9-10  {hexes(keystream(key, 1, 0, 9, 2))}",

@@ -90,7 +90,7 @@ def staged_table(
 @contextmanager
 def reopened(staged: StagedTable) -> Iterator[Step]:
     """Lock the release of a staged table, and open its ledger, for a later step in a process of its own."""
-    staging, spec = Staging(staged.attempt.layout.staging), staged.attempt.policy.ledger
+    staging, spec = Staging(staged.attempt.layout.staging, staged.attempt.staging_key), staged.attempt.policy.ledger
     with (
         staging.storage.lock(UNDER_WAY),
         Ledger.open(spec.url, spec.id_key, create=False) as ledger,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dptext_etl import _kernel
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import Guarantee, Micro, Spend
 from dptext_etl.ledger import identities
@@ -39,9 +40,10 @@ class LedgerAdmin(LedgerReader):
         *,
         guarantee: Guarantee | None = None,
         worst_case: Spend | None = None,
+        proven: bool = False,
         pin: bool = True,
     ) -> ReleaseRef:
-        """Pin the release of a column policy (see `pin_release`)."""
+        """Pin the release of a column policy, and its noise key (see `pin_release`)."""
         if policy.column is None:
             raise LedgerError("the policy names no column", "give ColumnPolicy(column=…)")
         mechanism = policy.mechanism
@@ -59,6 +61,8 @@ class LedgerAdmin(LedgerReader):
             artifact_hashes={name: artifact.sha256 for name, artifact in mechanism.artifacts().items()},
             nonce=policy.nonce,
             refundable=mechanism.refundable,
+            key=policy.secret,
+            proven=proven,
             pin=pin,
         )
 
@@ -78,9 +82,14 @@ class LedgerAdmin(LedgerReader):
         artifact_hashes: Mapping[str, str] | None = None,
         nonce: int = 0,
         refundable: bool = False,
+        key: _kernel.Secret | None = None,
+        proven: bool = False,
         pin: bool = True,
     ) -> ReleaseRef:
         """Pin a release name to a configuration, or find it pinned to the same. All that is stated is public.
+
+        Of the noise key, only a commitment is stored, and another key is refused from then on. A release of an earlier
+        version that holds records is committed only if `proven`: a record of it has the same identity under this key.
 
         Without `pin` it is refused all the same where it would be, and nothing is written.
         """
@@ -88,7 +97,8 @@ class LedgerAdmin(LedgerReader):
         facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
         facts |= {"expost": True} if refundable else {}
         names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg, "id_type": id_type}
-        register = partial(self._db.releases.register, names, facts, publishable=publishable, nonce=nonce, pin=pin)
+        keyed = {"key": key, "proven": proven, "pin": pin}
+        register = partial(self._db.releases.register, names, facts, publishable=publishable, nonce=nonce, **keyed)
         if pin:
             return self._db.store.write(0, register)
         with self._db.store.snapshot():
@@ -106,6 +116,20 @@ class LedgerAdmin(LedgerReader):
         """
         with self._db.store.transaction():
             self._db.releases.pin_table(ref, digest)
+
+    def lacks_key(self, ref: ReleaseRef) -> bool:
+        """Return whether a release holds records and is not committed to a noise key, as those of earlier versions."""
+        with self._db.store.snapshot():
+            return self._db.releases.lacks_key(ref)
+
+    def require_key(self, ref: ReleaseRef, key: _kernel.Secret) -> None:
+        """Refuse another noise key than a release is committed to.
+
+        Raises:
+            KeyReferenceError: The release was made under another key.
+        """
+        with self._db.store.snapshot():
+            self._db.releases.require_key(ref, key)
 
     def pinned_table(self, ref: ReleaseRef) -> str | None:
         """Return the digest that is pinned of the records and texts of a release, or None."""

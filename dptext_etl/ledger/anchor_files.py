@@ -27,7 +27,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from dptext_etl.errors import FrozenLedgerError, LedgerError
-from dptext_etl.files import flush
+from dptext_etl.files import create, flush, make_folders
 from dptext_etl.ledger.ledger import Ledger
 from dptext_etl.ledger.types import Anchor, Scope
 
@@ -179,18 +179,17 @@ def write(ledger: Ledger, path: Path, scope: Scope, release: str | None, others:
     """
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(path.parent)
         with _locked(path.parent):
             before = [stored for each in (path, *others) if (stored := read(each)) is not None]
             for stored in before:
                 if stored.anchor.ledger == ledger.ledger_id and stored.missing(ledger, scope.dataset):
                     stored.refuse(ledger, scope.dataset, scope)
             text = json.dumps(_content(ledger, before, scope, release)).encode()
-            descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
+            with os.fdopen(create(draft), "wb") as file:
                 file.write(text)
                 file.flush()
-                os.fsync(descriptor)
+                os.fsync(file.fileno())
             draft.replace(path)
             flush(path.parent)
     except OSError as exc:

@@ -117,12 +117,14 @@ def read_charge(charge: Charge, size: int) -> ColumnCharge:
 def whole_numbers(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64:
     array: npt.NDArray[Any] = np.asarray(to_numpy(values) if isinstance(values, pa.Array) else values)
     if array.dtype.kind == "f":
-        finite = np.where(np.isposinf(array), 0, array)
-        if not ((finite == np.floor(finite)) & (finite < 1 << 62)).all():
+        finite = np.where(array >= INFINITE, 0, array)
+        if not (finite == np.floor(finite)).all():
             raise InputError(f"{name} must be whole millionths", "round up with dptext_etl.guarantee.micro")
-        array = np.where(np.isposinf(array), INFINITE, finite.astype(np.int64))
-    elif array.dtype.kind not in "iu":
+        array = np.where(array >= INFINITE, INFINITE, finite.astype(np.int64))
+    elif array.dtype.kind not in "iu" and not all(type(value) is int for value in array.flat):
         raise InputError(f"{name} must be whole numbers, got {array.dtype}")
+    elif array.dtype.kind != "i":  # whole numbers that may be beyond 64 bits
+        array = np.clip(array, 0 if array.dtype.kind == "u" else -1, INFINITE)
     amounts = array.astype(np.int64, copy=False)
     if not array.ndim:
         amounts = np.broadcast_to(amounts, (size,))

@@ -17,7 +17,7 @@ from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import MICRO, steps
 from dptext_etl.ledger.releases import refuse_frozen
-from dptext_etl.ledger.storage.hashed_ids import Fold, HashedIds, Index, Part, Values, fold, hashed_ids
+from dptext_etl.ledger.storage.hashed_ids import SATURATED, Fold, HashedIds, Index, Part, Values, fold, hashed_ids
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.memo import LookupMemo
 from dptext_etl.ledger.storage.part_cache import PartCache
@@ -294,6 +294,7 @@ def admit(  # noqa: PLR0917
         return fits
     starts = units.take(rows).starts()
     _, used = runs.find(units.take(rows[starts]), memo)
+    used = np.where(used < 0, SATURATED, np.minimum(used, SATURATED))  # a sum that is negative has wrapped
     ends = np.append(starts[1:], len(rows))
     if max(limits) * len(rows) >= 1 << 62:  # sums could overflow
         tight: Mask = np.ones(len(starts), np.bool_)

@@ -69,13 +69,28 @@ class LedgerReader:
         """Look up what was committed for some records; replays and gates need it."""
         records = self._db.id_key.records(ids, canary).ids
         digests, idem_keys = (np.zeros((records.size, 32), np.uint8) for _ in range(2))
+        positions = np.zeros(records.size, np.int64)
         with self._db.store.snapshot():
             holdings = self._db.records.look_up(ref, records)
             mask = holdings.committed
             places = holdings.places.take(mask)
-            digests[mask] = self._db.records.digests(places)
+            digests[mask], positions[mask] = self._db.records.digests_and_positions(places)
             idem_keys[mask] = self._db.records.reserved(places, "idem_key")
-        return Committed(mask, binaries(digests, mask), binaries(idem_keys, mask))
+        return Committed(mask, binaries(digests, mask), binaries(idem_keys, mask), positions)
+
+    def seal(self, message: bytes) -> str:
+        """Return a keyed hash of a message under the id key, 64 hex digits (docs/spec/stream.md#seal-key)."""
+        return self._db.id_key.secret.derive("seal", message).hex()
+
+    def settled_epsilons(self, ref: ReleaseRef, ids: pa.Array, *, canary: Mask | None = None) -> tuple[Mask, I64]:
+        """Return which committed records were settled ex post, and the pure epsilon that they used, in millionths."""
+        records = self._db.id_key.records(ids, canary).ids
+        used = np.zeros(records.size, np.int64)
+        with self._db.store.snapshot():
+            holdings = self._db.records.look_up(ref, records)
+            mask = holdings.committed
+            mask[mask], used[mask] = self._db.records.settled(holdings.places.take(mask))
+        return mask, used
 
     def postprocessed(self, ref: ReleaseRef, chain: str, ids: pa.Array, *, canary: Mask | None = None) -> Postprocessed:
         """Look up what a chain of post-processing made of some records."""

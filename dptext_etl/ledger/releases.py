@@ -12,14 +12,18 @@ import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from dptext_etl._kernel import Secret
 from dptext_etl.accounting import least
 from dptext_etl.artifacts import canon
-from dptext_etl.errors import FrozenLedgerError, LedgerError, counted
+from dptext_etl.errors import FrozenLedgerError, KeyReferenceError, LedgerError, counted
 from dptext_etl.guarantee import ADDITIVE, Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import NEW, Event, ReleaseRef
 
+COMMITMENTS = "key/"
+"""The prefix of names under which `meta` holds what releases commit to their noise keys."""
+RESTORE = "restore the key from your backup; a new key needs a new release name"
 PINNED_NAMES = ("dataset", "column", "release", "cfg", "id_type")
 SINK = "sink"
 """Names in a PUBLISH or RETIRE event the keyed hash of the sink."""
@@ -27,6 +31,8 @@ _PINNED_FACTS = ("mechanism", "configuration", "artifact_hashes", "unit")
 _CLASSES = list(GuaranteeClass)
 """From the strongest to the weakest."""
 _NEW_NAME = "take a new release name; its spend is charged in full"
+_COMMITTED_NAMES = ("dataset", "column", "release")
+_KEY_LABEL = b"dptext/key/v1\0"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -69,15 +75,28 @@ def weakened(pinned: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return less
 
 
+def commitment(secret: Secret, dataset: str, column: str, release: str) -> str:
+    """Return what a release commits to its noise key, 64 hex digits (docs/spec/stream.md#key-commitment)."""
+    return secret.derive("seal", _KEY_LABEL + canon([dataset, column, release])).hex()
+
+
 class Releases:
     def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
         self._journal = journal
 
     def register(
-        self, names: Mapping[str, str], facts: Mapping[str, Any], *, publishable: bool, nonce: int, pin: bool
+        self,
+        names: Mapping[str, str],
+        facts: Mapping[str, Any],
+        *,
+        publishable: bool,
+        nonce: int,
+        key: Secret | None,
+        proven: bool,
+        pin: bool,
     ) -> ReleaseRef:
-        """Pin a release name, or find it pinned to the same configuration and to no stronger claim.
+        """Pin a release name, or find it pinned to the same configuration, key, and to no stronger claim.
 
         Without `pin` nothing is written: a name that the ledger does not hold gets the number `NEW`.
         """
@@ -95,7 +114,7 @@ class Releases:
             (dataset, column, release),
         )
         if row is None:
-            number = self._pin(names, facts, publishable=publishable) if pin else NEW
+            number = self._pin(names, facts, key, publishable=publishable) if pin else NEW
         elif row[1] != names["cfg"]:
             raise LedgerError(f"{where} is pinned to another configuration ({row[1][:12]}…)", _NEW_NAME)
         elif bool(row[3]) != publishable:
@@ -104,16 +123,41 @@ class Releases:
             raise LedgerError(f"{where} was pinned with a stronger claim; today's has {'; '.join(less)}", _NEW_NAME)
         else:
             number = int(row[0])
-        return ReleaseRef(number, dataset, column, release, names["cfg"], nonce)
+        ref = ReleaseRef(number, dataset, column, release, names["cfg"], nonce)
+        if key is not None and row is not None:
+            self.require_key(ref, key)
+            if pin and self._commitment(ref) is None and (proven or not self.lacks_key(ref)):
+                committed = commitment(key, dataset, column, release)
+                self._journal.append(Event.KEY, release=number, commitment=committed)
+                self._store.set_meta(f"{COMMITMENTS}{number}", committed)
+        return ref
 
-    def _pin(self, names: Mapping[str, str], facts: Mapping[str, Any], *, publishable: bool) -> int:
+    def _pin(self, names: Mapping[str, str], facts: Mapping[str, Any], key: Secret | None, *, publishable: bool) -> int:
         number = self._store.rows("select coalesce(max(id), 0) + 1 from release")[0][0]
-        self._journal.append(Event.RELEASE, release_id=number, publishable=publishable, **names, facts=facts)
+        committed = {} if key is None else {"commitment": commitment(key, *(names[name] for name in _COMMITTED_NAMES))}
+        stated = {"publishable": publishable, **names, "facts": facts, **committed}
+        self._journal.append(Event.RELEASE, release_id=number, **stated)
         self._store.execute(
             "insert into release values(?,?,?,?,?,?,?,?,null)",
             (number, *(names[name] for name in PINNED_NAMES), int(publishable), canon(facts).decode()),
         )
+        for value in committed.values():
+            self._store.set_meta(f"{COMMITMENTS}{number}", value)
         return int(number)
+
+    def require_key(self, ref: ReleaseRef, key: Secret) -> None:
+        """Refuse another noise key than a release is committed to."""
+        pinned = self._commitment(ref)
+        if pinned is not None and pinned != commitment(key, ref.dataset, ref.column, ref.release):
+            raise KeyReferenceError(f"{ref} was made under another noise key", RESTORE)
+
+    def lacks_key(self, ref: ReleaseRef) -> bool:
+        """Return whether a release holds records and is not committed to a noise key, as those of earlier versions."""
+        query = "select 1 from tally where release=? and records > canaries and records > aborted"
+        return self._commitment(ref) is None and self._store.row(query, (ref.id,)) is not None
+
+    def _commitment(self, ref: ReleaseRef) -> str | None:
+        return self._store.meta(f"{COMMITMENTS}{ref.id}")
 
     def require_usable(self, ref: ReleaseRef) -> None:
         """Refuse a release that is revoked, or that this ledger does not know."""

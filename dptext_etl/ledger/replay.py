@@ -18,6 +18,7 @@ from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger.commit import PROVENANCES
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.identities import ACCEPTED_UNITS, FORGOTTEN, form_name, names_of_units, refines
+from dptext_etl.ledger.releases import COMMITMENTS
 from dptext_etl.ledger.storage.hashed_ids import Index
 from dptext_etl.ledger.storage.journal import ChainCheck, Entry, stored_heads
 from dptext_etl.ledger.storage.records import POSTS, Places
@@ -148,6 +149,8 @@ class Replay:
 
     def _release(self, event: SealedEvent) -> None:
         self.releases[event.facts["release_id"]] = event.facts
+        if "commitment" in event.facts:
+            self.meta[f"{COMMITMENTS}{event.facts['release_id']}"] = event.facts["commitment"]
 
     def _revoke(self, event: SealedEvent) -> None:
         self.revoked.setdefault((event.facts["dataset"], event.facts["release"]), event.seq)
@@ -296,6 +299,11 @@ class Replay:
         if self.tables.setdefault(key, digest) != digest:
             self._problem(event, f"it pins another table of {self.name(key[0])}")
 
+    def _key(self, event: SealedEvent) -> None:
+        name, committed = f"{COMMITMENTS}{event.facts['release']}", event.facts["commitment"]
+        if self.releases[event.facts["release"]] and self.meta.setdefault(name, committed) != committed:
+            self._problem(event, "it commits a release to another noise key")
+
     _HANDLERS: ClassVar[dict[Event, Callable[[Replay, SealedEvent], None]]] = {
         Event.RELEASE: _release,
         Event.BURN: _revoke,
@@ -317,4 +325,5 @@ class Replay:
         Event.FORGET: _forget,
         Event.READMIT: _forget,
         Event.PIN: _pin,
+        Event.KEY: _key,
     }

@@ -7,6 +7,7 @@ columns. The tables are internal: the number of charged words may reveal more th
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dptext_etl import files
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE, PURE, steps
@@ -109,6 +111,7 @@ def _hashes(db: Database, ids: Sequence[str]) -> list[str]:
 
 def _write_table(path: Path, schema: pa.Schema, parts: Rows) -> int:
     rows, pending = 0, list[pa.RecordBatch]()
+    os.close(files.create(path))
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for part in parts:
             pending.append(pa.record_batch([pa.array(part[field.name], field.type) for field in schema], schema=schema))

@@ -52,6 +52,7 @@ class Event(StrEnum):
     FORGET = "FORGET"
     READMIT = "READMIT"
     PIN = "PIN"
+    KEY = "KEY"
 
 
 class State(IntEnum):
@@ -241,6 +242,7 @@ class Committed:
     mask: Mask  # whether the record is committed, shape (records,)
     digests: pa.Array  # digest of the released text, fixed-size binary (32), null where the record is not committed
     idem_keys: pa.Array  # identity of the text, fixed-size binary (32), null where the record is not committed
+    positions: I64  # draws of the released text, 0 where the record is not committed, shape (records,)
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,32 @@ from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.caps import LARGEST, Pinned
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.identities import ACCEPTED_UNITS, FORGOTTEN, PINNED_FORMS
-from dptext_etl.ledger.releases import PINNED_NAMES
+from dptext_etl.ledger.releases import COMMITMENTS, PINNED_NAMES
 from dptext_etl.ledger.replay import Replay
-from dptext_etl.ledger.storage.hashed_ids import Fold, HashedIds, Index, Part, Values, concatenated, fold, hashed_ids
+from dptext_etl.ledger.storage.hashed_ids import (
+    SATURATED,
+    Fold,
+    HashedIds,
+    Index,
+    Part,
+    Values,
+    concatenated,
+    fold,
+    hashed_ids,
+)
 from dptext_etl.ledger.storage.records import POSTS, Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, IdRange, ScannedRows, id_ranges, read_limits
 from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.ledger.types import I64, State, VerifyReport
 from dptext_etl.ledger.views import COUNTS
 
-_META = ((PINNED_FORMS, "pinned"), (ACCEPTED_UNITS, "accepted"), (FORGOTTEN, "forgotten"), (POSTS, "post-processing"))
+_META = (
+    (PINNED_FORMS, "pinned"),
+    (ACCEPTED_UNITS, "accepted"),
+    (FORGOTTEN, "forgotten"),
+    (POSTS, "post-processing"),
+    (COMMITMENTS, "committed to"),
+)
 Charges = tuple[HashedIds, I64, Values]
 """Units, the numbers of the events that charged them, and amounts, shape (components, charges)."""
 
@@ -174,8 +190,11 @@ def _check_balances(db: Database, replay: Replay) -> None:
         for within in id_ranges(_rows(replay, batches)):
             units, when, amounts = charges(db, replay, within, batches, pinned.components)
             _check_caps(replay, (units, when, amounts), history)
-            if not _equal(runs.part(*within), fold(units, amounts, Fold.SUM)):
+            stored = runs.part(*within)
+            if not _equal(stored, fold(units, amounts, Fold.SUM)):
                 replay.note(f"{what} are not the sums of the batches")
+            if (stored.values < 0).any():
+                replay.note(f"{what} hold a sum that is negative")
 
 
 def charges(db: Database, replay: Replay, within: IdRange, batches: list[int], names: tuple[str, ...]) -> Charges:
@@ -209,6 +228,9 @@ def _check_caps(replay: Replay, charges: Charges, history: list[tuple[int, str, 
     if not len(starts):
         return
     event, amounts = when[order], amounts[:, order]
+    longest = int(np.diff(starts, append=len(order)).max())
+    if longest * max(int(amounts.max()), -int(amounts.min())) >= SATURATED:
+        amounts = amounts.astype(object)  # no sum wraps
     sums = np.cumsum(amounts, axis=1)
     sums -= np.repeat(sums[:, starts] - amounts[:, starts], np.diff(np.append(starts, len(order))), axis=1)
     ends = [since for since, _, _ in history[1:]] + [np.iinfo(np.int64).max]

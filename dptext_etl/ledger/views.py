@@ -18,7 +18,17 @@ from dptext_etl.guarantee import PURE, Micro, millionths
 from dptext_etl.ledger.caps import LARGEST, Pinned
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.releases import SINK
-from dptext_etl.ledger.storage.hashed_ids import Bytes, Fold, HashedIds, Part, Values, concatenated, fold, hashed_ids
+from dptext_etl.ledger.storage.hashed_ids import (
+    Bytes,
+    Fold,
+    HashedIds,
+    Part,
+    Values,
+    concatenated,
+    fold,
+    hashed_ids,
+    plus,
+)
 from dptext_etl.ledger.storage.segments import ScannedRows, id_ranges
 from dptext_etl.ledger.types import I64, Event, ReleaseRef, Scope, State
 
@@ -150,7 +160,7 @@ def _summed(db: Database, pinned: Pinned, names: tuple[str, ...], wanted: Hashed
         part = _spent(db, item, names)
         if part.ids.size:
             at = np.minimum(np.searchsorted(part.ids.hi, wanted.hi), part.ids.size - 1)
-            total += np.where(part.ids.take(at).equal(wanted), part.values[:, at], 0)
+            total = plus(total, np.where(part.ids.take(at).equal(wanted), part.values[:, at], 0))
     return total
 
 

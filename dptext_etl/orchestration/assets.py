@@ -158,7 +158,7 @@ def _publish(policy: Policy, partition: str | None, seen: Observed, raw: dg.Asse
         done = runner.publish(staged, verdicts, progress=seen.progress)
         seconds = staged.seconds + time.monotonic() - began
         summary = summarize(staged, verdicts, done, seconds, reported=reports(staged), left=remaining(policy))
-        note(staged.layout.staging, summary, staged.input)
+        note(staged.layout.staging, staged.staging_key, summary, staged.input)
     seen.done(summary)
     steps.remove_files(staged)
     return facts.of_published(staged, summary, raw)

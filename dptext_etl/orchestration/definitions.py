@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import dagster as dg
 
+from dptext_etl import files
 from dptext_etl.errors import DPTextError, InputError, PolicyError, bare, seam
 from dptext_etl.orchestration.assets import raw_asset, schedule_of, source_sensor, step_assets
 from dptext_etl.orchestration.gates import gate_checks, published_checks
@@ -328,7 +329,7 @@ def _instance(home: str | Path | None) -> Iterator[dg.DagsterInstance]:
     folder = Path(home).absolute()
     settings = folder / "dagster.yaml"
     with seam(f"making the Dagster home {folder}", InputError, "the folder must be writable by you"):
-        folder.mkdir(parents=True, exist_ok=True)
+        files.make_folders(folder)
         if not settings.exists():
             settings.write_text(_INSTANCE, encoding="utf-8")
     with dg.DagsterInstance.from_config(str(folder)) as instance:

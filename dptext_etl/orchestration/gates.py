@@ -143,7 +143,7 @@ def judge_published(policy: Policy, partition: str | None) -> tuple[Verdict, ...
     if not is_published(policy, partition):
         raise InputError(*_NOTHING_PUBLISHED)
     layout = Layout.of(policy, partition)
-    return published.check_published(layout.sink, policy, own_ids=finder(layout.staging))
+    return published.check_published(layout.sink, policy, own_ids=finder(layout.staging, policy.ledger))
 
 
 def _require_unchanged(verdicts: Iterable[Verdict]) -> None:

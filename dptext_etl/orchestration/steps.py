@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Self
 import dagster as dg
 from pydantic import BaseModel
 
+from dptext_etl import keys
 from dptext_etl.checks import Verdict
 from dptext_etl.errors import (
     DPTextError,
     GateError,
     InputError,
-    KeyReferenceError,
     PolicyError,
     UnavailableLedgerError,
     seam,
@@ -31,8 +31,9 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner import StagedRun
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Progress, throttled
+from dptext_etl.runner.seals import opened, sealed, staging_key
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.staged import from_json, key_mark, to_json
+from dptext_etl.runner.staged import from_json, to_json
 from dptext_etl.runner.synthetic.attempt import StagedTable, SyntheticAttempt, read_staged
 from dptext_etl.storage import Storage
 
@@ -101,13 +102,12 @@ Staged = StagedRun | StagedTable
 def save_run(staged: Staged) -> None:
     """Store a staged run or table for the gates; verdicts over an earlier one no longer count."""
     if isinstance(staged, StagedTable):
-        run: Any = {"key": key_mark(staged.attempt.secret), "ref": asdict(staged.ref)}
+        run: Any = {"ref": asdict(staged.ref)}
         run |= {name: getattr(staged, name) for name in ("records", "rows", "dropped", "origin", "seconds", "other")}
     else:
         run = to_json(staged)
-    storage = _storage(staged)
-    storage.delete(_VERDICTS)
-    _write(storage, _RUN, {"policy": _hash(staged.policy), "run": run})
+    _storage(staged).delete(_VERDICTS)
+    _write(staged, _RUN, {"policy": _hash(staged.policy), "run": run})
 
 
 def save_empty(policy: Policy, partition: str | None) -> None:
@@ -135,12 +135,8 @@ def load_run(policy: Policy, partition: str | None) -> StagedRun:
 
 def load_table(policy: Policy) -> StagedTable:
     attempt = SyntheticAttempt.of(policy, None)
-    storage = attempt.layout.staging
-    run = _load(policy, storage)
-    if run.pop("key") != key_mark(attempt.secret):
-        msg = "the noise key is not the key that the table was staged under"
-        raise KeyReferenceError(msg, "give the key of the staging step, or stage again")
-    drawn = read_staged(attempt, Staging(storage), run["records"])
+    run = _load(policy, attempt.layout.staging)
+    drawn = read_staged(attempt, Staging(attempt.layout.staging), run["records"])
     if drawn is None:
         raise InputError("the staged table is gone, or has changed since it was staged", _AGAIN)
     ref, dropped = ReleaseRef(**run.pop("ref")), tuple(run.pop("dropped"))
@@ -148,7 +144,7 @@ def load_table(policy: Policy) -> StagedTable:
 
 
 def _load(policy: Policy, storage: Storage) -> Any:
-    found = _read(storage, _RUN)
+    found = _read(policy, storage, _RUN)
     if found is None:
         raise InputError(*NOTHING_STAGED)
     if found["policy"] != _hash(policy):
@@ -159,11 +155,11 @@ def _load(policy: Policy, storage: Storage) -> Any:
 def save_verdicts(staged: Staged, verdicts: tuple[Verdict, ...]) -> None:
     """Store the verdicts over a staged run for its publication; they count only for exactly these files."""
     facts = {"judged": _digests(staged), "verdicts": [verdict.as_dict() for verdict in verdicts]}
-    _write(_storage(staged), _VERDICTS, facts)
+    _write(staged, _VERDICTS, facts)
 
 
 def load_verdicts(staged: Staged) -> tuple[Verdict, ...]:
-    found = _read(_storage(staged), _VERDICTS)
+    found = _read(staged.policy, _storage(staged), _VERDICTS)
     if found is None or found["judged"] != _digests(staged):
         raise GateError(
             "the staged rows were not judged, so nothing is published", "run the gates on the staged asset first"
@@ -186,21 +182,32 @@ def _hash(policy: Policy) -> str:
 
 
 def _digests(staged: Staged) -> list[str]:
-    return [staged.drawn.digest] if isinstance(staged, StagedTable) else [shard.sha256 for shard in staged.shards]
+    if isinstance(staged, StagedTable):
+        return [staged.drawn.digest]
+    return [digest for shard in staged.shards for digest in (shard.sha256, str(shard.post.get("sha256", "")))]
 
 
 def _storage(staged: Staged) -> Storage:
     return (staged.attempt if isinstance(staged, StagedTable) else staged).layout.staging
 
 
-def _write(storage: Storage, name: str, facts: dict[str, Any]) -> None:
-    storage.write(name, json.dumps(facts).encode(), action="storing facts for the next step")
+def _write(staged: Staged, name: str, facts: dict[str, Any]) -> None:
+    storage = _storage(staged)
+    content = sealed(_key(staged.policy, storage), name, facts)
+    storage.write(name, content, action="storing facts for the next step")
 
 
-def _read(storage: Storage, name: str) -> dict[str, Any] | None:
-    with seam("reading what the step before left", InputError, _AGAIN):
-        facts: dict[str, Any] | None = json.loads(storage.read(name) or b"null")
-        return facts
+def _read(policy: Policy, storage: Storage, name: str) -> dict[str, Any] | None:
+    content = storage.read(name)
+    facts = opened(_key(policy, storage), name, content)
+    if content is not None and facts is None:
+        msg = f"the staged file {name} has changed since the step before wrote it, or the noise key has"
+        raise InputError(msg, _AGAIN)
+    return facts
+
+
+def _key(policy: Policy, storage: Storage) -> bytes:
+    return staging_key(keys.resolve(policy.key), policy.dataset, storage)
 
 
 def as_json(model: BaseModel) -> str:

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from dptext_etl.accounting import log10_odds
 from dptext_etl.arrays import to_numpy
-from dptext_etl.column import INFINITE, spends, step_costs
+from dptext_etl.column import spends, step_costs
 from dptext_etl.guarantee import MICRO, PURE, millionths
+from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
 from dptext_etl.runner.claims import with_gate
@@ -61,8 +62,8 @@ def shard_spends(
             costs[_CHARGED] = step_costs(mechanism, to_numpy(steps))
         for name in AMOUNTS:
             amounts = costs[name][own]
-            unbounded[name] |= bool((amounts == INFINITE).any())
-            totals[name] += np.where(amounts == INFINITE, 0, amounts)
+            totals[name] = plus(totals[name], amounts)
+            unbounded[name] |= bool((totals[name] >= SATURATED).any())
     result: dict[str, int | float] = {}
     for name, amounts in totals.items():
         distinct, times = np.unique(amounts, return_counts=True)

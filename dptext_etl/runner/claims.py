@@ -59,9 +59,12 @@ def with_gate(amounts: Amounts, delta: int) -> Amounts:
 
 
 def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str, *, pin: bool = True) -> ReleaseRef:
-    """Pin the release of a column in the ledger, with what is claimed of it; without `pin`, only refuse it."""
-    worst = _worst(column.mechanism, gate_delta(policy))
-    return ledger.register(column, id_type, guarantee=_claimed(policy, column), worst_case=worst, pin=pin)
+    """Pin the release of a column in the ledger, with what is claimed of it; without `pin`, only refuse it.
+
+    What is pinned was looked at before, with `pin=False` and `refuse_unproven_key`.
+    """
+    worst, claimed = _worst(column.mechanism, gate_delta(policy)), _claimed(policy, column)
+    return ledger.register(column, id_type, guarantee=claimed, worst_case=worst, proven=pin, pin=pin)
 
 
 def _claimed(policy: Policy, column: ColumnPolicy) -> Guarantee:

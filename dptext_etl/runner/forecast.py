@@ -23,6 +23,7 @@ from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import ADDITIVE, MICRO, PURE, Spend
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.caps import limits
+from dptext_etl.ledger.storage.hashed_ids import sums
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.claims import guarantee_of, with_gate
@@ -159,11 +160,9 @@ class _Rows(NamedTuple):
 
     def by_unit(self, amounts: Amounts) -> Amounts:
         """Add up per unit; a sum with an infinite part is infinite."""
-        unbounded = np.zeros(self.units, dtype=bool)
-        unbounded[self.where[amounts >= _INFINITE]] = True
-        summed = np.zeros(self.units, np.int64)
-        np.add.at(summed, self.where, np.where(amounts >= _INFINITE, 0, amounts))
-        return np.where(unbounded, _INFINITE, np.minimum(summed, _INFINITE))
+        order = np.argsort(self.where, kind="stable")
+        starts = np.flatnonzero(np.diff(self.where[order], prepend=-1))
+        return np.minimum(sums(amounts[None, order], starts)[0], _INFINITE)
 
 
 def _histogram(amounts: Amounts) -> Counter[int]:

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from dptext_etl import column, files, object_stores
-from dptext_etl.errors import InputError, counted, seam
+from dptext_etl.errors import InputError, KeyReferenceError, counted, seam
 from dptext_etl.guarantee import refuse_more_records
 from dptext_etl.ledger import Ledger, ReleaseRef, Scope, anchor_files
 from dptext_etl.ledger.caps import limits
 from dptext_etl.ledger.id_key import resolve_id_key
 from dptext_etl.ledger.identities import refuse_other_units
-from dptext_etl.ledger.releases import refuse_other_table
+from dptext_etl.ledger.releases import RESTORE, refuse_other_table
 from dptext_etl.ledger.storage.store import (
     POSTGRES,
     MissingLedgerError,
@@ -123,7 +123,7 @@ def preflight(
     attempt: Attempt,
     source: Examined[Any],
     preview: Callable[[list[Column], Ledger | None, Any], Expected],
-    keep: Callable[[list[Column], Ledger], object],
+    keep: Callable[[list[Column]], object],
 ) -> int:
     """Refuse a run that could not end, before it charges anything; return how many published texts changed since.
 
@@ -136,7 +136,7 @@ def preflight(
         known = found if source.known is None else preview(columns, ledger, source.known)
         refuse(attempt, source, columns, ledger, found, known)
         if ledger is not None and found.changed and attempt.policy.on_changed == "keep":
-            keep(columns, ledger)
+            keep(columns)
         return known.changed - found.changed
 
 
@@ -155,9 +155,10 @@ def refuse(  # noqa: PLR0917
 ) -> None:
     """Refuse a run by what it will find; `known` counts all rows, also those that an incremental run leaves out."""
     policy, layout = attempt.policy, attempt.layout
+    refuse_unproven_key(ledger, [item.ref for item in columns], known)
     refuse_other_units(Scope.of(policy), known.moved, known.records)
     if source.base is not None:
-        refuse_unrecorded(layout, source.base, ledger, [item.ref for item in columns])
+        refuse_unrecorded(layout, policy.ledger, source.base, ledger, [item.ref for item in columns])
     _refuse_changed(policy, layout, known.changed, found.unkept)
     if found.changed and policy.on_changed == "keep":
         require_earlier_texts(layout, policy)
@@ -177,6 +178,17 @@ def refuse(  # noqa: PLR0917
     asking = len(columns) * source.wanted if ledger is None else sum(found.charged.values())
     draws = 0 if found.held or found.over_cap else found.words
     _require_space(attempt, (asking - len(columns) * found.over_cap) * _ROW_BYTES + draws * _DRAW_BYTES)
+
+
+def refuse_unproven_key(ledger: Ledger | None, refs: Iterable[ReleaseRef], known: Expected) -> None:
+    """Refuse to commit a release of an earlier version to a key under which no record has the identity that it holds.
+
+    `known` counts all rows of the source.
+    """
+    for ref in refs:
+        if ledger is not None and not known.held and ledger.lacks_key(ref):
+            msg = f"{ref} holds records, and none of this source has the identity under this noise key that it holds"
+            raise KeyReferenceError(msg, f"{RESTORE}; with the right key, run over a source that holds one of them")
 
 
 def require_whole_table(ledger: Ledger | None, ref: ReleaseRef, found: Expected) -> None:

@@ -22,6 +22,7 @@ from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.ledger import Ledger, Outcome, Scope
+from dptext_etl.ledger.storage.hashed_ids import SATURATED, plus
 from dptext_etl.ledger.storage.store import MissingLedgerError, ledger_exists
 from dptext_etl.ledger.types import LEFT_OUT, NEW
 from dptext_etl.policy import Policy
@@ -221,5 +222,5 @@ def _draws(frame: pl.DataFrame, column: Column, charged: npt.NDArray[np.uint32])
 
 
 def _plus(total: npt.NDArray[np.int64], amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    infinite = (amounts == INFINITE) | (total == INFINITE)
-    return np.where(infinite, INFINITE, total + np.where(infinite, 0, amounts))
+    both = plus(total, amounts)
+    return np.where(both >= SATURATED, INFINITE, both)

@@ -15,6 +15,7 @@ from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
+from dptext_etl.runner.seals import staging_key
 from dptext_etl.runner.shard.canaries import plans_as_dicts, plans_of
 from dptext_etl.runner.shard.records import ColumnHardware, StagedShard, merge_hardware
 from dptext_etl.runner.shard.staging import Staging
@@ -54,6 +55,10 @@ class StagedRun:
     @property
     def layout(self) -> Layout:
         return Layout.of(self.policy, self.partition)
+
+    @property
+    def staging_key(self) -> bytes:
+        return staging_key(self.policy.column_policies()[0].secret, self.policy.dataset, self.layout.staging)
 
     @property
     def computed(self) -> ColumnHardware:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import dptext_etl
-from dptext_etl import extensions
+from dptext_etl import extensions, files
 from dptext_etl.accounting import log10_odds
 from dptext_etl.checks.gate import load
 from dptext_etl.errors import InputError, bare, seam
@@ -217,9 +217,10 @@ def write(found: dict[str, Any], folder: Path) -> tuple[Path, Path]:
     """Write both forms into a folder, which is made if it is missing."""
     paths = folder / "statement.md", folder / "statement.html"
     with seam("writing the statement", InputError, "give a folder that can be written: --out FOLDER"):
-        folder.mkdir(parents=True, exist_ok=True)
+        files.make_folders(folder)
+        mode = files.PUBLIC_FILE if found["public"] else files.PRIVATE_FILE
         for path, text in zip(paths, (markdown(found), page(found)), strict=True):
-            path.write_text(text, encoding="utf-8")
+            files.write(path, text.encode(), mode=mode, action="writing the statement")
     return paths
 
 

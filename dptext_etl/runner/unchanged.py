@@ -8,7 +8,6 @@ there (docs/spec/privacy.md#unchanged). In every other case the run goes through
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import threading
 import time
@@ -26,6 +25,7 @@ from dptext_etl.checks.gate import judges
 from dptext_etl.errors import InputError, seam
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.types import Event
+from dptext_etl.runner import seals
 from dptext_etl.runner.amounts import spend_facts, total_spends
 from dptext_etl.runner.preview import ledger_of
 from dptext_etl.runner.progress import Profile
@@ -42,7 +42,8 @@ log = logging.getLogger("dptext_etl.runner")
 Done = TypeVar("Done")
 
 FILE = "unchanged.json"
-_VERSION = 2
+_VERSION = 3
+_KIND = "unchanged"
 INPUT_LABEL = b"dptext/input/v1\0"
 _LEFT_OUT = ("quarantined", "without_subject", "forgotten")
 """Counts of rows that an incremental run leaves out, and leaves out again."""
@@ -98,7 +99,7 @@ class Input:
 
     def recognize(self, id_type: Callable[[], str]) -> RunSummary | None:
         """Return the summary of a run that has nothing to do, or None where all steps must be gone through."""
-        noted = _noted(self.attempt.layout.staging.read(FILE))
+        noted = _noted(self.attempt)
         if noted is None or noted["seal"] != self.seal:
             return None
         with self.profile.stage("publish"):
@@ -108,7 +109,7 @@ class Input:
     def run(self, every_step: Callable[[], RunSummary]) -> RunSummary:
         """Carry out a run, and note what it published."""
         summary, sealed = self.sealed(every_step)
-        note(self.attempt.layout.staging, summary, sealed)
+        note(self.attempt.layout.staging, self.attempt.staging_key, summary, sealed)
         return summary
 
     def sealed(self, steps: Callable[[], Done]) -> tuple[Done, dict[str, Any] | None]:
@@ -140,7 +141,7 @@ class Input:
 
 def recognized(attempt: Attempt, seal: str, id_type: str) -> RunSummary:
     """Return the summary of a run whose input was recognized by its seal; refuse it if anything changed since."""
-    noted = _noted(attempt.layout.staging.read(FILE))
+    noted = _noted(attempt)
     found = None
     if noted is not None and noted["seal"] == seal:
         found = _still_published(attempt, noted, lambda: id_type)
@@ -182,8 +183,8 @@ def _still_published(attempt: Attempt, noted: Mapping[str, Any], id_type: Callab
     )
 
 
-def note(staging: Storage, summary: RunSummary, sealed: Mapping[str, Any] | None) -> None:
-    """Note what was published from an input, and hashes over events before."""
+def note(staging: Storage, key: bytes, summary: RunSummary, sealed: Mapping[str, Any] | None) -> None:
+    """Note what was published from an input, and hashes over events before, sealed under `key`."""
     if summary.manifest is None or sealed is None:
         staging.delete(FILE)
         return
@@ -195,7 +196,7 @@ def note(staging: Storage, summary: RunSummary, sealed: Mapping[str, Any] | None
         "admitted": sealed["admitted"],
         "freed": sealed["freed"] if summary.rows["quarantined"] or "forgotten" in summary.rows else None,
     }
-    staging.write(FILE, json.dumps(facts).encode(), action="noting what was published")
+    staging.write(FILE, seals.sealed(key, _KIND, facts), action="noting what was published")
 
 
 def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
@@ -226,12 +227,12 @@ def _marks(files: Files) -> tuple[tuple[int, ...], ...]:
     return tuple((item.st_size, item.st_mtime_ns, item.st_ctime_ns, item.st_ino) for item in found)
 
 
-def _noted(content: bytes | None) -> dict[str, Any] | None:
-    """Read what `note` wrote; None if it is missing or damaged."""
+def _noted(attempt: Attempt) -> dict[str, Any] | None:
+    """Read what `note` wrote; None if it is missing or was changed, or if an earlier version wrote it."""
+    facts = seals.opened(attempt.staging_key, _KIND, attempt.layout.staging.read(FILE)) or {}
     try:
-        facts = json.loads(content or b"null")
         _again(facts["summary"], incremental=False)
         whole = {"manifest", "admitted", "freed"} <= set(facts) and isinstance(facts["seal"], str)
-        return dict(facts) if whole and facts["version"] == _VERSION else None
+        return facts if whole and facts["version"] == _VERSION else None
     except (ValueError, KeyError, TypeError):
         return None

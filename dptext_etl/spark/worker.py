@@ -28,11 +28,12 @@ from dptext_etl.arrays import arrow_kind
 from dptext_etl.column import require_row_by_row
 from dptext_etl.engines.spark.gpus import take_gpu
 from dptext_etl.engines.spark.worker_policy import WorkerLedger, WorkerPolicy
-from dptext_etl.errors import DPTextError, InputError, LedgerError, bare, counted, seam
+from dptext_etl.errors import DPTextError, InputError, KeyReferenceError, LedgerError, bare, counted, seam
 from dptext_etl.id_forms import IdForm, arranged, normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, CommitOutcome, IdForms, Ledger, Outcome, PreparedBatch, ReleaseRef, ReserveResult
 from dptext_etl.ledger.anchor_files import AnchorFiles
+from dptext_etl.ledger.releases import RESTORE
 from dptext_etl.ledger.storage.store import wait_for_ledger
 from dptext_etl.ledger.types import LEFT_OUT
 from dptext_etl.policy import ColumnPolicy
@@ -225,6 +226,7 @@ class Account:
         job = f"spark-{secrets.token_hex(8)}"
         batch = (ids, subjects, [Charge(ref, identities, *worst)])
         ready = self._ledger.make_ready(self._scope.unit, *batch)
+        self._require_key(ref, ready, forms)
         if self._is_committed(ref, ids, ready, forms):
             released = column.release(texts, ids, policy)
             held = self._ledger.committed(ref, ids).digests
@@ -259,6 +261,17 @@ class Account:
         self._ledger.require_forms(self._scope, [self._policy.column or ""], forms)
         found = self._ledger.preview(self._scope, ready)
         return bool(((found.outcome == Outcome.COMMITTED) & ~found.moved).all())
+
+    def _require_key(self, ref: ReleaseRef, ready: PreparedBatch, forms: IdForms) -> None:
+        """Commit a release of an earlier version to its noise key, if a record of the batch shows that it is so."""
+        self._ledger.require_key(ref, self._policy.secret)  # it may be committed since this worker began
+        if not self._ledger.lacks_key(ref):
+            return
+        held = np.isin(self._ledger.preview(self._scope, ready).outcome, (Outcome.COMMITTED, Outcome.PENDING))
+        if not held.any():
+            msg = f"no record of this batch has the identity under this noise key that {ref} holds of it"
+            raise KeyReferenceError(msg, f"{RESTORE}; with the right key, begin with a query over its records")
+        self._ledger.register(self._policy, forms.record.kind, proven=True)
 
     def _ref(self, id_type: str) -> ReleaseRef:
         if id_type not in self._refs:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 
+from dptext_etl import files
 from dptext_etl.cli.terminal import finite
 from dptext_etl.errors import InputError, seam
 from dptext_etl.html_output import document
@@ -161,12 +161,9 @@ def write(found: Sequence[Evidence], folder: Path) -> tuple[Path, Path]:
     """Write the page and the JSON file of some columns."""
     facts = json.dumps({"columns": [finite(item.as_dict()) for item in found]}, indent=1, ensure_ascii=False)
     with seam("writing the report", InputError, WRITABLE):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_folders(folder)
         for name, text in ((PAGE, page(found)), (FACTS, facts + "\n")):
-            draft = folder / f".{name}.draft"
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-                file.write(text)
-            draft.replace(folder / name)
+            files.write(folder / name, text.encode(), action="writing the report")
     return folder / PAGE, folder / FACTS
 
 

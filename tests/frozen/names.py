@@ -15,8 +15,8 @@ from dptext_etl.policy import Cap, ColumnPolicy, ColumnSpec, LedgerSpec, Policy
 ROOT = Path(__file__).resolve().parents[2]
 LABEL = re.compile(r"""["'](dptext/[a-z/]+/v[0-9]+|dptext-[a-z-]+/[0-9]+)(?:\\0|\0)?(?:/|["'])""")
 NUMBER = re.compile(r"[0-9a-f]{12,}|[0-9]+")
-PLACE = re.compile(r"^(form|post)/.*")
-"""Names of pinned forms of ids hold names of datasets and columns, those of rewritten batches their numbers."""
+PLACE = re.compile(r"^(form|post|key)/.*")
+"""Names of pinned forms of ids hold names of datasets and columns, those of batches and keys hold numbers."""
 
 
 def paths(value, before=""):

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from dptext_etl.engines import stage
-from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
+from dptext_etl.errors import GateError, InputError, KeyReferenceError, LedgerError, PolicyError
 from dptext_etl.families.table import TableMechanism
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Released
@@ -45,9 +45,9 @@ def test_another_noise_key_under_the_same_release_is_refused(job):
     job.run()
     before, charged = job.files(), used(job)
     _kernel.Secret().write(str(job.folder / "other.key"))
-    with pytest.raises(InputError, match="records changed") as caught:
+    with pytest.raises(KeyReferenceError, match="made under another noise key") as caught:
         job.run(key=f"file:{job.folder / 'other.key'}")
-    assert "another key" in caught.value.hint
+    assert caught.value.hint == "restore the key from your backup; a new key needs a new release name"
     assert job.files() == before
     assert used(job) == charged
 

@@ -6,14 +6,18 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from dptext_etl import Policy
+from dptext_etl import Policy, _kernel
 from dptext_etl.engines.spark.tasks import ReleaseTaskConfig, policy_json, read, records
 from dptext_etl.engines.spark.worker_policy import WorkerPolicy
-from dptext_etl.errors import LedgerError, LockedLedgerError
-from dptext_etl.ledger import Ledger
+from dptext_etl.errors import DPTextError, KeyReferenceError, LedgerError, LockedLedgerError
+from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.storage import store
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.results import ShardResult
+from dptext_etl.runner.shard.staging import Staging
+
+from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
+from .test_run_staged_files import forge_draws
 
 
 def done(record):
@@ -186,3 +190,38 @@ def test_a_look_waits_for_a_ledger_that_is_busy(job, monkeypatch, step):
     assert read(next(records(looking, iter(bench.batches)))) == expected
     assert expected["answers"] == {"RESERVED": 240}
     assert len(tried) > 3
+
+
+@pytest.mark.usefixtures("toys")
+def test_draws_that_were_forged_between_two_attempts_charge_nothing_less(make_job):
+    steps = {"name": "steps", "epsilon": 2.0}
+    job = make_job(column=[{"name": name, "mechanism": steps} for name in ("review", "note")])
+    bench, failing = Bench(job), DPTextError("stopped")
+
+    def stop(name):
+        if name == "staged":
+            raise failing
+
+    with pytest.raises(DPTextError):
+        next(records(replace(bench.order, checkpoint=stop), iter(bench.batches)))
+    forge_draws(job.folder / "published.staging")
+    done(next(bench.attempt()))
+    staging = Staging(bench.order.staging)
+    (name,) = sorted(bench.staged(), key=lambda name: (staging.folder / name).stat().st_mtime)[-1:]
+    rows = pl.read_parquet(staging.folder / name).filter(~pl.col("__dptext_canary"))
+    words = rows.select(pl.sum_horizontal(pl.col("review", "note").str.split(" ").list.len().fill_null(0)).sum()).item()
+    with job.ledger() as ledger:
+        people = pl.read_parquet(job.folder / "raw.parquet")["user_id"].unique()
+        used = ledger.used(Scope.of(bench.policy), people.to_arrow())["eps_pure"]
+        assert ledger.verify().ok
+    assert used.sum() == 2_000_000 * words
+
+
+def test_a_machine_with_another_key_is_refused(make_job):
+    job = make_job()
+    bench = Bench(job)
+    _kernel.Secret().write(str(job.folder / "other.key"))
+    other = bench.policy.model_copy(update={"key": f"file:{job.folder / 'other.key'}"})
+    with pytest.raises(KeyReferenceError, match="was made under another noise key"):
+        done(next(records(replace(bench.order, policy=policy_json(other)), iter(bench.batches))))
+    assert job.charged() == dict.fromkeys(("review", "note"), (0, 0))

@@ -11,7 +11,7 @@ from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.ledger.caps import limits
-from dptext_etl.ledger.storage.hashed_ids import Fold
+from dptext_etl.ledger.storage.hashed_ids import Fold, Part, hashed_ids
 from dptext_etl.ledger.storage.journal import event_hash, genesis
 from dptext_etl.ledger.storage.segments import CHARGES, seal
 from dptext_etl.ledger.storage.sorted_runs import SortedRuns
@@ -233,4 +233,43 @@ def test_what_was_sealed_in_millionths_stays_and_is_read_in_finer_steps(kit):
     assert kit.ledger.used(SCOPE, pa.array(["ann"]))["delta"].tolist() == [5 * 10**9]
     assert kit.ledger.abort("job", compute_never_started=True) == 5
     assert kit.ledger.used(SCOPE, pa.array(["ann"]))["delta"].tolist() == [0]
+    kit.sound()
+
+
+@pytest.mark.parametrize("measure", ["pure", "zcdp"])
+def test_charges_that_add_up_beyond_64_bits_leave_nothing_of_a_later_cap(kit, measure):
+    """In one batch, and over batches whose sums are merged; 600 of these amounts wrap to a sum below zero."""
+    name, size, cap = ("rho", 300, Cap(measure="zcdp", rho=5.0, period="2026"))
+    if measure == "pure":
+        name, cap = "eps_pure", Cap(epsilon=5, period="2026")
+    for batch in range(2):
+        ids = [f"{batch}-{at}" for at in range(size)]
+        large = {"eps_pure": np.full(size, 1), name: np.full(size, (1 << 54) - 1)}
+        charge = kit.charge(kit.ref(), ids, **large)
+        kit.ledger.reserve("job", SCOPE, None, kit.ids(*ids), kit.ids(*["ann"] * size), [charge])
+    kit.ledger.set_cap(SCOPE, cap)
+    small = kit.charge(kit.ref(), ["new"], rho=np.array([1]))
+    found = kit.ledger.reserve("job", SCOPE, cap, kit.ids("new"), kit.ids("ann"), [small])
+    assert found.outcome.tolist() == [OVER]
+    assert kit.used("ann") == ["inf"]
+    assert kit.ledger.abort("job", compute_never_started=True)
+    assert kit.used("ann") == ["inf"], "a sum that is full stays full"
+    assert [problem for problem in kit.ledger.verify().problems if "negative" in problem] == []
+
+
+def test_a_negative_balance_is_a_problem_and_admits_nothing(kit):
+    kit.reserve(["a"], ["ann"], 3, cap=5)
+    ids = hashed_ids(kit.db.id_key.subjects(kit.ids("ann")))
+    with kit.ledger._db.store.transaction():
+        kit.db.scopes.balances(kit.db.scopes.find(SCOPE)).insert(Part(ids, np.array([[-(1 << 40)]])))
+    assert kit.reserve(["b"], ["ann"], 1, cap=5) == [OVER]
+    assert any("hold a sum that is negative" in problem for problem in kit.ledger.verify().problems)
+
+
+@pytest.mark.parametrize("amount", [1 << 63, 1 << 70, 1e19, np.array([1 << 63], np.uint64)])
+def test_a_spend_beyond_64_bits_is_infinite(kit, amount):
+    amounts = amount if isinstance(amount, np.ndarray) else [amount]
+    charge = kit.charge(kit.ref(), ["a"], eps_pure=amounts)
+    kit.ledger.reserve("job", SCOPE, None, kit.ids("a"), kit.ids("ann"), [charge])
+    assert kit.used("ann") == ["inf"]
     kit.sound()

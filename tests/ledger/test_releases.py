@@ -5,10 +5,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from dptext_etl import _kernel
 from dptext_etl.accounting import Bound
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import KeyReferenceError, LedgerError
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger import Outcome
+from dptext_etl.ledger.releases import commitment
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import ColumnPolicy
 
@@ -140,7 +142,8 @@ def test_a_publication_needs_commits_and_a_theorem(kit):
     assert kit.sound()["committed"] == 1
 
 
-def test_a_column_policy_registers_itself(kit):
+def test_a_column_policy_registers_itself(kit, monkeypatch):
+    monkeypatch.setenv("DPTEXT_SECRET", "5e" * 31 + "00")
     policy = ColumnPolicy(
         dataset="reviews",
         column="review",
@@ -164,3 +167,36 @@ def test_a_release_keeps_its_records_apart_from_others(kit):
     kit.reserve(["a"], cap=9)
     assert kit.ledger.known(kit.ref(release="r2"), pa.array(["a"])).tolist() == [False]
     assert kit.reserve(["a"], cap=9, refs=[kit.ref(column="title")]) == [Outcome.RESERVED]
+
+
+def test_a_commitment_is_the_one_of_the_specification():
+    secret = _kernel.Secret.from_bytes(bytes(range(32)))
+    assert commitment(secret, "demo", "text", "2025-01") == (
+        "545f4ffaefa9a2446631787914167309b4476081418c12ef037ceda823b75884"
+    )
+
+
+def test_a_release_takes_one_key(kit):
+    keys = [_kernel.Secret(), _kernel.Secret()]
+    ref = kit.ref(release="keyed", key=keys[0])
+    assert kit.ref(release="keyed", key=keys[0]) == ref
+    for pin in (True, False):
+        with pytest.raises(KeyReferenceError, match="was made under another noise key") as caught:
+            kit.ref(release="keyed", key=keys[1], pin=pin)
+        assert caught.value.hint == "restore the key from your backup; a new key needs a new release name"
+    assert kit.ledger.verify().ok
+
+
+def test_a_release_that_holds_records_commits_to_a_key_that_is_proven(kit):
+    key, other = _kernel.Secret(), _kernel.Secret()
+    kit.reserve(["a"], cap=9)
+    ref = kit.ref()
+    assert kit.ledger.lacks_key(ref)
+    kit.ref(key=other)
+    assert kit.ledger.lacks_key(ref)
+    kit.ref(key=key, proven=True)
+    assert not kit.ledger.lacks_key(ref)
+    with pytest.raises(KeyReferenceError):
+        kit.ref(key=other, proven=True)
+    kit.ledger.require_key(ref, key)
+    assert kit.ledger.verify().ok

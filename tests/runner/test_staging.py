@@ -1,18 +1,21 @@
 """Staged shards: what is durable when one is staged, and what its record holds."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from dptext_etl import files
+from dptext_etl import _kernel, files
 from dptext_etl.errors import InputError
 from dptext_etl.runner.publish import parts
 from dptext_etl.runner.publish.parts import sink_of, write_part
-from dptext_etl.runner.shard.records import Facts, StagedShard
+from dptext_etl.runner.seals import opened, opened_bytes, sealed, sealed_bytes, staging_key
+from dptext_etl.runner.shard.records import Facts
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.storage import Storage
 
 ROWS = pl.DataFrame({"id": ["a", "b"], "text": ["one", "two"], "__dptext_canary": [False, True]})
 DRAWS = pl.DataFrame({"text": [1, 1]}, schema={"text": pl.UInt32})
@@ -21,7 +24,7 @@ FACTS = Facts({"rows": 1, "words": 2}, {"sum_eps_pure": 3}, {"text": {"rows_by_d
 
 @pytest.fixture
 def staging(tmp_path):
-    staging = Staging(tmp_path / "release" / "part" / "staging")
+    staging = Staging(tmp_path / "release" / "part" / "staging", b"key")
     staging.storage.prepare()
     return staging
 
@@ -50,15 +53,26 @@ def test_the_names_of_all_parts_are_durable_before_the_version_has_its_name(stag
         version.add(shards, lambda _: None)
         version.finish()
     names = {f"part-0000{number}.parquet" for number in range(3)}
-    assert listed == [(".v1.incomplete", names), ("versions", {"v1"})]
+    (drafts, named), shown = listed
+    assert re.fullmatch(r"\.v1-[0-9a-f]{16}\.incomplete", drafts)
+    assert (named, shown) == (names, ("versions", {"v1"}))
     assert {path.name for path in (versions / "v1").iterdir()} == names
 
 
 def test_a_record_reads_as_it_was_written(staging):
     saved = staging.save(3, ROWS, DRAWS, "inputs", FACTS)
     assert staging.find(3, "inputs") == [saved]
-    assert StagedShard.parse(staging.path(saved).with_suffix(".json").read_bytes()) == saved
-    assert list(saved.as_dict()) == ["version", "index", "sha256", "inputs", "counts", "spends", "copies", "tag"]
+    assert list(saved.as_dict()) == [
+        "version",
+        "index",
+        "sha256",
+        "draws",
+        "inputs",
+        "counts",
+        "spends",
+        "copies",
+        "tag",
+    ]
 
 
 @pytest.mark.parametrize("lost", [".parquet", ".draws"])
@@ -94,5 +108,29 @@ def test_a_shard_that_changed_since_it_was_staged_is_not_published(staging, tmp_
 def test_a_record_of_an_earlier_way_of_staging_is_no_shard(staging):
     saved = staging.save(3, ROWS, DRAWS, "inputs", FACTS)
     record = staging.path(saved).with_suffix(".json")
-    record.write_text(json.dumps({**saved.as_dict(), "canaries": "0" * 64}))
-    assert staging.find(3, "inputs") == []
+    earlier = {name: value for name, value in saved.as_dict().items() if name != "draws"} | {"version": 4}
+    for content in (json.dumps(saved.as_dict()).encode(), sealed(b"key", "shard", earlier)):
+        record.write_bytes(content)
+        assert staging.find(3, "inputs") == []
+
+
+def test_a_seal_is_the_one_of_the_specification():
+    secret = _kernel.Secret.from_bytes(bytes(range(32)))
+    key = staging_key(secret, "demo", Storage("published.staging/2025-01/_"))
+    content = sealed(key, "shard", {"version": 5})
+    seal = "a05c7dd44d8914345997b1c08efbb0732cb65874dd06d809cc5cea6a29440964"
+    assert json.loads(content) == {"version": 5, "seal": seal}
+    assert opened(key, "shard", content) == {"version": 5}
+    for changed in (content.replace(b"5", b"4", 1), content[:-1], b"", None):
+        assert opened(key, "shard", changed) is None
+    assert opened(key, "synthetic", content) is None
+    assert opened(staging_key(secret, "demo", Storage("published.staging/2025-02/_")), "shard", content) is None
+
+
+def test_bytes_are_sealed_for_one_use():
+    content = sealed_bytes(b"key", "of-1", b"answers")
+    assert opened_bytes(b"key", "of-1", content) == b"answers"
+    assert opened_bytes(b"key", "of-1", sealed_bytes(b"key", "of-1", b"")) == b""
+    for use, changed in (("of-2", content), ("of-1", content[:-1]), ("of-1", b"b" + content[1:]), ("of-1", None)):
+        assert opened_bytes(b"key", use, changed) is None
+    assert opened_bytes(b"other", "of-1", content) is None

@@ -7,11 +7,13 @@ record (`VerdictRecord.read`), and never trusts an exit code alone.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from dptext_etl import files
 from dptext_etl.errors import GateError, seam
 
 FORMAT = "dptext-verdict/1"
@@ -51,9 +53,10 @@ class VerdictRecord:
 
     def write(self, path: Path) -> None:
         """Write the record; a reader sees all of it or nothing."""
-        draft = path.with_name(f".{path.name}.draft")
+        draft = files.draft_of(path)
         with seam("writing a verdict", GateError):
-            draft.write_text(json.dumps(self.as_dict(), indent=1) + "\n", encoding="ascii")
+            with os.fdopen(files.create(draft), "w", encoding="ascii") as file:
+                file.write(json.dumps(self.as_dict(), indent=1) + "\n")
             draft.replace(path)
 
     @classmethod

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dptext_etl import files
 from dptext_etl.cli import terminal
 from dptext_etl.cli.commands.run import show_gates
 from dptext_etl.cli.options import Command, Json, Partition, PolicyFile, Yes, epilog, require_confirmation
@@ -52,7 +53,7 @@ def check(
 
     loaded = Policy.load(policy)
     layout = Layout.of(loaded, partition)
-    verdicts = check_published(released or layout.sink, loaded, own_ids=finder(layout.staging))
+    verdicts = check_published(released or layout.sink, loaded, own_ids=finder(layout.staging, loaded.ledger))
     if as_json:
         passed = all(verdict.passed for verdict in verdicts)
         terminal.emit({"passed": passed, "gates": [verdict.as_dict() for verdict in verdicts]})
@@ -279,7 +280,7 @@ def _write_report(path: Path, erasure: Erasure) -> None:
         "Copies that readers made, and copies in the versioning of an object store, are out of reach.",
     )
     with seam(f"writing {path}", hint="name a file that you can write"):
-        path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        files.write(path, ("\n\n".join(parts) + "\n").encode())
 
 
 @app.command(cls=Command, epilog=epilog("dptext statement privacy.toml --out statement", STATEMENT_KEYS))

@@ -37,11 +37,14 @@ def published_ids(table: Table[DataFrame], policy: Policy, layout: Layout, manif
     else:
         require_plain(policy, table.schema[policy.id])
         storage, column = layout.staging, "id"
-        names = own_ids.lists_of(layout.staging, (part.sha256 for part in manifest.parts))
+        names = own_ids.lists_of(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
     rows = table.frame
     with seam("reading the ids that are published", InputError, _HINT):
         if storage.remote:
             return _from_store(rows, policy.id, storage, column, names)
+        if policy.ids != "keep":
+            for name in names:
+                own_ids.read(storage, name)
         paths = [f"file://{storage.absolute().folder / name}" for name in names]
         kind = rows.schema[policy.id].dataType
         return rows.sparkSession.read.parquet(*paths).select(named(column).cast(kind).alias(policy.id))
@@ -70,7 +73,10 @@ def _ids(
         for batch in batches:
             for name in batch.column(0).to_pylist():
                 with storage.with_own_copies() as own:
-                    found = pl.read_parquet(own.local_path(name), columns=[column]).drop_nulls()
-                    found = found.select(named_as(pl.col(column), kind))
-                    ids = found.to_series().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
+                    if column == "id" and name.endswith(".ids"):
+                        found = own_ids.read(own, name)
+                    else:
+                        table = pl.read_parquet(own.local_path(name), columns=[column])
+                        found = table.select(named_as(pl.col(column), kind)).to_series()
+                    ids = found.drop_nulls().to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema.field(0).type)
                     yield pa.RecordBatch.from_arrays([ids], schema=schema)

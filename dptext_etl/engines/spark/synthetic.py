@@ -64,6 +64,7 @@ class SumConfig(TaskConfig):
         staging = Staging(stack.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
         memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
+        ledger.require_key(self.ref, keys.resolve(policy.key))  # the reference may name another key on this machine
         frames = Frames(policy, key, ledger, self.ref, self.job, staging, memory, self.checkpoint)
         return WORKERS[self.phase](frames, self.digest)
 

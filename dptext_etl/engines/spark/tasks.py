@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl import device, errors
+from dptext_etl import device, errors, keys
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.engines.spark.frames import pieces
 from dptext_etl.engines.spark.gpus import take_gpu
@@ -37,6 +37,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import require_models
 from dptext_etl.runner.preview import Preview, ledger_of
 from dptext_etl.runner.progress import Checkpoint
+from dptext_etl.runner.seals import staging_key
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Shards
@@ -172,13 +173,17 @@ class ReleaseTaskConfig(TaskConfig):
 
     def open(self, stack: ExitStack) -> Worker:
         policy, columns = policies(self.policy, self.columns)
-        staging = Staging(stack.enter_context(self.staging.with_own_copies()), tag=secrets.token_hex(8))
+        storage = stack.enter_context(self.staging.with_own_copies())
+        key = staging_key(keys.resolve(policy.key), policy.dataset, storage)
+        staging = Staging(storage, key, tag=secrets.token_hex(8))
         if self.phase == "look":
             ledger, asked = stack.enter_context(ledger_of(policy)), Column.all(columns, self.refs)
             preview = Preview(policy, asked, ledger, staging.changed, published=self.known)
             return Looking(preview, columns)
         memory = stack.enter_context(self.memory.with_own_copies())
         ledger = stack.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False))
+        for ref in self.refs.values():  # a reference may name another key on this machine
+            ledger.require_key(ref, keys.resolve(policy.key))
         released = Column.all(columns, self.refs)
         shards = Shards(policy, released, ledger, self.job, staging, memory, self.checkpoint)
         shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back

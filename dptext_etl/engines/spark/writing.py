@@ -11,13 +11,14 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dptext_etl.engines.spark.exchange import Pack, collected, facts_pack, over_shards, over_texts
 from dptext_etl.engines.spark.task_messages import TaskMessages, watched
+from dptext_etl.engines.spark.worker_policy import for_workers
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
 from dptext_etl.runner.publish.own_ids import HiddenIds
@@ -74,7 +75,8 @@ class WriteConfig:
     def of(cls, writer: Writer, folder: Path | None = None) -> WriteConfig:
         staging = writer.staging.absolute()
         messages = TaskMessages(staging, f"{secrets.token_hex(16)}-publish")
-        return cls(staging, writer.published, folder, writer.format, writer.hidden, messages)
+        hidden = None if writer.hidden is None else replace(writer.hidden, ledger=for_workers(writer.hidden.ledger))
+        return cls(staging, writer.published, folder, writer.format, hidden, messages)
 
 
 def draft(config: WriteConfig, place: int, shard: StagedShard) -> Iterator[Pack]:

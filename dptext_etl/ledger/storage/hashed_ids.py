@@ -33,6 +33,10 @@ BISECTED = 8
 """A run that has so many keys for each wanted one is bisected."""
 
 
+SATURATED = 1 << 62
+"""A sum that reaches this stays at it, whatever is given back later: none wraps, and none is less than it should be."""
+
+
 class HashedIds(NamedTuple):
     """Keyed hashes as pairs of 64-bit numbers (big-endian, the first 8 bytes and the next 8), which sort like bytes."""
 
@@ -133,10 +137,27 @@ def fold(ids: HashedIds, values: Values, how: Fold, *, ordered: bool = False, so
     if len(starts) == ids.size:
         return Part(ids, values)
     if how is Fold.SUM:
-        return Part(ids.take(starts), np.add.reduceat(values, starts, axis=1))
+        return Part(ids.take(starts), sums(values, starts))
     order = np.lexsort((values[-1], ids.lo, ids.hi))
     last = order[np.append(starts[1:], ids.size) - 1]
     return Part(ids.take(last), values[:, last])
+
+
+def sums(values: Values, starts: Index) -> Values:
+    """Add up values from each start to the next, shape (values, starts); sums saturate."""
+    longest = int(np.diff(starts, append=values.shape[1]).max(initial=0))
+    if longest * max(int(values.max(initial=0)), -int(values.min(initial=0))) < SATURATED:
+        return np.add.reduceat(values, starts, axis=1)
+    exact = np.clip(np.add.reduceat(values.astype(object), starts, axis=1), -SATURATED, SATURATED)
+    full = np.maximum.reduceat(values, starts, axis=1) >= SATURATED
+    return np.where(full, SATURATED, exact).astype(np.int64)
+
+
+def plus(left: Values, right: Values) -> Values:
+    """Add two sums of the same shape; they saturate."""
+    total = np.maximum(left, -SATURATED) + np.maximum(right, -SATURATED)
+    full = (left >= SATURATED) | (right >= SATURATED) | (total >= SATURATED)
+    return np.where(full, SATURATED, np.maximum(total, -SATURATED))
 
 
 def prefix_cuts(keys: U64, bits: int) -> list[int]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.storage.hashed_ids import (
     WIDTH,
     Bytes,
@@ -28,7 +29,7 @@ from dptext_etl.ledger.storage.part_cache import LastParts, PartCache
 from dptext_etl.ledger.storage.segments import Segments
 from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.types import I64, U8, Mask, ReleaseRef, State
+from dptext_etl.ledger.types import I64, U8, Event, Mask, ReleaseRef, State
 
 if TYPE_CHECKING:
     from dptext_etl.ledger.database import Database
@@ -201,6 +202,11 @@ class Records:
     def digests_and_positions(self, places: Places) -> tuple[Bytes, I64]:
         _, digests, positions = self._recorded(places, self._commits(places), "digest", "positions")
         return digests, positions
+
+    def settled(self, places: Places) -> tuple[Mask, I64]:
+        """Return which rows were settled ex post, and the pure epsilon that they used, in millionths."""
+        known, used = self._recorded(places, [entry.seq for entry in self._journal.entries(Event.SETTLE)], PURE)
+        return known, used
 
     def postprocessed(self, places: Places, chain: str) -> tuple[Mask, Bytes]:
         """Return which rows a chain of post-processing rewrote, and digests of the results, shape (rows, 32)."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.storage.hashed_ids import (
+    SATURATED,
     U64,
     Fold,
     HashedIds,
@@ -30,6 +31,7 @@ from dptext_etl.ledger.storage.hashed_ids import (
     concatenated,
     exact_matches,
     fold,
+    plus,
     prefix_cuts,
     prefix_range,
     split,
@@ -172,7 +174,7 @@ class SortedRuns:
         for run in new:
             for where, stored in memo.hits[run]:
                 if self._fold is Fold.SUM:
-                    values[:, where] += stored
+                    values[:, where] = plus(values[:, where], stored)
                 else:
                     later = ~found[where] | (stored[-1] > values[-1, where])
                     values[:, where[later]] = stored[:, later]
@@ -271,7 +273,10 @@ class SortedRuns:
         rest = self._piece(run.id, at, 1, keep=keep).reshape(1 + self._values, -1)
         if rest.shape[1] != size:
             raise LedgerError("an index of the ledger is damaged", "run `dptext ledger verify`")
-        return rest[0].view(np.uint64), rest[1:] * self._scale if run.scaled else rest[1:]
+        if run.scaled:
+            most = SATURATED // self._scale
+            return rest[0].view(np.uint64), np.clip(rest[1:], -most, most) * self._scale
+        return rest[0].view(np.uint64), rest[1:]
 
     def _piece(self, run: int, at: int, piece: int, *, keep: bool) -> I64:
         cached = self._cache.get(run, at, piece)

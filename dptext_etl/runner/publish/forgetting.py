@@ -14,6 +14,7 @@ from functools import partial
 import polars as pl
 import pyarrow as pa
 
+from dptext_etl import keys
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.storage.store import ledger_exists
@@ -89,6 +90,9 @@ def forget(
         tables.require_alone(layout)
         before = published_manifest(layout)
         refs = _refs(ledger, policy, before)
+        if policy.ids != "keep":  # another key would give all others other ids
+            for ref in refs:
+                ledger.require_key(ref, keys.resolve(policy.key))
         ids = subject_ids(policy, subjects)
         if not known:
             require_known(policy, layout, ledger, ids, records)
@@ -147,7 +151,9 @@ def _opened(layout: Layout, policy: Policy) -> Iterator[Ledger]:
 def _take_out_of_staging(layout: Layout, policy: Policy, is_forgotten: Forgets, *, by_subject: bool) -> int:
     changed = 0
     for folder in layout.staging.parent.parent.subfolders():
-        changed += _take_out(folder, policy, is_forgotten, by_subject=by_subject) + own_ids.blank(folder, is_forgotten)
+        changed += _take_out(folder, policy, is_forgotten, by_subject=by_subject) + own_ids.blank(
+            folder, policy.ledger, is_forgotten
+        )
     return changed
 
 
@@ -183,7 +189,8 @@ def _publish_without(  # noqa: PLR0917
     require_whole(layout, before)
     hidden = HiddenIds.of(policy)
     column = before.id if hidden is None else hidden.column
-    own = None if hidden is None else own_ids.of_parts(layout.staging, (part.sha256 for part in before.parts))
+    digests = (part.sha256 for part in before.parts)
+    own = None if hidden is None else own_ids.of_parts(layout.staging, policy.ledger, digests)
     with Writer(layout, Staging(layout.staging), before.version + 1, hidden=hidden) as writer:
         for number, part in enumerate(before.parts):
             with seam("reading what is published", InputError, READ_HINT):

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any, Self
 
@@ -136,7 +137,10 @@ class Manifest:
         """Replace the manifest of a sink in one step; a store must still hold the one that the run began with."""
         content = self.text().encode()
         if not layout.remote_sink:
-            files.write(Path(layout.manifest), content, mode=files.PUBLIC_FILE, action="writing the manifest")
+            path = Path(layout.manifest)
+            for stale in path.parent.glob(f".{escape(path.name)}-*.draft"):  # of a run that was killed
+                stale.unlink(missing_ok=True)
+            files.write(path, content, mode=files.PUBLIC_FILE, action="writing the manifest")
             return
         now, etag = layout.described.read_versioned(MANIFEST) or (None, None)
         begun = None if before is None else before.digest

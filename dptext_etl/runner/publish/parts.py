@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -81,9 +82,8 @@ class Writer:
         self.format = layout.sink_format
         self._written: list[_Draft] = []
         self._move: Move | None = None
-        self._folder = (
-            staging.folder / "parts" if layout.remote_sink else layout.local.versions / f".v{version}.incomplete"
-        )
+        drafts = f".v{version}-{secrets.token_hex(8)}.incomplete"
+        self._folder = staging.folder / "parts" if layout.remote_sink else layout.local.versions / drafts
 
     def __enter__(self) -> Self:
         self._remove_drafts()
@@ -227,7 +227,7 @@ class Writer:
     def _remove_drafts(self) -> None:
         if self.staging.remote:
             self.staging.delete(*self.staging.glob("draft-*"))
-        for path in (self._folder, *self._folder.parent.glob(f"*{_ELSEWHERE}")):
+        for path in self._folder.parent.glob("parts*" if self._layout.remote_sink else ".v*.incomplete*"):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -16,7 +16,7 @@ from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.types import Mask
-from dptext_etl.policy import Policy
+from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest, scan
@@ -108,7 +108,7 @@ def listed(  # noqa: PLR0917
         msg = f"what is published has ids = {manifest.ids!r}, and the policy says {policy.ids!r}"
         raise LedgerError(msg, "name the policy that published it, or run this one first")
     published = set[str]()
-    for ids in () if manifest is None else published_ids(layout, manifest):
+    for ids in () if manifest is None else published_ids(layout, policy.ledger, manifest):
         published.update(ids.drop_nulls())
     source = source_of(policy, layout, with_subjects=len(subjects) > 0)
     there = set() if source is None else {*source["id"]}
@@ -131,10 +131,10 @@ def identified(manifest: Manifest) -> bool:
     return manifest.id is not None or manifest.ids != "keep"
 
 
-def published_ids(layout: Layout, manifest: Manifest) -> Iterator[pl.Series]:
+def published_ids(layout: Layout, spec: LedgerSpec, manifest: Manifest) -> Iterator[pl.Series]:
     """Yield the canonical ids of what is published, if anything knows them; null where forgotten in another table."""
     if manifest.ids != "keep":
-        yield from own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
+        yield from own_ids.of_parts(layout.staging, spec, (part.sha256 for part in manifest.parts))
     elif manifest.id is not None:
         for batch in batches(scan(layout, manifest).select(manifest.id), _BATCH_ROWS):
             yield pl.Series(canonical_ids(batch[manifest.id].to_arrow()), dtype=pl.String)
@@ -148,7 +148,7 @@ def forgotten_among(ledger: Ledger, dataset: str, ids: pl.Series, units: pl.Seri
     return pl.Series(gone, dtype=pl.Boolean)
 
 
-def refuse_forgotten_base(layout: Layout, ledger: Ledger, refs: Iterable[ReleaseRef]) -> None:
+def refuse_forgotten_base(layout: Layout, spec: LedgerSpec, ledger: Ledger, refs: Iterable[ReleaseRef]) -> None:
     """Refuse to add to a version that holds forgotten records (docs/spec/privacy.md#forgotten).
 
     Its ids are read only if the release ever held a record that is forgotten now.
@@ -156,7 +156,8 @@ def refuse_forgotten_base(layout: Layout, ledger: Ledger, refs: Iterable[Release
     manifest = Manifest.read(layout)
     if manifest is None or not any(ledger.count_forgotten(ref) for ref in refs):
         return
-    count = sum(int(forgotten_among(ledger, manifest.dataset, ids).sum()) for ids in published_ids(layout, manifest))
+    published = published_ids(layout, spec, manifest)
+    count = sum(int(forgotten_among(ledger, manifest.dataset, ids).sum()) for ids in published)
     if count:
         are = counted(count, "row of what is published here is", "rows of what is published here are")
         msg = f"{are} of people or records that were forgotten in another release or sink"

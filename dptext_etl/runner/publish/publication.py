@@ -15,7 +15,7 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import BudgetError, LedgerError, PolicyError, bare, counted
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
-from dptext_etl.policy import Policy
+from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.runner import left_out
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.layout import Layout
@@ -77,7 +77,7 @@ def publish(
             f"staged in {layout.staging.url}"
         )
         return Published(None, None, None, 0, changed=False, note=note)
-    staging = Staging(layout.staging)
+    staging = Staging(layout.staging, staged.staging_key)
     meter = Meter("publish", staged.rows["released"], progress)
     with (
         staged.profile.stage("publish"),
@@ -188,14 +188,16 @@ def _continued(staged: StagedRun, before: Manifest | None, known: Manifest | Non
     return () if base is None else base.parts
 
 
-def refuse_unrecorded(layout: Layout, base: str, ledger: Ledger | None, refs: Sequence[ReleaseRef]) -> None:
+def refuse_unrecorded(
+    layout: Layout, spec: LedgerSpec, base: str, ledger: Ledger | None, refs: Sequence[ReleaseRef]
+) -> None:
     """Refuse to add rows to a manifest that the ledger did not record, or that holds forgotten records.
 
     `base` is the digest of the manifest.
     """
     if ledger is None or not all(base in ledger.published(ref, layout.place).values() for ref in refs):
         refuse_foreign(layout)
-    refuse_forgotten_base(layout, ledger, refs)
+    refuse_forgotten_base(layout, spec, ledger, refs)
 
 
 def refuse_foreign(layout: Layout) -> NoReturn:
@@ -238,7 +240,7 @@ def _refuse_forgotten(staged: StagedRun, ledger: Ledger) -> None:
     if not ledger.forgets(policy.dataset):
         return
     if staged.base is not None:
-        refuse_forgotten_base(staged.layout, ledger, staged.refs.values())
+        refuse_forgotten_base(staged.layout, policy.ledger, ledger, staged.refs.values())
     count, staging = 0, Staging(staged.layout.staging)
     for shard in staged.shards:
         own = staging.read(shard).filter(~pl.col(CANARY))

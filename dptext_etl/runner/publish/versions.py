@@ -8,6 +8,7 @@ The files in that folder are further names of those in `<sink>.versions`: a vers
 from __future__ import annotations
 
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -22,7 +23,8 @@ from dptext_etl.runner.publish import tables
 from dptext_etl.runner.publish.manifest import Manifest
 
 _NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12})?")
-_IN_TABLE = re.compile(r"_dptext|_delta_log|metadata|v\d+|\.v\d+\.incomplete(\.elsewhere)?|\.dptext-\d+")
+_DRAFTS = r"\.v\d+(-[0-9a-f]+)?\.incomplete(\.elsewhere)?|\.dptext-[0-9a-f]+"
+_IN_TABLE = re.compile(rf"_dptext|_delta_log|metadata|v\d+|{_DRAFTS}")
 """What a table holds before its first commit."""
 _SHOWN = re.compile(r"part-\d+\.(parquet|csv|ndjson)")
 """What a copy that followed the link of a sink holds."""
@@ -74,8 +76,9 @@ def show(layout: Layout, manifest: Manifest) -> None:
         target = Path(sink.versions.name) / folder.name
         before = sink.path.readlink() if sink.path.is_symlink() else None
         if before != target:
-            draft = sink.versions / ".current"
-            draft.unlink(missing_ok=True)
+            for stale in sink.versions.glob(".current-*"):
+                stale.unlink()
+            draft = sink.versions / f".current-{secrets.token_hex(8)}"
             draft.symlink_to(target)  # it holds where it will stand, not where it stands now
             if sink.copied:
                 sink.path.rename(sink.versions / "v0.files")
@@ -96,13 +99,14 @@ def _fill_folder(sink: LocalSink, manifest: Manifest) -> Path:
     if folder != target:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
+    for stale in folder.glob(".*.draft"):
+        stale.unlink()
     for number, part in enumerate(manifest.parts):
         path, version = folder / shown_name(number, manifest.file_format), sink.versions / part.path
         same = path.is_file() and version.is_file() and (path.samefile(version) or sha256(path) == part.sha256)
         if same or not version.is_file():
             continue
-        draft = folder / f".{path.name}.draft"
-        draft.unlink(missing_ok=True)
+        draft = files.draft_of(path)
         files.link(version, draft, mode=files.PUBLIC_FILE, flush_folder=False)
         draft.replace(path)
     flush(folder)

@@ -19,6 +19,7 @@ from dptext_etl.runner.claims import register, require_provenance
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Profile
 from dptext_etl.runner.publish.versions import require_sink
+from dptext_etl.runner.seals import staging_key
 from dptext_etl.runner.shard.records import StagedShard, WholeTable
 from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.staging import Staging
@@ -62,10 +63,14 @@ class Attempt:
         """Whether all rows are charged before any of them is computed."""
         return self.refusing or self.policy.unlinked is not None
 
+    @property
+    def staging_key(self) -> bytes:
+        return staging_key(self.secret, self.policy.dataset, self.layout.staging)
+
     @contextmanager
     def alone(self) -> Iterator[Staging]:
         """Make the folders of the run and lock them for this process."""
-        staging = Staging(self.layout.staging)
+        staging = Staging(self.layout.staging, self.staging_key)
         staging.storage.prepare()
         require_sink(self.layout)
         with staging.storage.lock(UNDER_WAY):

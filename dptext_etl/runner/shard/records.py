@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Self
@@ -15,7 +14,7 @@ import pyarrow as pa
 from dptext_etl.arrays import to_arrow
 from dptext_etl.mechanism import Released
 
-_VERSION = 4
+_VERSION = 5
 
 Hardware = Mapping[str, str]
 """A device and a number type. Scores of models differ in their last digits between them, so records name them."""
@@ -38,6 +37,7 @@ class StagedShard:
 
     index: int  # number of the shard in its run
     sha256: str  # hash of the file
+    draws: str  # hash of the file of its draw counts
     # hash of what the file was computed from (keyed hashes of texts, kept values); a resumed run compares it
     inputs: str
     counts: Mapping[str, int]  # whole numbers: rows by kind, words
@@ -76,9 +76,9 @@ class StagedShard:
         return cls(**values)
 
     @classmethod
-    def parse(cls, content: bytes | None) -> Self | None:
+    def parse(cls, facts: Mapping[str, Any] | None) -> Self | None:
         try:
-            return cls.from_dict(json.loads(content or b"{}"))
+            return cls.from_dict(facts or {})
         except (ValueError, KeyError, TypeError):
             return None
 
@@ -115,7 +115,7 @@ class KeptShard(NamedTuple):
     """A shard that was kept for replays."""
 
     frame: pl.DataFrame  # its rows, canary rows included
-    draws: pl.DataFrame  # draws made, one column per text column
+    draws: pl.DataFrame | None  # draws made, one column per text column; None where no record vouches for them
     computed: ColumnHardware  # where the texts' models computed
     posts: tuple[pl.DataFrame, ...] = ()  # what post-processing made of its rows, a frame for each time
 

@@ -9,7 +9,7 @@ a record whose text changed keeps its released text in the same way, so readers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -20,17 +20,19 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
-from dptext_etl.column import release
+from dptext_etl.column import release, spends, steps_of
 from dptext_etl.errors import InputError, counted, seam
-from dptext_etl.keys import canonical_ids, canonical_series
-from dptext_etl.ledger import Committed, Ledger, Outcome, Postprocessed, ReleaseRef
+from dptext_etl.guarantee import PURE
+from dptext_etl.keys import canonical_series
+from dptext_etl.ledger import Committed, Ledger, Outcome, Postprocessed
+from dptext_etl.ledger.types import I64, Mask
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import own_ids
 from dptext_etl.runner.publish.manifest import Manifest, scan_parts
 from dptext_etl.runner.shard.charging import Charged, Column
-from dptext_etl.runner.shard.records import Hardware, read_released, write_draws
+from dptext_etl.runner.shard.records import Hardware, KeptShard, read_released, write_draws
 from dptext_etl.runner.shard.staging import Staging
 
 _HINT = "are the published parts all there? What is charged is not charged twice"
@@ -72,20 +74,31 @@ class Replay:
 
 
 def find_replay(  # noqa: PLR0917
-    staging: Staging, index: int, id_column: str, column: ColumnPolicy, ids: pa.Array, committed: Committed
+    staging: Staging,
+    index: int,
+    id_column: str,
+    column: ColumnPolicy,
+    ids: pa.Array,
+    committed: Committed,
+    settled: Callable[[], tuple[Mask, I64]],
 ) -> Replay | None:
     """Find the bytes of committed rows in what was staged; None where nothing is committed or found."""
     if not committed.mask.any():
         return None
     name, rows, computed = column.column or "", list[pl.DataFrame](), list[Hardware]()
-    kept = (
-        (shard.frame[id_column], pl.DataFrame({"text": shard.frame[name], "draws": shard.draws[name]}), shard.computed)
-        for shard in staging.kept(index)
-    )
-    for found, hardware in matches(ids, committed, kept):
-        rows.append(found.select("row", "text", "draws"))
-        computed.extend(hardware.get(name, ()) if found.height else ())
+    drawn = _draws(column, committed.positions, settled)
+    for found, shard in matches(ids, committed, (_texts(shard, id_column, name) for shard in staging.kept(index))):
+        counts = found["draws"] if shard.draws is not None else drawn[found["row"]].alias("draws")
+        rows.append(found.select("row", "text").with_columns(counts))
+        computed.extend(shard.computed.get(name, ()) if found.height else ())
     return Replay(pl.concat(rows), computed) if rows else None
+
+
+def _texts(shard: KeptShard, id_column: str, name: str) -> tuple[pl.Series, pl.DataFrame, KeptShard]:
+    held = shard.frame.select(pl.col(name).alias("text"))
+    if shard.draws is not None:
+        held = held.with_columns(shard.draws[name].alias("draws"))
+    return shard.frame[id_column], held, shard
 
 
 def matches(
@@ -119,7 +132,7 @@ def with_earlier_texts(ledger: Ledger, charged: Charged, outcome: npt.NDArray[np
         identities, n_worst = item.idem_keys.to_pylist(), np.array(item.n_worst)
         for place, identity in zip(places.tolist(), committed.idem_keys.to_pylist(), strict=True):
             identities[place] = identity
-        n_worst[places] = _positions(ledger, item.ref, ids)
+        n_worst[places] = committed.positions
         charges.append(replace(item, idem_keys=pa.array(identities, item.idem_keys.type), n_worst=n_worst))
     return replace(charged, charges=tuple(charges))
 
@@ -140,12 +153,16 @@ def require_earlier_texts(layout: Layout, policy: Policy) -> None:
         raise InputError(msg, "bring back the published version, or take a new release name; nothing was charged")
 
 
-def keep_published(staging: Staging, layout: Layout, policy: Policy, columns: Sequence[Column], ledger: Ledger) -> None:
-    """Copy published parts of the release into staging, with the draws that the ledger has of them."""
+def _published(layout: Layout, policy: Policy) -> Manifest | None:
+    manifest = Manifest.read(layout)
+    own = manifest is not None and (manifest.dataset, manifest.release) == (policy.dataset, policy.release)
+    return manifest if own else None
+
+
+def keep_published(staging: Staging, layout: Layout, policy: Policy, columns: Sequence[Column]) -> None:
+    """Copy published parts of the release into staging; the ledger has the draws of their rows."""
     for index, digest, rows in _published_texts(staging, layout, policy, columns):
-        ids = canonical_ids(rows[policy.id].to_arrow())
-        draws = {item.name: _draws(item.policy, _positions(ledger, item.ref, ids)) for item in columns}
-        staging.keep(index, digest, rows, pl.DataFrame(draws))
+        staging.keep(index, digest, rows)
 
 
 def require_published_texts(layout: Layout, policy: Policy, columns: Sequence[Column]) -> None:
@@ -166,7 +183,7 @@ def _published_texts(
     if not set(shown) <= manifest.schema.keys():
         return
     digests = (part.sha256 for part in manifest.parts)
-    own = None if manifest.ids == "keep" else own_ids.of_parts(layout.staging, digests)
+    own = None if manifest.ids == "keep" else own_ids.of_parts(layout.staging, policy.ledger, digests)
     for index, part in enumerate(manifest.parts):
         if staging.keeps(index, part.sha256):
             continue
@@ -178,16 +195,14 @@ def _published_texts(
         yield index, part.sha256, rows
 
 
-def _positions(ledger: Ledger, ref: ReleaseRef, ids: pa.Array) -> npt.NDArray[np.uint32]:
-    lookup = ledger.lookup(ref)
-    return lookup.digests(lookup.places(lookup.hashed(ids)))[2].astype(np.uint32)
-
-
-def _draws(column: ColumnPolicy, positions: npt.NDArray[np.uint32]) -> pl.Series:
-    drawn = pl.Series("positions", positions, dtype=pl.UInt32)
-    if not column.mechanism.refundable:
+def _draws(column: ColumnPolicy, positions: I64, settled: Callable[[], tuple[Mask, I64]]) -> pl.Series:
+    """Write the draws that the ledger knows of committed rows; where it settled nothing, all that were charged."""
+    drawn, mechanism = pl.Series("positions", positions, dtype=pl.UInt32), column.mechanism
+    if not mechanism.refundable:
         return drawn
-    return pl.DataFrame([drawn, drawn.alias("steps")]).to_struct()
+    known, used = settled()
+    costs = np.where(known, used, spends(mechanism, to_arrow(positions))[PURE])
+    return pl.DataFrame([drawn, pl.Series("steps", steps_of(mechanism, costs))]).to_struct()
 
 
 def _binary(digests: pa.Array) -> pl.Series:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dptext_etl.checks.canaries import CANARY
-from dptext_etl.column import output_digests, require_charged_draws, step_costs
+from dptext_etl.column import output_digests, possible_costs, require_charged_draws
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, counted, seam
 from dptext_etl.keys import canonical_ids
@@ -214,15 +214,18 @@ class Shards:
     def _replays(self, reserved: Reserved, index: int) -> dict[str, Replay | None]:
         """Find the rows that a release of a model holds already, so that they are not computed again."""
         ids, found, changed = reserved.charged.ids, dict[str, Replay | None](), reserved.outcome == Outcome.CHANGED
+        canary, ask_settled = reserved.canary, self.ledger.settled_epsilons
         for column in self.columns:
             reproducible, found[column.name] = column.policy.mechanism.reproducible, None
             if reproducible and not changed.any():
                 continue
-            ask = partial(self.ledger.committed, column.ref, ids, canary=reserved.canary)
+            ask = partial(self.ledger.committed, column.ref, ids, canary=canary)
             committed = self.schedule.run(None, index, ask)
             wanted = replace(committed, mask=committed.mask & changed) if reproducible else committed
             with seam("reading what was staged", DPTextError, _DEFECT):
-                found[column.name] = find_replay(self.staging, index, self.policy.id, column.policy, ids, wanted)
+                settled = partial(self.schedule.run, None, index, partial(ask_settled, column.ref, ids, canary=canary))
+                which = index, self.policy.id, column.policy, ids, wanted
+                found[column.name] = find_replay(self.staging, *which, settled)
             require_found(found[column.name], changed)
         return found
 
@@ -230,7 +233,7 @@ class Shards:
         results, ids = [], canonical_ids(frame[self.policy.id].to_arrow())
         for column in self.columns:
             charged, steps = read_draws(draws[column.name])
-            used = None if steps is None else step_costs(column.policy.mechanism, steps)
+            used = None if steps is None else possible_costs(column.policy, charged, steps)
             digests = output_digests(column.policy, ids, frame[column.name])
             results.append(_Result(digests, charged, used))
         return results

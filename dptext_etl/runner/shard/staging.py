@@ -6,7 +6,8 @@ their files hold a tag of each attempt, and the driver of the run decides whose 
 
 from __future__ import annotations
 
-import json
+import hashlib
+import io
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -21,7 +22,8 @@ from dptext_etl import files
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
-from dptext_etl.runner.shard.records import ColumnHardware, Facts, KeptShard, StagedShard, stem_of
+from dptext_etl.runner.seals import opened, sealed
+from dptext_etl.runner.shard.records import Facts, KeptShard, StagedShard, stem_of
 from dptext_etl.storage import Storage
 
 UNIT = "__dptext_unit"
@@ -30,6 +32,7 @@ _KEPT = "kept"
 _CHANGED = "changed"
 LISTS = ("quarantine-*.parquet", f"{_CHANGED}-*.parquet")
 """The files that list ids of records that were left out, or whose texts changed."""
+_RECORD: Final = "shard"
 _SOON_REMOVED: Final = "uncompressed"  # read twice and removed: a quarter of the time of lz4
 _KEPT_LONG: Final = "lz4"
 _TAIL = 1 << 16
@@ -40,9 +43,11 @@ _AGAIN = "run the same policy again: it goes on from what is committed"
 class Staging:
     """The staging folder of one release and partition."""
 
-    def __init__(self, storage: Storage | Path, tag: str = "") -> None:
+    def __init__(self, storage: Storage | Path, key: bytes = b"", tag: str = "") -> None:
+        """Open the folder; `key` seals the records of shards (`runner.seals`), which a reader of known shards lacks."""
         self.storage = Storage(str(storage)) if isinstance(storage, Path) else storage
         self.folder = self.storage.folder
+        self._key = key
         self._tag = tag
 
     def path(self, shard: StagedShard) -> Path:
@@ -62,8 +67,8 @@ class Staging:
         for name, fill in ((f"{stem}.draws", draws.write_ipc), (f"{stem}.parquet", rows)):
             # the record's write makes these names durable, too
             self.storage.write(name, fill, action="staging a shard", flush_folder=False)
-        digest = sha256(self.folder / f"{stem}.parquet")
-        return self.record(StagedShard(index, digest, inputs, *facts, self._tag))
+        digests = (sha256(self.folder / f"{stem}.{suffix}") for suffix in ("parquet", "draws"))
+        return self.record(StagedShard(index, *digests, inputs, *facts, self._tag))
 
     def save_post(self, shard: StagedShard, frame: pl.DataFrame, facts: Mapping[str, Any]) -> StagedShard:
         """Write what post-processing made of a shard, then its record."""
@@ -72,8 +77,8 @@ class Staging:
         return self.record(replace(shard, post={"sha256": sha256(self.folder / name), **facts}))
 
     def record(self, shard: StagedShard) -> StagedShard:
-        text = json.dumps(shard.as_dict()).encode()  # in one line: long records are written by C code alone
-        self.storage.write(f"{shard.stem}.json", text, action="staging a shard")
+        content = sealed(self._key, _RECORD, shard.as_dict())
+        self.storage.write(f"{shard.stem}.json", content, action="staging a shard")
         return shard
 
     def outcome(self, shard: StagedShard) -> pl.DataFrame:
@@ -86,21 +91,18 @@ class Staging:
 
     def find(self, index: int, inputs: str) -> list[StagedShard]:
         """Return the whole attempts at a shard that were computed from these inputs."""
-        found = self._recorded(f"{stem_of(index)}*.json")
-        return [shard for shard in found if self._whole(shard, index, inputs)]
+        found = map(self._recorded, self.storage.glob(f"{stem_of(index)}*.json"))
+        return [shard for shard in found if shard is not None and self._whole(shard, index, inputs)]
 
-    def _recorded(self, pattern: str) -> Iterator[StagedShard]:
-        for name in self.storage.glob(pattern):
-            shard = StagedShard.parse(self.storage.read(name))
-            if shard is not None:
-                yield shard
+    def _recorded(self, name: str) -> StagedShard | None:
+        """Read a record; None if there is none, or if no run under this key and version wrote it."""
+        return StagedShard.parse(opened(self._key, _RECORD, self.storage.read(name)))
 
     def _whole(self, shard: StagedShard, index: int, inputs: str) -> bool:
         try:
             if (shard.index, shard.inputs) != (index, inputs):
                 return False
-            whole = self._holds(f"{shard.stem}.parquet", shard.sha256)
-            return whole and self._fresh(f"{shard.stem}.draws").is_file()
+            return all(self._holds(name, digest) for name, digest in _digests(shard).items())
         except OSError:
             return False
 
@@ -117,8 +119,11 @@ class Staging:
             return False
 
     def draws(self, shard: StagedShard) -> pl.DataFrame:
+        """Read the draw counts of a staged shard, and check their hash."""
+        name = f"{shard.stem}.draws"
         with seam("reading what was staged", hint=_AGAIN):
-            return pl.read_ipc(self.storage.local_path(f"{shard.stem}.draws"))
+            self._require(name, shard.draws)
+            return pl.read_ipc(self.storage.local_path(name))
 
     def read(self, shard: StagedShard) -> pl.DataFrame:
         """Read a staged shard and check its hash."""
@@ -128,13 +133,14 @@ class Staging:
 
     def require(self, shard: StagedShard) -> None:
         """Refuse a staged file that is gone or has changed."""
-        digests = {f"{shard.stem}.parquet": shard.sha256}
-        if shard.post:
-            digests[f"{shard.stem}.post"] = shard.post["sha256"]
+        digests = {**_digests(shard), **({f"{shard.stem}.post": shard.post["sha256"]} if shard.post else {})}
         with seam("reading what was staged", hint=_AGAIN):
             for name, digest in digests.items():
-                if not self._holds(name, digest):
-                    raise InputError(f"the staged file {name} has changed since it was staged", _AGAIN)
+                self._require(name, digest)
+
+    def _require(self, name: str, digest: str) -> None:
+        if not self._holds(name, digest):
+            raise InputError(f"the staged file {name} has changed since it was staged", _AGAIN)
 
     def schema(self, shard: StagedShard) -> pl.Schema:
         """Return the columns and types that a staged shard will be published with."""
@@ -201,35 +207,41 @@ class Staging:
 
     def set_aside(self) -> None:
         """Give staged files a second name that no run overwrites or removes; replays of models read it."""
-        for shard in self._recorded("shard-*.json"):
-            kept = f"{_KEPT}-{shard.index:05d}-{shard.sha256[:16]}"
-            if shard.computed and not self.storage.local_path(f"{kept}.json").exists():
-                text = json.dumps(shard.computed, indent=1).encode()
-                self.storage.write(f"{kept}.json", text, action="keeping what was staged")
-            if shard.post:
-                self.storage.copy(f"{shard.stem}.post", f"{kept}-{shard.post['sha256'][:16]}.post")
-            for suffix in ("draws", "parquet"):  # rows come last: with them, all is there
-                self.storage.copy(f"{shard.stem}.{suffix}", f"{kept}.{suffix}")
+        for name in self.storage.glob("shard-*.parquet"):
+            stem = name.removesuffix(".parquet")
+            shard = self._recorded(f"{stem}.json")
+            # a shard of an earlier version, too: replays compare each row with the ledger
+            digest = sha256(self._fresh(name)) if shard is None else shard.sha256
+            kept = f"{_KEPT}-{stem.split('-')[1]}-{digest[:16]}"
+            if (post := self._fresh(f"{stem}.post")).exists():
+                self.storage.copy(post.name, f"{kept}-{sha256(post)[:16]}.post")
+            for suffix in ("json", "draws", "parquet"):  # rows come last: with them, all is there
+                self.storage.copy(f"{stem}.{suffix}", f"{kept}.{suffix}")
 
     def keeps(self, index: int, digest: str) -> bool:
         return bool(self.storage.glob(f"{_KEPT}-{index:05d}-{digest[:16]}.parquet"))
 
-    def keep(self, index: int, digest: str, frame: pl.DataFrame, draws: pl.DataFrame) -> None:
+    def keep(self, index: int, digest: str, frame: pl.DataFrame) -> None:
         """Keep published rows, as if they had been set aside."""
-        stem = f"{_KEPT}-{index:05d}-{digest[:16]}"
-        for name, fill in ((f"{stem}.draws", draws.write_ipc), (f"{stem}.parquet", frame.write_parquet)):
-            self.storage.write(name, fill, action="keeping what is published")
+        name = f"{_KEPT}-{index:05d}-{digest[:16]}.parquet"
+        self.storage.write(name, frame.write_parquet, action="keeping what is published")
 
     def kept(self, index: int) -> Iterator[KeptShard]:
-        """Read what was set aside, shards near `index` first."""
+        """Read what was set aside, shards near `index` first. The ledger vouches for rows, records for all else."""
         names = self.storage.glob(f"{_KEPT}-*.parquet")
         rewritten = self.storage.glob(f"{_KEPT}-*.post")
         for name in sorted(names, key=lambda name: abs(int(name.split("-")[1]) - index)):
             stem = name.removesuffix(".parquet")
             with seam("reading what was staged", hint=_AGAIN):
                 posts = tuple(pl.read_parquet(self._fresh(post)) for post in rewritten if post.startswith(f"{stem}-"))
-                frame, draws = pl.read_parquet(self._fresh(name)), pl.read_ipc(self._fresh(f"{stem}.draws"))
-                yield KeptShard(frame, draws, _computed(self.storage.read(f"{stem}.json")), posts)
+                rows, shard = self._fresh(name).read_bytes(), self._recorded(f"{stem}.json")
+                draws = None if shard is None or _sha256(rows) != shard.sha256 else self._kept_draws(stem, shard)
+                computed = {} if shard is None else shard.computed
+                yield KeptShard(pl.read_parquet(io.BytesIO(rows)), draws, computed, posts)
+
+    def _kept_draws(self, stem: str, shard: StagedShard) -> pl.DataFrame | None:
+        content = self.storage.read(f"{stem}.draws") or b""
+        return pl.read_ipc(io.BytesIO(content)) if _sha256(content) == shard.draws else None
 
     def _fresh(self, name: str) -> Path:
         return self.storage.local_path(name, fresh=True)
@@ -244,12 +256,12 @@ def _files(stem: str) -> tuple[str, ...]:
     return tuple(f"{stem}.{suffix}" for suffix in ("json", "post", "draws", "parquet"))
 
 
-def _computed(content: bytes | None) -> ColumnHardware:
-    """Read what `set_aside` noted; nothing where it noted nothing, or is damaged: no byte depends on it."""
-    try:
-        return dict(json.loads(content or b"{}"))
-    except (ValueError, TypeError):
-        return {}
+def _digests(shard: StagedShard) -> dict[str, str]:
+    return {f"{shard.stem}.parquet": shard.sha256, f"{shard.stem}.draws": shard.draws}
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _records_first(names: Iterable[str]) -> list[str]:

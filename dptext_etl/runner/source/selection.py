@@ -82,7 +82,7 @@ def _published_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest
             parts = scan_parts(manifest, layout, as_written=(policy.id,))
             return parts.select(named_as(pl.col(policy.id), dtype).cast(dtype))
         require_plain(policy, dtype)
-        ids = own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts))
+        ids = own_ids.of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
         return pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,12 +26,14 @@ from dptext_etl.policy.synthetic import CLAIM, Synthetic, no_rows
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.versions import require_sink
+from dptext_etl.runner.seals import opened, sealed
 from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt, usable_secret
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import with_persons
 from dptext_etl.runner.source.selection import at_most
 
 TABLE, RECORD = "synthetic.parquet", "synthetic.json"
+_KIND = "synthetic"
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class SyntheticAttempt(Attempt):
 
     @contextmanager
     def alone(self) -> Iterator[Staging]:
-        staging = Staging(self.layout.staging)
+        staging = Staging(self.layout.staging, self.staging_key)
         staging.storage.prepare()
         require_sink(self.layout)
         with staging.storage.lock(UNDER_WAY):
@@ -82,7 +83,7 @@ class SyntheticAttempt(Attempt):
         return {self.synthetic.column: ref}
 
     def pin(self, ledger: Ledger, id_type: str, *, pin: bool = True) -> ReleaseRef:
-        """Pin the release; without `pin`, only refuse what the ledger would not pin."""
+        """Pin the release, as `claims.register` does; without `pin`, only refuse what the ledger would not pin."""
         policy, statistic = self.policy, self.statistic
         return ledger.pin_release(
             dataset=policy.dataset,
@@ -96,6 +97,8 @@ class SyntheticAttempt(Attempt):
             publishable=True,
             configuration=self.synthetic.configuration(statistic),
             artifact_hashes={"corpus": statistic.corpus.sha256},
+            key=self.secret,
+            proven=pin,
             pin=pin,
         )
 
@@ -186,7 +189,8 @@ def draw(attempt: SyntheticAttempt, staging: Staging, sums: Partial) -> Drawn:
     facts = _inputs(attempt, sums.digest.hex())
     facts["sums"] = base64.b64encode(packed(statistic)).decode()
     facts["sha256"] = hashlib.sha256(content).hexdigest()
-    staging.storage.write(RECORD, json.dumps(facts).encode(), action="staging the statistic")
+    record = sealed(attempt.staging_key, _KIND, facts)
+    staging.storage.write(RECORD, record, action="staging the statistic")
     return Drawn(statistic, rows, staging.folder / TABLE)
 
 
@@ -194,7 +198,7 @@ def read_staged(attempt: SyntheticAttempt, staging: Staging, records: str) -> Dr
     """Read what was staged for the records of this digest; None if nothing was, or it changed since."""
     inputs = _inputs(attempt, records)
     try:
-        facts = json.loads(staging.storage.read(RECORD) or b"null")
+        facts = opened(attempt.staging_key, _KIND, staging.storage.read(RECORD)) or {}
         content = staging.storage.local_path(TABLE, fresh=True).read_bytes()
         if {name: facts[name] for name in inputs} != inputs:
             return None

@@ -31,7 +31,7 @@ from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.claims import policy_notes
 from dptext_etl.runner.planning import PlanSummary, collect, facts_of_cap, summarize
-from dptext_etl.runner.preflight import require_cap, require_whole_table
+from dptext_etl.runner.preflight import refuse_unproven_key, require_cap, require_whole_table
 from dptext_etl.runner.preview import Expected, Preview, ledger_of, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.publication import require_enough
@@ -79,7 +79,8 @@ def charge_of(policy: Policy, key: _kernel.ReleaseKey, ref: ReleaseRef, frame: p
     ids, spend = canonical_ids(frame[policy.id].to_arrow()), policy.statistic.charge(CLAIM)
     amounts = {name: getattr(spend, name) for name in ADDITIVE}
     spends = {
-        name: np.full(frame.height, INFINITE if amount == float("inf") else amount) for name, amount in amounts.items()
+        name: np.full(frame.height, INFINITE if amount == float("inf") else min(amount, INFINITE))
+        for name, amount in amounts.items()
     }
     asked = Charge(ref, identities_of(policy, key, ids, frame), np.ones(frame.height, np.uint32), spends)
     return Charged(ids, subjects_of(frame, policy), (asked,), forms_of(frame.schema, policy))
@@ -115,6 +116,7 @@ def refuse_table(
     attempt: SyntheticAttempt, counts: Counts, ledger: Ledger | None, ref: ReleaseRef, found: Expected
 ) -> None:
     """Refuse a run by what it will find; a table that is charged is refused by the same rules."""
+    refuse_unproven_key(ledger, [ref], found)
     refuse_other_units(Scope.of(attempt.policy), found.moved, found.records)
     if found.changed:
         refuse_changed(found.changed)

@@ -18,6 +18,9 @@ pub struct Secret(Key);
 /// Returns the key behind a reference that is neither a variable nor a file.
 pub type Provider = fn(&str) -> Result<Secret>;
 
+/// What to do without the key of a release (`dptext_etl.keys.RESTORE`).
+const RESTORE: &str = "restore the key from your backup; a new key needs a new release name";
+
 static PROVIDER: OnceLock<Provider> = OnceLock::new();
 
 /// Names whom to ask for references of other schemes; the first call counts.
@@ -88,7 +91,7 @@ impl Secret {
             Ok(value) => Zeroizing::new(value),
             Err(std::env::VarError::NotPresent) => {
                 return Err(Error::key(format!("the environment variable {name} is not set"))
-                    .hint("`dptext key new PATH` makes a key once; name it \"file:PATH\", or set the variable to it"))
+                    .hint(format!("{RESTORE}; `dptext key new PATH` makes the first one")))
             }
             Err(std::env::VarError::NotUnicode(_)) => {
                 return Err(malformed(&format!("the environment variable {name}")))
@@ -98,7 +101,7 @@ impl Secret {
     }
 
     fn from_file(path: &str) -> Result<Self> {
-        let hint = format!("`dptext key new {path}` writes a new one, readable by you alone");
+        let hint = format!("{RESTORE}; `dptext key new {path}` makes the first one");
         let failed = |action: &str, error: &std::io::Error| {
             Error::key(format!("the key file {path} cannot be {action} ({})", error.kind())).hint(hint.clone())
         };

@@ -1,0 +1,103 @@
+"""A release commits to its noise key: every entry point refuses another one by name, and charges nothing."""
+
+import polars as pl
+import pytest
+
+from dptext_etl import _kernel, run
+from dptext_etl.errors import KeyReferenceError
+from dptext_etl.ledger.releases import Releases
+from dptext_etl.polars import run_frame
+from dptext_etl.runner.planning import plan
+from dptext_etl.runner.publish.forgetting import forget
+
+from .test_run_staged_files import outcome
+
+RESTORE = "restore the key from your backup; a new key needs a new release name"
+JOBS = {
+    "rows": ("make_job", {}),
+    "unlinked": ("make_unlinked", {}),
+    "synthetic": ("make_synthetic", {}),
+    "with hidden ids": ("make_job", {"ids": "keyed", "incremental": True}),
+}
+
+
+@pytest.fixture
+def run_as_before(monkeypatch):
+    """Run a job as versions did that committed to no key."""
+
+    def run_job(job):
+        pin = Releases._pin
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                Releases, "_pin", lambda self, names, facts, _, **other: pin(self, names, facts, None, **other)
+            )
+            job.run()
+        job.forget_that_nothing_changed()
+
+    return run_job
+
+
+def other_key(job):
+    _kernel.Secret().write(str(job.folder / "other.key"))
+    return f"file:{job.folder / 'other.key'}"
+
+
+@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("on_changed", ["refuse", "keep"])
+def test_another_key_is_refused_by_name(request, name, on_changed):
+    make, changes = JOBS[name]
+    job = request.getfixturevalue(make)()
+    if make == "make_job":
+        job.values["on_changed"] = on_changed
+    job.values |= changes
+    job.run()
+    before, key = outcome(job), other_key(job)
+    for door in (run, plan):
+        with pytest.raises(KeyReferenceError, match="was made under another noise key") as caught:
+            door(job.policy(key=key))
+        assert caught.value.hint == RESTORE
+    assert outcome(job) == before
+
+
+def test_a_key_that_is_gone_is_refused_with_the_same_sentence(job):
+    (job.folder / "noise.key").unlink()
+    with pytest.raises(KeyReferenceError, match="cannot be opened") as caught:
+        job.run()
+    assert caught.value.hint.startswith(RESTORE)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_release_of_an_earlier_version_commits_to_the_key_that_its_records_show(request, name, run_as_before):
+    make, changes = JOBS[name]
+    job = request.getfixturevalue(make)()
+    job.values |= changes
+    run_as_before(job)
+    before, key = outcome(job), other_key(job)
+    with pytest.raises(KeyReferenceError, match="none of this source has the identity") as caught:
+        job.run(key=key)
+    assert caught.value.hint.startswith(RESTORE)
+    assert outcome(job) == before
+    job.run()
+    with pytest.raises(KeyReferenceError, match="was made under another noise key"):
+        job.run(key=key)
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+
+
+def test_new_rows_do_not_show_the_key_of_an_earlier_release(job, reviews, run_as_before):
+    job.values |= {"incremental": True, "deletions": "keep", "on_changed": "keep"}
+    run_as_before(job)
+    with pytest.raises(KeyReferenceError, match="none of this source"):
+        run_frame(reviews(20, 500), job.policy())
+    run_frame(reviews(20, 230), job.policy())
+    run_frame(reviews(20, 500), job.policy())
+
+
+def test_forgetting_publishes_no_ids_under_another_key(job, save):
+    job.values |= {"ids": "keyed"}
+    job.run()
+    save(pl.read_parquet(job.folder / "raw.parquet").slice(1), job.folder / "raw.parquet")
+    before = job.files()
+    with pytest.raises(KeyReferenceError, match="was made under another noise key"):
+        forget(job.policy(key=other_key(job)), records=["r00000"])
+    assert job.files() == before

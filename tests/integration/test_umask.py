@@ -1,0 +1,99 @@
+"""Every command under umask 0: files inside the boundary are for their owner alone, and drafts follow no link."""
+
+import os
+import shlex
+import stat
+
+import polars as pl
+import pytest
+
+from dptext_etl import files
+from dptext_etl.errors import InputError
+from dptext_etl.runner.publish.manifest import Manifest
+
+from ..command_line import dptext
+
+_SINK = ("published", "published.versions", "published.manifest.json")
+OUTSIDE = ("raw.parquet", "privacy.toml", "first.toml", *_SINK)
+"""What the caller wrote, policies, which hold no row, and what is published."""
+COMMANDS = """\
+init raw.parquet --out first.toml --id id --subject user_id --text review
+key new other.key
+plan privacy.toml
+run privacy.toml
+run privacy.toml
+check privacy.toml
+statement privacy.toml --out statements/2026
+ledger show privacy.toml
+ledger verify privacy.toml
+ledger anchor privacy.toml
+ledger query "select count(*) from event" privacy.toml
+ledger export privacy.toml tables
+ledger backup copy.db privacy.toml
+forget privacy.toml --record r00001 --everywhere --out erasure.md --yes
+clean privacy.toml
+"""
+
+
+@pytest.fixture
+def _open_to_all():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("_open_to_all")
+def test_no_command_leaves_a_file_open_to_others(job, monkeypatch):
+    monkeypatch.chdir(job.folder)
+    monkeypatch.setenv("DPTEXT_ANCHORS", str(job.folder / "state/anchors"))
+    job.folder.chmod(0o755)
+    job.write_policy(ids="keyed", cap={"measure": "pure", "epsilon": 30.0, "period": "2026"}, min_released=0.0)
+    failed = []
+    for line in COMMANDS.splitlines():
+        if line.startswith("forget"):
+            pl.read_parquet("raw.parquet").filter(pl.col("id") != "r00001").write_parquet("raw.parquet")
+        done = dptext(*shlex.split(line))
+        if done.exit_code:
+            failed.append((line, done.output))
+    left = [path for path in job.folder.rglob("*") if path.relative_to(job.folder).parts[0] not in OUTSIDE]
+    seen = {path.name for path in left}
+    assert {"ledger.json", "statement.md", "erasure.md", "left-out.json", "copy.db", "record.parquet"} <= seen, failed
+    open_to_others = {str(path.relative_to(job.folder)): oct(path.stat().st_mode) for path in left if is_open(path)}
+    assert not open_to_others
+    assert not failed
+
+
+def is_open(path):
+    return not path.is_symlink() and bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
+
+
+def test_a_draft_follows_no_link_and_takes_no_name_that_is_there(tmp_path, monkeypatch):
+    victim, target = tmp_path / "victim", tmp_path / "published.manifest.json"
+    victim.write_text("mine")
+    monkeypatch.setattr(files.secrets, "token_hex", lambda _: "0123456789abcdef")
+    draft = files.draft_of(target)
+    draft.symlink_to(victim)
+    with pytest.raises(InputError, match="writing failed"):
+        files.write(target, b"theirs")
+    assert victim.read_text() == "mine"
+    assert not target.exists()
+
+
+def test_names_of_drafts_cannot_be_foreseen(job, monkeypatch):
+    made = []
+    create = files.create
+    monkeypatch.setattr(files, "create", lambda path, mode=0o600: (made.append(str(path)), create(path, mode))[1])
+    job.run()
+    assert any(".published.manifest.json-" in name for name in made)
+    assert len(set(made)) == len(made)
+
+
+def test_the_draft_of_a_manifest_of_a_killed_run_goes(job):
+    job.run()
+    stale = job.folder / ".published.manifest.json-0123456789abcdef.draft"
+    stale.write_text("{}")
+    frame = pl.read_parquet(job.folder / "raw.parquet").with_columns(pl.col("stars") + 1)
+    frame.write_parquet(job.folder / "raw.parquet")
+    job.run()
+    assert not stale.exists()
+    assert isinstance(Manifest.parse((job.folder / "published.manifest.json").read_text()), Manifest)
