@@ -14,7 +14,8 @@ SECRETS = [
     "azure_storage_sas_key",
     "google_service_account_key",
     "token",
-    "password",
+    "bearer_token",
+    "aws_sse_customer_key_base64",
 ]
 PLAIN = [
     "aws_access_key_id",
