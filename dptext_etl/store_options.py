@@ -34,6 +34,10 @@ class Kind(Enum):
     VALUE = auto()  # numbers, switches, and texts that are contacted, opened, and run nowhere
 
 
+_REFERENCES = frozenset({Kind.SECRET, Kind.IDENTITY, Kind.URI})
+"""Kinds of options whose values may be "env:NAME"."""
+
+
 def _kinds(listed: str) -> dict[str, Kind]:
     lines = (line.partition(":") for line in listed.strip().splitlines())
     return {name: Kind[kind.strip()] for kind, _, names in lines for name in names.split()}
@@ -78,6 +82,7 @@ CATALOG_TYPES = ("sql", "rest", "glue", "hive", "dynamodb")
 _WORD = re.compile(r"[\w.-]*", re.ASCII)
 _HOST = r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]+))?"
 _ENDPOINT = re.compile(rf"(?:(?:https?|thrift)://)?{_HOST}(?:/[\w./~-]*)?", re.ASCII)
+_PLACE = re.compile(rf"{_HOST}(?:/.*)?", re.DOTALL)
 _SQL = re.compile(
     rf"sqlite:///[^?]*|postgresql(?:\+psycopg2?)?://(?:[^@/:\s]*(?::[^@/\s]*)?@)?(?:{_HOST})?(?:/[\w.%-]*)?", re.ASCII
 )
@@ -89,11 +94,12 @@ _CODE = re.compile(r"^py-|impl$")
 """Properties of a table by which pyiceberg looks for code."""
 _OWN = ("pyiceberg.io.", "pyiceberg.table.locations.")
 """Code of pyiceberg itself."""
-_STORES = ("s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "hf", "file")
-"""Schemes of URLs whose hosts follow from the store."""
+_STORES = ("s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "wasb", "wasbs", "hf", "file")
+"""Schemes of URLs whose hosts follow from the store, unless the URL names one after "@" that is not of Azure."""
+_AZURE = re.compile(r"(?is)[\w-]+\.(?:dfs|blob)\.(?:core\.windows\.net|fabric\.microsoft\.com)(?:/.*)?")
 _SECRET = re.compile(
-    r"secret|passw|pwd$|credential$|authorization|connection_string|bearer|^key$|(^|_)(token|sas|ugi)$"
-    r"|(account|access|storage|master|sas|encryption|signature|customer)_key(_base64)?$"
+    r"secret|passw|pwd$|credentials?$|authorization|connection_?string|bearer|token$|^key$|(^|_)(sas|sig|jwt|auth|ugi)$"
+    r"|(account|access|storage|master|sas|encryption|signature|customer|api|private)_?key(_base64)?$|signature$"
 )
 """Names of parameters and options whose values are secrets; paths of files and ids of keys are not secrets."""
 
@@ -101,7 +107,7 @@ _SECRET = re.compile(
 def is_secret(name: str) -> bool:
     """Return whether an option of this name holds a secret.
 
-    >>> is_secret("aws_secret_access_key"), is_secret("aws_access_key_id"), is_secret("gcs.oauth2.token")
+    >>> is_secret("aws_secret_access_key"), is_secret("aws_access_key_id"), is_secret("X-Amz-Signature")
     (True, False, True)
     """
     return _SECRET.search(re.sub(r"[-.]", "_", name.lower())) is not None
@@ -147,14 +153,16 @@ def require_options(options: Mapping[str, str], known: Mapping[str, Kind] | None
             msg = f"{name[:60]!r} is not an allowed option, so that none names code or another host"
             raise ValueError(f"{msg} (docs/policy.md#store-options)")
         if variable is not None:
-            if kind not in {Kind.SECRET, Kind.IDENTITY, Kind.URI}:
+            if kind not in _REFERENCES:
                 msg = f'{name} holds no credential, so it cannot be "env:NAME": write its value into the policy'
                 raise ValueError(msg)
             if not _VARIABLE.fullmatch(variable):
                 raise ValueError(f"{name} names no variable: write env:NAME")
-        elif kind is Kind.SECRET or holds_password(value) or (kind is Kind.IDENTITY and _KEY.fullmatch(value)):
+        elif kind is Kind.SECRET or (kind in _REFERENCES and (holds_password(value) or _KEY.fullmatch(value))):
             msg = f'{name} is a secret; put it into a variable and name that: {name} = "env:NAME_OF_A_SECRET"'
             raise ValueError(msg)
+        elif holds_password(value):
+            raise ValueError(f"{name} holds a password, and policies are printed: write the URL without one")
         elif kind is Kind.WORD and not _WORD.fullmatch(value):
             raise ValueError(f'{name} has other characters than letters, digits, ".", "-", and "_"')
         elif kind is Kind.ENDPOINT and not _ENDPOINT.fullmatch(value):
@@ -238,8 +246,10 @@ def require_no_code(properties: Mapping[str, Any]) -> None:
 def host_of(url: str) -> str:
     """Return HOST or HOST:PORT of a URL, in small letters; "" if none can be read without doubt."""
     found = _ENDPOINT.fullmatch(url) or _SQL.fullmatch(url)
-    if found is None or not found["host"]:
-        return ""
+    return "" if found is None or not found["host"] else _named(found)
+
+
+def _named(found: re.Match[str]) -> str:
     return (found["host"] if found["port"] is None else f"{found['host']}:{found['port']}").lower()
 
 
@@ -254,6 +264,11 @@ def require_host(host: str, what: str) -> None:
 
 def require_place(url: str) -> None:
     """Refuse a URL whose host is not that of a known store, nor one that the environment allows."""
-    scheme, slashes, _ = url.partition("://")
-    if slashes and scheme.lower() not in _STORES:
-        require_host(host_of(url.partition("?")[0]), "a place")
+    if holds_password(url):
+        raise PolicyError("a URL holds a password, and plans and errors show it", "put credentials into a variable")
+    scheme, slashes, rest = url.partition("://")
+    container, at, host = rest.rpartition("@")
+    if not slashes or (scheme.lower() in _STORES and (not at or "/" in container or _AZURE.fullmatch(host))):
+        return
+    found = _PLACE.fullmatch(rest if scheme.lower() not in _STORES else host)
+    require_host("" if found is None else _named(found), "a place")

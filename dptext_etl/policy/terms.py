@@ -21,7 +21,7 @@ from pydantic import (
 
 from dptext_etl import keys
 from dptext_etl.parameters import changed_parameters, validated
-from dptext_etl.store_options import holds_password, require_catalog
+from dptext_etl.store_options import holds_password, is_secret, require_catalog
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 KeyReference = Annotated[str, BeforeValidator(keys.reference)]
@@ -77,6 +77,8 @@ class DagsterSpec(Checked):
     def _allowed(cls, tags: dict[str, Any]) -> dict[str, Any]:
         """Refuse tags by which a launcher would run other code: an image, a command, a variable, a volume."""
         for name, value in tags.items():
+            if is_secret(name) or (isinstance(value, str) and holds_password(value)):
+                raise ValueError(f"{name[:60]!r} holds a secret, and Dagster shows tags")
             listed = name in _TAGS or _LABEL.fullmatch(name)
             if not (_is_kubernetes(value) if name == _KUBERNETES else listed and isinstance(value, str)):
                 msg = f"{name[:60]!r} is not an allowed tag: a policy gives labels, {', '.join(sorted(_TAGS))}, and in "

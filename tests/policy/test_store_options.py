@@ -190,6 +190,29 @@ def test_a_host_is_one_that_the_environment_allows(monkeypatch, changes):
 
 
 @pytest.mark.parametrize(
+    "place",
+    [
+        "abfss://c@evil.example/x", "abfss://c@account.dfs.core.windows.net.evil.example/x", "http://evil.example",
+        "wasbs://c@evil.example/x", "s3://bucket@evil.example/x", "hdfs://evil.example:8020/x", "HTTPS://evil.example/x",
+        "uc://evil.example/x", "http://evil.example\\@127.0.0.1/x", "http://127.0.0.1@evil.example/x",
+    ],
+)  # fmt: skip
+def test_a_place_is_in_a_known_store_or_on_an_allowed_host(monkeypatch, place):
+    monkeypatch.setenv("DPTEXT_ENDPOINTS", "127.0.0.1")
+    for entry in ("source", "sink"):
+        with pytest.raises(PolicyError, match=r"names the host (evil\.example|\(none|account\.dfs)"):
+            Layout.of(policy(**{entry: place}, storage_options={}))
+
+
+@pytest.mark.parametrize(
+    "place", ["abfss://c@account.dfs.core.windows.net/x", "az://c/x", "s3://b/x@y.csv", "gs://b", "x@y"]
+)
+def test_the_usual_stores_need_no_consent(monkeypatch, place):
+    monkeypatch.setenv("DPTEXT_ENDPOINTS", "")
+    assert Layout.of(policy(sink=place))
+
+
+@pytest.mark.parametrize(
     "catalog",
     [
         {"uri": "https://evil.example/v1"}, {"s3.endpoint": "http://evil.example"}, {"s3.proxy-uri": "http://evil.example"},
