@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dptext_etl.checks.candidate import declared_lineage
+from dptext_etl.escaping import markdown
 from dptext_etl.families.aggregate.statistic import VERSION
 from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.mechanism import worst_spend
@@ -39,11 +40,11 @@ def claims(policy: Policy) -> Metadata:
         mechanism, guarantee = column.mechanism, column.mechanism.guarantee
         disclosed = ", ".join(sorted(guarantee.disclosures)) or "nothing"
         cells = [mechanism.name, f"{mechanism.epsilon:g}", guarantee.guarantee_class.value, disclosed]
-        rows.append(f"| {column.column} | {' | '.join(cells)} | {_steps(column) or '-'} |")
+        rows.append(f"| {markdown(str(column.column))} | {' | '.join(cells)} | {_steps(column) or '-'} |")
     if policy.synthetic is not None:
         statistic = policy.synthetic.mechanism
         cells = [statistic.name, f"{statistic.epsilon:g}", CLAIM.guarantee_class.value, "nothing", "-"]
-        rows.append(f"| {policy.synthetic.column} | {' | '.join(cells)} |")
+        rows.append(f"| {markdown(policy.synthetic.column)} | {' | '.join(cells)} |")
     return {"release": policy.release, "guarantee": dg.MetadataValue.md("\n".join(rows))}
 
 
@@ -268,7 +269,7 @@ def _axes(title: str, xlabel: str, ylabel: str) -> Axes:
     figure = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_title(title, fontsize=10, loc="left", parse_math=False)
     axes.set_xlabel(xlabel, fontsize=9)
     axes.set_ylabel(ylabel, fontsize=9)
     axes.tick_params(labelsize=8)
@@ -279,4 +280,6 @@ def _axes(title: str, xlabel: str, ylabel: str) -> Axes:
 def _picture(axes: Axes, alt: str) -> dg.MarkdownMetadataValue:
     png = io.BytesIO()
     axes.figure.canvas.print_figure(png, format="png", metadata={"Software": None})
-    return dg.MetadataValue.md(f"![{alt}](data:image/png;base64,{base64.b64encode(png.getvalue()).decode('ascii')})")
+    return dg.MetadataValue.md(
+        f"![{markdown(alt)}](data:image/png;base64,{base64.b64encode(png.getvalue()).decode('ascii')})"
+    )

@@ -29,6 +29,7 @@ from great_expectations.expectations.expectation import BatchExpectation, Expect
 from great_expectations.render.components import LegacyDiagnosticRendererType
 from great_expectations.render.renderer.renderer import renderer
 
+from dptext_etl import escaping
 from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.gate import judges
 from dptext_etl.checks.great_expectations.metrics import (
@@ -72,7 +73,8 @@ class _TableExpectation(BatchExpectation):
         """Name column or gate in the sentence for pages: a suite may have the same expectation several times."""
         sentence = given["description"] or ""
         for name in ("column", "gate"):
-            sentence = sentence.replace(f"{{{name}}}", str(given.get(name)))
+            shown = escaping.html(str(given.get(name))).replace("$", "$$")  # it is a template of HTML
+            sentence = sentence.replace(f"{{{name}}}", shown)
         return {**given, "description": sentence or None}
 
     def _validate(self, metrics: Any, runtime_configuration: Any = None, execution_engine: Any = None) -> Any:  # noqa: ARG002
@@ -328,6 +330,8 @@ def write_suite(
     stored: dict[str, Any] = {**suite.to_json_dict(), "name": name, "id": _id(name)}
     stored["expectations"] = [{**item, "id": _id(name, item)} for item in stored["expectations"]]
     stored["meta"] = {"great_expectations_version": gx.__version__}
+    if output.suffix != ".json" and ("/" in name or "\\" in name or not name.isprintable()):
+        raise InputError("the name of the dataset cannot be the name of a file", "name a file: --output FILE.json")
     path = output if output.suffix == ".json" else output / f"{name}.json"
     with seam("writing the suite", InputError, "the folder must be writable by you"):
         path.parent.mkdir(parents=True, exist_ok=True)
