@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dptext_etl.checks.candidate import declared_lineage
-from dptext_etl.escaping import markdown
+from dptext_etl.escaping import markdown, one_line
 from dptext_etl.families.aggregate.statistic import VERSION
 from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.mechanism import worst_spend
@@ -269,7 +269,7 @@ def _axes(title: str, xlabel: str, ylabel: str) -> Axes:
     figure = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    axes.set_title(title, fontsize=10, loc="left", parse_math=False)
+    axes.set_title(one_line(title), fontsize=10, loc="left", parse_math=False)
     axes.set_xlabel(xlabel, fontsize=9)
     axes.set_ylabel(ylabel, fontsize=9)
     axes.tick_params(labelsize=8)

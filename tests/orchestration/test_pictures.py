@@ -8,8 +8,11 @@ import pytest
 dg = pytest.importorskip("dagster", reason="dagster is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
+from dptext_etl import escaping  # noqa: E402
 from dptext_etl.guarantee import MICRO  # noqa: E402
 from dptext_etl.orchestration import facts  # noqa: E402
+from tests.policy.test_secrets import policy  # noqa: E402
+from tests.test_escaping import HOSTILE, READER, Reader  # noqa: E402
 
 USED = {"min": 10 * MICRO, "p50": 40 * MICRO, "max": 100 * MICRO}
 
@@ -45,3 +48,16 @@ def test_every_component_of_a_cap_has_its_picture():
 def test_without_a_cap_or_a_charge_nothing_is_drawn():
     assert facts.pictures_of_remaining(remaining(limits={}, used={"eps_pure": USED})) == {}
     assert facts.pictures_of_remaining(remaining(used={"eps_pure": {}})) == {}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_name_is_read_as_markup(name):
+    mechanism = {"name": "custext", "epsilon": 1.0}
+    made = policy(column=[{"name": name, "mechanism": mechanism, "allow": ["cluster"]}])
+    page = Reader(READER.render(facts.claims(made)["guarantee"].value))
+    assert [tag for tag, _ in page.tags].count("td") == 6
+    assert not {"a", "img", "script", "code", "em", "strong"} & {tag for tag, _ in page.tags}
+    picture = facts._histogram({1.0: 3}, name)
+    shown = Reader(READER.render(picture.value))
+    assert [tag for tag, _ in shown.tags] == ["p", "img"]
+    assert escaping.markdown(name) in picture.value
