@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -184,9 +183,9 @@ class Iceberg:
         require_no_code(catalog.properties)  # a server may add some
         load = catalog._load_file_io  # noqa: SLF001  (every catalog calls it with the properties of a table)
 
-        def checked(properties: Mapping[str, str] = MappingProxyType({}), location: str | None = None) -> Any:
-            require_no_code(properties)
-            return load(properties, location)
+        def checked(properties: dict[str, Any] | None = None, location: str | None = None) -> Any:
+            require_no_code(properties or {})
+            return load(properties or {}, location)
 
         catalog._load_file_io = checked  # type: ignore[method-assign]  # noqa: SLF001
         return catalog
