@@ -87,7 +87,8 @@ _SQL = re.compile(
     rf"sqlite:///[^?]*|postgresql(?:\+psycopg2?)?://(?:[^@/:\s]*(?::[^@/\s]*)?@)?(?:{_HOST})?(?:/[\w.%-]*)?", re.ASCII
 )
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_KEY = re.compile(r"\s*[0-9a-fA-F]{64}\s*")
+KEY_DIGITS = re.compile(r"\s*[0-9a-fA-F]{64}\s*")
+"""How a key is written in a variable or a file."""
 _SIGNING = re.compile(r"secret[_-]access[_-]key\Z", re.IGNORECASE)
 """The one kind of credential that may look like a key of ours: it signs requests and is never sent."""
 _CODE = re.compile(r"^py-|impl$")
@@ -158,7 +159,7 @@ def require_options(options: Mapping[str, str], known: Mapping[str, Kind] | None
                 raise ValueError(msg)
             if not _VARIABLE.fullmatch(variable):
                 raise ValueError(f"{name} names no variable: write env:NAME")
-        elif kind is Kind.SECRET or (kind in _REFERENCES and (holds_password(value) or _KEY.fullmatch(value))):
+        elif kind is Kind.SECRET or (kind in _REFERENCES and (holds_password(value) or KEY_DIGITS.fullmatch(value))):
             msg = f'{name} is a secret; put it into a variable and name that: {name} = "env:NAME_OF_A_SECRET"'
             raise ValueError(msg)
         elif holds_password(value):
@@ -226,7 +227,7 @@ def require_value(name: str, value: str, known: Mapping[str, Kind] | None = None
             problem = f"the variable that {name} refers to holds no address of a catalog"
         else:
             return
-    elif _KEY.fullmatch(value) and not _SIGNING.search(name):
+    elif KEY_DIGITS.fullmatch(value) and not _SIGNING.search(name):
         problem = f"the variable that {name} refers to holds 64 hex digits, which may be a key of a release"
     elif re.search(r"sas[_-](token|key)\Z", name.lower()) and "sig=" not in value:
         problem = f"the variable that {name} refers to holds no signature of Azure"
