@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from html import escape
 from typing import Any
+from unicodedata import category
 
 _JOINERS = "\u200c\u200d"
 """Characters without a shape of their own that words of some languages need."""
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode categories of line breaks, control and format characters."""
 _MARKDOWN = re.compile(r"[\\`*\[\]<>|$~&#!{}]|(?<![^\W_])_|_(?![^\W_])")
 
 
@@ -17,7 +20,7 @@ def one_line(text: str) -> str:
     >>> ascii(one_line("a\nb\u202ec"))
     "'a\\ufffdb\\ufffdc'"
     """
-    return "".join(one if one.isprintable() or one in _JOINERS else "\ufffd" for one in text)
+    return "".join("\ufffd" if category(one) in _INVISIBLE and one not in _JOINERS else one for one in text)
 
 
 def html(text: str) -> str:

@@ -343,7 +343,7 @@ def write_suite(
     stored: dict[str, Any] = {**suite.to_json_dict(), "name": name, "id": _id(name)}
     stored["expectations"] = [{**item, "id": _id(name, item)} for item in stored["expectations"]]
     stored["meta"] = {"great_expectations_version": gx.__version__}
-    if output.suffix != ".json" and ("/" in name or "\\" in name or not name.isprintable()):
+    if output.suffix != ".json" and ("/" in name or "\\" in name or escaping.one_line(name) != name):
         raise InputError("the name of the dataset cannot be the name of a file", "name a file: --output FILE.json")
     path = output if output.suffix == ".json" else output / f"{name}.json"
     with seam("writing the suite", InputError, "the folder must be writable by you"):

@@ -25,6 +25,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 from zlib import crc32
 
 from dptext_etl.errors import LedgerError
+from dptext_etl.escaping import one_line
 from dptext_etl.ledger.storage.store import APPLICATION, SCHEMA
 
 HOLD = 10.0
@@ -229,7 +230,7 @@ END"""
 
 def grants(role: Role, name: str, database: str, schema: str) -> str:
     """Return the statements that make a role of the server a writer, an auditor or the owner of a ledger."""
-    if not name.isprintable():
+    if one_line(name) != name:
         raise LedgerError("the name of a role has control characters", "name a role of the server: --to NAME")
     to, space = _quote(name), _quote(schema)
     lines = [f"GRANT CONNECT ON DATABASE {_quote(database)} TO {to};"]
