@@ -19,6 +19,8 @@ SMALL = {  # three workers share the machine, no test asks the network, a key is
     "HF_HUB_OFFLINE": "1",
     "DPTEXT_SUITE_SECRET": "6b" * 31 + "01",
     "DPTEXT_SHAPES_SECRET": bytes(range(7, 39)).hex(),
+    "DPTEXT_STORE_SECRET": "not-to-be-printed",
+    "DPTEXT_ENDPOINTS": "127.0.0.1,localhost",  # servers of tests listen there, and policies may name them
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # Spark starts in two thirds of the time
 }
 for _name, _value in SMALL.items():

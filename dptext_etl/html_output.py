@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import Any
+
+from dptext_etl.escaping import html as escape
 
 _EMPTY: tuple[Any, ...] = (None, "", (), [], {})
 _STYLE = """

@@ -12,6 +12,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import arrow_kind
 from dptext_etl.errors import InputError, KeyReferenceError, bare, counted
 from dptext_etl.key_providers import BUILT_IN, installed
+from dptext_etl.store_options import holds_password
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,7 +22,6 @@ REFERENCE_FORMS = (
 )
 _HOW = "make a key once with `dptext key new PATH` and write file:PATH"
 _MAY_BE_A_KEY = re.compile(r"[0-9a-fA-F]{64}[^/]*/?\Z")
-_PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
 _VARIABLE = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 
 
@@ -43,7 +43,7 @@ def reference(value: Any) -> str:
             msg = "the environment variable of a key needs SECRET in its name"
             raise KeyReferenceError(msg, "engines redact variables by that word; name it like DPTEXT_SECRET")
     elif kind != "file" and name.strip() and kind not in BUILT_IN and kind in installed():
-        if _PASSWORD.search(name):
+        if holds_password(value) or holds_password(name):
             msg = "a key reference holds a password, and policies and plans show it"
             raise KeyReferenceError(msg, "name the key alone; its provider signs in by itself")
     elif kind != "file" or not name.strip():

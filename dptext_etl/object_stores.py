@@ -19,11 +19,12 @@ from importlib.util import find_spec
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Self
 
-from dptext_etl import extensions
+from dptext_etl import extensions, store_options
 from dptext_etl.errors import BusyError, DPTextError, InputError, PolicyError, seam
 
 if TYPE_CHECKING:
     from dptext_etl.storage import Storage
+    from dptext_etl.store_options import Kind
 
 EXTRA = "objects"
 _PROBE = ".dptext-probe"
@@ -49,6 +50,7 @@ _READ_HINT = "is the object store reachable, and may these credentials read ther
 
 
 def client(url: str, options: Mapping[str, Any]) -> Any:
+    store_options.require_place(url)
     if find_spec("obstore") is None:
         msg = "publishing to an object store, and reading CSV files or published tables from one, needs obstore"
         raise InputError(msg, f"`{extensions.pip_install(EXTRA)}`")
@@ -105,12 +107,17 @@ def chunks(url: str, options: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 def require_writable(url: str, options: Mapping[str, str]) -> None:
+    """Refuse a prefix of a store in which the credentials of a policy cannot write; nothing is written."""
+    probe(url, resolved(options))
+
+
+def probe(url: str, options: Mapping[str, Any]) -> None:
     """Refuse a prefix of a store in which these credentials cannot write; nothing is written.
 
     The store is asked to replace an object that is not there. It answers that the right to write is missing, or else
     that the object is. A store that ignores the condition writes an empty object, which is deleted.
     """
-    place = client(url, resolved(options))
+    place = client(url, options)
     import obstore
     from obstore.exceptions import PreconditionError
 
@@ -127,15 +134,28 @@ def require_writable(url: str, options: Mapping[str, str]) -> None:
         raise InputError(f"the bucket of {url} is missing", "create it; nothing was charged")
 
 
-def resolved(options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of a store with environment references resolved; never print them."""
-    found: dict[str, Any] = {}
+def resolved(options: Mapping[str, str], known: Mapping[str, Kind] | None = None) -> dict[str, Any]:
+    """Return the options of a store, or the `known` ones, with environment references resolved; never print them.
+
+    Options, values of variables, and hosts that are not allowed are refused.
+    """
+    problem = None
+    try:
+        store_options.require_options(options, known)
+    except ValueError as refused:
+        problem = str(refused)
+    if problem is not None:
+        raise PolicyError(problem)
+    found: dict[str, str] = {}
     for name, value in options.items():
-        variable = value.removeprefix("env:") if value.startswith("env:") else None
+        variable = store_options.variable_of(value)
         if variable is not None and variable not in os.environ:
             raise PolicyError(f"storage option {name!r} refers to {variable}, which is not set", f"export {variable}")
-        found[name] = _typed(name, value if variable is None else os.environ[variable])
-    return found
+        found[name] = value if variable is None else os.environ[variable]
+        if variable is not None:
+            store_options.require_value(name, found[name], known)
+    store_options.require_hosts(found, known)
+    return {name: _typed(name, value) for name, value in found.items()}
 
 
 def _typed(name: str, value: str) -> str | float:

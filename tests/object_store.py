@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import threading
 from contextlib import contextmanager
@@ -154,7 +155,9 @@ def serving():
     }
     account = {"gcs_base_url": handler.options["aws_endpoint_url"], "disable_oauth": True}
     account |= dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
-    handler.google = {"google_service_account_key": json.dumps(account), "allow_http": "true", "max_retries": "0"}
+    os.environ["DPTEXT_TEST_GOOGLE_SECRET"] = json.dumps(account)
+    handler.google = {"google_service_account_key": "env:DPTEXT_TEST_GOOGLE_SECRET", "allow_http": "true"}
+    handler.google["max_retries"] = "0"
     yield handler
     server.shutdown()
     server.server_close()

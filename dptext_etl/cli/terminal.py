@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dptext_etl.escaping import one_line
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -107,7 +109,7 @@ def number(value: Any) -> str:
         case Iterable() if not isinstance(value, str):
             text = ", ".join(number(item) for item in value)
         case _:
-            text = str(value)
+            text = one_line(str(value))
     return text or "-"
 
 

@@ -10,6 +10,7 @@ import dagster as dg
 
 from dptext_etl.checks.candidate import declared_lineage
 from dptext_etl.data_types import kind_of, plain_type
+from dptext_etl.escaping import markdown
 from dptext_etl.families.aggregate.statistic import VERSION
 from dptext_etl.guarantee import MICRO
 from dptext_etl.orchestration.steps import as_json
@@ -29,11 +30,11 @@ def claims(policy: Policy) -> Metadata:
         mechanism, guarantee = column.mechanism, column.mechanism.guarantee
         disclosed = ", ".join(sorted(guarantee.disclosures)) or "nothing"
         cells = [mechanism.name, f"{mechanism.epsilon:g}", guarantee.guarantee_class.value, disclosed]
-        rows.append(f"| {column.column} | {' | '.join(cells)} | {_steps(column) or '-'} |")
+        rows.append(f"| {markdown(str(column.column))} | {' | '.join(cells)} | {_steps(column) or '-'} |")
     if policy.synthetic is not None:
         statistic = policy.synthetic.mechanism
         cells = [statistic.name, f"{statistic.epsilon:g}", CLAIM.guarantee_class.value, "nothing", "-"]
-        rows.append(f"| {policy.synthetic.column} | {' | '.join(cells)} |")
+        rows.append(f"| {markdown(policy.synthetic.column)} | {' | '.join(cells)} |")
     return {"release": policy.release, "guarantee": dg.MetadataValue.md("\n".join(rows))}
 
 

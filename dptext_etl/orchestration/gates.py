@@ -21,6 +21,7 @@ from dptext_etl import runner
 from dptext_etl.checks import Stage, Verdict, catalogue, published, reports, require
 from dptext_etl.engines.synthetic import reopened
 from dptext_etl.errors import GateError, InputError, counted
+from dptext_etl.escaping import markdown
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.orchestration import steps
 from dptext_etl.orchestration.names import to_judge
@@ -170,7 +171,7 @@ class CheckResult:
             "check_name": self.check,
             "passed": self.passed,
             "severity": dg.AssetCheckSeverity.ERROR if self.blocking else dg.AssetCheckSeverity.WARN,
-            "description": self.message,
+            "description": markdown(self.message),
             "metadata": dict(self.counts),
         }
 

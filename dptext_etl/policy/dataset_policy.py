@@ -29,9 +29,9 @@ from dptext_etl.policy.terms import (
     Name,
     Retention,
     TableSpec,
-    holds_password,
-    is_secret,
 )
+from dptext_etl.policy.variables import require_other_variables
+from dptext_etl.store_options import holds_password, require_options
 
 if TYPE_CHECKING:
     from dptext_etl.families.aggregate import Statistic
@@ -75,7 +75,7 @@ class Policy(Checked):
         staging: Folder or object store inside the boundary for files that are not published yet; by default next to a
             local sink.
         storage_options: Options for object stores: of source, staging, sink, and a corpus that is named by a URL;
-            values may be "env:NAME".
+            credentials are "env:NAME", and the variable DPTEXT_ENDPOINTS lists hosts that they may name.
         retention: What `dptext clean` keeps.
         shard_rows: The most rows that are reserved, computed, staged and committed together.
         shard_bytes: The most bytes of the strings of these rows; a shard ends at either limit.
@@ -158,13 +158,9 @@ class Policy(Checked):
 
     @field_validator("storage_options")
     @classmethod
-    def _no_secret(cls, options: dict[str, str]) -> dict[str, str]:
-        """Refuse secrets themselves: policies are printed, sent to executors, and shown by Dagster."""
-        written = sorted(name for name, value in options.items() if is_secret(name) and not value.startswith("env:"))
-        if written:
-            msg = f"{written[0]} is a secret; put it into a variable and name that: "
-            msg += f'{written[0]} = "env:NAME_OF_A_SECRET"'
-            raise ValueError(msg)
+    def _allowed(cls, options: dict[str, str]) -> dict[str, str]:
+        """Refuse other options, and secrets: policies are printed, sent to executors, and shown by Dagster."""
+        require_options(options)
         return options
 
     @field_validator("source", "sink", "staging")
@@ -179,6 +175,7 @@ class Policy(Checked):
     def _consistent(self) -> Self:
         """Refuse entries that contradict each other, and build the policies of all columns once."""
         require_consistent(self)
+        require_other_variables(self)
         self._column_policies = tuple(self._column_policy(item) for item in self.columns)
         for column in self._column_policies:
             require_fit(self, column)

@@ -1,11 +1,11 @@
-"""Define the parts of a policy, and find secrets in them: a policy may be printed and sent anywhere."""
+"""Define the parts of a policy: a policy may be printed and sent anywhere, and may come from someone else."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from pydantic import (
     BaseModel,
@@ -21,41 +21,13 @@ from pydantic import (
 
 from dptext_etl import keys
 from dptext_etl.parameters import changed_parameters, validated
+from dptext_etl.store_options import holds_password, is_secret, require_catalog
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 KeyReference = Annotated[str, BeforeValidator(keys.reference)]
 """The name of a key. A policy refuses a key itself when it is built, so that no one can print or send one with it."""
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 """A finite number above 0; `True` is none."""
-
-_SECRET = re.compile(
-    r"secret|passw|credential$|(^|_)(token|sas)$|(account|access|storage|master|sas|encryption|signature)_key$|bearer|^key$"
-)
-"""Names of parameters and options whose values are secrets; paths of files and ids of keys are not secrets."""
-
-
-def is_secret(name: str) -> bool:
-    """Return whether an option of this name holds a secret.
-
-    >>> is_secret("aws_secret_access_key"), is_secret("aws_access_key_id"), is_secret("sslpassword")
-    (True, False, True)
-    """
-    return _SECRET.search(name.lower().replace("-", "_")) is not None
-
-
-def holds_password(url: str) -> bool:
-    """Return whether a URL holds a password, before its host or among its parameters.
-
-    >>> holds_password("postgresql://u:p@host/db"), holds_password("postgresql://host/db?password=p")
-    (True, True)
-    >>> holds_password("postgresql://u@host/db?sslmode=require"), holds_password("ledger.db")
-    (False, False)
-    """
-    if "://" not in url:
-        return False
-    parts = urlsplit(url)
-    names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
-    return parts.password is not None or any(map(is_secret, names))
 
 
 class Checked(BaseModel):
@@ -92,12 +64,48 @@ class DagsterSpec(Checked):
     """Settings of a policy for Dagster alone.
 
     Attributes:
-        tags: Tags of the staging step and of the job's runs, such as "dagster-k8s/config": strings or tables.
+        tags: Tags of the staging step and of the job's runs: texts under names without "/", settings of queues and
+            retries, and in "dagster-k8s/config" the resources and the choice of nodes.
     """
 
     what: ClassVar[str] = "[dagster]"
 
     tags: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("tags")
+    @classmethod
+    def _allowed(cls, tags: dict[str, Any]) -> dict[str, Any]:
+        """Refuse tags by which a launcher would run other code: an image, a command, a variable, a volume."""
+        for name, value in tags.items():
+            if is_secret(name) or (isinstance(value, str) and holds_password(value)):
+                raise ValueError(f"{name[:60]!r} holds a secret, and Dagster shows tags")
+            listed = name in _TAGS or _LABEL.fullmatch(name)
+            if not (_is_kubernetes(value) if name == _KUBERNETES else listed and isinstance(value, str)):
+                msg = f"{name[:60]!r} is not an allowed tag: a policy gives labels, {', '.join(sorted(_TAGS))}, and in "
+                msg += f"{_KUBERNETES!r} container_config.resources and pod_spec_config ({', '.join(_POD)})"
+                raise ValueError(f"{msg}; give any other tag in Python: build_definitions(op_tags=…)")
+        return tags
+
+
+_TAGS = frozenset(
+    {
+        "dagster/priority", "dagster/max_retries", "dagster/retry_strategy", "dagster/max_runtime",
+        "dagster/concurrency_key", "dagster-celery/queue", "dagster-celery/priority", "dagster-celery/run_priority",
+        "ecs/cpu", "ecs/memory", "ecs/ephemeral_storage",
+    }
+)  # fmt: skip
+"""Tags of Dagster and its launchers that name no code."""
+_LABEL = re.compile(r"[\w.-]{1,63}", re.ASCII)
+_KUBERNETES = "dagster-k8s/config"
+_POD = ("node_selector", "tolerations", "affinity")
+
+
+def _is_kubernetes(value: Any) -> bool:
+    """Return whether the settings of a pod choose resources and nodes only."""
+    allowed = {"container_config": ("resources",), "pod_spec_config": _POD}
+    return isinstance(value, dict) and all(
+        isinstance(part, dict) and part.keys() <= set(allowed.get(name, ())) for name, part in value.items()
+    )
 
 
 Encoding = Literal["utf-8", "utf-16", "cp1252", "latin-1"]
@@ -145,12 +153,21 @@ PLAIN_CSV = CsvSpec()
 """UTF-8 with commas."""
 
 
+_LEDGER_PARAMETERS = frozenset(
+    {
+        "schema", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslnegotiation", "channel_binding", "require_auth",
+        "gssencmode", "connect_timeout", "application_name", "target_session_attrs", "load_balance_hosts",
+    }
+)  # fmt: skip
+"""Parameters of a ledger's URL in a policy: none names another host, a file of passwords, or a server of tokens."""
+
+
 class LedgerSpec(Checked):
     """Name the ledger, and the key under which it stores ids.
 
     Attributes:
-        url: "sqlite:///PATH", a path, "postgresql://HOST/DATABASE", or "env:NAME", the variable that holds the URL. It
-            holds no password, since a policy may be printed.
+        url: "sqlite:///PATH", a path, "postgresql://HOST/DATABASE", or "env:NAME", the variable that holds such a URL.
+            It holds no password, since a policy may be printed.
         id_key: Reference to the key of the ids; by default the file next to a SQLite ledger.
         anchors: Folder, apart from the ledger, that remembers its last head, so that a lost or restored ledger is
             noticed; writers on several machines share it. By default the folder in `DPTEXT_ANCHORS`, or else one in
@@ -167,6 +184,11 @@ class LedgerSpec(Checked):
         if holds_password(url):
             msg = 'the URL holds a password; put it into a variable: url = "env:DPTEXT_LEDGER_SECRET_URL"'
             raise ValueError(msg)
+        if "://" in url and (other := dict(parse_qsl(url.partition("?")[2])).keys() - _LEDGER_PARAMETERS):
+            msg = (
+                f"the URL has {len(other)} parameters of another kind; allowed: {', '.join(sorted(_LEDGER_PARAMETERS))}"
+            )
+            raise ValueError(f"{msg}; a URL in a variable may have any")
         return url
 
 
@@ -177,7 +199,7 @@ class TableSpec(Checked):
         format: "delta" or "iceberg".
         name: Name of an Iceberg table in its catalog, such as "reviews.public"; holds "{partition}" if `sink` does.
         catalog: Name of the catalog of Iceberg (`name`, "default" if absent) and its properties as pyiceberg has them:
-            `type`, `uri`, options of the store such as `s3.endpoint`; values may be "env:NAME".
+            `type`, `uri`, options of the store such as `s3.endpoint`; `uri` and credentials may be "env:NAME".
     """
 
     what: ClassVar[str] = "[table]"
@@ -188,11 +210,8 @@ class TableSpec(Checked):
 
     @field_validator("catalog")
     @classmethod
-    def _no_secret(cls, catalog: dict[str, str]) -> dict[str, str]:
-        for name, value in catalog.items():
-            if not value.startswith("env:") and (is_secret(name) or holds_password(value)):
-                msg = f'{name} is a secret; put it into a variable and name that: "env:NAME_OF_A_SECRET"'
-                raise ValueError(msg)
+    def _allowed(cls, catalog: dict[str, str]) -> dict[str, str]:
+        require_catalog(catalog)
         return catalog
 
     @model_validator(mode="after")

@@ -15,6 +15,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec, TableSpec
 from dptext_etl.storage import Storage
+from dptext_etl.store_options import require_place
 from dptext_etl.table_formats import TableFormat, open_table
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson"}
@@ -44,6 +45,8 @@ class Layout:
         check_partition(policy, partition)
         source = _local(policy.source.replace(PARTITION, partition or ""))
         sink = _local(policy.sink.replace(PARTITION, partition or "")).rstrip("/")
+        for place in (source, sink, policy.staging or ""):
+            require_place(place)
         resolved = object_stores.resolved(policy.storage_options)
         release, part = folder_name(policy.release), folder_name("_" if partition is None else partition)
         staging = _root(policy, sink).child(release).child(part)

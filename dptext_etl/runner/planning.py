@@ -18,6 +18,7 @@ from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.ledger.views import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
+from dptext_etl.policy.hosts import contacted
 from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.claims import claims, policy_notes
@@ -66,6 +67,7 @@ class PlanSummary:
     log10_odds: dict[str, float | str]  # powers of ten by which odds can move: per word, record, subject, at the cap
     on_cap: str
     dropped: list[str]  # columns of the source that the policy does not name, by place: "column 3"
+    hosts: list[str]  # what a run contacts, as "entry: host"
     refusal: dict[str, Any] | None  # the error of the run, if something is in its way: code, exit_code, message, hint
     notes: list[str]
 
@@ -196,6 +198,7 @@ def summarize(
         cap_change=cap_change,
         over_cap=forecast.over_cap(),
         on_cap=policy.on_cap,
+        hosts=contacted(policy),
         notes=[*cap_notes, *notes],
         **facts,
     )

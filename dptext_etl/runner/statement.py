@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import dptext_etl
-from dptext_etl import extensions, files
+from dptext_etl import escaping, extensions, files
 from dptext_etl.accounting import log10_odds
 from dptext_etl.checks.gate import load
 from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.escaping import html as escape
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.html_output import document
 from dptext_etl.ledger import Ledger, Scope
@@ -194,11 +194,12 @@ def _odds(epsilon: float | str) -> float | str:
 
 
 def markdown(found: dict[str, Any]) -> str:
-    lines = [f"# {title(found)}", *_inside(found)]
+    found = escaping.one_line_each(found)
+    lines = [f"# {_markdown(title(found))}", *map(_markdown, _inside(found))]
     for part in sections(found):
-        lines += [f"## {part.title}", *part.paragraphs]
+        lines += [f"## {_markdown(part.title)}", *map(_markdown, part.paragraphs)]
         if part.rows:
-            cells = ([cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in part.rows)
+            cells = ([_markdown(cell) for cell in row] for row in part.rows)
             lines.append("\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in cells)]))
         if part.commands:
             lines.append("\n".join(["```sh", *part.commands, "```"]))
@@ -207,6 +208,7 @@ def markdown(found: dict[str, Any]) -> str:
 
 
 def page(found: dict[str, Any]) -> str:
+    found = escaping.one_line_each(found)
     body = [f'<p class="inside">{_html(line)}</p>' for line in _inside(found)]
     body += map(_section, sections(found))
     body.append(f'<p class="sign">{"".join(f"<span>{word}</span>" for word in _SIGNED)}</p>')
@@ -231,10 +233,16 @@ def _inside(found: dict[str, Any]) -> Iterable[str]:
 def _section(part: Section) -> str:
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{_html(value)}</td></tr>" for name, value in part.rows)
     table = f'<div class="scroll"><table>{rows}</table></div>' if rows else ""
-    commands = f"<pre>{escape(chr(10).join(part.commands))}</pre>" if part.commands else ""
+    commands = f"<pre>{chr(10).join(map(escape, part.commands))}</pre>" if part.commands else ""
     says = "".join(f"<p>{_html(line)}</p>" for line in part.paragraphs)
     return f"<h2>{escape(part.title)}</h2>{says}{table}{commands}"
 
 
 def _html(text: str) -> str:
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
+
+
+def _markdown(text: str) -> str:
+    """Escape all but commands between "`"."""
+    parts = text.split("`")
+    return "`".join(part if number % 2 else escaping.markdown(part) for number, part in enumerate(parts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -333,7 +334,7 @@ def _verify(found: dict[str, Any]) -> Section:
             "Anyone who has the policy, its key and its ledger can run these; none reads a raw text.",
         ),
         commands=(
-            f"dptext check POLICY --released {found['sink']}      # gates, files, charges",
+            f"dptext check POLICY --released {shlex.quote(found['sink'])}      # gates, files, charges",
             *(() if made else ("dptext audit POLICY                  # the promise itself, computed and attacked",)),
             "dptext ledger verify --ledger URL    # every balance, from the journal",
         ),

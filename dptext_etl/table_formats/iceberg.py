@@ -15,8 +15,9 @@ from typing import Any
 import polars as pl
 
 from dptext_etl import object_stores
-from dptext_etl.errors import InputError, counted, seam
+from dptext_etl.errors import InputError, PolicyError, counted, seam
 from dptext_etl.storage import Storage
+from dptext_etl.store_options import CATALOG, require_no_code
 from dptext_etl.table_formats.table_format import DataFile, OtherWriterError, TableState, unfit
 
 _HINT = "does the catalog answer, and may you read and write the table? Run the same policy again: it goes on from here"
@@ -69,14 +70,14 @@ class Iceberg:
             return
         with seam("looking at the table in its catalog", InputError, _HINT):
             table = self._open()
-            own = object_stores.resolved(self._properties) if table is None else table.io.properties
+            own = object_stores.resolved(self._properties, CATALOG) if table is None else table.io.properties
         found = {option: str(own[name]) for name, option in _S3.items() if own.get(name)}
         if self._files.url.startswith("s3") and "aws_access_key_id" in found:
             plain = found.get("aws_endpoint_url", "").startswith("http://")
             options = {**found, "aws_allow_http": str(plain).lower()}
         else:
-            options = dict(self._files.options)
-        object_stores.require_writable(self._files.child("metadata").url, options)
+            options = object_stores.resolved(dict(self._files.options))
+        object_stores.probe(self._files.child("metadata").url, options)
 
     def state(self) -> TableState | None:
         with seam("looking at the table in its catalog", InputError, _HINT):
@@ -176,8 +177,18 @@ class Iceberg:
     def _catalog(self, **more: str) -> Any:
         from pyiceberg.catalog import load_catalog
 
-        properties = object_stores.resolved(self._properties) | more
-        return load_catalog(properties.pop("name", "default"), **properties)
+        _refuse_other_settings()
+        properties = object_stores.resolved(self._properties, CATALOG) | more
+        catalog = load_catalog(properties.pop("name", "default"), **properties)
+        require_no_code(catalog.properties)  # a server may add some
+        load = catalog._load_file_io  # noqa: SLF001  (every catalog calls it with the properties of a table)
+
+        def checked(properties: dict[str, Any] | None = None, location: str | None = None) -> Any:
+            require_no_code(properties or {})
+            return load(properties or {}, location)
+
+        catalog._load_file_io = checked  # type: ignore[method-assign]  # noqa: SLF001
+        return catalog
 
     def _open(self) -> Any | None:
         """Open the table if there is one; this makes neither a catalog nor, in a database, its tables."""
@@ -195,6 +206,14 @@ class Iceberg:
             return catalog.load_table(self._table)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+
+
+def _refuse_other_settings() -> None:
+    """Refuse settings of pyiceberg that lie in the working folder, perhaps next to a policy from someone else."""
+    homes = {Path.home(), Path(os.environ.get("PYICEBERG_HOME") or Path.home())}
+    if Path(".pyiceberg.yaml").is_file() and Path.cwd() not in homes:
+        msg = "the working folder has a file .pyiceberg.yaml, which can name code, and pyiceberg would read it"
+        raise PolicyError(msg, "if the file is yours: move it to your home folder, or to the folder in PYICEBERG_HOME")
 
 
 def _has_tables(catalog: Any) -> bool:

@@ -81,9 +81,12 @@ def test_a_policy_reads_it_with_its_storage_options(folder, monkeypatch):
     assert column.mechanism.cfg() == mechanism(folder).cfg()
 
 
-def test_what_is_not_there_is_refused_in_words(folder):
+def test_what_is_not_there_is_refused_in_words(folder, monkeypatch):
     with pytest.raises(ArtifactError, match="there is no corpus at"):
         Corpus.open(f"file://{folder}/other.safetensors")
+    with pytest.raises(PolicyError, match="names the host bucket"):
+        Corpus.open("nowhere://bucket/turns")
+    monkeypatch.setenv("DPTEXT_ENDPOINTS", "bucket")
     with pytest.raises(ArtifactError, match="opening the object store"):
         Corpus.open("nowhere://bucket/turns")
     with pytest.raises(PolicyError, match="NO_SUCH_VARIABLE, which is not set"):

@@ -1,6 +1,7 @@
 """Runs that publish a table of Iceberg through a catalog: one snapshot of the table is the publication."""
 
 import sqlite3
+import sys
 
 import polars as pl
 import pytest
@@ -147,6 +148,59 @@ def test_a_catalog_that_does_not_answer_loses_nothing(job):
     with pytest.raises(InputError, match="looking at the table in its catalog failed"):
         job.run(table=unknown)
     assert not (job.folder / "ledger.db").exists()
+
+
+@pytest.fixture
+def spy(tmp_path, monkeypatch):
+    """A module whose class leaves a file when it is called, as code that a table or a setting names would be."""
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    called = f"open({str(folder / 'called')!r}, 'w').close()"
+    body = f"    def __init__(self, *given):\n        super().__init__(*given)\n        {called}"
+    lines = [
+        "from pyiceberg.io.pyarrow import PyArrowFileIO",
+        "from pyiceberg.table.locations import SimpleLocationProvider",
+    ]
+    lines += ["class Files(PyArrowFileIO):", body, "class Places(SimpleLocationProvider):", body]
+    (folder / "spy_of_tables.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "spy_of_tables", raising=False)
+    return folder / "called"
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("py-io-impl", "spy_of_tables.Files"), ("write.py-location-provider.impl", "spy_of_tables.Places")],
+)
+def test_code_that_a_table_names_is_not_called(job, spy, name, code):
+    job.run()
+    there = table(job)
+    with there.transaction() as change:
+        change.set_properties({name: code})
+    place = there.metadata_location
+    spy.unlink()
+    for changes in ({"release": "2026-12"}, {"source": place, "table": None, "sink": str(job.folder / "other")}):
+        for attempt in (job.run, lambda **changes: plan(job.policy(**changes))):
+            with pytest.raises(InputError, match="name code"):
+                attempt(**changes)
+    assert not spy.exists()
+
+
+def test_code_that_a_policy_names_is_not_called(job, spy):
+    for name in ("py-catalog-impl", "py-io-impl"):
+        with pytest.raises(PolicyError, match="not an allowed option"):
+            plan(job.policy(table={**job.values["table"], "catalog": {name: "spy_of_tables.Files"}}))
+    assert not spy.exists()
+
+
+def test_settings_in_the_working_folder_are_not_read(job, tmp_path, monkeypatch):
+    job.run()
+    (tmp_path / ".pyiceberg.yaml").write_text("catalog:\n  default:\n    py-io-impl: spy_of_tables.Files\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PolicyError, match=r"\.pyiceberg\.yaml"):
+        plan(job.policy())
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    assert plan(job.policy()).hosts == []
 
 
 NAMED = {"format": "iceberg", "name": "a.b"}

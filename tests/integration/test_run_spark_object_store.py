@@ -32,7 +32,7 @@ def place(store, tmp_path, monkeypatch):
     """Make a job whose staging and sink lie in the store; the driver's folder for files of its own is its own."""
 
     def placed(job, **changes):
-        options = {**store.options, "aws_secret_access_key": "env:DPTEXT_SUITE_SECRET", "max_retries": "3"}
+        options = {**store.options, "aws_secret_access_key": "env:DPTEXT_STORE_SECRET", "max_retries": "3"}
         changes = {"source": job.values["source"], "staging": "s3://bucket/inside", **changes}
         job.values.update(remote(job, store, **changes) | {"storage_options": options})
         return job

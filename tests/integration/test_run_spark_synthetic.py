@@ -171,7 +171,7 @@ def test_a_corpus_in_a_folder_and_no_persons(spark, make_pair, tmp_path):
 
 @pytest.mark.thorough
 def test_staging_and_sink_may_be_object_stores(spark, make_synthetic, store):
-    options = {**store.options, "aws_secret_access_key": "env:DPTEXT_SUITE_SECRET"}
+    options = {**store.options, "aws_secret_access_key": "env:DPTEXT_STORE_SECRET"}
     places = {"sink": "s3://bucket/topics", "staging": "s3://bucket/staging", "storage_options": options}
     job = make_synthetic(shard_rows=1000, **places)
     assert run_frame(frame_of(spark, job), job.policy()).published_rows == 50

@@ -2,11 +2,15 @@
 
 import json
 import re
+import shlex
 
 import pytest
 
+from dptext_etl import escaping
+from dptext_etl.runner.statement import markdown, page
 from dptext_etl.runner.statement_sections import meaning_of
 from tests.command_line import dptext
+from tests.test_escaping import HOSTILE, READER, Reader
 
 
 def test_both_forms_say_what_ledger_and_manifest_hold(policy_of_job, tmp_path, sentinel):
@@ -71,3 +75,30 @@ def test_where_nothing_is_published(tmp_path):
 def test_an_epsilon_in_words(epsilon, said):
     """A prior of 1 %: odds of 1 to 99 times e^4 are 0.5515, a chance of 35.55 %, rounded up."""
     assert said in meaning_of(epsilon)
+
+
+def renamed(facts, name):
+    """The same facts under another name of everything that a policy, a source, or a sink names."""
+    texts = {facts["dataset"], facts["release"], facts["sink"], *facts["in_clear"]}
+    texts |= {column["name"] for column in facts["columns"]} | {cap["scope"] for cap in facts["caps"]}
+
+    def changed(value):
+        if isinstance(value, dict):
+            return {key: changed(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [changed(item) for item in value]
+        return name if isinstance(value, str) and value in texts else value
+
+    return changed(facts)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_name_is_read_as_markup(policy_of_job, name):
+    facts = json.loads(dptext("statement", policy_of_job, "--json").stdout)
+    plain, hostile = renamed(facts, "plain"), renamed(facts, name)
+    assert Reader(page(hostile)).tags == Reader(page(plain)).tags
+    shown, expected = (Reader(READER.render(markdown(found))) for found in (hostile, plain))
+    assert shown.tags == expected.tags
+    (command,) = [line for line in markdown(hostile).splitlines() if line.startswith("dptext check")]
+    place = escaping.one_line(name).replace("`", "'")
+    assert shlex.split(command, comments=True) == ["dptext", "check", "POLICY", "--released", place]

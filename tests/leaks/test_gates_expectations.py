@@ -153,6 +153,30 @@ def _ours(path):
     return path.suffix in {".html", ".json", ".yml"}
 
 
+def test_pages_show_names_as_they_are(bench, tmp_path):
+    """Great Expectations escapes neither names of suites nor of columns, and fills in what begins with "$"."""
+    name, release = "<script>alert(1)</script> 'a' & $column", "<img src=x onerror=alert(2)>"
+    (column,) = bench.policy.columns[:1]
+    changes = {"release": release, "keep": (), "columns": (column.model_copy(update={"name": name}),)}
+    policy = bench.policy.model_copy(update=changes)
+    suite = dptx.suite_for(policy)
+    table = bench.published.select("id", pl.col(column.name).alias(name))
+    outcomes = {item.column: item.counts for item in dptx.validate(table, policy).outcomes}
+    assert outcomes[name]["checked"] == table.height
+    context, definition, parameters = batch_of(table.to_pandas(), mode="file", project_root_dir=tmp_path)
+    validation = gx.ValidationDefinition(name="v", data=definition, suite=context.suites.add(suite))
+    docs = gx.checkpoint.UpdateDataDocsAction(name="docs")
+    checkpoint = gx.Checkpoint(
+        name="c", validation_definitions=[context.validation_definitions.add(validation)], actions=[docs]
+    )
+    context.checkpoints.add(checkpoint).run(batch_parameters=parameters)
+    context.build_data_docs()
+    pages = [path.read_text("utf-8") for path in tmp_path.rglob("*.html")]
+    assert len(pages) == 3
+    assert not [page for page in pages if "<script>alert" in page or "<img src=x" in page]
+    assert any("Every word of column &lt;script&gt;alert(1)&lt;/script&gt;" in page for page in pages)
+
+
 class Stubborn:
     """A cell that no library can convert, and that quotes itself wherever someone tries."""
 

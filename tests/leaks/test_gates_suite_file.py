@@ -10,7 +10,7 @@ gx = pytest.importorskip("great_expectations")
 from dptext_etl.checks.great_expectations import expectations as dptx  # noqa: E402  (needs great_expectations)
 from dptext_etl.checks.great_expectations.expectations import write_suite  # noqa: E402
 from dptext_etl.cli.app import app  # noqa: E402
-from dptext_etl.errors import PolicyError  # noqa: E402
+from dptext_etl.errors import InputError, PolicyError  # noqa: E402
 
 
 @pytest.fixture
@@ -48,6 +48,16 @@ def test_pages_tell_the_same_expectation_of_two_columns_apart(bench):
     named = dptx.ExpectGateToPass(gate="texts_in_corpus", policy=bench.policy)
     assert "Gate texts_in_corpus" in named.description
     assert kind(column="review", policy=bench.policy, description="{as} we say").description == "{as} we say"
+
+
+@pytest.mark.parametrize("dataset", ["../outside", "/outside", "a/b"])
+def test_no_dataset_names_a_file_elsewhere(project, dataset):
+    file = project / "privacy.toml"
+    file.write_text(file.read_text().replace('dataset = "reviews"', f'dataset = "{dataset}"'))
+    with pytest.raises(InputError, match="cannot be the name of a file"):
+        write_suite(file, project / "suites" / "below")
+    assert not list(project.rglob("*.json"))
+    assert write_suite(file, project / "suite.json")[1] == project / "suite.json"
 
 
 def test_a_checkpoint_takes_the_file_and_finds_what_was_changed(project, bench):

@@ -4,6 +4,7 @@ import pytest
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import LedgerSpec, Policy
+from dptext_etl.store_options import CATALOG, Kind, holds_password, is_secret
 
 SECRETS = [
     "aws_secret_access_key",
@@ -14,7 +15,8 @@ SECRETS = [
     "azure_storage_sas_key",
     "google_service_account_key",
     "token",
-    "password",
+    "bearer_token",
+    "aws_sse_customer_key_base64",
 ]
 PLAIN = [
     "aws_access_key_id",
@@ -50,6 +52,53 @@ def test_a_secret_option_is_named_by_its_variable(name):
     with pytest.raises(PolicyError, match="is a secret") as caught:
         policy(storage_options={name: "hunter2"})
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in CATALOG.items() if kind is Kind.SECRET])
+def test_a_secret_property_of_a_catalog_is_named_by_its_variable(name):
+    table = {"format": "iceberg", "name": "a.b"}
+    made = policy(table={**table, "catalog": {"type": "glue", name: "env:THE_SECRET"}})
+    assert made.table.catalog[name] == "env:THE_SECRET"
+    with pytest.raises(PolicyError, match="is a secret") as caught:
+        policy(table={**table, "catalog": {"type": "glue", name: "hunter2"}})
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("entry", ["storage_options", "catalog", "tags"])
+@pytest.mark.parametrize(
+    "url", ["http://me:hunter2@host:1", "https://host/?sig=hunter2", "https://host/?api_key=hunter2"]
+)
+def test_no_option_is_a_url_with_a_password(entry, url):
+    for name in {"storage_options": ["proxy_url", "user_agent"], "catalog": ["s3.proxy-uri", "uri"], "tags": ["a"]}[
+        entry
+    ]:
+        changes = {
+            "storage_options": {"storage_options": {name: url}},
+            "catalog": {"table": {"format": "iceberg", "name": "a.b", "catalog": {"type": "rest", name: url}}},
+            "tags": {"dagster": {"tags": {name: url}}},
+        }[entry]
+        with pytest.raises(PolicyError, match=r"holds a (password|secret)|is a secret") as caught:
+            policy(**changes)
+        assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gcs.oauth2.token", "adls.connection-string", "header.Authorization", "aws_sse_customer_key_base64", "api-key",
+        "encryption_key", "sig", "X-Amz-Signature", "x-amz-security-token", "accessToken", "clientSecret", "privateKey",
+    ],
+)  # fmt: skip
+def test_names_of_secrets(name):
+    assert is_secret(name)
+    assert holds_password(f"https://host/x?a=b&{name}=hunter2")
+
+
+@pytest.mark.parametrize(
+    "name", ["gcs.oauth2.token-expires-at", "adls.account-name", "s3.sse-kms-key-id", "page", "id"]
+)
+def test_names_of_other_options(name):
+    assert not is_secret(name)
 
 
 @pytest.mark.parametrize("name", PLAIN)

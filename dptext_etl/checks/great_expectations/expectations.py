@@ -16,6 +16,7 @@ import os
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from html import escape, unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -29,6 +30,7 @@ from great_expectations.expectations.expectation import BatchExpectation, Expect
 from great_expectations.render.components import LegacyDiagnosticRendererType
 from great_expectations.render.renderer.renderer import renderer
 
+from dptext_etl import escaping
 from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.gate import judges
 from dptext_etl.checks.great_expectations.metrics import (
@@ -72,7 +74,8 @@ class _TableExpectation(BatchExpectation):
         """Name column or gate in the sentence for pages: a suite may have the same expectation several times."""
         sentence = given["description"] or ""
         for name in ("column", "gate"):
-            sentence = sentence.replace(f"{{{name}}}", str(given.get(name)))
+            shown = escaping.html(unescape(str(given.get(name)))).replace("$", "$$")  # it is a template of HTML
+            sentence = sentence.replace(f"{{{name}}}", shown)
         return {**given, "description": sentence or None}
 
     def _validate(self, metrics: Any, runtime_configuration: Any = None, execution_engine: Any = None) -> Any:  # noqa: ARG002
@@ -160,8 +163,12 @@ class ExpectColumnValuesToStayInOutputSet(_TableExpectation):
     """
 
     description: str | None = "Every word of column {column} is an output word of its mechanism."
-    column: str
+    column: str  # as pages show it, which escape no column: "a&lt;b" is the column "a<b"
     row_condition: Literal[None] = None
+
+    @pydantic.validator("column")
+    def _escape(cls, given: str) -> str:  # noqa: N805  (a class method to pydantic's first version)
+        return escape(unescape(given))
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (OutputSet.metric_name,)
     success_keys: ClassVar[tuple[str, ...]] = ("policy", "column")
@@ -184,6 +191,11 @@ class ExpectGateToPass(_TableExpectation):
 
 def _paths(public: Sequence[str] | str) -> str:
     return json.dumps([public] if isinstance(public, str) else sorted(public))
+
+
+def _suite_name(*parts: str) -> str:
+    """Return the name of a suite, which pages show without escaping it."""
+    return escaping.html(" ".join(parts))
 
 
 @bare
@@ -211,7 +223,7 @@ def suite_for(policy: PolicyLike, *, argument: str | None = None) -> gx.Expectat
     expectations += [
         ExpectGateToPass(gate=gate.name, policy=argument) for gate in judges(policy, Stage.PUBLISHED) if gate.problems
     ]
-    return gx.ExpectationSuite(name=f"{policy.dataset} {policy.release}", expectations=expectations)
+    return gx.ExpectationSuite(name=_suite_name(policy.dataset, policy.release), expectations=expectations)
 
 
 def downstream_suite(
@@ -229,7 +241,8 @@ def downstream_suite(
     require_ids(policy)
     argument = argument or written(policy)
     expectations: list[Expectation] = [ExpectOnlyReleasedText(policy=argument, public=_paths(public))]
-    return gx.ExpectationSuite(name=f"{policy.dataset} {policy.release} downstream", expectations=expectations)
+    name = _suite_name(policy.dataset, policy.release, "downstream")
+    return gx.ExpectationSuite(name=name, expectations=expectations)
 
 
 @bare
@@ -304,7 +317,9 @@ def judged(batch: Any, suite: gx.ExpectationSuite) -> VerdictRecord:
         config, success = result.expectation_config, bool(result.success)
         counts = {name: int(value) for name, value in result.result.items() if name != "observed_value"}
         errored = not success and not counts
-        outcomes.append(ExpectationOutcome(config.type, config.kwargs.get("column"), success, errored, counts))
+        column = config.kwargs.get("column")
+        named = None if column is None else unescape(column)
+        outcomes.append(ExpectationOutcome(config.type, named, success, errored, counts))
     return VerdictRecord(suite.name, len(suite.expectations), tuple(outcomes))
 
 
@@ -324,10 +339,12 @@ def write_suite(
     """
     read, argument = Policy.load(policy), f"{BY_FILE}{policy.as_posix()}"
     suite = downstream_suite(read, public, argument=argument) if downstream else suite_for(read, argument=argument)
-    name = f"{read.dataset} downstream" if downstream else read.dataset
+    name = _suite_name(read.dataset, *(["downstream"] if downstream else []))
     stored: dict[str, Any] = {**suite.to_json_dict(), "name": name, "id": _id(name)}
     stored["expectations"] = [{**item, "id": _id(name, item)} for item in stored["expectations"]]
     stored["meta"] = {"great_expectations_version": gx.__version__}
+    if output.suffix != ".json" and ("/" in name or "\\" in name or escaping.one_line(name) != name):
+        raise InputError("the name of the dataset cannot be the name of a file", "name a file: --output FILE.json")
     path = output if output.suffix == ".json" else output / f"{name}.json"
     with seam("writing the suite", InputError, "the folder must be writable by you"):
         path.parent.mkdir(parents=True, exist_ok=True)

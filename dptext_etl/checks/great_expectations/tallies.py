@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from html import unescape
 from inspect import signature
 from pathlib import Path
 from typing import Any, Protocol
@@ -143,6 +144,7 @@ def _registered(policy: str) -> dict[str, ReleaseRef]:
 
 
 def words(policy: str, column: str) -> Callable[[], Tally]:
+    column = unescape(column)  # suites hold names as pages show them
     allowed = parse_policy(policy).column_policy(column).mechanism.output_words()
     if allowed is None:
         raise InputError("the mechanism has no fixed output words")

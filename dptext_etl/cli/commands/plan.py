@@ -21,7 +21,7 @@ app = typer.Typer()
 KEYS = (
     "dataset", "release", "partition", "rows", "already_published", "draws", "columns", "component", "per_record",
     "per_subject", "subjects", "together", "cap", "cap_change", "over_cap", "left_out", "changed", "log10_odds",
-    "on_cap", "dropped", "refusal", "notes",
+    "on_cap", "dropped", "hosts", "refusal", "notes",
 )  # fmt: skip
 
 
@@ -129,6 +129,7 @@ def _show(forecast: Mapping[str, Any]) -> None:
             **({"budget of a record": budgets} if budgets else {}),
             **({"models compute": models} if models else {}),
             "dropped columns": forecast["dropped"],
+            "contacts": forecast["hosts"] or "no other host",
             "cap": forecast["cap"] and {**forecast["cap"], "odds at most": cap_odds},
             "over the cap": {**forecast["over_cap"], "on_cap": forecast["on_cap"]} if forecast["cap"] else None,
             **{title: forecast["left_out"][name] for name, title in _LEFT_OUT.items() if name in forecast["left_out"]},

@@ -25,6 +25,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 from zlib import crc32
 
 from dptext_etl.errors import LedgerError
+from dptext_etl.escaping import one_line
 from dptext_etl.ledger.storage.store import APPLICATION, SCHEMA
 
 HOLD = 10.0
@@ -220,19 +221,24 @@ _STATEMENT = re.compile(r"\s*(insert|update|delete|select)\b(?:.*?\b(?:into|from
 _PRINT_GRANTS = "`dptext ledger grants --role {role}` prints what to grant"
 
 
+_OWN_TABLES = """DECLARE name text; BEGIN
+  FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = {schema} LOOP
+    EXECUTE format('ALTER TABLE %I.%I OWNER TO %I', {schema}, name, {owner});
+  END LOOP;
+END"""
+
+
 def grants(role: Role, name: str, database: str, schema: str) -> str:
     """Return the statements that make a role of the server a writer, an auditor or the owner of a ledger."""
+    if one_line(name) != name:
+        raise LedgerError("the name of a role has control characters", "name a role of the server: --to NAME")
     to, space = _quote(name), _quote(schema)
     lines = [f"GRANT CONNECT ON DATABASE {_quote(database)} TO {to};"]
     if role == "owner":
         lines += [
             f"CREATE SCHEMA IF NOT EXISTS {space} AUTHORIZATION {to};",
             f"ALTER SCHEMA {space} OWNER TO {to};",
-            "DO $$ DECLARE name text; BEGIN",
-            f"  FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = {_literal(schema)} LOOP",  # noqa: S608
-            f"    EXECUTE format('ALTER TABLE %I.%I OWNER TO %I', {_literal(schema)}, name, {_literal(name)});",
-            "  END LOOP;",
-            "END $$;",
+            f"DO {_literal(_OWN_TABLES.format(schema=_literal(schema), owner=_literal(name)))};",
         ]
     else:
         lines += [f"GRANT USAGE ON SCHEMA {space} TO {to};", f"GRANT SELECT ON ALL TABLES IN SCHEMA {space} TO {to};"]
@@ -286,4 +292,6 @@ def _quote(name: str) -> str:
 
 
 def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    """Return a string constant that means the text whatever `standard_conforming_strings` says."""
+    quoted = "'" + text.replace("'", "''") + "'"
+    return " E" + quoted.replace("\\", "\\\\") if "\\" in quoted else quoted

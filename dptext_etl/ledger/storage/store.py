@@ -278,6 +278,9 @@ def resolve_url(url: str) -> str:
     if not value:
         message = f"the environment variable {name} must hold the URL of the ledger, and it is not set here"
         raise LedgerError(message, "set it where this process starts; Spark's executors take spark.executorEnv." + name)
+    if not value.startswith((PREFIX, *POSTGRES)):  # it may be another secret, so it names no file
+        message = f"the environment variable {name} must hold the URL of the ledger, and it holds something else"
+        raise LedgerError(message, "it begins with sqlite:/// or postgresql://; a path is written sqlite:///PATH")
     return value
 
 

@@ -20,6 +20,7 @@ from dptext_etl.data_types import kind_of
 from dptext_etl.errors import InputError, by_place, seam
 from dptext_etl.policy.terms import PLAIN_CSV, CsvSpec
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
+from dptext_etl.store_options import require_no_code, require_place
 
 INFERRED_ROWS = 10_000
 """The rows from which the column types of an untyped file are inferred."""
@@ -62,6 +63,7 @@ class Files:
     @classmethod
     def at(cls, source: str, storage: dict[str, Any] | None = None, csv: CsvSpec = PLAIN_CSV) -> Files:
         """Find the files that a path, folder, glob or URL names."""
+        require_place(source)
         storage = storage or {}
         kind = _table_format(source, storage)
         if kind is not None:
@@ -289,8 +291,12 @@ def _current_version(source: str, kind: str, storage: dict[str, Any]) -> str:
             from deltalake import DeltaTable
 
             return str(DeltaTable(source, storage_options=storage or None).version())
+        from pyiceberg.io import load_file_io
+        from pyiceberg.serializers import FromInputFile
         from pyiceberg.table import StaticTable
 
+        metadata = FromInputFile.table_metadata(load_file_io(storage, source).new_input(source))
+        require_no_code(metadata.properties)
         snapshot = StaticTable.from_metadata(source, properties=dict(storage)).current_snapshot()
         if snapshot is None:
             raise InputError("the source (Iceberg) has no version yet", "write rows to it first")

@@ -86,25 +86,36 @@ class Prompts:
 
     def _ids(self, encoding: Any, length: int) -> list[int]:
         """Return a prompt's token ids; the end of the template stays, and excess tokens before it are cut."""
-        ids, added = encoding.ids, encoding.special_tokens_mask
-        ends = [end for _, end in encoding.offsets]
+        ids, added, places = encoding.ids, encoding.special_tokens_mask, encoding.offsets
         if any(number in self._spelt and not own for number, own in zip(ids, added, strict=True)):
-            ids, added, ends = self._spell(ids, added, ends)
+            ids, added, places = self._spell(ids, added, places)
         if self._continued:  # the model would not continue after an end token
             while added and added[-1]:
-                ids, added, ends = ids[:-1], added[:-1], ends[:-1]
+                ids, added, places = ids[:-1], added[:-1], places[:-1]
         if len(ids) <= self.limit:
             return list(ids)
-        text_ends, tail = len(self._before) + length, 0
-        while tail < len(ids) and (added[-1 - tail] or ends[-1 - tail] > text_ends):
-            tail += 1
+        tail = self._tokens_after(len(self._before) + length, added, places)
         return [*ids[: max(0, self.limit - tail)], *ids[len(ids) - tail :]][: self.limit]
 
-    def _spell(self, ids: list[int], added: list[int], ends: list[int]) -> tuple[list[int], list[int], list[int]]:
+    def _tokens_after(self, text_ends: int, added: list[int], places: list[tuple[int, int]]) -> int:
+        """Return how many tokens at the end of a prompt are those of its template."""
+        tail = 0
+        while tail < len(places) and (added[-1 - tail] or places[-1 - tail][0] >= text_ends):
+            tail += 1
+        both = 0  # byte fallback gives all bytes of unknown characters one place, on both sides of the text's end
+        while tail + both < len(places) and places[-1 - tail - both][1] > text_ends:
+            both += 1
+        if both:
+            both = min(both, len(self._after[: places[-1 - tail][1] - text_ends].encode()))
+        return tail + both
+
+    def _spell(
+        self, ids: list[int], added: list[int], places: list[tuple[int, int]]
+    ) -> tuple[list[int], list[int], list[tuple[int, int]]]:
         """Replace special tokens in a text by the tokens of their characters."""
         written = [
-            (number, own, end)
-            for first, own, end in zip(ids, added, ends, strict=True)
+            (number, own, place)
+            for first, own, place in zip(ids, added, places, strict=True)
             for number in (self._spelt.get(first, [first]) if not own else [first])
         ]
         return [item[0] for item in written], [item[1] for item in written], [item[2] for item in written]

@@ -1,0 +1,37 @@
+"""A prompt that is too long loses tokens of its text, and keeps every token of its template."""
+
+import pytest
+
+pytest.importorskip("transformers")
+from transformers import PreTrainedTokenizerFast
+
+from dptext_etl_models.inference import example_model
+from dptext_etl_models.inference.prompts import Prompts
+
+LIMIT = 40
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """Pieces of words, and single bytes for all other characters."""
+    made = example_model._unigram()
+    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
+
+
+@pytest.mark.parametrize("text", ["漢" * 500, "漢a" * 300, "a " * 500, "»" * 300, "é x" * 200, ""])
+@pytest.mark.parametrize(
+    ("template", "begins", "ends"),
+    [
+        ("go: {text} now", ["▁", "g", "o", ":"], ["▁now"]),
+        ("go: {text}» now", ["▁", "g", "o", ":"], ["<0xC2>", "<0xBB>", "▁now"]),
+        ("go: {text}漢字", ["▁", "g", "o", ":"], [f"<0x{byte:02X}>" for byte in "漢字".encode()]),
+        ("«{text}»", ["▁", "<0xC2>", "<0xAB>"], ["<0xC2>", "<0xBB>"]),
+    ],
+)
+def test_the_template_stays(tokenizer, text, template, begins, ends):
+    for continued, last in ((False, ["</s>"]), (True, [])):
+        (ids,) = Prompts(tokenizer, template, LIMIT, 1000, continued=continued).encode([text])
+        tokens = tokenizer.convert_ids_to_tokens(ids)
+        assert len(tokens) <= LIMIT
+        assert tokens[: len(begins)] == begins
+        assert tokens[-len(ends + last) :] == ends + last

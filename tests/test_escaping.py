@@ -1,0 +1,115 @@
+"""Names of columns, datasets, and roles may hold any character; no page, statement, or SQL reads them as markup."""
+
+from html.parser import HTMLParser
+from unicodedata import category
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from dptext_etl import escaping, html_output
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger.storage.postgres_sql import grants
+
+HOSTILE = [
+    "<img src=x onerror=alert(1)>", "</td></tr></table><script>alert(1)</script>", "a|b|c", "a\n\n# heading\n\n---\n",
+    "```\nrm -rf /\n```", "[click](javascript:alert(1))", "![x](https://evil.example/x.png)", "<https://evil.example>",
+    "$\\frac{1}{2}$ costs $5", "$column ${column} $$", "**bold** __bold__ *it* _it_ ~~gone~~", "&lt;b&gt; &#60;b&#62;",
+    "`code` ``", "\\", "\\|", "a\u202eb", "a\rb\x1b[31m\x00", "{column}{gate}", "\"'", "snake_case", "# a", "- a",
+    "1. a",
+]  # fmt: skip
+NAMES = st.one_of(
+    st.sampled_from(HOSTILE), st.text(st.sampled_from("ab_*`[]()<>|$~&#!{}\\-=+.:;'\"\n\t/ \u202e1"), max_size=30)
+)
+READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+class Reader(HTMLParser):
+    """The elements of a page, and its texts."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.texts = [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, tuple(name for name, _ in attributes)))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def same(text):
+    return " ".join(text.split())
+
+
+@given(NAMES)
+def test_markdown_shows_a_name_as_it_is(name):
+    shown, escaped = same(escaping.one_line(name)), escaping.markdown(name)
+    for before, after, tags in (
+        ("x ", " y", ["p"]),
+        ("## x ", " y", ["h2"]),
+        ("| a | b |\n|---|---|\n| x ", " y | z |", ["table", "thead", "tr", "th", "th", "tbody", "tr", "td", "td"]),
+        ("[x ", " y](https://host)", ["p", "a"]),
+    ):
+        found = Reader(READER.render(before + escaped + after))
+        assert [tag for tag, _ in found.tags] == tags
+        assert same(f"x {shown} y") in same("".join(found.texts))
+
+
+def pages(name):
+    yield html_output.facts(name, {name: f"{name}."})
+    yield html_output.table(name, [name], [[name]])
+    yield html_output.document(name, html_output.facts(name, {name: [name, name]}))
+
+
+@given(NAMES)
+def test_html_shows_a_name_as_it_is(name):
+    for page, plain in zip(pages(name), pages("x"), strict=True):
+        found, expected = Reader(page), Reader(plain)
+        assert found.tags == expected.tags
+        assert escaping.one_line(name) in "".join(found.texts)
+
+
+@given(NAMES)
+def test_a_line_stays_one(name):
+    assert not {"Cc", "Cf", "Cs", "Zl", "Zp"} & set(map(category, escaping.one_line(name)))
+    assert len(escaping.one_line(name).splitlines()) <= 1
+
+
+@pytest.mark.parametrize("role", ["writer", "auditor", "owner"])
+@pytest.mark.parametrize(
+    "name",
+    ["$$; drop schema public; --", "a'; drop table x; --", 'a"; drop table x; --', "a\\'; drop table x; --", "$b$"],
+)
+def test_grants_quote_the_name_of_a_role(role, name):
+    """Only strings and quoted names hold it, however the server reads backslashes; no statement begins within it."""
+    found = grants(role, name, "db", "ledger")
+    bare = without_quoted(found)
+    assert "drop" not in bare
+    assert "$" not in bare
+    assert bare.count(";") == len([line for line in bare.splitlines() if line.endswith(";")])
+
+
+def test_grants_refuse_a_name_of_several_lines():
+    with pytest.raises(LedgerError, match="control characters"):
+        grants("owner", "a\n\\! sh", "db", "ledger")
+
+
+def without_quoted(sql):
+    """Return SQL without its strings and quoted names, as PostgreSQL reads it."""
+    out, at = [], 0
+    while at < len(sql):
+        mark = sql[at]
+        if mark not in "'\"":
+            out.append(mark)
+            at += 1
+            continue
+        escapes = mark == "'" and sql[at - 1] == "E"
+        assert mark == '"' or escapes or "\\" not in sql[at : sql.find(";\n", at)]
+        at += 1
+        while sql[at] != mark or sql[at + 1 : at + 2] == mark:
+            at += 2 if sql[at] == mark or (escapes and sql[at] == "\\") else 1
+        at += 1
+    return "".join(out)
