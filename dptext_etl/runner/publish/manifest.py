@@ -224,25 +224,19 @@ def scan_published(sink: str, storage_options: Mapping[str, str] | None = None, 
 
 
 def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
-    as_written = [column["name"] for column in manifest.columns] if manifest.id is None else [manifest.id]
-    return scan_parts(manifest, layout, as_written)
-
-
-def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = ()) -> pl.LazyFrame:
+    """Scan the parts of a manifest; columns of CSV and NDJSON files get its types."""
     paths = tuple(layout.part(part.path) for part in manifest.parts)
-    files, text = Files(paths, manifest.file_format, layout.storage_options), tuple(as_written)
+    rows = Files(paths, manifest.file_format, layout.storage_options).scan(all_text=True)
     if manifest.file_format == "parquet":
-        return files.scan(text)
-    rows = files.scan(text, all_text=True)
+        return rows
     with seam("opening what is published", InputError, READ_HINT):
         found = rows.collect_schema()
     types = {name: parsed(kind) for name, kind in manifest.kinds.items() if found.get(name) == pl.String}
-    values = (
+    return rows.with_columns(
         from_text(pl.col(name), dtype, strict=True)
         for name, dtype in types.items()
-        if dtype is not None and readable(dtype) and name not in text
+        if dtype is not None and readable(dtype)
     )
-    return rows.with_columns(values)
 
 
 def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: int) -> bool:

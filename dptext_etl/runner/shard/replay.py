@@ -30,7 +30,7 @@ from dptext_etl.mechanism import Released
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import own_ids
-from dptext_etl.runner.publish.manifest import Manifest, scan_parts
+from dptext_etl.runner.publish.manifest import Manifest, scan
 from dptext_etl.runner.shard.charging import Charged, Column
 from dptext_etl.runner.shard.records import Hardware, KeptShard, read_released, write_draws
 from dptext_etl.runner.shard.staging import Staging
@@ -188,7 +188,7 @@ def _published_texts(
         if staging.keeps(index, part.sha256):
             continue
         with seam("reading what is published", InputError, _HINT):
-            found = scan_parts(replace(manifest, parts=(part,)), layout, shown)
+            found = scan(layout, replace(manifest, parts=(part,)))
             ids = pl.col(policy.id) if own is None else pl.lit(own[index]).alias(policy.id)
             texts = (pl.col(theirs).cast(pl.String).alias(name) for name, theirs in published.items())
             rows = found.select(*texts, ids).filter(ids.is_not_null()).collect()

@@ -74,7 +74,7 @@ def csv_scan(files: Files, policy: Policy, layout: Layout) -> Callable[..., pl.L
         as_before = {name: _TYPES[kind] for name, kind in pinned.items()}
         pinned = {}
     free = [name for name in kept if not {name} & {*named, *pinned, *as_before}]
-    chosen = {name: kind for name, kind in {**named, **pinned}.items() if kind != "String"}
+    chosen: dict[str, CsvType] = {name: kind for name, kind in {**named, **pinned}.items() if kind != "String"}
     values, fitting = _count(
         rows, {**{name: (kind,) for name, kind in chosen.items()}, **dict.fromkeys(free, _INFERRED)}, named
     )

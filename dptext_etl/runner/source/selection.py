@@ -26,7 +26,7 @@ from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import own_ids
-from dptext_etl.runner.publish.manifest import Manifest, scan_parts
+from dptext_etl.runner.publish.manifest import Manifest, scan
 from dptext_etl.runner.source.roles import shown_columns
 from dptext_etl.runner.source.table import READ_HINT, batches
 
@@ -79,8 +79,7 @@ def _published_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest
     with seam("reading the ids that are published", hint=_PUBLISHED_HINT):
         dtype = frame.collect_schema()[policy.id]
         if policy.ids == "keep":
-            parts = scan_parts(manifest, layout, as_written=(policy.id,))
-            return parts.select(named_as(pl.col(policy.id), dtype).cast(dtype))
+            return scan(layout, manifest).select(named_as(pl.col(policy.id), dtype).cast(dtype))
         require_plain(policy, dtype)
         ids = own_ids.of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts))
         return pl.LazyFrame({policy.id: pl.concat(ids).drop_nulls()}).select(pl.col(policy.id).cast(dtype))
