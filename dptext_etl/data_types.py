@@ -127,7 +127,7 @@ def parsed(written: str) -> Any | None:
     """
     try:
         return _read(ast.parse(written, mode="eval").body)
-    except (SyntaxError, ValueError, TypeError, AttributeError, IndexError, RecursionError, pl.exceptions.PolarsError):
+    except (SyntaxError, ValueError, TypeError, AttributeError, LookupError, RecursionError, MemoryError):
         return None
 
 

@@ -291,3 +291,27 @@ def test_the_next_run_rewrites_what_lies_in_a_store(make_job, store, monkeypatch
     shown = {name: data for name, data in store.objects.items() if name.startswith("published")}
     assert not any(SENTINEL.encode() in data for data in shown.values())
     assert {name.split("/")[2].partition("-")[0] for name in shown} == {"manifest.json", "v2"}
+
+
+def test_maps_and_lists_of_before_are_left_as_they_are(make_job, monkeypatch):
+    kept = {"several": pl.concat_list("stars"), "map": pl.concat_list(pl.struct(key="stars", value="id"))}
+    raw = make_reviews(120).with_columns(**kept).with_columns(pl.col("map").cast(pl.Map(pl.Int64, pl.String)))
+    job = make_job(frame=raw, keep=[*kept])
+    with before_types_were_plain(monkeypatch):
+        job.run()
+    before = job.files()
+    job.forget_that_nothing_changed()
+    assert not job.run().changed
+    assert job.files() == before
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+
+
+def test_a_run_takes_the_place_of_an_older_version_that_the_ledger_does_not_know(make_job, monkeypatch):
+    job = make_job(frame=carrying(make_reviews(120)), keep=OLD)
+    with before_types_were_plain(monkeypatch):
+        job.run()
+    written = job.folder / "published.manifest.json"
+    written.write_text(written.read_text().replace('"version": 1', '"version": 2'))
+    job.run()
+    assert manifest(job)["version"] == 3
+    assert holds(job.folder / "published") == []
