@@ -190,7 +190,7 @@ def _fields(kinds: list[str]) -> str:
 
 
 def _zone(zone: str | None) -> str | None:
-    return zone if zone is None or zone in _zones() or _OFFSET.fullmatch(zone) else "UTC"
+    return zone if zone is None or zone in _zones() or _OFFSET.fullmatch(str(zone)) else "UTC"
 
 
 @cache
