@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dptext_etl import Ledger
+from dptext_etl import Ledger, privatize_table
+from dptext_etl.checks import canaries
 from dptext_etl.checks.published import check_published
 from dptext_etl.errors import DPTextError
 from dptext_etl.polars import released, run_frame
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.source.guessing import guess
 
 from ..object_store import remote
 from ..review_jobs import SENTINEL, make_reviews, save_table
@@ -137,6 +139,26 @@ def test_no_refusal_prints_what_a_type_carries(make_job, wrong):
         with pytest.raises(DPTextError, match=r"truct of [12] field") as caught:
             door(**changes)
         assert SENTINEL not in str(caught.value)
+
+
+def test_no_other_door_prints_what_a_type_carries(make_job):
+    raw = carrying(make_reviews(40)).select("inner", "level", id="stars", n=pl.struct(pl.lit(0.5).alias(SENTINEL)))
+    job = make_job(frame=raw)
+    column = job.policy().column_policies()[0]
+    made = {"text": raw.select("id", review="inner"), "id": raw.select(review=pl.lit("a"), id=pl.concat_list("n"))}
+    doors = {
+        "init": lambda _: guess(str(job.folder / "raw.parquet"), id="id", texts=("inner",)),
+        "init of an id": lambda _: guess(str(job.folder / "raw.parquet"), id="inner"),
+        "Polars": lambda frame: privatize_table(frame, column, id="id"),
+        "Arrow": lambda frame: privatize_table(frame.to_arrow(), column, id="id"),
+        "pandas": lambda frame: privatize_table(frame.to_pandas(use_pyarrow_extension_array=True), column, id="id"),
+        "canary rows": lambda _: canaries.ids_from([b"x" * 32], made["id"]["id"].dtype),
+    }
+    for name, door in doors.items():
+        for frame in made.values():
+            with pytest.raises((DPTextError, pl.exceptions.PolarsError)) as caught:
+                door(frame)
+            assert SENTINEL not in str(caught.value), name
 
 
 def test_files_of_other_types_are_named_by_kind(make_job):
