@@ -127,7 +127,7 @@ def parsed(written: str) -> Any | None:
     """
     try:
         return _read(ast.parse(written, mode="eval").body)
-    except (SyntaxError, ValueError, TypeError, AttributeError, IndexError, RecursionError, pl.exceptions.PolarsError):
+    except (SyntaxError, ValueError, TypeError, AttributeError, LookupError, RecursionError, MemoryError):
         return None
 
 
@@ -217,7 +217,7 @@ def _fields(kinds: list[str]) -> str:
 
 
 def _zone(zone: str | None) -> str | None:
-    return zone if zone is None or zone in _zones() or _OFFSET.fullmatch(zone) else "UTC"
+    return zone if zone is None or zone in _zones() or _OFFSET.fullmatch(str(zone)) else "UTC"
 
 
 @cache

@@ -103,7 +103,19 @@ def test_types_in_manifests_of_before_compare_as_what_is_published_now(name):
 
 
 @pytest.mark.parametrize(
-    "written", ["", "__import__('os').system('x')", "Struct(1)", "Object(", "pl", "List()", "String.x"]
+    "written",
+    [
+        "",
+        "__import__('os').system('x')",
+        "Struct(1)",
+        "Object(",
+        "pl",
+        "List()",
+        "String.x",
+        "Array(Int64)",
+        "Datetime(x=1)",
+        "(" * 9999,
+    ],
 )
 def test_what_is_no_type_is_none(written):
     assert parsed(written) is None

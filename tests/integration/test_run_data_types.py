@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dptext_etl import Ledger
+from dptext_etl import Ledger, privatize_table
+from dptext_etl.checks import canaries
 from dptext_etl.checks.published import check_published
 from dptext_etl.errors import DPTextError
 from dptext_etl.polars import released, run_frame
 from dptext_etl.runner.planning import plan
 from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.source.guessing import guess
 
 from ..object_store import remote
 from ..review_jobs import SENTINEL, make_reviews, save_table
@@ -137,6 +139,26 @@ def test_no_refusal_prints_what_a_type_carries(make_job, wrong):
         with pytest.raises(DPTextError, match=r"truct of [12] field") as caught:
             door(**changes)
         assert SENTINEL not in str(caught.value)
+
+
+def test_no_other_door_prints_what_a_type_carries(make_job):
+    raw = carrying(make_reviews(40)).select("inner", "level", id="stars", n=pl.struct(pl.lit(0.5).alias(SENTINEL)))
+    job = make_job(frame=raw)
+    column = job.policy().column_policies()[0]
+    made = {"text": raw.select("id", review="inner"), "id": raw.select(review=pl.lit("a"), id=pl.concat_list("n"))}
+    doors = {
+        "init": lambda _: guess(str(job.folder / "raw.parquet"), id="id", texts=("inner",)),
+        "init of an id": lambda _: guess(str(job.folder / "raw.parquet"), id="inner"),
+        "Polars": lambda frame: privatize_table(frame, column, id="id"),
+        "Arrow": lambda frame: privatize_table(frame.to_arrow(), column, id="id"),
+        "pandas": lambda frame: privatize_table(frame.to_pandas(use_pyarrow_extension_array=True), column, id="id"),
+        "canary rows": lambda _: canaries.ids_from([b"x" * 32], made["id"]["id"].dtype),
+    }
+    for name, door in doors.items():
+        for frame in made.values():
+            with pytest.raises((DPTextError, pl.exceptions.PolarsError)) as caught:
+                door(frame)
+            assert SENTINEL not in str(caught.value), name
 
 
 def test_files_of_other_types_are_named_by_kind(make_job):
@@ -291,3 +313,27 @@ def test_the_next_run_rewrites_what_lies_in_a_store(make_job, store, monkeypatch
     shown = {name: data for name, data in store.objects.items() if name.startswith("published")}
     assert not any(SENTINEL.encode() in data for data in shown.values())
     assert {name.split("/")[2].partition("-")[0] for name in shown} == {"manifest.json", "v2"}
+
+
+def test_maps_and_lists_of_before_are_left_as_they_are(make_job, monkeypatch):
+    kept = {"several": pl.concat_list("stars"), "map": pl.concat_list(pl.struct(key="stars", value="id"))}
+    raw = make_reviews(120).with_columns(**kept).with_columns(pl.col("map").cast(pl.Map(pl.Int64, pl.String)))
+    job = make_job(frame=raw, keep=[*kept])
+    with before_types_were_plain(monkeypatch):
+        job.run()
+    before = job.files()
+    job.forget_that_nothing_changed()
+    assert not job.run().changed
+    assert job.files() == before
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+
+
+def test_a_run_takes_the_place_of_an_older_version_that_the_ledger_does_not_know(make_job, monkeypatch):
+    job = make_job(frame=carrying(make_reviews(120)), keep=OLD)
+    with before_types_were_plain(monkeypatch):
+        job.run()
+    written = job.folder / "published.manifest.json"
+    written.write_text(written.read_text().replace('"version": 1', '"version": 2'))
+    job.run()
+    assert manifest(job)["version"] == 3
+    assert holds(job.folder / "published") == []

@@ -237,7 +237,11 @@ def renew_types(policy: Policy, layout: Layout, checkpoint: Checkpoint = nothing
     if in_iceberg or not ledger_exists(policy.ledger.url) or not (policy.incremental or is_whole(layout, before)):
         return
     with _opened(layout, policy) as ledger, alone_at(layout) as renew_lock:
-        refs = _refs(ledger, policy, before)
+        tables.require_alone(layout)
+        try:
+            refs = _refs(ledger, policy, before)
+        except LedgerError:  # the run says what is wrong, or takes the place of the table
+            return
         storage.write(_RENEWING, b"", action="noting that a version is replaced")
         gone = pl.Series.is_null  # ids of people who were forgotten in another table (`own_ids.blank`)
         now, lists = _publish_without(gone, layout, policy, before, ledger, refs, checkpoint, renew_lock)

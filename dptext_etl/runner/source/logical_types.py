@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 from glob import has_magic
+from importlib.util import find_spec
 from typing import Any
 
 import polars as pl
@@ -21,6 +22,7 @@ from dptext_etl.runner.source.table import READ_HINT, TABLE_HINT, Files
 from dptext_etl.storage import Storage
 
 _NAMES = frozenset({"arrow.uuid", "arrow.json", "null"})
+_STORES = ("s3://", "gs://", "az://", "abfs")
 _TAIL = 1 << 16
 _UUID_PARTS = ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))
 
@@ -95,9 +97,11 @@ def _arrow_schema(file: pq.ParquetFile) -> pa.Schema:
 
 
 def _opened(path: str, files: Files) -> pq.ParquetFile | None:
-    """Open a local file, or the footer of the first object that a URL names."""
+    """Open a local file, or the footer of the first object that a URL names, if the extra for objects is installed."""
     if not is_remote(path):
         return pq.ParquetFile(path)
+    if not path.startswith(_STORES) or find_spec("obstore") is None:
+        return None
     root = re.split(r"[*?\[]", path, maxsplit=1)[0].rpartition("/")[0]
     store = Storage.open(root, {option: str(value) for option, value in files.storage.items()})
     names = (name for name in store.names() if fnmatchcase(f"{root}/{name}", path))
