@@ -97,8 +97,8 @@ class LedgerAdmin(LedgerReader):
         facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
         facts |= {"expost": True} if refundable else {}
         names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg, "id_type": id_type}
-        keyed = {"key": key, "proven": proven, "pin": pin}
-        register = partial(self._db.releases.register, names, facts, publishable=publishable, nonce=nonce, **keyed)
+        pinned = partial(self._db.releases.register, names, facts, publishable=publishable, nonce=nonce)
+        register = partial(pinned, key=key, proven=proven, pin=pin)
         if pin:
             return self._db.store.write(0, register)
         with self._db.store.snapshot():

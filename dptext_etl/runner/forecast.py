@@ -162,7 +162,8 @@ class _Rows(NamedTuple):
         """Add up per unit; a sum with an infinite part is infinite."""
         order = np.argsort(self.where, kind="stable")
         starts = np.flatnonzero(np.diff(self.where[order], prepend=-1))
-        return np.minimum(sums(amounts[None, order], starts)[0], _INFINITE)
+        summed: Amounts = np.minimum(sums(amounts[None, order], starts)[0], _INFINITE)
+        return summed
 
 
 def _histogram(amounts: Amounts) -> Counter[int]:

@@ -74,7 +74,7 @@ def evidence_of(
 def _with_own_ids(frame: pl.LazyFrame, policy: Policy, layout: Layout) -> pl.LazyFrame:
     """Put the records' own ids, which staging holds, into a published table."""
     manifest = published_manifest(layout)
-    own = pl.concat(own_ids.of_parts(layout.staging, (part.sha256 for part in manifest.parts)))
+    own = pl.concat(own_ids.of_parts(layout.staging, policy.ledger, (part.sha256 for part in manifest.parts)))
     return frame.collect().select(own.alias(policy.id), pl.exclude(policy.id)).lazy()
 
 

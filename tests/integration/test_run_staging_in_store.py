@@ -311,7 +311,7 @@ def test_what_was_fetched_before_others_wrote_it_is_fetched_again(store, machine
     facts = Facts({"rows": 1, "words": 2}, {}, {}, {}, {}, {})
     storage = Storage.open(f"{STAGING}/reviews/2026-11/_", store.options, grouped=True)
     with storage.with_own_copies() as here, storage.with_own_copies() as there:
-        one, two = Staging(here), Staging(there)
+        one, two = Staging(here, b"key"), Staging(there, b"key")
         one.save(0, rows, pl.DataFrame({"text": [1, 1]}), "inputs", facts)
         (seen,) = two.find(0, "inputs")
         assert two.draws(seen)["text"].to_list() == [1, 1]

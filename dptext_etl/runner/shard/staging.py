@@ -67,8 +67,8 @@ class Staging:
         for name, fill in ((f"{stem}.draws", draws.write_ipc), (f"{stem}.parquet", rows)):
             # the record's write makes these names durable, too
             self.storage.write(name, fill, action="staging a shard", flush_folder=False)
-        digests = (sha256(self.folder / f"{stem}.{suffix}") for suffix in ("parquet", "draws"))
-        return self.record(StagedShard(index, *digests, inputs, *facts, self._tag))
+        whole, counts = (sha256(self.folder / f"{stem}.{suffix}") for suffix in ("parquet", "draws"))
+        return self.record(StagedShard(index, whole, counts, inputs, *facts, self._tag))
 
     def save_post(self, shard: StagedShard, frame: pl.DataFrame, facts: Mapping[str, Any]) -> StagedShard:
         """Write what post-processing made of a shard, then its record."""
