@@ -13,6 +13,7 @@ from polars.testing import assert_frame_equal
 from dptext_etl import _kernel, files
 from dptext_etl.engines import stage
 from dptext_etl.engines.spark.engine import SparkEngine
+from dptext_etl.engines.spark.session import read_source
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
@@ -123,6 +124,16 @@ def test_a_format_that_is_not_staged_as_it_is_published_and_nothing_changed(spar
     assert_frame_equal(scan_published(job.policy().sink, store.options).collect().sort("id"), expected)
     assert not staged_names(store)
     assert "not-to-be-printed" not in repr(first.as_dict())
+
+
+def test_executors_read_csv_objects_with_the_options_of_the_policy(spark, make_job, place, store, reviews):
+    table = reviews(40)
+    store.objects["raw/a.csv"] = table.head(15).write_csv().encode()
+    store.objects["raw/b.csv"] = table.tail(25).write_csv().encode()
+    policy = place(make_job(), source="s3://bucket/raw/*.csv").policy()
+    rows = read_source(spark, policy)
+    assert sorted(row.review for row in rows.collect()) == sorted(table["review"])
+    assert "not-to-be-printed" not in str(rows._jdf.queryExecution().toString())
 
 
 def test_what_executors_lack_is_said_before_anything_is_charged(spark, make_job, place, store):
