@@ -107,19 +107,19 @@ def save_run(staged: Staged) -> None:
     else:
         run = to_json(staged)
     _storage(staged).delete(_VERDICTS)
-    _write(staged, _RUN, {"policy": _hash(staged.policy), "run": run})
+    _write(staged.policy, _storage(staged), _RUN, {"policy": _hash(staged.policy), "run": run})
 
 
 def save_empty(policy: Policy, partition: str | None) -> None:
     """Note that a partition has no rows: then nothing of it is judged or published."""
     storage = Layout.of(policy, partition).staging
     storage.delete(_VERDICTS)
-    _write(storage, _RUN, {"policy": _hash(policy), "run": None})
+    _write(policy, storage, _RUN, {"policy": _hash(policy), "run": None})
 
 
 def is_empty(policy: Policy, partition: str | None) -> bool:
     """Return whether the last staging of a partition found no rows."""
-    found = _read(Layout.of(policy, partition).staging, _RUN)
+    found = _read(policy, Layout.of(policy, partition).staging, _RUN)
     return found is not None and found["run"] is None
 
 
@@ -155,7 +155,7 @@ def _load(policy: Policy, storage: Storage) -> Any:
 def save_verdicts(staged: Staged, verdicts: tuple[Verdict, ...]) -> None:
     """Store the verdicts over a staged run for its publication; they count only for exactly these files."""
     facts = {"judged": _digests(staged), "verdicts": [verdict.as_dict() for verdict in verdicts]}
-    _write(staged, _VERDICTS, facts)
+    _write(staged.policy, _storage(staged), _VERDICTS, facts)
 
 
 def load_verdicts(staged: Staged) -> tuple[Verdict, ...]:
@@ -191,10 +191,8 @@ def _storage(staged: Staged) -> Storage:
     return (staged.attempt if isinstance(staged, StagedTable) else staged).layout.staging
 
 
-def _write(staged: Staged, name: str, facts: dict[str, Any]) -> None:
-    storage = _storage(staged)
-    content = sealed(_key(staged.policy, storage), name, facts)
-    storage.write(name, content, action="storing facts for the next step")
+def _write(policy: Policy, storage: Storage, name: str, facts: dict[str, Any]) -> None:
+    storage.write(name, sealed(_key(policy, storage), name, facts), action="storing facts for the next step")
 
 
 def _read(policy: Policy, storage: Storage, name: str) -> dict[str, Any] | None:
