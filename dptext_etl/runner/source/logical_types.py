@@ -99,7 +99,7 @@ def _arrow_schema(file: pq.ParquetFile) -> pa.Schema:
 def _opened(path: str, files: Files) -> pq.ParquetFile | None:
     """Open a local file, or the footer of the first object that a URL names, if the extra for objects is installed."""
     if not is_remote(path):
-        return pq.ParquetFile(path)
+        return _readable(path)
     if not path.startswith(_STORES) or find_spec("obstore") is None:
         return None
     root = re.split(r"[*?\[]", path, maxsplit=1)[0].rpartition("/")[0]
@@ -111,4 +111,12 @@ def _opened(path: str, files: Files) -> pq.ParquetFile | None:
         return None
     size = int.from_bytes(tail[-8:-4], "little") + 8
     tail = store.tail(name, size) if size > len(tail) else tail
-    return pq.ParquetFile(pa.BufferReader(b"PAR1" + (tail or b"")))
+    return _readable(pa.BufferReader(b"PAR1" + (tail or b"")))
+
+
+def _readable(source: Any) -> pq.ParquetFile | None:
+    """Open a file unless it holds integers of 128 bits, which Polars alone writes, and then no UUIDs or JSON."""
+    try:
+        return pq.ParquetFile(source)
+    except pa.ArrowNotImplementedError:
+        return None
