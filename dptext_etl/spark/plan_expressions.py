@@ -83,8 +83,8 @@ _NULLS: dict[str, Callable[[Sequence[Content]], frozenset[str] | None]] = {
 _OF_ROW = frozenset(_NULLS) | {
     *("Cast", "CaseWhen", "NullIfResult", "And", "Or", "In", "GetJsonObject", "GetArrayItem", "ElementAt")
 }
-"""Expressions that give each row its value from the values of the same row alone, whichever argument is a column; all
-others may mix rows."""
+"""Expressions whose value in a row depends only on that row, also where every argument is a column; all others may mix
+rows."""
 _WRITTEN = frozenset(
     {"string", "char", "varchar", "boolean", "byte", "short", "integer", "long", "float", "double", "decimal", "date"}
 )
