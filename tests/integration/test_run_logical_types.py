@@ -116,7 +116,7 @@ def test_files_with_uuids_and_with_bytes_are_refused(make_job):
     write_by_pyarrow(table, job.folder / "raw" / "a.parquet")
     other = table.set_column(0, "id", table["id"].cast(pa.binary(16)))
     write_by_pyarrow(other, job.folder / "raw" / "b.parquet")
-    with pytest.raises(InputError, match="column 1: some of the source's files hold UUIDs"):
+    with pytest.raises(InputError, match="'id': some of the source's files hold UUIDs"):
         job.run(source=str(job.folder / "raw"))
 
 

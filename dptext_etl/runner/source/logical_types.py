@@ -30,7 +30,8 @@ _UUID_PARTS = ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))
 def logical_types(files: Files, wanted: Collection[str] = ()) -> dict[str, pa.DataType]:
     """Return the Arrow types of the columns that hold UUIDs, JSON, or nothing; refuse types that no engine reads.
 
-    Files that hold `wanted` columns are compared (`Files.refuse_drift`) when it is known that Polars can open them.
+    With `wanted`, only these columns count, and the files are compared (`Files.refuse_drift`) once it is known that
+    Polars can open them.
     """
     if files.format == "iceberg":
         with seam("opening the source", InputError, TABLE_HINT):
@@ -45,12 +46,13 @@ def logical_types(files: Files, wanted: Collection[str] = ()) -> dict[str, pa.Da
         found = []
     if wanted:
         files.refuse_drift(wanted)
+        found = [pa.schema([field for field in schema if field.name in wanted]) for schema in found]
     types = [{field.name: field.type for field in schema if is_logical(field.type)} for schema in found]
     for other in types[1:]:
         if other != types[0]:
             names = {name for name in {*types[0], *other} if types[0].get(name) != other.get(name)}
-            places = by_place(names, found[0].names)
-            msg = f"{places}: some of the source's files hold UUIDs, JSON, or nulls there, and others other types"
+            columns = ", ".join(map(repr, sorted(names))) if wanted else by_place(names, found[0].names)
+            msg = f"{columns}: some of the source's files hold UUIDs, JSON, or nulls there, and others other types"
             raise InputError(msg, "write the files alike: a run reads one table")
     return types[0] if types else {}
 
