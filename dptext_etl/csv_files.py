@@ -27,7 +27,10 @@ _PROBLEMS = {
     "inside": ("holds a quote inside a field that does not begin with one", _QUOTED),
     "behind": ("holds text behind a closing quote, as where a backslash escapes a quote", _QUOTED),
     "open": ("opens a quote that never closes", f"is the file complete? Otherwise, {_QUOTED}"),
-    "return": ("holds a carriage return that ends no line, outside quotes", r"end every line with \n or with \r\n"),
+    "return": (
+        "holds a carriage return that ends no line, outside quotes",
+        r"end every line with \n or with \r\n, and put fields that hold a carriage return in quotes",
+    ),
     "mixed": (
         "ends otherwise than the first line",
         r"end every line with \n, or every line with \r\n; put fields that hold a line break in quotes",

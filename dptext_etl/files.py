@@ -124,10 +124,13 @@ def link(path: Path, new: Path, *, mode: int = PRIVATE_FILE, flush_folder: bool 
 
 
 def make_private(path: Path) -> None:
-    """Make a folder and its missing parents, readable by its owner alone, who is this process's user."""
+    """Make a folder, readable by its owner alone, who is this process's user; parents are open as the umask says.
+
+    A staging folder lies next to a sink by default, so readers must get through its parents.
+    """
     require_own(path)
     with seam(f"making the staging folder {path}", InputError, "the folder must be writable by you"):
-        make_folders(path)
+        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         path.chmod(PRIVATE_FOLDER)
 
 

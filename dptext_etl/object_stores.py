@@ -18,6 +18,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
 
 from dptext_etl import extensions, store_options
 from dptext_etl.errors import BusyError, DPTextError, InputError, PolicyError, seam
@@ -79,7 +80,7 @@ def matching(pattern: str, options: Mapping[str, Any]) -> list[str]:
     if fixed == pattern:
         return [pattern]
     folder = fixed.rpartition("/")[0]
-    place = client(folder, options)
+    place = _folder(folder, options)
     import obstore
 
     with seam(f"listing the objects of {pattern}", InputError, _READ_HINT):
@@ -98,12 +99,28 @@ def matching(pattern: str, options: Mapping[str, Any]) -> list[str]:
 def chunks(url: str, options: Mapping[str, Any]) -> Iterator[bytes]:
     """Read an object from its begin to its end, in chunks."""
     folder, _, name = url.rpartition("/")
-    place = client(folder, options)
+    place = _folder(folder, options)
     import obstore
 
     with seam(f"reading {url}", InputError, _READ_HINT):
         for chunk in obstore.get(place, name).stream():
             yield bytes(chunk)
+
+
+def tail(url: str, options: Mapping[str, Any], most: int) -> bytes:
+    """Return the last bytes of an object."""
+    folder, _, name = url.rpartition("/")
+    place = _folder(folder, options)
+    import obstore
+
+    with seam(f"reading {url}", InputError, _READ_HINT):
+        size = int(obstore.head(place, name)["size"])
+        return bytes(obstore.get_range(place, name, start=max(size - most, 0), end=size)) if size else b""
+
+
+def _folder(url: str, options: Mapping[str, Any]) -> Any:
+    """Open a folder whose name has the characters of the URL as they are, as Polars reads it."""
+    return client(quote(url, safe=":/@"), options)
 
 
 def require_writable(url: str, options: Mapping[str, str]) -> None:

@@ -136,10 +136,10 @@ def variable_of(value: str) -> str | None:
 
 def kind_of(name: str, known: Mapping[str, Kind] | None = None) -> Kind | None:
     """Return the kind of an option of stores, or of the `known` ones; None if it is not allowed."""
-    if known is not None:
-        return known.get(name)
     lower = name.lower()
-    return _STORE.get(lower) or _STORE.get(_PREFIX.sub("", lower))
+    if known is not None:
+        return known.get(lower if lower.startswith("header.") else name)  # names of headers have no case
+    return _STORE.get(lower) or _STORE.get(_PREFIX.sub("", lower, count=1))
 
 
 def require_options(options: Mapping[str, str], known: Mapping[str, Kind] | None = None) -> None:
@@ -152,6 +152,8 @@ def require_options(options: Mapping[str, str], known: Mapping[str, Kind] | None
         kind, variable = kind_of(name, known), variable_of(value)
         if kind is None:
             msg = f"{name[:60]!r} is not an allowed option, so that none names code or another host"
+            if known is None:
+                msg += "; clients of stores also read their own variables, such as AWS_ROLE_ARN"
             raise ValueError(f"{msg} (docs/policy.md#store-options)")
         if variable is not None:
             if kind not in _REFERENCES:

@@ -32,7 +32,8 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
         id: Column of record ids; None takes that of the policy. The policy of one column names none.
 
     Returns:
-        The table with released texts in the places of the raw ones; other columns and their order stay.
+        The table with released texts in the places of the raw ones; other columns and their order stay. Metadata of
+        the table and of its text columns goes, and so do the `attrs` of pandas.
 
     Raises:
         InputError: The table is of no such kind, a column is missing or of a wrong type, or an id is null or stands
@@ -79,8 +80,9 @@ def _arrow(table: pa.Table, columns: Sequence[ColumnPolicy], ids: str) -> pa.Tab
         released = column.privatize(_strings(texts), records, item)
         ends = itertools.accumulate(map(len, texts.chunks), initial=0)
         parts = [released.slice(start, end - start).cast(dtype) for start, end in itertools.pairwise(ends)]
-        table = table.set_column(at, table.field(at).with_type(dtype), pa.chunked_array(parts, dtype))
-    return table
+        field = table.field(at).with_type(dtype).remove_metadata()  # metadata may hold texts, too
+        table = table.set_column(at, field, pa.chunked_array(parts, dtype))
+    return table.replace_schema_metadata(None)
 
 
 def _strings(texts: pa.ChunkedArray) -> pa.Array:
@@ -122,6 +124,7 @@ def _pandas(frame: Any, columns: Sequence[ColumnPolicy], ids: str) -> Any:
     copy = frame.copy(deep=False)
     for name, texts in made.items():  # `assign` takes no column named "self"
         copy[name] = texts
+    copy.attrs = {}  # metadata may hold texts, too
     return copy
 
 

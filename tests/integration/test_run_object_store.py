@@ -10,6 +10,7 @@ import pytest
 
 from dptext_etl import object_stores, run
 from dptext_etl.checks.published import check_published
+from dptext_etl.csv_files import require_rows
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import check, publish, scan_published
@@ -17,7 +18,9 @@ from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.source import table
 from dptext_etl.runner.source.roles import open_table
+from dptext_etl.runner.source.table import Files
 from tests.quick import quick
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
@@ -58,13 +61,44 @@ def test_the_store_holds_the_bytes_that_a_folder_would(make_job, store, suffix):
     assert store.objects == before
 
 
+NAMES = [
+    "day=1/a.csv",
+    "day%3D1/a.csv",
+    "d#1/a.csv",
+    "d/a.csv",
+    "d 1/a.csv",
+    "d%201/a.csv",
+    "a?.csv",
+    "ab.csv",
+    "a*.csv",
+]
+"""Names of objects that a URL, or a pattern, may take for another."""
+
+
+@pytest.mark.parametrize(("name", "count"), [*((name, 1) for name in NAMES[:6]), ("*.csv", 3), ("a[?].csv", 1)])
+def test_the_csv_objects_that_are_read_are_those_that_were_checked(store, monkeypatch, name, count):
+    for number, key in enumerate(NAMES):
+        store.objects[f"raw/{key}"] = f"id,t\n{number},x\n".encode()
+    options, checked = object_stores.resolved(store.options), []
+
+    def check(chunks, path, *dialect):
+        content = b"".join(chunks)
+        checked.append(content.split()[1].decode().partition(",")[0])
+        return require_rows([content], path, *dialect)
+
+    monkeypatch.setattr(table, "require_rows", check)
+    read = Files.at(f"s3://bucket/raw/{name}", options).scan(all_text=True).collect()["id"].to_list()
+    assert read == checked
+    assert len(read) == count
+
+
 def test_csv_objects_are_checked_before_they_are_read(make_job, store, reviews):
-    job, table = make_job(suffix=".csv"), reviews(240)
-    for name, rows in {"a": table.head(100), "day=2/b": table.tail(140)}.items():
+    job, whole = make_job(suffix=".csv"), reviews(240)
+    for name, rows in {"a": whole.head(100), "day=2/b": whole.tail(140)}.items():
         store.objects[f"raw/{name}.csv"] = rows.write_csv().encode()
     policy = job.policy(**remote(job, store, source="s3://bucket/raw/**/[!z]*.csv"))
     assert open_table(policy, Layout.of(policy)).frame.collect().height == 240
-    store.objects["raw/day=2/c.csv"] = table.head(3).write_csv().encode() + b"r9,u9,5,my doctor, a note,x,y\n"
+    store.objects["raw/day=2/c.csv"] = whole.head(3).write_csv().encode() + b"r9,u9,5,my doctor, a note,x,y\n"
     store.objects["raw/z.csv"] = b"id\nno row of the source\n"
     with pytest.raises(InputError) as caught:
         open_table(policy, Layout.of(policy))

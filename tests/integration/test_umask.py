@@ -27,7 +27,6 @@ statement privacy.toml --out statements/2026
 ledger show privacy.toml
 ledger verify privacy.toml
 ledger anchor privacy.toml
-ledger query "select count(*) from event" privacy.toml
 ledger export privacy.toml tables
 ledger backup copy.db privacy.toml
 forget privacy.toml --record r00001 --everywhere --out erasure.md --yes
@@ -65,6 +64,17 @@ def test_no_command_leaves_a_file_open_to_others(job, monkeypatch):
 
 def is_open(path):
     return not path.is_symlink() and bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
+
+
+def test_readers_get_to_a_sink_whose_folders_were_not_there(job):
+    job.run(sink=str(job.folder / "new" / "deep" / "reviews"))
+    new = job.folder / "new"
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (new, *new.rglob("*")) if path.is_dir()}
+    usual = job.folder / "usual"
+    usual.mkdir()
+    open_as_usual = stat.S_IMODE(usual.stat().st_mode)
+    assert {modes[name] for name in ("new", "deep", "reviews", "reviews.versions")} == {open_as_usual}
+    assert {modes[name] for name in ("reviews.staging", "2026-11", "_")} == {0o700}
 
 
 def test_a_draft_follows_no_link_and_takes_no_name_that_is_there(tmp_path, monkeypatch):

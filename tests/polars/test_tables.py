@@ -57,6 +57,21 @@ def test_a_table_comes_back_as_it_was_given(kind, policy, expected):
     assert pl.DataFrame(whole).equals(expected)
 
 
+def test_metadata_of_the_table_and_of_its_texts_goes(policy):
+    plain = table(RAW)
+    fields = [
+        field.with_metadata({"comment": "zzqsentinelqzz"}) if field.name == "review" else field
+        for field in plain.schema
+    ]
+    given = plain.cast(pa.schema(fields, {"comment": "zzqsentinelqzz"}))
+    for made in (given, given.to_batches()[0], given.to_reader()):
+        assert privatize_table(made, policy, id="id").schema.equals(plain.schema, check_metadata=True)
+    frame = plain.to_pandas()
+    frame.attrs["comment"] = "zzqsentinelqzz"
+    assert privatize_table(frame, policy, id="id").attrs == {}
+    assert frame.attrs
+
+
 @pytest.mark.parametrize("dtype", ["object", "string[python]", "string[pyarrow]", "category", "arrow"])
 def test_a_frame_of_pandas_keeps_its_index_and_types(dtype, policy, expected):
     pd = pytest.importorskip("pandas")

@@ -39,6 +39,13 @@ def test_no_listed_property_names_code():
     assert not [name for name in CATALOG if "impl" in name or name.startswith(("py-", "auth", "rest.signer"))]
 
 
+@pytest.mark.parametrize("name", ["header.X-Iceberg-Access-Delegation", "header.x-iceberg-access-delegation"])
+def test_names_of_headers_have_no_case(name):
+    assert cataloged(**{name: "vended-credentials"})
+    with pytest.raises(PolicyError, match=r"header\.Authorization is a secret"):
+        cataloged(**{"header.Authorization": "Bearer x"})
+
+
 @pytest.mark.parametrize("kind", ["in-memory", "bigquery", "custom", "env:KIND", "SQL", "__import__('os')"])
 def test_a_catalog_is_of_a_listed_type(kind):
     with pytest.raises(PolicyError, match=r"the type of a catalog|holds no credential|other characters"):

@@ -5,10 +5,7 @@ Ids that are UUIDs are then strings in lower case, as in every other library (do
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
-from fnmatch import fnmatchcase
-from glob import has_magic
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,10 +13,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dptext_etl import object_stores
 from dptext_etl.errors import InputError, by_place, counted, seam
 from dptext_etl.runner.layout import is_remote
 from dptext_etl.runner.source.table import READ_HINT, TABLE_HINT, Files
-from dptext_etl.storage import Storage
 
 _NAMES = frozenset({"arrow.uuid", "arrow.json", "null"})
 _STORES = ("s3://", "gs://", "az://", "abfs")
@@ -67,9 +64,12 @@ def is_logical(dtype: pa.DataType, names: frozenset[str] = _NAMES) -> bool:
 
 
 def restored(frame: pl.LazyFrame, types: Mapping[str, pa.DataType], schema: Mapping[str, Any]) -> pl.LazyFrame:
-    """Return a frame whose columns of these types hold strings; `schema` is that of the frame."""
+    """Return a frame whose columns of these types hold strings, or nothing; `schema` is that of the frame."""
     found = {name: dtype for name, dtype in types.items() if name in schema}
-    return frame.with_columns(_restored(pl.col(name), dtype, schema[name]) for name, dtype in found.items())
+    return frame.with_columns(
+        pl.lit(None).alias(name) if pa.types.is_null(dtype) else _restored(pl.col(name), dtype, schema[name])
+        for name, dtype in found.items()
+    )
 
 
 def _restored(column: pl.Expr, dtype: pa.DataType, read: Any) -> pl.Expr:
@@ -104,16 +104,11 @@ def _opened(path: str, files: Files) -> pq.ParquetFile | None:
         return _readable(path)
     if not path.startswith(_STORES) or find_spec("obstore") is None:
         return None
-    root = re.split(r"[*?\[]", path, maxsplit=1)[0].rpartition("/")[0]
-    store = Storage.open(root, {option: str(value) for option, value in files.storage.items()})
-    names = (name for name in store.names() if fnmatchcase(f"{root}/{name}", path))
-    name = next(names, None) if has_magic(path) else path.removeprefix(f"{root}/")
-    tail = None if name is None else store.tail(name, _TAIL)
-    if name is None or not tail:
-        return None
+    url = object_stores.matching(path, files.storage)[0]
+    tail = object_stores.tail(url, files.storage, _TAIL)
     size = int.from_bytes(tail[-8:-4], "little") + 8
-    tail = store.tail(name, size) if size > len(tail) else tail
-    return _readable(pa.BufferReader(b"PAR1" + (tail or b"")))
+    tail = object_stores.tail(url, files.storage, size) if size > len(tail) else tail
+    return _readable(pa.BufferReader(b"PAR1" + tail))
 
 
 def _readable(source: Any) -> pq.ParquetFile | None:

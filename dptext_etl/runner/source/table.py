@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
@@ -103,8 +103,7 @@ class Files:
         """
         if self.version is not None:
             return _scan_version(self.paths[0], self.format, self.version, self.storage)
-        known = self.each if self.format == "csv" else self.paths
-        paths = [path if is_remote(path) else glob.escape(path) for path in known]  # a name is no pattern
+        paths = [path if is_remote(path) else glob.escape(path) for path in self.paths]  # a local name is no pattern
         options: dict[str, Any] = {"storage_options": self.storage, "include_file_paths": paths_as}
         with seam(f"opening the source ({self.format})", InputError, READ_HINT):
             if self.format == "parquet":
@@ -114,7 +113,7 @@ class Files:
                 return pl.scan_ndjson(paths, schema=schema, **options)
             overrides = {**(schema or {}), **dict.fromkeys(text_like, pl.String())}
             all_text |= schema is not None
-            return self._scan_csv(paths, paths_as, schema_overrides=overrides, infer_schema=not all_text, **options)
+            return self._scan_csv(self.each, paths_as, schema_overrides=overrides, infer_schema=not all_text, **options)
 
     @cached_property
     def each(self) -> tuple[str, ...]:
@@ -137,15 +136,16 @@ class Files:
                 raise InputError(msg, "write the files alike, or name those that are: a run reads one table")
         return paths
 
-    def _scan_csv(self, patterns: list[str], paths_as: str | None, **options: Any) -> pl.LazyFrame:
-        sources: list[str] | list[IO[bytes]] = patterns
+    def _scan_csv(self, paths: Sequence[str], paths_as: str | None, **options: Any) -> pl.LazyFrame:
+        sources: list[str] | list[IO[bytes]] = [*paths]
         encoding = self.csv.encoding
         if encoding != "utf-8":
-            if any(map(is_remote, patterns)) or paths_as is not None:
+            if any(map(is_remote, paths)) or paths_as is not None:
                 msg = f"csv.encoding: files in {encoding} are read from a local folder, without columns in folder names"
                 raise InputError(msg, "convert them to UTF-8 first", {"entry": "csv.encoding"})
-            sources = [_in_utf8(Path(path), encoding) for pattern in patterns for path in glob.glob(pattern)]  # noqa: PTH207
-        return pl.scan_csv(sources, separator=self.csv.separator, quote_char=self.csv.quote or None, **options)
+            sources = [_in_utf8(Path(path), encoding) for path in paths]
+        dialect: dict[str, Any] = {"separator": self.csv.separator, "quote_char": self.csv.quote or None}
+        return pl.scan_csv(sources, glob=False, **dialect, **options)  # the files that were checked, and no others
 
     def refuse_drift(self, columns: Iterable[str]) -> None:
         """Refuse files whose columns differ, and name the file and the column.
@@ -168,7 +168,7 @@ class Files:
         with seam(f"opening the file {path}", InputError, READ_HINT):
             if self.format == "parquet":
                 return pl.Schema(pl.read_parquet_schema(path))
-            return self._scan_csv([glob.escape(path)], None, infer_schema=False).collect_schema()
+            return self._scan_csv([path], None, infer_schema=False).collect_schema()
 
 
 def schema_of(frame: pl.LazyFrame) -> pl.Schema:
