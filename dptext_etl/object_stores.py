@@ -107,6 +107,17 @@ def chunks(url: str, options: Mapping[str, Any]) -> Iterator[bytes]:
             yield bytes(chunk)
 
 
+def tail(url: str, options: Mapping[str, Any], most: int) -> bytes:
+    """Return the last bytes of an object."""
+    folder, _, name = url.rpartition("/")
+    place = _folder(folder, options)
+    import obstore
+
+    with seam(f"reading {url}", InputError, _READ_HINT):
+        size = int(obstore.head(place, name)["size"])
+        return bytes(obstore.get_range(place, name, start=max(size - most, 0), end=size)) if size else b""
+
+
 def _folder(url: str, options: Mapping[str, Any]) -> Any:
     """Open a folder whose name has the characters of the URL as they are, as Polars reads it."""
     return client(quote(url, safe=":/@"), options)

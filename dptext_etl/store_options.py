@@ -43,7 +43,7 @@ def _kinds(listed: str) -> dict[str, Kind]:
     return {name: Kind[kind.strip()] for kind, _, names in lines for name in names.split()}
 
 
-_PREFIX = re.compile(r"aws_|azure_storage_|azure_|google_|storage_")
+_PREFIX = re.compile(r"\A(?:aws_|azure_storage_|azure_|google_|storage_)")
 _STORE = _kinds("""
     SECRET: secret_access_key session_token token bearer_token account_key access_key master_key client_secret
     SECRET: sas_key sas_token service_account_key sse_customer_key_base64

@@ -82,15 +82,15 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
-    if spark.sql(f"SHOW SYSTEM FUNCTIONS LIKE '{name}'").take(1):
-        msg = f"Spark has a function {name!r} of its own, and a query would call that one"
-        raise PolicyError(msg, 'take another name, such as "private_review"')
     policy = resolve_column(policy)
     if not policy.sql_function:
         raise PolicyError(
             "the policy forbids SQL functions whose callers choose the ids (sql_function = false)",
             'give a view that fixes id and subject: register_view(spark, "released", table="…", policy="privacy.toml")',
         )
+    if spark.sql(f"SHOW SYSTEM FUNCTIONS LIKE '{name}'").take(1):
+        msg = f"Spark has a function {name!r} of its own, and a query would call that one"
+        raise PolicyError(msg, 'take another name, such as "private_review"')
     if check_workers:
         ask_workers(spark, form, [policy.mechanism])
     function = released_by(

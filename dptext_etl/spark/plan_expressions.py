@@ -83,8 +83,8 @@ _NULLS: dict[str, Callable[[Sequence[Content]], frozenset[str] | None]] = {
 _OF_ROW = frozenset(_NULLS) | {
     *("Cast", "CaseWhen", "NullIfResult", "And", "Or", "In", "GetJsonObject", "GetArrayItem", "ElementAt")
 }
-"""Expressions that give each row its value from the values of the same row alone, whichever argument is a column; all
-others may mix rows."""
+"""Expressions whose value in a row depends only on that row, also where every argument is a column; all others may mix
+rows."""
 _WRITTEN = frozenset(
     {"string", "char", "varchar", "boolean", "byte", "short", "integer", "long", "float", "double", "decimal", "date"}
 )
@@ -170,15 +170,12 @@ def _nulls(item: Any, kind: str, parts: Sequence[Any], holds: Sequence[Content])
 
 def _is_written(item: Any, part: Any) -> bool:
     """Return whether a cast writes each value of a type as a string."""
-    return str(item.dataType().typeName()) == "string" and _type_of(part.dataType()) in _WRITTEN
-
-
-def _type_of(dtype: Any) -> str:
-    return str(dtype.typeName()).partition("(")[0]
+    source = str(part.dataType().typeName()).partition("(")[0]
+    return source in _WRITTEN and str(item.dataType().typeName()) == "string"
 
 
 def _require_id(dtype: Any, role: str) -> None:
-    if _type_of(dtype) not in _ID_TYPES:
+    if str(dtype.typeName()).partition("(")[0] not in _ID_TYPES:
         msg = (
             f"a release takes {'record' if role == 'id' else role} ids of type {dtype.typeName()}, which is not allowed"
         )

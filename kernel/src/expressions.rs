@@ -15,7 +15,7 @@ use crate::columns::choose::{ChoicePolicy, Source};
 use crate::columns::ids;
 use crate::columns::one_text;
 use crate::columns::release::Released;
-use crate::columns::strings::Strings;
+use crate::columns::strings::{Strings, NEVER_NULL};
 use crate::errors::{Error, Result};
 use crate::keys::releases::ReleaseKey;
 use crate::keys::secrets::Secret;
@@ -186,7 +186,7 @@ fn table(inputs: Vec<Input>, arguments: &Arguments, polars_is_parallel: bool) ->
 
 /// Names the usual cause of null ids: Polars sets the inputs of a branch to null in rows that `when` does not give it.
 fn masked(error: Error) -> Error {
-    if !error.message.starts_with(ids::NEVER_NULL) {
+    if !error.message.starts_with(NEVER_NULL) {
         return error;
     }
     error.hint(

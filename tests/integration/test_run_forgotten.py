@@ -258,7 +258,7 @@ def test_who_is_forgotten_in_another_sink_is_not_published_again(job, reviews, s
 
 def checked(job, **changes):
     policy = job.policy(**changes)
-    return check_published(Path(policy.sink), policy, own_ids=finder(Layout.of(policy).staging))
+    return check_published(Path(policy.sink), policy, own_ids=finder(Layout.of(policy).staging, policy.ledger))
 
 
 def test_what_is_forgotten_during_an_incremental_run_stops_it_before_readers_see_it(job, reviews, save):

@@ -116,7 +116,7 @@ def test_files_with_uuids_and_with_bytes_are_refused(make_job):
     write_by_pyarrow(table, job.folder / "raw" / "a.parquet")
     other = table.set_column(0, "id", table["id"].cast(pa.binary(16)))
     write_by_pyarrow(other, job.folder / "raw" / "b.parquet")
-    with pytest.raises(InputError, match="column 1: some of the source's files hold UUIDs"):
+    with pytest.raises(InputError, match="'id': some of the source's files hold UUIDs"):
         job.run(source=str(job.folder / "raw"))
 
 
@@ -145,3 +145,10 @@ def test_uuids_in_an_object_store_are_strings(make_job, store):
         store.objects[f"raw/{name}.parquet"] = (job.folder / "raw.parquet").read_bytes()
     job.run(**remote(job, store, source="s3://bucket/raw/*.parquet"))
     assert scan_published("s3://bucket/published/reviews", store.options).collect()["id"].to_list() == [*map(str, IDS)]
+
+
+def test_a_type_that_arrow_does_not_know_may_be_dropped(make_job):
+    job = make_job(frame=make_reviews(40).with_columns(more=pl.lit(1, pl.Int128)), keep=[])
+    assert job.run().published_rows == 40
+    with pytest.raises(InputError, match="column 'more' of type Int128 cannot stand in a Parquet file"):
+        job.run(keep=["more"])

@@ -186,7 +186,10 @@ def test_ids_of_other_types(make_job, reviews):
         frame = reviews().with_columns(pl.Series("id", ids))
         job = make_job(kind, frame=frame)
         published = scan_published(job.run().published).collect()
-        assert_frame_equal(published.select("id"), frame.select("id"))
+        expected = frame.select("id")
+        if kind == "composite":  # names of fields are not published
+            expected = expected.select(pl.col("id").struct.rename_fields(["field_1", "field_2"]))
+        assert_frame_equal(published.select("id"), expected)
 
 
 def test_small_integer_ids_leave_room_for_canaries(make_job, reviews):

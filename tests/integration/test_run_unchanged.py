@@ -9,7 +9,7 @@ import pytest
 
 from dptext_etl import Ledger, _kernel, run
 from dptext_etl.engines import local
-from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.errors import InputError, KeyReferenceError, LedgerError
 from dptext_etl.runner import unchanged
 from dptext_etl.runner.shard.attempt import Attempt
 from tests.quick import quick
@@ -102,7 +102,7 @@ def test_another_key_is_refused_as_ever(job, steps):
     _kernel.Secret().write(str(job.folder / "other.key"))
     (job.folder / "other.key").replace(job.folder / "noise.key")
     _kernel.Secret.resolve(f"file:{job.folder / 'noise.key'}", reread=True)
-    with pytest.raises(InputError, match="changed since this release took them"):
+    with pytest.raises(KeyReferenceError, match="made under another noise key"):
         job.run()
 
 

@@ -81,7 +81,7 @@ def test_nested_tables_are_no_properties():
         "aws_container_credentials_full_uri", "aws_container_authorization_token_file", "aws_web_identity_token_file",
         "azure_federated_token_file", "azure_authority_host", "azure_msi_endpoint", "aws_sts_endpoint",
         "aws_s3_locking_provider", "aws_bucket", "default_headers", "proxy_ca_certificate", "root_certificate",
-        "made_up",
+        "made_up", "max_aws_retries",
     ],
 )  # fmt: skip
 def test_a_store_has_listed_options_only(name):

@@ -12,7 +12,7 @@ from dptext_etl import _kernel, files
 from dptext_etl.errors import InputError
 from dptext_etl.runner.publish import parts
 from dptext_etl.runner.publish.parts import sink_of, write_part
-from dptext_etl.runner.seals import opened, opened_bytes, sealed, sealed_bytes, staging_key
+from dptext_etl.runner.seals import opened, sealed, staging_key
 from dptext_etl.runner.shard.records import Facts
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.storage import Storage
@@ -125,12 +125,3 @@ def test_a_seal_is_the_one_of_the_specification():
         assert opened(key, "shard", changed) is None
     assert opened(key, "synthetic", content) is None
     assert opened(staging_key(secret, "demo", Storage("published.staging/2025-02/_")), "shard", content) is None
-
-
-def test_bytes_are_sealed_for_one_use():
-    content = sealed_bytes(b"key", "of-1", b"answers")
-    assert opened_bytes(b"key", "of-1", content) == b"answers"
-    assert opened_bytes(b"key", "of-1", sealed_bytes(b"key", "of-1", b"")) == b""
-    for use, changed in (("of-2", content), ("of-1", content[:-1]), ("of-1", b"b" + content[1:]), ("of-1", None)):
-        assert opened_bytes(b"key", use, changed) is None
-    assert opened_bytes(b"other", "of-1", content) is None

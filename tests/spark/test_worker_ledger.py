@@ -312,7 +312,7 @@ def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, er
     monkeypatch.setattr(store, "RETRY_SECONDS", 0)
     monkeypatch.setattr(tasks, "pieces", lambda *_: iter([(0, pl.DataFrame({CANARY: [False] * 7}))]))
     monkeypatch.setattr(ShardResult, "of", done)
-    releasing = tasks._Releasing(None, "release", None)
+    releasing = tasks._Releasing(None, "release")
     config = SimpleNamespace(messages=messages, names=(), most=1, step=1, open=lambda _: releasing)
     (said,) = tasks.records(config, iter(()))
     if isinstance(error, LockedLedgerError):

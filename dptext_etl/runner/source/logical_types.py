@@ -5,10 +5,7 @@ Ids that are UUIDs are then strings in lower case, as in every other library (do
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
-from fnmatch import fnmatchcase
-from glob import has_magic
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,10 +13,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dptext_etl import object_stores
 from dptext_etl.errors import InputError, by_place, counted, seam
 from dptext_etl.runner.layout import is_remote
 from dptext_etl.runner.source.table import READ_HINT, TABLE_HINT, Files
-from dptext_etl.storage import Storage
 
 _NAMES = frozenset({"arrow.uuid", "arrow.json", "null"})
 _STORES = ("s3://", "gs://", "az://", "abfs")
@@ -30,7 +27,8 @@ _UUID_PARTS = ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))
 def logical_types(files: Files, wanted: Collection[str] = ()) -> dict[str, pa.DataType]:
     """Return the Arrow types of the columns that hold UUIDs, JSON, or nothing; refuse types that no engine reads.
 
-    Files that hold `wanted` columns are compared (`Files.refuse_drift`) when it is known that Polars can open them.
+    With `wanted`, only these columns count, and the files are compared (`Files.refuse_drift`) once it is known that
+    Polars can open them.
     """
     if files.format == "iceberg":
         with seam("opening the source", InputError, TABLE_HINT):
@@ -45,12 +43,13 @@ def logical_types(files: Files, wanted: Collection[str] = ()) -> dict[str, pa.Da
         found = []
     if wanted:
         files.refuse_drift(wanted)
+        found = [pa.schema([field for field in schema if field.name in wanted]) for schema in found]
     types = [{field.name: field.type for field in schema if is_logical(field.type)} for schema in found]
     for other in types[1:]:
         if other != types[0]:
             names = {name for name in {*types[0], *other} if types[0].get(name) != other.get(name)}
-            places = by_place(names, found[0].names)
-            msg = f"{places}: some of the source's files hold UUIDs, JSON, or nulls there, and others other types"
+            columns = ", ".join(map(repr, sorted(names))) if wanted else by_place(names, found[0].names)
+            msg = f"{columns}: some of the source's files hold UUIDs, JSON, or nulls there, and others other types"
             raise InputError(msg, "write the files alike: a run reads one table")
     return types[0] if types else {}
 
@@ -65,9 +64,12 @@ def is_logical(dtype: pa.DataType, names: frozenset[str] = _NAMES) -> bool:
 
 
 def restored(frame: pl.LazyFrame, types: Mapping[str, pa.DataType], schema: Mapping[str, Any]) -> pl.LazyFrame:
-    """Return a frame whose columns of these types hold strings; `schema` is that of the frame."""
+    """Return a frame whose columns of these types hold strings, or nothing; `schema` is that of the frame."""
     found = {name: dtype for name, dtype in types.items() if name in schema}
-    return frame.with_columns(_restored(pl.col(name), dtype, schema[name]) for name, dtype in found.items())
+    return frame.with_columns(
+        pl.lit(None).alias(name) if pa.types.is_null(dtype) else _restored(pl.col(name), dtype, schema[name])
+        for name, dtype in found.items()
+    )
 
 
 def _restored(column: pl.Expr, dtype: pa.DataType, read: Any) -> pl.Expr:
@@ -99,16 +101,19 @@ def _arrow_schema(file: pq.ParquetFile) -> pa.Schema:
 def _opened(path: str, files: Files) -> pq.ParquetFile | None:
     """Open a local file, or the footer of the first object that a URL names, if the extra for objects is installed."""
     if not is_remote(path):
-        return pq.ParquetFile(path)
+        return _readable(path)
     if not path.startswith(_STORES) or find_spec("obstore") is None:
         return None
-    root = re.split(r"[*?\[]", path, maxsplit=1)[0].rpartition("/")[0]
-    store = Storage.open(root, {option: str(value) for option, value in files.storage.items()})
-    names = (name for name in store.names() if fnmatchcase(f"{root}/{name}", path))
-    name = next(names, None) if has_magic(path) else path.removeprefix(f"{root}/")
-    tail = None if name is None else store.tail(name, _TAIL)
-    if name is None or not tail:
-        return None
+    url = object_stores.matching(path, files.storage)[0]
+    tail = object_stores.tail(url, files.storage, _TAIL)
     size = int.from_bytes(tail[-8:-4], "little") + 8
-    tail = store.tail(name, size) if size > len(tail) else tail
-    return pq.ParquetFile(pa.BufferReader(b"PAR1" + (tail or b"")))
+    tail = object_stores.tail(url, files.storage, size) if size > len(tail) else tail
+    return _readable(pa.BufferReader(b"PAR1" + tail))
+
+
+def _readable(source: Any) -> pq.ParquetFile | None:
+    """Open a file unless it holds integers of 128 bits, which Polars alone writes, and then no UUIDs or JSON."""
+    try:
+        return pq.ParquetFile(source)
+    except pa.ArrowNotImplementedError:
+        return None

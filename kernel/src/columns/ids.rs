@@ -13,13 +13,10 @@ use arrow_schema::{DataType, Field, TimeUnit};
 use chrono::{DateTime, Datelike, NaiveDate, Timelike};
 
 use crate::columns::c_data::{self, type_name, Chunked};
-use crate::columns::strings::{Strings, StringsBuilder};
+use crate::columns::strings::{Strings, StringsBuilder, NEVER_NULL};
 use crate::errors::{Error, Result};
 use crate::keys::canon;
 use crate::keys::secrets::hex;
-
-/// How each message about null ids begins.
-pub const NEVER_NULL: &str = "record ids are never null";
 
 /// How the fields of a composite id are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

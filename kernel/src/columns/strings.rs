@@ -8,9 +8,11 @@ use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow_schema::DataType;
 
 use crate::columns::c_data::{type_name, Chunked};
-use crate::columns::ids::NEVER_NULL;
 use crate::errors::{Error, Result};
 use crate::pages::large_pages;
+
+/// How each message about null ids begins.
+pub const NEVER_NULL: &str = "record ids are never null";
 
 /// One chunk; strings are held as bytes and checked when they are read, but where all are known to be text.
 enum Chunk {
