@@ -151,6 +151,30 @@ def carries(written: str) -> bool:
     return dtype is not None and dtype != plain_type(dtype, rename=True)
 
 
+def in_json(kinds: Mapping[str, str]) -> dict[str, Any]:
+    """Return the types that NDJSON files have for columns of a manifest, as far as Polars cannot infer others.
+
+    A column may be null in all rows from which a type is inferred.
+
+    >>> in_json({"n": "UInt8", "day": "Date", "list": "List of Int64"})
+    {'n': Int64, 'day': String}
+    """
+    types = {name: parsed(kind) for name, kind in kinds.items()}
+    return {name: _in_json(dtype) for name, dtype in types.items() if dtype is not None and not _inferred(dtype)}
+
+
+def _inferred(dtype: Any) -> bool:
+    return bool(dtype.is_nested() or dtype == pl.UInt64)
+
+
+def _in_json(dtype: Any) -> Any:
+    if dtype == pl.Boolean:
+        return dtype
+    if dtype.is_integer():
+        return pl.Int64()
+    return pl.Float64() if dtype.is_float() else pl.String()
+
+
 def readable(dtype: Any) -> bool:
     """Return whether values of a type can be read back from strings (`from_text`)."""
     return bool(dtype.is_numeric() or dtype in (pl.Boolean, pl.Date, pl.Time) or isinstance(dtype, pl.Datetime))

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from dptext_etl.checks.candidate import BATCH_ROWS, Candidate, Stage, as_released, batches
 from dptext_etl.checks.gate import Gate, Verdict, judges, search
 from dptext_etl.checks.sink import HINT, MANIFEST, LocalSink, PublishedManifest, fetched
-from dptext_etl.data_types import from_text, kind_of, parsed, plain_type, published_kind, readable
+from dptext_etl.data_types import from_text, in_json, kind_of, parsed, plain_type, published_kind, readable
 from dptext_etl.errors import DPTextError, GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PARTITION, Policy, PolicyLike, resolve
@@ -74,9 +74,10 @@ def check_published(
         release = Candidate.published(policy, ledger, refs, manifest)
         gates = [gate for kind in judges(policy, Stage.PUBLISHED) for gate in kind.over(release)]
         search(gates, release)
+        types = published_types(policy, manifest)
         with seam("evaluating the gates", GateError):
             for table in tables:
-                _judge(table, gates, policy, own_ids, _clear_types(policy, manifest))
+                _judge(table, gates, policy, own_ids, types)
         return tuple(gate.verdict() for gate in gates)
 
 
@@ -86,11 +87,9 @@ def _listed(place: str, policy: Policy, spec: TableSpec) -> frozenset[str]:
     return frozenset() if state is None else state.files
 
 
-def _judge(
-    table: Table, gates: list[Gate], policy: Policy, own_ids: OwnIds | None, types: Mapping[str, pl.DataType]
-) -> None:
+def _judge(table: Table, gates: list[Gate], policy: Policy, own_ids: OwnIds | None, types: Mapping[str, str]) -> None:
     """Show a table to every gate: as it is, or as mechanisms released it, where post-processing came after them."""
-    rows = _batches(table, types)
+    rows = _batches(table, policy, types)
     if policy.ids != "keep" and own_ids is not None and not isinstance(table, pl.DataFrame):
         rows = _with_ids(rows, own_ids(Path(table)), policy.id)
     for number, batch in enumerate(rows):
@@ -125,7 +124,7 @@ def _with_ids(rows: Iterator[pl.DataFrame], ids: pl.Series, column: str) -> Iter
         raise InputError("a published file and the list of its ids have other lengths", HINT)
 
 
-def _batches(table: Table, types: Mapping[str, pl.DataType]) -> Iterator[pl.DataFrame]:
+def _batches(table: Table, policy: Policy, types: Mapping[str, str]) -> Iterator[pl.DataFrame]:
     """Read a table in batches; what is next to its cells is shown in the first one."""
     if isinstance(table, pl.DataFrame):
         with seam("reading the table", InputError, HINT):
@@ -133,10 +132,10 @@ def _batches(table: Table, types: Mapping[str, pl.DataType]) -> Iterator[pl.Data
     table = Path(table)
     if not table.is_file():
         raise InputError("what is to be checked is neither a folder nor a file nor a table", HINT)
-    return _from_file(table, types)
+    return _from_file(table, policy, types)
 
 
-def _from_file(path: Path, types: Mapping[str, pl.DataType]) -> Iterator[pl.DataFrame]:
+def _from_file(path: Path, policy: Policy, types: Mapping[str, str]) -> Iterator[pl.DataFrame]:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         schema = pl.Schema(pl.read_parquet_schema(path))
@@ -146,17 +145,20 @@ def _from_file(path: Path, types: Mapping[str, pl.DataType]) -> Iterator[pl.Data
         yield pl.DataFrame(schema=schema)
         yield from batches(path)
     elif suffix == ".csv":
-        yield from _typed(pl.scan_csv(path, infer_schema=False), types)
+        yield from _typed(pl.scan_csv(path, infer_schema=False), _clear_types(policy, types))
     elif suffix in {".ndjson", ".jsonl"}:
-        yield from _typed(pl.scan_ndjson(path, infer_schema_length=None), types)
+        rows = pl.scan_ndjson(path, infer_schema_length=None)
+        nulls = {name for name, dtype in rows.collect_schema().items() if dtype == pl.Null}
+        known = {name: dtype for name, dtype in in_json(types).items() if name in nulls}
+        yield from _typed(rows.cast(known), _clear_types(policy, types))
     else:
         raise InputError(f"a published file is Parquet, CSV or NDJSON, got the suffix {suffix!r}", HINT)
 
 
-def _clear_types(policy: Policy, manifest: PublishedManifest | None) -> dict[str, pl.DataType]:
+def _clear_types(policy: Policy, published: Mapping[str, str]) -> dict[str, pl.DataType]:
     """Return the types under which kept columns and ids were published, if strings can hold their values."""
     clear = {*policy.keep, *([policy.id] if policy.ids == "keep" else [])}
-    types = {name: parsed(kind) for name, kind in published_types(policy, manifest).items() if name in clear}
+    types = {name: parsed(kind) for name, kind in published.items() if name in clear}
     return {name: dtype for name, dtype in types.items() if dtype is not None and readable(dtype)}
 
 

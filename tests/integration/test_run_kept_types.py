@@ -10,6 +10,7 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.polars import run_frame
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.planning import plan
+from dptext_etl.runner.publish.forgetting import forget
 
 INCREMENTAL = {"incremental": True}
 
@@ -225,3 +226,20 @@ def test_the_gates_read_files_without_types_with_those_of_the_manifest(make_job,
         verdict.name: verdict.message for verdict in check_published(parts[-1], job.policy()) if not verdict.passed
     }
     assert "of another type than expected: 'stars'" in failed["raw_column_absent"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".ndjson", ".parquet"])
+def test_a_column_that_begins_with_a_part_of_nulls_is_read(make_job, reviews, save, suffix):
+    late = pl.when(pl.int_range(pl.len()) >= 30).then(pl.format("v{}", "stars")).alias("stars")
+    share = pl.when(pl.int_range(pl.len()) >= 30).then(pl.col("stars") / 4).alias("share")
+    frame = reviews(60).with_columns(late, share, note=pl.when(pl.int_range(pl.len()) >= 30).then(pl.col("note")))
+    job = make_job(frame=frame, keep=["stars", "share"], shard_rows=20)
+    job.values["sink"] = str(job.folder / f"published{suffix}")
+    job.run()
+    expected = frame.select("id", "stars", "share")
+    assert scan_published(job.values["sink"]).select("id", "stars", "share").collect().equals(expected)
+    assert all(verdict.passed for verdict in check_published(job.values["sink"], job.policy()))
+    save(frame.filter(pl.col("user_id") != "u039"), job.folder / "raw.parquet")
+    forget(job.policy(), subjects=["u039"])
+    left = expected.filter(frame["user_id"] != "u039")
+    assert scan_published(job.values["sink"]).select("id", "stars", "share").collect().equals(left)

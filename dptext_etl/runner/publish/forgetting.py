@@ -24,13 +24,13 @@ from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Checkpoint, nothing
 from dptext_etl.runner.publish import own_ids, tables, versions
-from dptext_etl.runner.publish.manifest import Manifest, is_whole, published_manifest, require_whole
+from dptext_etl.runner.publish.manifest import Manifest, as_stored, is_whole, published_manifest, require_whole
 from dptext_etl.runner.publish.own_ids import HiddenIds
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.people import forgotten_among, identified, listed, require_known, subject_ids
 from dptext_etl.runner.publish.versions import alone_at, show
 from dptext_etl.runner.shard.staging import LISTS, UNIT, Staging
-from dptext_etl.runner.source.table import READ_HINT, Files
+from dptext_etl.runner.source.table import READ_HINT
 from dptext_etl.storage import Storage
 
 _RENEWING = "renewing"
@@ -194,8 +194,7 @@ def _publish_without(  # noqa: PLR0917
     with Writer(layout, Staging(layout.staging), before.version + 1, hidden=hidden) as writer:
         for number, part in enumerate(before.parts):
             with seam("reading what is published", InputError, READ_HINT):
-                files = Files((layout.part(part.path),), before.file_format, layout.storage_options)
-                rows = files.scan(all_text=True).collect()
+                rows = as_stored(layout, before, (layout.part(part.path),)).collect()
             if own is not None:
                 rows = rows.select(own[number].alias(str(column)), pl.exclude(str(column)))
             left = rows.clear() if column is None else rows.filter(~is_forgotten(rows[column]))

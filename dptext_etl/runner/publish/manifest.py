@@ -20,7 +20,7 @@ import polars as pl
 from dptext_etl import files
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.sink import MANIFEST
-from dptext_etl.data_types import carries, from_text, kind_of, parsed, plain_type, published_kind, readable
+from dptext_etl.data_types import carries, from_text, in_json, kind_of, parsed, plain_type, published_kind, readable
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.families.unlinked import COUNT
 from dptext_etl.policy import Policy
@@ -226,7 +226,7 @@ def scan_published(sink: str, storage_options: Mapping[str, str] | None = None, 
 def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
     """Scan the parts of a manifest; columns of CSV and NDJSON files get its types."""
     paths = tuple(layout.part(part.path) for part in manifest.parts)
-    rows = Files(paths, manifest.file_format, layout.storage_options).scan(all_text=True)
+    rows = as_stored(layout, manifest, paths)
     if manifest.file_format == "parquet":
         return rows
     with seam("opening what is published", InputError, READ_HINT):
@@ -237,6 +237,12 @@ def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
         for name, dtype in types.items()
         if dtype is not None and readable(dtype)
     )
+
+
+def as_stored(layout: Layout, manifest: Manifest, paths: tuple[str, ...]) -> pl.LazyFrame:
+    """Scan parts of a manifest as their files hold them: all columns of CSV files are text."""
+    files = Files(paths, manifest.file_format, layout.storage_options)
+    return files.scan(all_text=True, in_json=in_json(manifest.kinds))
 
 
 def same_rows(layout: Layout, before: Manifest, drafts: Sequence[Path], rows: int) -> bool:

@@ -35,9 +35,9 @@ _ZONE = re.compile(r"(?<=time_zone=')[^']+")
 _HINT = "cast it in the source; incremental = false publishes every row again at no cost"
 
 
-def with_nulls_typed(rows: pl.LazyFrame, found: pl.Schema, policy: Policy, layout: Layout) -> pl.LazyFrame:
+def with_nulls_typed(rows: pl.LazyFrame, untyped: Container[str], policy: Policy, layout: Layout) -> pl.LazyFrame:
     """Give kept columns of nulls, which have no type of their own, the type under which they are published."""
-    nulls = [name for name in policy.keep if policy.incremental and found.get(name) == pl.Null]
+    nulls = [name for name in policy.keep if policy.incremental and name in untyped]
     manifest = Manifest.of_release(policy, layout) if nulls else None
     types = {} if manifest is None else {name: parsed(manifest.schema.get(name, "")) for name in nulls}
     return rows.with_columns(pl.col(name).cast(dtype) for name, dtype in types.items() if dtype is not None)

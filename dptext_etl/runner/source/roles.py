@@ -59,7 +59,8 @@ def open_table(policy: Policy, layout: Layout, files: Files | None = None) -> Ta
             for name, by_path in added.items()
         )
         scanned = scanned.with_columns(*values).drop(_PATHS)
-    table = table_of(scanned, policy, layout, files.origin)
+    nulls = frozenset(name for name, dtype in types.items() if str(dtype) == "null")
+    table = table_of(scanned, policy, layout, files.origin, nulls)
     return replace(table, exact=keeps_spelling(files, policy, layout, table.schema))
 
 
@@ -97,10 +98,15 @@ def _pairs(path: str) -> dict[str, str | None]:
 
 
 def table_of(
-    rows: pl.LazyFrame, policy: Policy, layout: Layout, origin: dict[str, str] | None = None
+    rows: pl.LazyFrame,
+    policy: Policy,
+    layout: Layout,
+    origin: dict[str, str] | None = None,
+    nulls: frozenset[str] = frozenset(),
 ) -> Table[pl.LazyFrame]:
-    """Project a lazy frame to the columns of a policy, and check their roles."""
-    rows = with_nulls_typed(rows, schema_of(rows), policy, layout)
+    """Project a lazy frame to the columns of a policy, and check their roles; `nulls` have no type in the source."""
+    found = schema_of(rows)
+    rows = with_nulls_typed(rows, {*nulls, *(name for name in found if found[name] == pl.Null)}, policy, layout)
     found = schema_of(rows)
     types = pl.Schema({name: plain_type(dtype) for name, dtype in found.items()})
     dropped, kind = check_roles(policy, types, layout)

@@ -96,10 +96,11 @@ class Files:
         all_text: bool = False,
         paths_as: str | None = None,
         schema: Mapping[str, pl.DataType] | None = None,
+        in_json: Mapping[str, pl.DataType] | None = None,
     ) -> pl.LazyFrame:
         """Scan the files without types for some or all CSV columns, and with file paths as a column if it is named.
 
-        CSV and NDJSON files have the types of `schema`, if it is given.
+        CSV and NDJSON files have the types of `schema`, if it is given; for NDJSON, `in_json` gives some of them.
         """
         if self.version is not None:
             return _scan_version(self.paths[0], self.format, self.version, self.storage)
@@ -110,7 +111,7 @@ class Files:
                 return pl.scan_parquet(paths, hive_partitioning=False, **options)
             options["infer_schema_length"] = INFERRED_ROWS
             if self.format == "ndjson":
-                return pl.scan_ndjson(paths, schema=schema, **options)
+                return pl.scan_ndjson(paths, schema=schema, schema_overrides=in_json, **options)
             overrides = {**(schema or {}), **dict.fromkeys(text_like, pl.String())}
             all_text |= schema is not None
             return self._scan_csv(self.each, paths_as, schema_overrides=overrides, infer_schema=not all_text, **options)
