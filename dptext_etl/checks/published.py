@@ -149,8 +149,8 @@ def _from_file(path: Path, policy: Policy, types: Mapping[str, str]) -> Iterator
     elif suffix in {".ndjson", ".jsonl"}:
         rows = pl.scan_ndjson(path, infer_schema_length=None)
         nulls = {name for name, dtype in rows.collect_schema().items() if dtype == pl.Null}
-        known = {name: dtype for name, dtype in in_json(types).items() if name in nulls}
-        yield from _typed(rows.cast(known), _clear_types(policy, types))
+        known = (pl.col(name).cast(dtype) for name, dtype in in_json(types).items() if name in nulls)
+        yield from _typed(rows.with_columns(known), _clear_types(policy, types))
     else:
         raise InputError(f"a published file is Parquet, CSV or NDJSON, got the suffix {suffix!r}", HINT)
 

@@ -67,6 +67,7 @@ AS_INPUTS = {
         "array_join(split(t, ' '), u, id)",
         "array_join(array(t, u), ' ', '-')",
     ],
+    "Slice": ["array_join(slice(split(t, ' '), 1, 3), ' ')", "slice(split(t, u), length(id), length(id))"],
     "ConcatWs": ["concat_ws(' ', t, u, k)", "concat_ws(u, t, split(t, ' '))"],
     "Cast": ["CAST(k AS STRING)", "CAST(length(t) AS STRING)", "CAST(t = u AS STRING)"],
     "Coalesce": ["coalesce(t, u)", "coalesce(t, id)", "coalesce(nullif(t, 'a'), '')"],
