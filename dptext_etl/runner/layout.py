@@ -22,6 +22,7 @@ FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".ndjson": "ndjs
 """The format of a file, by its suffix."""
 
 _NONE = Storage("")
+_ENCODED = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
 _PARTITION_NAME = re.compile(r"[\w=+-][\w=+.-]*", re.ASCII)
 
 
@@ -47,6 +48,7 @@ class Layout:
         sink = _local(policy.sink.replace(PARTITION, partition or "")).rstrip("/")
         for place in (source, sink, policy.staging or ""):
             require_place(place)
+        _require_plain(sink, policy.staging or "")
         resolved = object_stores.resolved(policy.storage_options)
         release, part = folder_name(policy.release), folder_name("_" if partition is None else partition)
         staging = _root(policy, sink).child(release).child(part)
@@ -113,6 +115,15 @@ class Layout:
 
     def part(self, path: str) -> str:
         return str(self.published.location(path))
+
+
+def _require_plain(*places: str) -> None:
+    """Refuse URLs of folders that writers and readers take for different ones."""
+    if any(is_remote(place) and _ENCODED.search(place) for place in places):
+        msg = 'the URL of sink or staging has "#", "?", or an encoded character such as %20'
+        raise PolicyError(
+            f"{msg}: not all libraries read these alike", "name a folder without these; a blank may stand as it is"
+        )
 
 
 def is_remote(path: str) -> bool:
