@@ -112,7 +112,7 @@ ERASURE = [
     (
         "a forgotten record that returns",
         "the source still exports it",
-        "it is quarantined; `readmit` lifts that",
+        "it is left out, and no list names it; `readmit` lifts that",
         "integration/test_run_forgotten.py::test_a_forgotten_record_that_comes_back_is_left_out",
     ),
     (
@@ -124,8 +124,26 @@ ERASURE = [
     (
         "`forget` of someone who is not there",
         "a typing error in the id",
-        "exit code 8; with `--everywhere` an error",
+        "exit code 8, nothing is changed; with `--everywhere` an error",
         "integration/test_run_forgotten.py::test_people_who_are_not_there_are_said_and_exit_with_8",
+    ),
+    (
+        "a person over the cap who is forgotten, then released under the next name",
+        "only charged records were known",
+        "the ledger holds the keyed hash of the person; so do lists in staging",
+        "integration/test_run_forgotten.py::test_a_person_who_was_never_charged_is_forgotten",
+    ),
+    (
+        "a forgotten row in another sink, with new versions on top",
+        "an incremental run that adds to its base",
+        "the base is compared before and after the run; `check` counts such rows",
+        "integration/test_run_forgotten.py::test_who_is_forgotten_in_another_sink_is_not_published_again",
+    ),
+    (
+        "`forget` in one sink that makes another sink fail its check",
+        "manifests retired by partition only",
+        "RETIRE names the sink",
+        "ledger/test_erasure.py::test_a_version_is_retired_in_its_own_sink_only",
     ),
     (
         "staging of a release with another id column",
