@@ -10,13 +10,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
-from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger.types import Mask
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import refunds
-from dptext_etl.runner.shard.charging import subjects_of
 from dptext_etl.runner.source.table import batches
 
 READ_ROWS = 1 << 14
@@ -103,12 +99,6 @@ def bounds(policy: Policy) -> tuple[int, int]:
     alone say where a shard ends, so that what is admitted does not depend on the lengths of texts.
     """
     return policy.shard_rows, ANY_SIZE if refunds(policy) else policy.shard_bytes
-
-
-def ids_of(rows: pl.LazyFrame, policy: Policy) -> Iterator[tuple[pa.Array, pa.Array | None, Mask]]:
-    """Read ids and subjects of all rows in their order, with marks of canary rows, of which there are none."""
-    for frame in batches(rows.select(policy.id, *(() if policy.unit == "record" else (policy.subject,))), COUNT_ROWS):
-        yield canonical_ids(frame[policy.id].to_arrow()), subjects_of(frame, policy), np.zeros(frame.height, np.bool_)
 
 
 def pieces(frame: pl.LazyFrame, rows: int, size: int) -> Iterator[pl.DataFrame]:
