@@ -169,7 +169,7 @@ def require_options(options: Mapping[str, str], known: Mapping[str, Kind] | None
         elif kind is Kind.WORD and not _WORD.fullmatch(value):
             raise ValueError(f'{name} has other characters than letters, digits, ".", "-", and "_"')
         elif kind is Kind.ENDPOINT and not _ENDPOINT.fullmatch(value):
-            raise ValueError(f"{name} is no plain URL: write http(s)://HOST:PORT/PATH")
+            raise ValueError(f"{name} is not a plain URL: write http(s)://HOST:PORT/PATH")
 
 
 def require_catalog(catalog: Mapping[str, str]) -> None:
@@ -184,8 +184,8 @@ def require_catalog(catalog: Mapping[str, str]) -> None:
 
 def _require_uri(uri: str) -> None:
     if not (_SQL if uri.startswith(("sqlite", "postgres")) else _ENDPOINT).fullmatch(uri) or "://" not in uri:
-        msg = "uri is no address of a catalog: write sqlite:///PATH, postgresql://HOST/DATABASE, http(s)://HOST/PATH, "
-        raise ValueError(f"{msg}or thrift://HOST:PORT, without parameters")
+        forms = "sqlite:///PATH, postgresql://HOST/DATABASE, http(s)://HOST/PATH, or thrift://HOST:PORT"
+        raise ValueError(f"uri is not the address of a catalog: write {forms}, without parameters")
 
 
 def require_hosts(options: Mapping[str, str], known: Mapping[str, Kind] | None = None) -> None:

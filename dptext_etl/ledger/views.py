@@ -263,7 +263,7 @@ def published(db: Database, ref: ReleaseRef, sink: str | None = None) -> dict[st
 
 
 def retired(db: Database, ref: ReleaseRef, sink: str | None = None) -> set[str]:
-    where: dict[str, set[str | None]] = {}  # the sinks in which a manifest was retired; None stands for all
+    where: dict[str, set[str | None]] = {}  # the sinks in which a manifest was retired; None means all sinks
     for facts in (entry.facts for entry in db.journal.entries(Event.RETIRE)):
         others = (digests for *names, digests in facts.get("others", ()) if names == [ref.id, ref.nonce])
         for digest in chain(facts["retired"] if [ref.id, ref.nonce] in facts["releases"] else (), *others):

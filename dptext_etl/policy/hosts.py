@@ -52,7 +52,7 @@ def _store(url: str) -> str:
 
 
 def _host(url: str) -> str:
-    """Return the host of a URL, or all that stands in its place, without the user."""
+    """Return the host of a URL, or whatever is in its place, without the user."""
     if variable_of(url) is not None:
         return url
     return host_of(url) or url.partition("://")[2].partition("/")[0].rpartition("@")[2] or "the client's own setting"

@@ -61,7 +61,7 @@ def test_a_catalog_is_of_a_listed_type(kind):
     ],
 )  # fmt: skip
 def test_a_catalog_has_a_plain_address(uri, monkeypatch):
-    with pytest.raises(PolicyError, match="uri is no address of a catalog"):
+    with pytest.raises(PolicyError, match="uri is not the address of a catalog"):
         cataloged(uri=uri)
     monkeypatch.setenv("CATALOG_URI", uri)
     with pytest.raises(PolicyError, match="holds no address of a catalog") as caught:

@@ -40,7 +40,7 @@ def test_named_roles_are_in_the_policy(table):
     ("roles", "words"),
     [
         ({"id": "Ticket"}, "has no column Ticket, and 6 others"),
-        ({"id": "ticket", "texts": ["weight"]}, "weight is no column of strings, but of Float64"),
+        ({"id": "ticket", "texts": ["weight"]}, "weight is not a column of strings, but of Float64"),
         ({"id": "weight"}, "weight is a column of Float64"),
         ({"id": "ticket", "subject": "ticket"}, "a column has one role"),
     ],

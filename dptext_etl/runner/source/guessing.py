@@ -192,7 +192,7 @@ def _require(source: str, schema: pl.Schema, keys: Sequence[str], texts: Sequenc
             )
     for name in texts:
         if schema[name] != pl.String:
-            raise InputError(f"{name} is no column of strings, but of {kind_of(schema[name])}", "texts are strings")
+            raise InputError(f"{name} is not a column of strings, but of {kind_of(schema[name])}", "texts are strings")
 
 
 def _texts(columns: _Columns, ids: list[str], people: list[str], why: dict[str, str]) -> tuple[str, ...]:

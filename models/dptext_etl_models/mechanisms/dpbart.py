@@ -82,7 +82,7 @@ def read_kept(file: Path | Artifact, weights: str | None = None) -> KeptColumns:
     except (OSError, ValueError, LookupError, TypeError):
         right = False
     if not right:
-        raise ArtifactError(f"{FILE} is no list of kept columns, strictly increasing and below the width", _HINT)
+        raise ArtifactError(f"{FILE} is not a list of kept columns, strictly increasing and below the width", _HINT)
     if weights is not None and kept.model != weights:
         raise ArtifactError(f"the columns of {FILE} were found with other weights than this model's", _HINT)
     return kept
