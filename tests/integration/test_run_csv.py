@@ -124,7 +124,8 @@ def test_a_file_that_is_written_while_it_is_read_is_checked_again(make_job):
 def test_nothing_is_published_of_a_file_that_is_replaced_before_it_is_read(make_job, reviews, monkeypatch):
     monkeypatch.setattr(cutting, "KEPT_BYTES", 0)  # rows of a small source are kept in memory
     job = make_job(frame=reviews().with_columns(stars=pl.lit("five")), suffix=".csv")
-    broken = (job.folder / "raw.csv").read_text() + "r9,u9,zzqsentinelqzz, said Okafor\n"
+    *rows, _ = (job.folder / "raw.csv").read_text().splitlines()
+    broken = "\n".join([*rows, "r00239,u039,zzqsentinelqzz, said Okafor"])
 
     def replace(step):
         if step == "registered":
