@@ -76,10 +76,14 @@ class LocalEngine(Engine[pl.LazyFrame]):
             counting = None if later else pool.submit(cutting.counted, table.frame, policy)
             source = examine(table, policy, layout, progress)
             shards, rows = cutting.counted(source.rows, policy) if counting is None else counting.result()
+        self._check_again(layout)
+        return replace(source, rows=rows, shards=shards)
+
+    def _check_again(self, layout: Layout) -> None:
+        """Refuse CSV files that changed since they were opened, and now hold rows that do not fit their header."""
         files = self.files(layout)
         if files is not None:
-            _ = files.each  # a CSV file that changed since it was opened may hold rows that do not fit its header
-        return replace(source, rows=rows, shards=shards)
+            _ = files.each
 
     def records(self, attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: Listener | None) -> LocalRecords:
         from dptext_etl.engines.synthetic import LocalRecords
@@ -123,6 +127,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
             else:
                 for index, frame in _planted(work, numbers):
                     ended(ShardResult.of(shards, frame, index, phase))
+        self._check_again(attempt.layout)  # what was read is not published yet
         return results
 
 

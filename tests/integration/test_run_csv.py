@@ -7,11 +7,13 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from dptext_etl import runner
+from dptext_etl.engines import run
 from dptext_etl.engines.local import LocalEngine
 from dptext_etl.engines.spark.session import read_source
 from dptext_etl.errors import InputError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.spark import run_frame
 from tests.command_line import dptext
@@ -117,6 +119,21 @@ def test_a_file_that_is_written_while_it_is_read_is_checked_again(make_job):
     with pytest.raises(InputError, match="1 row has another number of fields") as caught:
         engine.examine(table, job.policy(), layout, None)
     assert "zzqsentinelqzz" not in str(caught.value)
+
+
+def test_nothing_is_published_of_a_file_that_is_replaced_before_it_is_read(make_job, reviews, monkeypatch):
+    monkeypatch.setattr(cutting, "KEPT_BYTES", 0)  # rows of a small source are kept in memory
+    job = make_job(frame=reviews().with_columns(stars=pl.lit("five")), suffix=".csv")
+    *rows, _ = (job.folder / "raw.csv").read_text().splitlines()
+    broken = "\n".join([*rows, "r00239,u039,zzqsentinelqzz, said Okafor"])
+
+    def replace(step):
+        if step == "registered":
+            (job.folder / "raw.csv").write_text(broken)
+
+    with pytest.raises(InputError, match="1 row has another number of fields"):
+        run(job.policy(), checkpoint=replace)
+    assert not (job.folder / "published.manifest.json").exists()
 
 
 def test_spark_refuses_them_before_it_reads(spark, make_job):
