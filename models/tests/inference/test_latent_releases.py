@@ -69,7 +69,7 @@ def test_kept_columns_are_an_artifact_that_belongs_to_its_weights(folder, secret
 def test_lists_of_columns_that_are_none_are_refused(folder, columns):
     written = {"format": "dptext-kept/1", "kept": columns, "width": WIDTH, "model": "0" * 64, "stage": 1}
     (folder / FILE).write_text(json.dumps(written))
-    with pytest.raises(ArtifactError, match="no list of kept columns"):
+    with pytest.raises(ArtifactError, match="not a list of kept columns"):
         read_kept(folder / FILE)
 
 
