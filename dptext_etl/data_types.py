@@ -183,7 +183,7 @@ def readable(dtype: Any) -> bool:
 def from_text(column: pl.Expr, dtype: Any, *, strict: bool) -> pl.Expr:
     """Read strings as values of a readable type, as CSV and NDJSON files hold them.
 
-    A string that is no such value fails; where `strict` is false, it is null.
+    A string that is not such a value fails; with `strict=False`, it becomes null.
     """
     if dtype == pl.Boolean:
         words: dict[str, bool] = {"true": True, "false": False}
