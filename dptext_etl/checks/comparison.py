@@ -7,16 +7,14 @@ Counts of rows with different digests add up. So parts of the rows can be counte
 digest are counted together: bucket by bucket on a disk, or group by group on the executors of a cluster.
 
 A cell is a row of 56 bytes that the ledger knows: the keyed id of its record, the digest of its text, and the least and
-the largest number of positions that such a text may have. Cells of one range of ids are located together (`located`),
-which makes rows of 48 bytes: a place in the ledger instead of the id. Those of one batch of the ledger are compared
-together (`compared`). So the whole index is read once, however many rows there are: here, cells that do not fit into
-memory lie on the disk by their ids first, and then by their places.
+the largest number of positions that such a text may have. Many cells are located together (`located`), which makes rows
+of 48 bytes: a place in the ledger instead of the id. Those of one batch of the ledger are compared together
+(`compared`), so the ledger is read once, however many rows there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,7 +27,7 @@ from dptext_etl import _kernel
 from dptext_etl.buckets import BUCKETS, Buckets, ByteRows
 
 if TYPE_CHECKING:
-    from dptext_etl.ledger.storage.records import Lookup
+    from dptext_etl.ledger.lookup import Lookup
 
 BYTES = 16
 ID_BYTES = 16
@@ -38,10 +36,10 @@ PLACE_BYTES = 8
 BOUNDS_BYTES = 8
 ANY = 2**32 - 1
 """The largest number of positions: no bound."""
-RANGE_ROWS = 1 << 17
-"""Entries of the index in a range, about, and cells of known places that are compared at a time."""
-RANGE_BITS = 10
-"""The most leading bits by which the index is cut into ranges."""
+TOGETHER = 1 << 20
+"""Cells that are located together, about: each time, all batches of the release are gone through."""
+FEW = 4
+"""Cells that lie in so few batches of the ledger are compared at once."""
 
 Bounds = npt.NDArray[np.uint32]
 
@@ -126,33 +124,10 @@ class Mismatches(NamedTuple):
         return Mismatches(*(one + more for one, more in zip(self, other, strict=True)))
 
 
-def by_batch(lookup: Lookup, cells: Iterable[ByteRows], scratch: Path | None) -> Iterator[ByteRows]:
-    """Yield located cells again so that those of a batch of the ledger come together; most batches come once."""
-    batches = lookup.batches()
-    with closing(Buckets(1 + PLACE_BYTES + DIGEST_BYTES + BOUNDS_BYTES, scratch)) as placed:
-        for some in cells:
-            rank = np.searchsorted(batches, batches_of(some)) * BUCKETS // max(1, len(batches))
-            placed.add(np.hstack([np.minimum(rank, BUCKETS - 1).astype(np.uint8)[:, None], some]))
-        for some in placed.each():
-            yield some[:, 1:]
-
-
-def range_bits(entries: int) -> int:
-    """Return by how many leading bits an index is cut into ranges.
-
-    >>> range_bits(100_000), range_bits(1_000_000), range_bits(10**9)
-    (0, 3, 10)
-    """
-    return min(RANGE_BITS, (max(0, entries - 1) // RANGE_ROWS).bit_length())
-
-
 def located(lookup: Lookup, cells: ByteRows) -> ByteRows:
-    """Find the places of cells in the ledger, in which the index is read once for all of them."""
-    return _placed(lookup.places(cells[:, :ID_BYTES]), cells[:, ID_BYTES:])
-
-
-def _placed(places: npt.NDArray[np.int64], cells: ByteRows) -> ByteRows:
-    return np.hstack([places.astype("<i8")[:, None].view(np.uint8), cells])
+    """Find the places of cells in the ledger."""
+    places = lookup.places(cells[:, :ID_BYTES])
+    return np.hstack([places.astype("<i8")[:, None].view(np.uint8), cells[:, ID_BYTES:]])
 
 
 def compared(lookup: Lookup, cells: ByteRows) -> Mismatches:
@@ -179,22 +154,19 @@ class LedgerComparison:
     def __init__(self, lookup: Lookup, scratch: Path | None = None, *, elsewhere: bool = False) -> None:
         self.lookup = lookup
         self._elsewhere = elsewhere
-        self._scratch = scratch
+        self._batches = np.zeros(0, np.int64)
         self._cells = Buckets(ID_BYTES + DIGEST_BYTES + BOUNDS_BYTES, scratch)
-        self._placed: list[ByteRows] = []
+        self._placed = Buckets(1 + PLACE_BYTES + DIGEST_BYTES + BOUNDS_BYTES, scratch)
         self._counts = Mismatches()
 
     def add(self, ids: pa.Array, digests: pa.Array, canary: npt.NDArray[np.bool_], bounds: Bounds) -> None:
-        """Take cells. Those in the order in which the ledger holds them are compared now, the others at the end."""
-        hashes = self.lookup.hashed(ids, canary)
-        cells = np.hstack([_digest_rows(digests), np.ascontiguousarray(bounds, "<u4").view(np.uint8)])
-        places = np.zeros(0, np.int64) if self._elsewhere else self.lookup.places_in_order(hashes)
-        if done := len(places):
-            self._placed.append(_placed(places, cells[:done]))
-            if sum(map(len, self._placed)) >= RANGE_ROWS:
-                self._compare_placed()
-        if done < len(cells):
-            self._cells.add(np.hstack([hashes[done:], cells[done:]]))
+        """Take cells. With the plan of a run they are located now, else many together, or elsewhere."""
+        bounds = np.ascontiguousarray(bounds, "<u4")
+        cells = np.hstack([self.lookup.hashed(ids, canary), _digest_rows(digests), bounds.view(np.uint8)])
+        if self._elsewhere or not self.lookup.planned:
+            self._cells.add(cells)
+        else:
+            self._take(located(self.lookup, cells))
 
     def drain(self) -> Iterator[ByteRows]:
         """Yield the cells that are held, a bounded number at a time, then forget them."""
@@ -210,15 +182,27 @@ class LedgerComparison:
 
     def counts(self) -> Mismatches:
         """Compare the cells that are held, and return the counts of all cells."""
-        spilled = self._cells.spilled
-        placed = (located(self.lookup, cells) for cells in self.drain() if len(cells))
-        for cells in by_batch(self.lookup, placed, self._scratch) if spilled else placed:
-            self.add_counted(compared(self.lookup, cells))
-        self._compare_placed()
+        some, size = list[ByteRows](), 0
+        for cells in self.drain():
+            some.append(cells)
+            size += len(cells)
+            if size >= TOGETHER:
+                self._take(located(self.lookup, np.concatenate(some)))
+                some, size = [], 0
+        if size:
+            self._take(located(self.lookup, np.concatenate(some)))
+        for placed in self._placed.drain():
+            if len(placed):
+                self.add_counted(compared(self.lookup, placed[:, 1:]))
         return self._counts
 
-    def _compare_placed(self) -> None:
-        """Compare the cells whose places are known: so many at a time that few batches are read twice."""
-        if self._placed:
-            self.add_counted(compared(self.lookup, np.concatenate(self._placed)))
-            self._placed = []
+    def _take(self, placed: ByteRows) -> None:
+        """Compare located cells now if they lie in few batches, else together with others of their batches."""
+        batches = batches_of(placed)
+        if len(np.unique(batches)) <= FEW:
+            self.add_counted(compared(self.lookup, placed))
+            return
+        if not len(self._batches):
+            self._batches = self.lookup.batches()
+        rank = np.searchsorted(self._batches, batches) * BUCKETS // len(self._batches)
+        self._placed.add(np.hstack([np.clip(rank, 0, BUCKETS - 1).astype(np.uint8)[:, None], placed]))

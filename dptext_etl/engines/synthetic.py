@@ -218,7 +218,7 @@ class _Committing:
 
     def take(self, frame: pl.DataFrame, number: int) -> None:  # noqa: ARG002
         ids, _ = self._frames.identified(frame)
-        known = frame.filter(pl.Series(self._frames.ledger.known(self._frames.ref, ids, in_order=True)))
+        known = frame.filter(pl.Series(self._frames.ledger.known(self._frames.ref, ids)))
         self._frames.commit(*self._frames.identified(known), self._digest)
         self._rows += known.height
         self._records.append(self._frames.digest(known))

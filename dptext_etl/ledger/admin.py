@@ -320,7 +320,6 @@ class LedgerAdmin(LedgerReader):
         if not compute_never_started:
             raise LedgerError("a reservation is given back only if compute never started", "expire it: charges stay")
         with self._db.store.transaction():
-            self._db.forget_merged_runs()
             return abort(self._db, job, reason)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,10 +16,8 @@ from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE
 from dptext_etl.ledger.id_key import IdKey, RecordIds, canary_mask
-from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, Part, Values, hashed_ids, matrix
-from dptext_etl.ledger.storage.memo import LookupMemo
-from dptext_etl.ledger.storage.segments import Blob, Segments, seal
-from dptext_etl.ledger.storage.sorted_runs import SortedRun, SortedRuns
+from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, hashed_ids, matrix
+from dptext_etl.ledger.storage.segments import Blob, seal
 from dptext_etl.ledger.types import I64, Charge, Event, Mask, ReleaseRef, Unit
 
 
@@ -40,9 +38,8 @@ class BatchIds(NamedTuple):
 
 
 class SealedRows(NamedTuple):
-    """Rows of a batch in one column, encoded: their places in the batch, what the event states of them, and blobs."""
+    """Rows of a batch in one column, encoded: what the event states of them, and blobs."""
 
-    rows: Index
     facts: Mapping[str, Any]
     blobs: Mapping[str, Blob]
 
@@ -137,9 +134,10 @@ def whole_numbers(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64
 
 def seal_rows(batch: BatchIds, column: ColumnCharge, rows: Index | None = None) -> SealedRows:
     """Encode some or all rows of a column, unless all were encoded ahead."""
-    every = rows is None or len(rows) == batch.size
-    if every and column.sealed is not None:
-        return column.sealed
+    if rows is None or len(rows) == batch.size:
+        rows = None
+        if column.sealed is not None:
+            return column.sealed
     values: dict[str, npt.NDArray[Any]] = {
         "record": batch.records,
         "unit": batch.units,
@@ -148,66 +146,4 @@ def seal_rows(batch: BatchIds, column: ColumnCharge, rows: Index | None = None) 
         "n_worst": column.n_worst,
         **column.spends,
     }
-    rows = np.arange(batch.size) if rows is None else rows
-    if not every:
-        values = {name: value[rows] for name, value in values.items()}
-    return SealedRows(rows, *seal(Event.RESERVE, values))
-
-
-class Preparation:
-    """What is known and ready of one reservation before the writer holds its locks, so that others wait for less.
-
-    What a batch will write is known beforehand unless another writer takes the same records or the last of someone's
-    budget meanwhile. So rows are judged, encoded, hashed and stored first. When it holds the locks, the writer judges
-    again, by the runs that are newer, and takes what it prepared if the answer is the same. It is made for one
-    transaction; one that begins again starts anew. With `in_order`, records are looked for first where they would
-    stand if they came in the order in which they were reserved.
-    """
-
-    def __init__(self, *, in_order: bool = False) -> None:
-        self.in_order = in_order
-        self.sealed: dict[str, SealedRows] = {}
-        self.charge: tuple[Index, Values, Part] | None = None
-        self._memos: dict[tuple[object, ...], LookupMemo] = {}
-        self._staged: dict[str, int] = {}
-        self._run: SortedRun | None = None
-
-    def records_memo(self, ref: ReleaseRef) -> LookupMemo:
-        """Return what lookups of the records of the batch in a release found before."""
-        return self._memos.setdefault(("records", ref), LookupMemo())
-
-    def balance_memo(self, asking: Mask) -> LookupMemo:
-        """Return what lookups of the units of the records that ask found before."""
-        return self._memos.setdefault(("balance", asking.tobytes()), LookupMemo())
-
-    def catch_up(self) -> None:
-        """Look up again in what others wrote since."""
-        for memo in self._memos.values():
-            memo.catch_up()
-
-    def stage(self, segments: Segments, balances: SortedRuns | None) -> None:
-        self._staged = {column: segments.stage(sealed.blobs) for column, sealed in self.sealed.items()}
-        if self.charge is not None and balances is not None:
-            self._run = balances.stage(self.charge[2])
-
-    def take_charge(self, balances: SortedRuns, rows: Index, taken: Values, added: Callable[[], Part]) -> None:
-        """Add a batch to the balances; `rows` take `taken` from the cap, `added` adds that up per unit."""
-        run, self._run = self._run, None
-        if run is not None and self.charge is not None:
-            if np.array_equal(self.charge[0], rows) and np.array_equal(self.charge[1], taken):
-                balances.attach(run)
-                return
-            balances.discard(run)
-        balances.insert(added())
-
-    def take_rows(self, column: str, rows: Index) -> tuple[SealedRows, int] | None:
-        """Return the encoded rows of a column and the number that their blobs are staged under, if they are these."""
-        sealed = self.sealed.get(column)
-        if sealed is None or column not in self._staged or not np.array_equal(sealed.rows, rows):
-            return None
-        return sealed, self._staged.pop(column)
-
-    def discard(self, segments: Segments) -> None:
-        for staged in self._staged.values():
-            segments.discard(staged)
-        self._staged.clear()
+    return SealedRows(*seal(Event.RESERVE, values if rows is None else {key: v[rows] for key, v in values.items()}))

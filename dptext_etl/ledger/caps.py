@@ -6,7 +6,6 @@ A cap is a filter on one measure, declared before the charges that it judges.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -15,15 +14,12 @@ import numpy as np
 from dptext_etl.accounting import MEASURES
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
-from dptext_etl.guarantee import MICRO, steps
+from dptext_etl.guarantee import steps
 from dptext_etl.ledger.releases import refuse_frozen
-from dptext_etl.ledger.storage.hashed_ids import SATURATED, Fold, HashedIds, Index, Part, Values, fold, hashed_ids
+from dptext_etl.ledger.storage.hashed_ids import SATURATED, Index, Values
 from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.memo import LookupMemo
-from dptext_etl.ledger.storage.part_cache import PartCache
 from dptext_etl.ledger.storage.records import Records
 from dptext_etl.ledger.storage.segments import UNITS, Segments, read_limits, write_limits
-from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import NEW, CapChange, Event, Mask, Scope, State, Unit
 from dptext_etl.policy import Cap
@@ -60,12 +56,11 @@ def limits(cap: Cap) -> tuple[int, ...]:
 
 
 class Scopes:
-    def __init__(self, store: Store, journal: Journal, segments: Segments, records: Records, cache: PartCache) -> None:
+    def __init__(self, store: Store, journal: Journal, segments: Segments, records: Records) -> None:
         self._store = store
         self._journal = journal
         self._segments = segments
         self._records = records
-        self._cache = cache
 
     def find(self, scope: Scope) -> Pinned:
         """Return a scope; one that was never used has the number `NEW`."""
@@ -99,10 +94,6 @@ class Scopes:
             return pinned._replace(id=number)
         capped = wanted._replace(id=number)
         self._pin(capped, scope.name, scope.period, scope.dataset)
-        if pinned.measure is None:
-            runs = self.balances(capped)
-            for part in self._charged_before(capped):
-                runs.insert(part)
         return capped
 
     def check(
@@ -131,8 +122,7 @@ class Scopes:
             hint = "name that period (and group) in the policy; or start everybody at zero on purpose: "
             raise LedgerError(msg, hint + _SET_CAP)
         if pinned.measure is None:
-            for _ in self._charged_before(wanted):
-                pass  # no balance could hold an infinite charge
+            self._refuse_uncountable(wanted)
         elif pinned.measure != cap.measure:
             msg = f"the scope {scope} is capped on {pinned.measure}, got {cap.measure}"
             raise LedgerError(msg, "the measure is declared before the first charge; a new period may have another")
@@ -230,33 +220,21 @@ class Scopes:
         written = write_limits(pinned.measure, pinned.limits)
         self._store.execute("update scope set measure=?, limits=? where id=?", (pinned.measure, written, pinned.id))
 
-    def balances(self, pinned: Pinned, cache: PartCache | None = None) -> SortedRuns:
-        """Return the balances of a capped scope: per unit, the sums that the cap limits, in steps of their components.
+    def per_subject(self, dataset: str) -> bool:
+        """Return whether a dataset was ever charged per subject."""
+        query = "select 1 from scope join member on member.scope = scope.id where dataset=? and unit='subject' limit 1"
+        return self._store.row(query, (dataset,)) is not None
 
-        Sums of delta once stood in millionths; such runs are read in finer steps.
-        """
-        names, space = pinned.components, f"balance/{pinned.id}"
-        cache = self._cache if cache is None else cache
-        if "delta" not in names:
-            return SortedRuns(self._store, cache, space, len(names), Fold.SUM)
-        older = (space, tuple(steps(name) // MICRO for name in names))
-        return SortedRuns(self._store, cache, f"{space}/fine", len(names), Fold.SUM, older)
-
-    def amounts(self, batch: int, pinned: Pinned, chosen: Mask) -> Part:
-        """Return the amounts of some rows of a batch against the cap of their scope, per unit."""
-        columns = self._segments.read(batch, ["unit", "canary", *pinned.components])
-        rows = chosen & (columns["canary"] == 0)
-        amounts = np.stack([columns[name][rows] for name in pinned.components])
-        if (amounts >= LARGEST).any():
-            size = "infinite" if (amounts == INFINITE).any() else "too large"
-            msg = f"the scope holds charges that are {size} on {pinned.measure}, made before it had a cap"
-            raise LedgerError(msg, "declare the cap in a new period")
-        return fold(hashed_ids(columns["unit"][rows]), amounts, Fold.SUM)
-
-    def _charged_before(self, pinned: Pinned) -> Iterator[Part]:
-        """Iterate over what was charged in a scope before it had a cap; refuse what no balance can hold."""
+    def _refuse_uncountable(self, pinned: Pinned) -> None:
+        """Refuse a first cap over charges of the scope that its measure cannot count."""
         for (seq,) in self._store.rows("select seq from batch where scope=? order by seq", (pinned.id,)):
-            yield self.amounts(seq, pinned, self._records.states(seq) != State.ABORTED)
+            columns = self._segments.read(seq, ["canary", *pinned.components])
+            rows = (columns["canary"] == 0) & (self._records.states(seq) != State.ABORTED)
+            largest = max(int(columns[name][rows].max(initial=0)) for name in pinned.components)
+            if largest >= LARGEST:
+                size = "infinite" if largest == INFINITE else "too large"
+                msg = f"the scope holds charges that are {size} on {pinned.measure}, made before it had a cap"
+                raise LedgerError(msg, "declare the cap in a new period")
 
 
 def _refuse_change(scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: bool, lowering: bool) -> None:
@@ -275,25 +253,20 @@ def _refuse_change(scope: Scope, pinned: Pinned, wanted: Pinned, *, raising: boo
 
 
 def admit(  # noqa: PLR0917
-    runs: SortedRuns,
-    limits: tuple[int, ...],
-    units: HashedIds,
-    order: Index,
-    amounts: Values,
-    asking: Mask,
-    memo: LookupMemo | None = None,
+    limits: tuple[int, ...], units: Index, order: Index, amounts: Values, asking: Mask, used: Values
 ) -> Mask:
     """Judge the records of a batch in row order: one fits if its amount and what its unit has used stay in the cap.
 
-    `memo` returns what is known of the units of some rows, one row per unit, in ascending order of unit.
+    `units` are the places of the units of the records in `used`, which has the shape (components, units), and `order`
+    brings records of one unit together.
     """
     bound = np.array(limits, np.int64)[:, None]
     fits: Mask = asking & (amounts <= bound).all(axis=0)
     rows = order[fits[order]]
     if not len(rows):
         return fits
-    starts = units.take(rows).starts()
-    _, used = runs.find(units.take(rows[starts]), memo)
+    starts = np.flatnonzero(np.append(True, units[rows[1:]] != units[rows[:-1]]))
+    used = used[:, units[rows[starts]]]
     used = np.where(used < 0, SATURATED, np.minimum(used, SATURATED))  # a sum that is negative has wrapped
     ends = np.append(starts[1:], len(rows))
     if max(limits) * len(rows) >= 1 << 62:  # sums could overflow

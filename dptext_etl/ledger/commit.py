@@ -18,7 +18,7 @@ from dptext_etl.ledger.batch import whole_numbers
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.id_key import IdKey, RecordIds
 from dptext_etl.ledger.identities import are_forgotten
-from dptext_etl.ledger.storage.hashed_ids import Bytes, Fold, HashedIds, Index, fold, hashed_ids, matrix
+from dptext_etl.ledger.storage.hashed_ids import Bytes, HashedIds, Index, hashed_ids, matrix
 from dptext_etl.ledger.storage.records import Holdings, Places
 from dptext_etl.ledger.storage.segments import Blob, seal
 from dptext_etl.ledger.types import AGAIN, I64, U8, CommitOutcome, Event, Mask, ReleaseRef, State
@@ -88,7 +88,7 @@ def examine(db: Database, ref: ReleaseRef, results: Results) -> Comparison:
     """Compare results with what was reserved and committed, and encode them. Call it inside a snapshot."""
     db.releases.require_usable(ref)
     records, order = results.records.ids, results.records.distinct_order
-    holdings = db.records.look_up(ref, records, order, db.records.recollect(ref, records, order))
+    holdings = db.look_up(ref, records, order)
     same = holdings.same_text(results.identities)
     if not same.all():
         missing, other = int((~holdings.known).sum()), int((holdings.known & ~same).sum())
@@ -125,23 +125,21 @@ def commit(db: Database, job: str, ready: PreparedCommit) -> U8:
     if gone:
         msg = f"{gone} of {records.size} records were forgotten since they were reserved; none of them is released"
         raise LedgerError(msg, "run again: forgotten records are left out then")
-    if not db.store.chain and _have_moved(db, comparison.holdings):
-        db.forget_merged_runs()
-        comparison = examine(db, ref, results)
+    if results.spent is not None:
+        batches = np.unique(comparison.holdings.places.batch).tolist()
+        db.store.lock(*(db.scopes.lock_name(db.scopes.of_batch(batch)) for batch in batches))
+    db.store.lock(db.records.states_lock_name(ref))
+    if (db.records.states_of(comparison.holdings.places) != comparison.holdings.state).any():
+        comparison = examine(db, ref, results)  # another writer was faster
     holdings, outcome, new, diverged, sealed = comparison
     places, seq = holdings.places.take(new), 0
     names: dict[str, Any] = {"job": job, "release": ref.id, "nonce": ref.nonce}
-    if results.spent is not None:
-        db.store.lock(*(db.scopes.lock_name(db.scopes.of_batch(batch)) for batch, _ in places.groups()))
     if len(new):
         seq = db.segments.append_sealed(Event.COMMIT, *sealed[Event.COMMIT], **names)
         if results.spent is not None:
             _refund(db, ref, names, places, results.spent[new])
     if len(diverged):
         db.segments.append_sealed(Event.DIVERGED, *sealed[Event.DIVERGED], **names)
-    db.store.lock(db.records.states_lock_name(ref))
-    if db.store.chain and _have_moved(db, holdings):
-        db.store.require_exclusive()
     if len(new):
         db.records.move(places, State.COMMITTED)
         for batch, _ in places.groups():
@@ -156,11 +154,6 @@ def commit(db: Database, job: str, ready: PreparedCommit) -> U8:
     return outcome
 
 
-def _have_moved(db: Database, holdings: Holdings) -> bool:
-    """Return whether records have another state than they had when they were looked up."""
-    return bool((db.records.states_of(holdings.places) != holdings.state).any())
-
-
 def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places, spent: I64) -> None:
     """Give back the part of a worst case that committed rows did not use (docs/spec/privacy.md#expost).
 
@@ -171,8 +164,7 @@ def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places
     db.releases.require_refundable(ref)
     for batch, group in places.groups():
         pinned, rows, used = db.scopes.of_batch(batch), places.row[group], spent[group]
-        columns = db.segments.read(batch, ["unit", "canary", PURE])
-        worst = columns[PURE][rows]
+        worst = db.segments.read(batch, [PURE])[PURE][rows]
         if (used < 0).any() or (used > worst).any():
             raise LedgerError(
                 f"{counted(int((used > worst).sum()), 'record')} used more than was reserved; nothing was committed"
@@ -180,9 +172,6 @@ def _refund(db: Database, ref: ReleaseRef, names: dict[str, Any], places: Places
         if pinned.measure == REFUNDED_MEASURE:
             settled = {"batch": np.full(len(rows), batch, np.int64), "row": rows, PURE: used}
             db.segments.append(Event.SETTLE, settled, **names)
-            of_people = columns["canary"][rows] == 0
-            units = hashed_ids(columns["unit"][rows[of_people]])
-            db.scopes.balances(pinned).insert(fold(units, (used - worst)[None, of_people], Fold.SUM))
 
 
 def record_postprocessing(  # noqa: PLR0917
@@ -202,9 +191,8 @@ def record_postprocessing(  # noqa: PLR0917
     if not steps or any(step.get("training_provenance") not in PROVENANCES for step in steps):
         allowed = " or ".join(map(repr, PROVENANCES))
         raise LedgerError(f"post-processing costs nothing only where its training_provenance is {allowed}")
-    db.store.lock(db.records.lock_name(ref))  # the index is read here, and others may merge its runs
     db.store.lock(db.records.states_lock_name(ref))
-    holdings = db.records.look_up(ref, records.ids, records.distinct_order)
+    holdings = db.look_up(ref, records.ids, records.distinct_order)
     missing = int((~holdings.committed).sum())
     if missing:
         raise LedgerError(
@@ -254,10 +242,6 @@ def abort(db: Database, job: str, reason: str | None) -> int:
             _end(db, job, batch, Event.EXPIRE, reason)  # aborted, it would hide the texts before it
         elif _end(db, job, batch, Event.ABORT, reason):
             moved += int(batch.open.sum())
-            pinned = db.scopes.of_batch(batch.seq)
-            if pinned.measure is not None:
-                part = db.scopes.amounts(batch.seq, pinned, batch.open)
-                db.scopes.balances(pinned).insert(part._replace(values=-part.values))
     return moved
 
 

@@ -9,12 +9,14 @@ from dptext_etl.errors import KeyReferenceError
 from dptext_etl.ledger.caps import Scopes
 from dptext_etl.ledger.freezing import Freezes
 from dptext_etl.ledger.id_key import IdKey, check_value, ensure_key_file, resolve_id_key
+from dptext_etl.ledger.plan import Keys, Plans
 from dptext_etl.ledger.releases import Releases
+from dptext_etl.ledger.storage.hashed_ids import HashedIds, Index
 from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.part_cache import PartCache
-from dptext_etl.ledger.storage.records import Records
+from dptext_etl.ledger.storage.records import Holdings, Records
 from dptext_etl.ledger.storage.segments import Segments
 from dptext_etl.ledger.storage.store import MissingLedgerError, Store
+from dptext_etl.ledger.types import ReleaseRef
 
 
 class Database:
@@ -25,18 +27,20 @@ class Database:
         self.store = store
         self.ledger_id = ledger_id
         self.id_key = IdKey(store, id_key, ledger_id)
-        self.cache = PartCache()
         self.derived: dict[str, tuple[str | None, Any]] = {}  # what follows from entries of `meta`, with these entries
         self.journal = Journal(store, ledger_id, secrets.token_hex(4))
         self.segments = Segments(store, self.journal)
-        self.records = Records(store, self.journal, self.segments, self.cache)
+        self.records = Records(store, self.journal, self.segments)
         self.releases = Releases(store, self.journal)
-        self.scopes = Scopes(store, self.journal, self.segments, self.records, self.cache)
+        self.scopes = Scopes(store, self.journal, self.segments, self.records)
         self.freezes = Freezes(store, self.journal, self.releases, self.scopes)
+        self.keys, self.plans = Keys(), Plans()
 
-    def forget_merged_runs(self) -> None:
-        """Drop cached runs that another process has merged. Call it once per write."""
-        self.cache.keep_only({row[0] for row in self.store.rows("select id from run")})
+    def look_up(self, ref: ReleaseRef, records: HashedIds, order: Index | None = None) -> Holdings:
+        """Return what a release holds of records, each of which is given once; `order` is their ascending order."""
+        plan, at, _ = self.plans.covering(ref.dataset, records, order)
+        plan.catch_up(self, [ref])
+        return plan.holdings(self, ref, at)
 
 
 def initialize(store: Store, id_key: str | None) -> None:

@@ -22,18 +22,15 @@ from dptext_etl.artifacts import canon
 from dptext_etl.errors import LedgerError, counted
 from dptext_etl.guarantee import Micro
 from dptext_etl.id_forms import COMPOSITE, IdForm
-from dptext_etl.ledger.batch import BatchIds, Preparation
 from dptext_etl.ledger.database import Database
 from dptext_etl.ledger.freezing import checked_losses, in_micro
+from dptext_etl.ledger.plan import ACCEPTED_UNITS
 from dptext_etl.ledger.releases import refuse_frozen
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, Bytes, HashedIds, hashed_ids
-from dptext_etl.ledger.storage.records import Holdings
-from dptext_etl.ledger.types import OF, UNIT, Event, IdForms, Mask, ReleaseRef, Scope
+from dptext_etl.ledger.types import OF, UNIT, Event, IdForms, Mask, Scope
 
 PINNED_FORMS = "form/"
 """The prefix of names in the table `meta` of pinned forms and of pinned names of columns."""
-ACCEPTED_UNITS = "units/"
-"""The prefix of names under which `meta` says up to which event the records of a dataset may have other units."""
 FORGOTTEN = "forgotten/"
 """The prefix of names under which `meta` lists the events that forget or readmit records and units of a dataset."""
 _COLUMN = "name"
@@ -127,20 +124,6 @@ def refines(before: IdForm, now: IdForm) -> bool:
     return before.kind == now.kind == COMPOSITE and not before.fields and now.complete
 
 
-def with_other_units(
-    db: Database, scope: Scope, batch: BatchIds, known: Mapping[ReleaseRef, Holdings], prepared: Preparation
-) -> Mask:
-    """Return which known records of a dataset arrive under another unit than they were charged to."""
-    since = int(db.store.meta(f"{ACCEPTED_UNITS}{scope.dataset}") or 0)
-    unseen, moved = ~batch.canary, np.zeros(batch.size, np.bool_)
-    for holdings in (*known.values(), *_in_other_releases(db, scope, batch, known, prepared, unseen)):
-        binding = holdings.known & (holdings.places.batch > since)
-        rows = np.flatnonzero(binding & unseen)
-        moved[rows] = (db.records.reserved(holdings.places.take(rows), "unit") != batch.units[rows]).any(axis=1)
-        unseen &= ~binding
-    return moved
-
-
 def refuse_other_units(scope: Scope, moved: int, records: int) -> None:
     """Refuse records that were charged to another unit before."""
     if moved:
@@ -150,26 +133,6 @@ def refuse_other_units(scope: Scope, moved: int, records: int) -> None:
         hint = "a record keeps its unit, so that no new spelling of people starts a balance at zero: bring the old ids "
         then = f"back, or accept the change by name: `dptext ledger accept-units {scope.dataset}`"
         raise LedgerError(msg, hint + then, {"records": moved, "of": records})
-
-
-def _in_other_releases(  # noqa: PLR0917
-    db: Database,
-    scope: Scope,
-    batch: BatchIds,
-    known: Mapping[ReleaseRef, Holdings],
-    prepared: Preparation,
-    unseen: Mask,
-) -> Iterator[Holdings]:
-    """Look records up in the other releases of their dataset, the newest first, while any was not found yet."""
-    for ref in reversed(db.releases.of_dataset(scope.dataset)) if per_subject(db, scope.dataset) else ():
-        if unseen.any() and ref not in known:
-            yield db.records.look_up(ref, batch.record_ids, batch.record_order, prepared.records_memo(ref))
-
-
-def per_subject(db: Database, dataset: str) -> bool:
-    """Return whether a dataset was ever charged per subject."""
-    query = "select 1 from scope join member on member.scope = scope.id where dataset=? and unit='subject' limit 1"
-    return db.store.row(query, (dataset,)) is not None
 
 
 def accept_units(db: Database, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:

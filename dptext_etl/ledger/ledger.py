@@ -13,7 +13,7 @@ import pyarrow as pa
 from dptext_etl import keys
 from dptext_etl.errors import InputError, bare
 from dptext_etl.ledger.admin import LedgerAdmin
-from dptext_etl.ledger.batch import Preparation, PreparedBatch, hash_batch, read_charge, seal_rows
+from dptext_etl.ledger.batch import PreparedBatch, hash_batch, read_charge, seal_rows
 from dptext_etl.ledger.commit import (
     PreparedCommit,
     commit,
@@ -23,7 +23,7 @@ from dptext_etl.ledger.commit import (
 )
 from dptext_etl.ledger.database import Database, initialize
 from dptext_etl.ledger.identities import require_forms
-from dptext_etl.ledger.reserve import Preview, Request, merge_after_write, prepare, preview, reserve
+from dptext_etl.ledger.reserve import Preview, Request, preview, reserve
 from dptext_etl.ledger.storage.hashed_ids import matrix
 from dptext_etl.ledger.storage.store import open_store
 from dptext_etl.ledger.types import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope, Unit
@@ -186,37 +186,30 @@ class Ledger(LedgerAdmin):
         else:
             ready.require_of(scope.unit, ids, subjects, charges, canary)
         batch, columns, db = ready.batch, ready.columns, self._db
-        prepared = prepare(db, job, scope, batch, columns, again=again)
+        Request.of(db, job, scope, db.scopes.find(scope), batch, columns, again=again)  # while others may write
 
         def charge() -> U8:
-            db.forget_merged_runs()
             pinned = db.scopes.charge(scope, cap)
             require_forms(db, scope, [item.ref.column for item in charges], forms)
-            request = Request(db, job, scope, pinned, batch, columns, again)
-            return reserve(request, prepared if db.store.chain else Preparation(), refuse=on_cap == "refuse")
+            request = Request.of(db, job, scope, pinned, batch, columns, again=again)
+            return reserve(request, refuse=on_cap == "refuse")
 
-        outcome = db.store.write(batch.size, charge)
-        if db.store.concurrent:
-            merge_after_write(db, scope, [item.ref for item in columns])
-        return ReserveResult(outcome)
+        return ReserveResult(db.store.write(batch.size, charge))
 
     @bare
-    def preview(self, scope: Scope, ready: PreparedBatch, *, again: bool = False, published: bool = False) -> Preview:
+    def preview(self, scope: Scope, ready: PreparedBatch, *, again: bool = False) -> Preview:
         """Return what `reserve` would answer to a batch if there was no cap; nothing is written.
 
         Args:
             scope: Where the spends would add up.
             ready: What `make_ready` made of the batch; a release that is not pinned yet has the number `types.NEW`.
             again: As `reserve` takes it.
-            published: The records are likely to come in the order in which they were reserved; what their units have
-                used is not looked up, and given as zero.
 
         Raises:
             LedgerError: A release is revoked.
         """
         with self._db.store.snapshot():
-            self._db.forget_merged_runs()
-            return preview(self._db, scope, ready.batch, ready.columns, again=again, published=published)
+            return preview(self._db, scope, ready.batch, ready.columns, again=again)
 
     @bare
     def commit(
@@ -271,7 +264,6 @@ class Ledger(LedgerAdmin):
         """
         results = read_results(self._db.id_key, ids, idem_keys, digests, positions, canary, spent)
         with self._db.store.snapshot():
-            self._db.forget_merged_runs()
             return PreparedCommit(ref, results, examine(self._db, ref, results))
 
     def commit_examined(self, job: str, ready: PreparedCommit) -> U8:

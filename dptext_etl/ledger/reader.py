@@ -16,9 +16,9 @@ from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import identities, views
 from dptext_etl.ledger.caps import cap_change
 from dptext_etl.ledger.database import Database
+from dptext_etl.ledger.lookup import Lookup
 from dptext_etl.ledger.storage.backup import copy
 from dptext_etl.ledger.storage.hashed_ids import WIDTH, binaries, hashed_ids, matrix
-from dptext_etl.ledger.storage.records import Lookup, look_up_in_order
 from dptext_etl.ledger.types import (
     I64,
     Anchor,
@@ -71,7 +71,7 @@ class LedgerReader:
         digests, idem_keys = (np.zeros((records.size, 32), np.uint8) for _ in range(2))
         positions = np.zeros(records.size, np.int64)
         with self._db.store.snapshot():
-            holdings = self._db.records.look_up(ref, records)
+            holdings = self._db.look_up(ref, records)
             mask = holdings.committed
             places = holdings.places.take(mask)
             digests[mask], positions[mask] = self._db.records.digests_and_positions(places)
@@ -87,7 +87,7 @@ class LedgerReader:
         records = self._db.id_key.records(ids, canary).ids
         used = np.zeros(records.size, np.int64)
         with self._db.store.snapshot():
-            holdings = self._db.records.look_up(ref, records)
+            holdings = self._db.look_up(ref, records)
             mask = holdings.committed
             mask[mask], used[mask] = self._db.records.settled(holdings.places.take(mask))
         return mask, used
@@ -97,7 +97,7 @@ class LedgerReader:
         records = self._db.id_key.records(ids, canary).ids
         digests = np.zeros((records.size, 32), np.uint8)
         with self._db.store.snapshot():
-            holdings = self._db.records.look_up(ref, records)
+            holdings = self._db.look_up(ref, records)
             mask = holdings.committed
             done, digests[mask] = self._db.records.postprocessed(holdings.places.take(mask), chain)
         mask[mask] = done
@@ -107,17 +107,11 @@ class LedgerReader:
         """Look up what `committed` or `postprocessed` says, in steps that several processes can share out."""
         return Lookup(self._db, ref, chain)
 
-    def known(self, ref: ReleaseRef, ids: pa.Array, *, in_order: bool = False) -> Mask:
-        """Return which records the release holds, shape (records,).
-
-        With `in_order`, the records are likely to come in the order in which they were reserved. They are then found
-        without the index.
-        """
-        db, records = self._db, self._db.id_key.records(ids)
-        with db.store.snapshot():
-            if in_order:
-                return look_up_in_order(db, ref, records.hashes).known
-            return db.records.look_up(ref, records.ids).known
+    def known(self, ref: ReleaseRef, ids: pa.Array) -> Mask:
+        """Return which records the release holds, shape (records,)."""
+        records = self._db.id_key.records(ids).ids
+        with self._db.store.snapshot():
+            return self._db.look_up(ref, records).known
 
     def records(self, ref: ReleaseRef) -> int:
         """Count the records that a release holds, over all partitions, without canary rows."""
@@ -127,7 +121,6 @@ class LedgerReader:
     def remaining(self, scope: Scope, subjects: pa.Array | None = None) -> Remaining:
         """Return what units may still lose in a scope: quantiles over all units, and amounts of given units."""
         with self._db.store.snapshot():
-            self._db.forget_merged_runs()
             return views.remaining(self._db, scope, subjects)
 
     def used(self, scope: Scope, units: pa.Array) -> dict[str, I64]:
@@ -209,7 +202,7 @@ class LedgerReader:
         with self._db.store.snapshot():
             known = identities.are_forgotten(self._db, dataset, records)
             for ref in self._db.releases.of_dataset(dataset):
-                known |= self._db.records.look_up(ref, records, order).known
+                known |= self._db.look_up(ref, records, order).known
         return known
 
     def publications_of(self, dataset: str, ids: pa.Array, subjects: pa.Array) -> list[dict[str, Any]]:
@@ -247,7 +240,7 @@ class LedgerReader:
         """Return how many records of a release are forgotten in its dataset."""
         with self._db.store.snapshot():
             gone = hashed_ids(identities.as_rows(identities.forgotten(self._db, ref.dataset).records))
-            return int(self._db.records.look_up(ref, gone).known.sum()) if gone.size else 0
+            return int(self._db.look_up(ref, gone).known.sum()) if gone.size else 0
 
     def caps(self) -> list[dict[str, Any]]:
         """List the scopes with their caps, amounts in millionths."""
@@ -281,7 +274,6 @@ class LedgerReader:
         from dptext_etl.ledger import tables
 
         with self._db.store.snapshot():
-            self._db.forget_merged_runs()
             return tables.write(self._db, folder, ids)
 
     def anchor(self) -> Anchor:

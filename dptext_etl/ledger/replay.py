@@ -17,7 +17,8 @@ from dptext_etl.guarantee import PURE, GuaranteeClass
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger.commit import PROVENANCES
 from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.identities import ACCEPTED_UNITS, FORGOTTEN, form_name, names_of_units, refines
+from dptext_etl.ledger.identities import FORGOTTEN, form_name, names_of_units, refines
+from dptext_etl.ledger.plan import ACCEPTED_UNITS
 from dptext_etl.ledger.releases import COMMITMENTS
 from dptext_etl.ledger.storage.hashed_ids import Index
 from dptext_etl.ledger.storage.journal import ChainCheck, Entry, stored_heads

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import BudgetError, DPTextError, LedgerError
+from dptext_etl.errors import BudgetError, LedgerError
 from dptext_etl.guarantee import PURE, refuse_more_records
-from dptext_etl.ledger.batch import BatchIds, ColumnCharge, Preparation, seal_rows
+from dptext_etl.ledger.batch import BatchIds, ColumnCharge, seal_rows
 from dptext_etl.ledger.caps import Pinned, admit
 from dptext_etl.ledger.database import Database
-from dptext_etl.ledger.identities import are_forgotten, refuse_other_units, with_other_units
+from dptext_etl.ledger.identities import are_forgotten, refuse_other_units
+from dptext_etl.ledger.plan import LedgerPlan
 from dptext_etl.ledger.releases import refuse_frozen
-from dptext_etl.ledger.storage.hashed_ids import Fold, Index, Part, Values, fold
-from dptext_etl.ledger.storage.records import Holdings, look_up_in_order
-from dptext_etl.ledger.types import AGAIN, I64, NEW, U8, Event, Mask, Outcome, ReleaseRef, Scope, State
+from dptext_etl.ledger.storage.hashed_ids import Index, Values
+from dptext_etl.ledger.storage.records import Holdings
+from dptext_etl.ledger.types import AGAIN, I64, NEW, U8, Event, Mask, Outcome, Scope, State
 
 CHARGED = (Outcome.RESERVED, Outcome.AGAIN)
 """Outcomes of records that are charged."""
@@ -36,6 +35,30 @@ class Request(NamedTuple):
     batch: BatchIds
     columns: list[ColumnCharge]
     again: bool
+    plan: LedgerPlan
+    at: Index  # the places of the records in the plan, shape (records,)
+    unit_at: Index  # those of their units
+
+    @classmethod
+    def of(  # noqa: PLR0917
+        cls,
+        db: Database,
+        job: str,
+        scope: Scope,
+        pinned: Pinned,
+        batch: BatchIds,
+        columns: list[ColumnCharge],
+        *,
+        again: bool,
+    ) -> Request:
+        """Look up what the ledger holds of a batch, unless a plan of its run says so."""
+        found = db.plans.covering(scope.dataset, batch.record_ids, batch.record_order, batch.unit_ids)
+        request = cls(db, job, scope, pinned, batch, columns, again, *found)
+        request.catch_up()
+        return request
+
+    def catch_up(self) -> None:
+        self.plan.catch_up(self.db, [column.ref for column in self.columns], self.pinned)
 
 
 class ColumnState(NamedTuple):
@@ -61,16 +84,9 @@ class Decision(NamedTuple):
 
     states: list[ColumnState]  # what it knew of the batch, per column
     outcome: U8  # an `Outcome` per record, shape (records,)
-    totals: Values | None  # what each record takes from the cap, shape (components, records); None without a cap
 
     def charged_rows(self, state: ColumnState) -> Index:
         return np.flatnonzero(state.new & np.isin(self.outcome, CHARGED))
-
-    def taken(self, batch: BatchIds) -> tuple[Index, Values]:
-        """Return the rows that take from the cap, in ascending order of their units, and what each takes."""
-        mask, order = np.isin(self.outcome, CHARGED) & ~batch.canary, batch.unit_order
-        rows = order[mask[order]]
-        return rows, np.zeros((0, len(rows)), np.int64) if self.totals is None else self.totals[:, rows]
 
 
 class Preview(NamedTuple):
@@ -84,64 +100,31 @@ class Preview(NamedTuple):
     moved: Mask  # whether a record was charged to another unit before, so that `reserve` refuses it, shape (records,)
 
 
-def reserve(request: Request, prepared: Preparation, *, refuse: bool) -> U8:
-    """Judge a batch and charge what is new and fits. Call it inside a transaction."""
-    db, batch, refs = request.db, request.batch, [column.ref for column in request.columns]
-    balances = None if request.pinned.measure is None else db.scopes.balances(request.pinned)
-    prepared.stage(db.segments, balances)
-    lock = db.scopes.lock_name(request.pinned)
-    db.store.lock(f"next/{lock}")  # one at a time looks at what the one before wrote
-    prepared.catch_up()
-    db.store.lock(lock, *map(db.records.lock_name, refs))
-    decision = judge(request, prepared)
+def reserve(request: Request, *, refuse: bool) -> U8:
+    """Judge a batch and charge what is new and fits. Call it inside a transaction.
+
+    Locks are taken in one order everywhere, so that no two writers wait for each other: scope and releases, states, and
+    with the first event that of appending. What a lock protects is read after it is held: it may have changed before.
+    """
+    db, refs = request.db, [column.ref for column in request.columns]
+    ahead = {column.ref: db.segments.stage(column.sealed.blobs) for column in request.columns if column.sealed}
+    db.store.lock(db.scopes.lock_name(request.pinned), *map(db.records.lock_name, refs))
+    db.store.lock(*map(db.records.states_lock_name, refs))
+    request.catch_up()
+    decision = judge(request)
     over = int((decision.outcome == Outcome.OVER_CAP).sum())
     if refuse and over:
-        msg = f"{over} of {batch.size} records would exceed the cap of {request.scope}; none was charged"
+        msg = f"{over} of {request.batch.size} records would exceed the cap of {request.scope}; none was charged"
         hint = '`dptext ledger remaining` shows balances; on_cap = "quarantine" leaves such records out'
-        raise BudgetError(msg, hint, {"records": over, "of": batch.size, "scope": str(request.scope)})
-    if balances is not None:
-        taken = decision.taken(batch)
-        prepared.take_charge(balances, *taken, lambda: _per_unit(batch, *taken))
-    attached: list[int] = []
+        raise BudgetError(msg, hint, {"records": over, "of": request.batch.size, "scope": str(request.scope)})
     for state in decision.states:
-        _write(request, state, decision.charged_rows(state), prepared)
-        attached += _replay(request, state, np.isin(decision.outcome, _RELEASED))
-    prepared.discard(db.segments)
-    db.store.lock(*map(db.records.states_lock_name, refs))
-    for seq in attached:
-        db.store.execute("update batch set attached=1 where seq=?", (seq,))
-    for state in decision.states:
-        _count(request, state, decision.charged_rows(state))
-        db.records.remember(state.column.ref, prepared.records_memo(state.column.ref))
+        rows, staged = decision.charged_rows(state), ahead.get(state.column.ref)
+        _write(request, state, rows, staged if len(rows) == request.batch.size else None)
+        if staged is not None and len(rows) < request.batch.size:
+            db.segments.discard(staged)
+        _replay(request, state, np.isin(decision.outcome, _RELEASED))
+        _count(request, state, rows)
     return decision.outcome
-
-
-def prepare(
-    db: Database,
-    job: str,
-    scope: Scope,
-    batch: BatchIds,
-    columns: list[ColumnCharge],
-    *,
-    again: bool,
-) -> Preparation:
-    """Prepare a reservation where other writers may go on meanwhile; what is refused, is refused later."""
-    if db.store.concurrent:
-        with suppress(DPTextError), db.store.snapshot():
-            db.forget_merged_runs()
-            pinned = db.scopes.find(scope)
-            if pinned.id != NEW:
-                prepared = Preparation()
-                decision = judge(Request(db, job, scope, pinned, batch, columns, again), prepared)
-                for state in decision.states:
-                    rows = decision.charged_rows(state)
-                    if len(rows):
-                        prepared.sealed[state.name] = seal_rows(batch, state.column, rows)
-                taken = decision.taken(batch)
-                if decision.totals is not None and len(taken[0]):
-                    prepared.charge = (*taken, _per_unit(batch, *taken))
-                return prepared
-    return Preparation()
 
 
 def preview(
@@ -151,46 +134,37 @@ def preview(
     columns: list[ColumnCharge],
     *,
     again: bool,
-    published: bool,
 ) -> Preview:
     """Judge a batch without a look at the cap. Call it inside a snapshot.
 
-    What fits a cap depends on all records before, which stand in other batches; a forecast adds them up.
+    What fits a cap depends on all records before, which are in other batches; a forecast adds them up.
     """
-    pinned = db.scopes.find(scope)
-    request = Request(db, "", scope, pinned, batch, columns, again)
-    prepared = Preparation(in_order=published)
-    states, outcome = compare(request, prepared)
-    used = np.zeros((len(pinned.components), batch.size), np.int64)
-    if not published and pinned.measure is not None:
-        order = batch.unit_order
-        memo = prepared.balance_memo(np.ones(batch.size, np.bool_))
-        used[:, order] = db.scopes.balances(pinned).find(batch.unit_ids.take(order), memo)[1]
+    request = Request.of(db, "", scope, db.scopes.find(scope), batch, columns, again=again)
+    states, outcome = compare(request)
+    used = np.where(batch.canary, 0, request.plan.used[:, request.unit_at] if batch.size else 0)
     charged = np.stack([state.new & np.isin(outcome, CHARGED) for state in states])
     committed = np.all([~state.changed | (state.holdings.state == State.COMMITTED) for state in states], axis=0)
-    return Preview(outcome, charged, committed, batch.unit_ids.hi, used, _moved(request, states, prepared))
+    return Preview(outcome, charged, committed, batch.unit_ids.hi, used, _moved(request))
 
 
-def judge(request: Request, prepared: Preparation) -> Decision:
+def judge(request: Request) -> Decision:
     """Return what the ledger answers to a batch now; it writes nothing."""
     batch, pinned = request.batch, request.pinned
-    states, outcome = compare(request, prepared)
-    refuse_other_units(request.scope, int(_moved(request, states, prepared).sum()), batch.size)
+    states, outcome = compare(request)
+    refuse_other_units(request.scope, int(_moved(request).sum()), batch.size)
     if pinned.measure is None:
-        return Decision(states, outcome, None)
+        return Decision(states, outcome)
     asking = np.isin(outcome, CHARGED) & ~batch.canary
     totals = _totals(states, pinned, asking)
-    runs = request.db.scopes.balances(pinned)
-    memo = prepared.balance_memo(asking.copy())
-    fits = admit(runs, pinned.limits, batch.unit_ids, batch.unit_order, totals, asking, memo)
+    fits = admit(pinned.limits, request.unit_at, batch.unit_order, totals, asking, request.plan.used)
     outcome[asking & ~fits] = Outcome.OVER_CAP
-    return Decision(states, outcome, totals)
+    return Decision(states, outcome)
 
 
-def compare(request: Request, prepared: Preparation) -> tuple[list[ColumnState], U8]:
+def compare(request: Request) -> tuple[list[ColumnState], U8]:
     """Return what the ledger knows of a batch, and what it answers without a look at the cap; it writes nothing."""
     db, batch, scope = request.db, request.batch, request.scope
-    states = [_look_up(request, column, prepared) for column in request.columns]
+    states = [_look_up(request, column) for column in request.columns]
     refuse_frozen(db.store, scope.dataset, scope.group)
     outcome = np.full(batch.size, Outcome.PENDING, np.uint8)
     outcome[np.all([state.committed for state in states], axis=0)] = Outcome.COMMITTED
@@ -201,19 +175,15 @@ def compare(request: Request, prepared: Preparation) -> tuple[list[ColumnState],
     return states, outcome
 
 
-def _moved(request: Request, states: list[ColumnState], prepared: Preparation) -> Mask:
-    known = {state.column.ref: state.holdings for state in states}
-    return with_other_units(request.db, request.scope, request.batch, known, prepared)
+def _moved(request: Request) -> Mask:
+    return ~request.batch.canary & request.plan.moved(request.at, request.batch.unit_ids)
 
 
-def _look_up(request: Request, column: ColumnCharge, prepared: Preparation) -> ColumnState:
-    ref, batch = column.ref, request.batch
+def _look_up(request: Request, column: ColumnCharge) -> ColumnState:
+    ref = column.ref
     if ref.id != NEW:
         request.db.releases.require_usable(ref)
-    if prepared.in_order:
-        holdings = look_up_in_order(request.db, ref, batch.records)
-    else:
-        holdings = request.db.records.look_up(ref, batch.record_ids, batch.record_order, prepared.records_memo(ref))
+    holdings = request.plan.holdings(request.db, ref, request.at)
     same = holdings.same_text(column.identities)
     changed = holdings.known & ~same
     new = ~holdings.known | changed if request.again else ~holdings.known
@@ -234,60 +204,39 @@ def _totals(states: list[ColumnState], pinned: Pinned, asking: Mask) -> Values:
     return totals
 
 
-def _per_unit(batch: BatchIds, rows: Index, taken: Values) -> Part:
-    return fold(batch.unit_ids.take(rows), taken, Fold.SUM, ordered=True)
-
-
-def _write(request: Request, state: ColumnState, rows: Index, prepared: Preparation) -> None:
+def _write(request: Request, state: ColumnState, rows: Index, staged: int | None) -> None:
     """Seal the new rows of a column as a batch; a release with a delta holds no more records than it was stated for."""
     if not len(rows):
         return
     db, batch, scope, column = request.db, request.batch, request.scope, state.column
-    ref, order = column.ref, batch.record_order
+    ref = column.ref
     bound = db.releases.record_bound(ref)
     if bound is not None:
         refuse_more_records(db.records.count(ref) + int((~batch.canary[rows]).sum()), bound, str(ref))
-    if len(rows) < batch.size:
-        order = _order_among(order, rows)
     changed = int(state.changed[rows].sum())
     facts: dict[str, Any] = {"job": request.job, "release": ref.id, "nonce": ref.nonce, "dataset": scope.dataset}
     facts |= {"scope": request.pinned.id, "name": scope.name, "period": scope.period, "unit": scope.unit}
     facts |= {AGAIN: changed} if changed else {}
-    ready = prepared.take_rows(state.name, rows)
-    if ready is None:
-        sealed = seal_rows(batch, column, rows)
-        seq = db.segments.append_sealed(Event.RESERVE, sealed.facts, sealed.blobs, **facts)
-    else:
-        seq = db.segments.append_sealed(Event.RESERVE, ready[0].facts, {}, **facts)
-        db.segments.attach(ready[1], seq)
+    seq = db.segments.append_sealed(Event.RESERVE, *seal_rows(batch, column, rows), staged, **facts)
     db.store.execute(
         "insert into batch values(?,?,?,?,?,?,?,0,?)",
         (seq, ref.id, ref.nonce, request.pinned.id, request.job, len(rows), len(rows), bytes(len(rows))),
     )
-    db.records.reserve(ref, seq, batch.record_ids.take(rows), order, column.identities.take(rows))
 
 
-def _order_among(order: Index, rows: Index) -> Index:
-    """Return the order of some rows among themselves, from the order of all rows."""
-    place = np.full(len(order), -1, np.intp)
-    place[rows] = np.arange(len(rows))
-    placed = place[order]
-    return placed[placed >= 0]
-
-
-def _replay(request: Request, state: ColumnState, released: Mask) -> list[int]:
-    """Record that texts which the release holds were asked for again; they cost 0. Return the batches of other jobs."""
+def _replay(request: Request, state: ColumnState, released: Mask) -> None:
+    """Record that texts which the release holds were asked for again; they cost 0. Mark batches of other jobs."""
     pending = ~(state.new | state.changed | state.committed) & released
     committed = state.committed & released
     if not (pending.any() or committed.any()):
-        return []
+        return
     store, ref, attached = request.db.store, state.column.ref, []
     for batch, _ in state.holdings.places.take(pending).groups():
         if store.row("select 1 from batch where seq=? and job<>?", (batch, request.job)) is not None:
+            store.execute("update batch set attached=1 where seq=?", (batch,))
             attached.append(batch)
     counts = {"pending": int(pending.sum()), "committed": int(committed.sum()), "attached": attached}
     request.db.journal.append(Event.REPLAY, job=request.job, release=ref.id, nonce=ref.nonce, **counts)
-    return attached
 
 
 def _count(request: Request, state: ColumnState, rows: Index) -> None:
@@ -302,13 +251,3 @@ def _count(request: Request, state: ColumnState, rows: Index) -> None:
         " max_pure = case when max_pure < ? then ? when max_pure >= ? then max_pure end where release=? and nonce=?",
         (len(rows), canaries, finite, finite, finite, ref.id, ref.nonce),
     )
-
-
-def merge_after_write(db: Database, scope: Scope, refs: Iterable[ReleaseRef]) -> None:
-    """Merge what many writes left behind. The charge is durable: what fails here is left to a later write."""
-    with suppress(LedgerError):
-        pinned = db.scopes.find(scope)
-        if pinned.measure is not None:
-            db.scopes.balances(pinned).merge_concurrently(db.scopes.lock_name(pinned))
-        for ref in refs:
-            db.records.index(ref.id, ref.nonce).merge_concurrently(db.records.lock_name(ref))

@@ -31,7 +31,7 @@ from dptext_etl.ledger.identities import PINNED_FORMS
 from dptext_etl.ledger.storage.hashed_ids import Bytes
 from dptext_etl.ledger.storage.records import Places
 from dptext_etl.ledger.types import I64, Event, Mask, ReleaseRef, State
-from dptext_etl.ledger.views import COUNTS, retired, tracked_components, used_by_unit
+from dptext_etl.ledger.views import COUNTS, retired, settlements, tracked_components, used_by_unit
 
 EVENTS = 10_000
 """Events that are read at a time."""
@@ -126,7 +126,7 @@ def _write_table(path: Path, schema: pa.Schema, parts: Rows) -> int:
 
 def _records(db: Database) -> Rows:
     """Iterate over reserved records, batch by batch: their charges as they stand, after refunds."""
-    names, scopes, settled = _releases_by_id(db), _scopes_by_id(db), _settlements(db)
+    names, scopes, settled = _releases_by_id(db), _scopes_by_id(db), settlements(db)
     for seq, release, nonce, scope, job in db.store.rows(
         "select seq, release, nonce, scope, job from batch order by seq"
     ):
@@ -159,15 +159,6 @@ def _records(db: Database) -> Rows:
             f"reserved_{PURE}": in_units(PURE, columns[PURE]),
             **{name: in_units(name, amount) for name, amount in amounts.items()},
         }
-
-
-def _settlements(db: Database) -> dict[int, list[int]]:
-    events: dict[int, list[int]] = {}
-    for entry in db.journal.entries(Event.SETTLE):
-        batches = db.segments.read(entry.seq, ["batch"], entry.facts)["batch"]
-        for batch in np.unique(batches).tolist():
-            events.setdefault(batch, []).append(entry.seq)
-    return events
 
 
 def _balances(db: Database) -> Rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
@@ -17,18 +17,9 @@ from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import PURE, Micro, millionths
 from dptext_etl.ledger.caps import LARGEST, Pinned
 from dptext_etl.ledger.database import Database
+from dptext_etl.ledger.plan import REFUNDED, LedgerPlan
 from dptext_etl.ledger.releases import SINK
-from dptext_etl.ledger.storage.hashed_ids import (
-    Bytes,
-    Fold,
-    HashedIds,
-    Part,
-    Values,
-    concatenated,
-    fold,
-    hashed_ids,
-    plus,
-)
+from dptext_etl.ledger.storage.hashed_ids import Bytes, Part, WantedIds, concatenated, fold, hashed_ids
 from dptext_etl.ledger.storage.segments import ScannedRows, id_ranges
 from dptext_etl.ledger.types import I64, Event, ReleaseRef, Scope, State
 
@@ -121,47 +112,50 @@ def tracked_components(pinned: Pinned) -> tuple[str, ...]:
 
 def used_by_unit(db: Database, pinned: Pinned) -> Iterator[Part]:
     """Iterate over units and what they have used, by tracked component, in parts; each unit comes once."""
-    if pinned.measure is not None:
-        yield from db.scopes.balances(pinned).folded()
-        return
     names = tracked_components(pinned)
     batches = dict(db.store.rows("select seq, rows from batch where scope=? order by seq", (pinned.id,)))
+    settled = settlements(db) if pinned.components == REFUNDED else {}
     for within in id_ranges(sum(batches.values())):
-        parts = [_spent(db, item, names) for item in db.segments.scan(batches, "unit", ["canary", *names], within)]
+        parts = [
+            _spent(db, item, names, settled.get(item.batch, ()))
+            for item in db.segments.scan(batches, "unit", ["canary", *names], within)
+        ]
         values = np.concatenate([np.zeros((len(names), 0), np.int64), *(part.values for part in parts)], axis=1)
-        yield fold(concatenated(part.ids for part in parts), values, Fold.SUM)
+        yield fold(concatenated(part.ids for part in parts), values)
 
 
-def _spent(db: Database, item: ScannedRows, names: tuple[str, ...]) -> Part:
+def _spent(db: Database, item: ScannedRows, names: tuple[str, ...], settled: Iterable[int]) -> Part:
     """Return what rows of a batch took; an infinite amount counts as one that no cap reaches."""
-    charged = (item.columns["canary"] == 0) & (db.records.states(item.batch)[item.rows] != State.ABORTED)
-    values = np.stack([np.minimum(item.columns[name][charged], LARGEST) for name in names])
-    return fold(item.ids.take(charged), values, Fold.SUM)
+    states = db.records.states(item.batch)
+    charged = (item.columns["canary"] == 0) & (states[item.rows] != State.ABORTED)
+    values = np.stack([np.minimum(item.columns[name], LARGEST) for name in names])
+    for seq in settled:  # what committed rows used takes the place of what was reserved
+        columns = db.segments.read(seq, ["batch", "row", PURE])
+        mine, left = columns["batch"] == item.batch, np.full(len(states), -1, np.int64)
+        left[columns["row"][mine]] = columns[PURE][mine]
+        values[0] = np.where(left[item.rows] >= 0, left[item.rows], values[0])
+    return fold(item.ids.take(charged), values[:, charged])
+
+
+def settlements(db: Database) -> dict[int, list[int]]:
+    """Return the events that say what rows used of what they had reserved, by batch."""
+    events: dict[int, list[int]] = {}
+    for entry in db.journal.entries(Event.SETTLE):
+        batches = db.segments.read(entry.seq, ["batch"], entry.facts)["batch"]
+        for batch in np.unique(batches).tolist():
+            events.setdefault(batch, []).append(entry.seq)
+    return events
 
 
 def used(db: Database, scope: Scope, units: pa.Array) -> dict[str, I64]:
     pinned = db.scopes.find(scope)
     names = tracked_components(pinned)
     hashes = db.id_key.subjects(units) if pinned.unit == "subject" else db.id_key.records(units).hashes
-    ids = hashed_ids(hashes)
-    order = ids.order()
-    wanted, values = ids.take(order), np.zeros((len(names), ids.size), np.int64)
-    values[:, order] = (
-        db.scopes.balances(pinned).find(wanted)[1] if pinned.measure is not None else _summed(db, pinned, names, wanted)
-    )
+    wanted = WantedIds(hashed_ids(hashes))
+    plan = LedgerPlan(scope.dataset, WantedIds(concatenated(())), wanted)
+    plan.catch_up(db, (), pinned._replace(measure=pinned.measure or "pure"))
+    values = plan.used[:, wanted.places(hashed_ids(hashes))]
     return dict(zip(names, np.where(values >= LARGEST, INFINITE, values), strict=True))
-
-
-def _summed(db: Database, pinned: Pinned, names: tuple[str, ...], wanted: HashedIds) -> Values:
-    """Add up what units took in a scope that keeps no balances; `wanted` is sorted."""
-    total = np.zeros((len(names), wanted.size), np.int64)
-    batches = [seq for (seq,) in db.store.rows("select seq from batch where scope=?", (pinned.id,))]
-    for item in db.segments.scan(batches, "unit", ["canary", *names]):
-        part = _spent(db, item, names)
-        if part.ids.size:
-            at = np.minimum(np.searchsorted(part.ids.hi, wanted.hi), part.ids.size - 1)
-            total = plus(total, np.where(part.ids.take(at).equal(wanted), part.values[:, at], 0))
-    return total
 
 
 def quantiles(histogram: Counter[int]) -> dict[str, int]:
@@ -286,7 +280,7 @@ def publications_of(db: Database, dataset: str, records: Bytes) -> list[dict[str
     wanted, shown = hashed_ids(np.unique(records, axis=0)), []
     for ref in db.releases.of_dataset(dataset):
         versions = sorted(published(db, ref))
-        count = int(db.records.look_up(ref, wanted).known.sum()) if versions and wanted.size else 0
+        count = int(db.look_up(ref, wanted).known.sum()) if versions and wanted.size else 0
         if count:
             shown.append({"release": ref.release, "column": ref.column, "versions": versions, "records": count})
     return shown

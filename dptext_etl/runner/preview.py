@@ -33,7 +33,7 @@ from dptext_etl.runner.source.cutting import pieces
 
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 32 << 20
 _PUBLISHED_AT_ONCE = 1 << 20, 64 << 20
-"""Rows and bytes of published rows that are looked at together: each look goes through the ledger's whole index."""
+"""Rows and bytes of published rows that are looked at together: each look may go through the whole ledger."""
 _OWN = "\0"
 """What the name of a unit begins with in a forecast without a ledger, where a record is its own person."""
 _ADMITTED = ("RESERVED", "AGAIN", "PENDING", "COMMITTED")
@@ -196,7 +196,7 @@ class Preview:
             policy.unit, charged.ids, charged.subjects, charged.charges, own=policy.on_null_subject == "own"
         )
         again = policy.on_changed == "release_again"
-        answer = self._ledger.preview(Scope.of(policy), ready, again=again, published=self.published)
+        answer = self._ledger.preview(Scope.of(policy), ready, again=again)
         # a scope without a cap pins no components: a first cap counts what units have used all the same
         used = answer.used
         if not (len(used) or self.published):

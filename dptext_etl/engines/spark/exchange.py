@@ -33,7 +33,7 @@ DIGESTS, COUNTS, REFUSED = "digests", "counts", "refused"
 """Kinds of packs: digests to count, counts of digests, and what a task refused."""
 _BITS = 8
 _CELLS_PER_TASK = 1 << 20
-"""Each task reads the small runs of the ledger's index, which a range does not cut: so few tasks read less in all."""
+"""Each task goes through all batches of a release for the cells that it looks up: so few tasks read less in all."""
 
 Count = TypeVar("Count", Counted, Mismatches)
 Buckets = Iterable[tuple[int, ByteRows]]

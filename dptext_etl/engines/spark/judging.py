@@ -1,9 +1,8 @@
 """Judge a staged run on the executors: they read the files, and the driver gets counts and canary rows.
 
 Each task shows a staged shard to every gate. What the gates have seen comes back, and digests for other tasks to count.
-Staged cells are compared with the ledger, each range of whose index is read once, by one task. For this, cells travel
-twice: those of one range of hashed ids meet in a task, which finds their places in the ledger; those of one batch of
-the ledger meet in another, which reads what was committed there.
+Staged cells are compared with the ledger. For this, cells travel twice: many of them meet in a task, which finds their
+places in the ledger; those of one batch of the ledger meet in another, which reads what was committed there.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import polars as pl
 from dptext_etl.buckets import ByteRows
 from dptext_etl.checks import Verdict
 from dptext_etl.checks.candidate import Candidate, batches, count
-from dptext_etl.checks.comparison import Counted, Mismatches, batches_of, compared, located, range_bits
+from dptext_etl.checks.comparison import Counted, Mismatches, batches_of, compared, located
 from dptext_etl.checks.gate import Gate, feed, feed_rewritten, search, staged_gates
 from dptext_etl.device import drops_with_gpu, threads
 from dptext_etl.engines.spark.exchange import (
@@ -55,7 +54,7 @@ from dptext_etl.storage import Storage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from dptext_etl.ledger.storage.records import Lookup
+    from dptext_etl.ledger.lookup import Lookup
 
 
 _HINT = "nothing was published, and no gate has fired; the executors' logs say more"
@@ -70,11 +69,12 @@ def judge(
         staging = Staging(staged.layout.staging)
         gates = keyed(staged_gates(candidate, map_in_order(partial(_columns, staging), staged.shards, threads())))
         lookups = LedgerLookups.of(gates, for_workers(staged.policy.ledger))
-        config = replace(config, bits=lookups.bits)
+        tasks = tasks_for(config.rows * len(staged.refs))
+        config = replace(config, bits=min(tasks.bit_length(), 15))
         staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
         with watched(config.messages, seen):
             shown = over_shards(spark, staged.shards, partial(show, config))
-            packs = collected(compared_with_ledger(shown, lookups, tasks_for(config.rows * len(staged.refs))))
+            packs = collected(compared_with_ledger(shown, lookups, tasks))
         states = {pack.bucket: pickle.loads(pack.cells) for pack in packs if pack.kind == STATES}  # noqa: S301  (ours)
         for place in range(len(staged.shards)):
             for name, gate in gates.items():
@@ -145,7 +145,7 @@ class GateTaskConfig:
     canaries: str  # the canary rows of all shards, as `plans_as_dicts` writes them, in JSON
     id_type: pl.DataType
     rows: int  # rows of all shards, canary rows included
-    bits: int = 0  # by how many leading bits the ledger's index is cut into ranges
+    bits: int = 0  # the leading bits of hashed ids that all cells of a bucket share
 
 
 def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
@@ -197,7 +197,7 @@ def _candidate(config: GateTaskConfig) -> Candidate:  # planning the canary rows
 
 
 STATES, CELLS, PLACED, FOUND = "states", "cells", "placed", "found"
-"""Kinds of packs: states of gates, cells by range of hashed ids, cells with places by batch of the ledger, counts."""
+"""Kinds of packs: states of gates, cells by hashed ids, cells with places by batch of the ledger, counts."""
 
 Answer = Callable[["Lookup", str, ByteRows], tuple[Mismatches, list[Pack]]]
 """Looks cells up: what it counted, and packs for the next step."""
@@ -208,19 +208,17 @@ class LedgerLookups:
     ledger: LedgerSpec  # the ledger, as workers find it
     # the release and the chain of post-processing of every list of cells, by name
     releases: dict[str, tuple[ReleaseRef, str | None]]
-    bits: int  # by how many leading bits the index is cut into ranges
 
     @classmethod
     def of(cls, gates: dict[str, Gate], ledger: LedgerSpec) -> LedgerLookups:
         every = {
             f"{name}:{what}": cells.lookup for name, gate in gates.items() for what, cells in gate.lookups().items()
         }
-        most = max((lookup.entries() for lookup in every.values()), default=0)
-        return cls(ledger, {name: (lookup.ref, lookup.chain) for name, lookup in every.items()}, range_bits(most))
+        return cls(ledger, {name: (lookup.ref, lookup.chain) for name, lookup in every.items()})
 
 
 def cells_of(gates: dict[str, Gate], bits: int) -> Iterator[Pack]:
-    """Pack the cells that gates hold, by range of their hashed ids."""
+    """Pack the cells that gates hold, by the first bits of their hashed ids."""
     for name, gate in gates.items():
         for what, held in gate.lookups().items():
             for cells in held.drain():

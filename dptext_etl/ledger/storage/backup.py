@@ -17,7 +17,7 @@ from dptext_etl.ledger.storage.sqlite import SqliteStore
 from dptext_etl.ledger.storage.store import POSTGRES, Store, ledger_exists, open_store, resolve_url, sqlite_path
 from dptext_etl.ledger.types import Anchor
 
-_LARGE = {"event": ("seq",), "segment": ("seq", "name"), "batch": ("seq",), "run_part": ("run", "part", "piece")}
+_LARGE = {"event": ("seq",), "segment": ("seq", "name"), "batch": ("seq",)}
 """Tables that are copied row by row, by these keys; the others fit into memory."""
 _TAKEN = "there is something at the place of the copy already"
 _OTHER_SCHEMA = "name another schema with ?schema=NAME"

@@ -1,4 +1,4 @@
-"""Hold keyed hashes of ids as sortable 128-bit numbers; search and fold sorted lists of them.
+"""Hold keyed hashes of ids as sortable 128-bit numbers; look for them, and add up values by id.
 
 Segments keep all 32 bytes of an HMAC; lookups use the first 16. Without the id key no one can aim at a collision. Among
 n ids a collision by chance has probability below n^2 / 2^129, which is 1e-21 for 10^9 ids.
@@ -6,9 +6,7 @@ n ids a collision by chance has probability below n^2 / 2^129, which is 1e-21 fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from enum import StrEnum
-from itertools import pairwise
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -25,14 +23,8 @@ Index = npt.NDArray[np.intp]
 Values = I64
 """Whole numbers per id, shape (values, ids)."""
 WIDTH = 32
-SIEVE_BITS = 4
-"""How many bits more than the number of wanted keys has a sieve looks at: one key of 16 to 32 passes by chance."""
-LARGEST_SIEVE = 22
-"""A sieve looks at no more bits; its table has a byte for each of their values."""
-BISECTED = 8
-"""A run that has so many keys for each wanted one is bisected."""
-
-
+TABLE_BITS = 4, 24
+"""How many bits more than the number of wanted ids has the table of their first bits looks at, and how many at most."""
 SATURATED = 1 << 62
 """A sum that reaches this stays at it, whatever is given back later: none wraps, and none is less than it should be."""
 
@@ -50,16 +42,13 @@ class HashedIds(NamedTuple):
     def take(self, where: Index | Mask | slice) -> HashedIds:
         return HashedIds(self.hi[where], self.lo[where])
 
-    def order(self, *, sorted_lists: bool = False) -> Index:
-        """Return the places in ascending order of id; equal ids keep the order of their rows.
-
-        A stable sort takes more than twice as long, but merges the `sorted_lists` that the ids consist of.
-        """
-        places = np.argsort(self.hi, kind="stable" if sorted_lists else None)
+    def order(self) -> Index:
+        """Return the places in ascending order of id; equal ids keep the order of their rows."""
+        places = np.argsort(self.hi)
         hi = self.hi[places]
         if not (hi[1:] == hi[:-1]).any():
             return places
-        places = places if sorted_lists else np.argsort(self.hi, kind="stable")
+        places = np.argsort(self.hi, kind="stable")  # which takes more than twice as long
         lo = self.lo[places]
         if ((hi[1:] == hi[:-1]) & (lo[1:] != lo[:-1])).any():  # two ids share their first half
             places = np.lexsort((self.lo, self.hi))
@@ -113,14 +102,6 @@ def binaries(rows: Bytes, mask: Mask | None = None) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(rows.shape[1]), len(rows), [valid, data])
 
 
-class Fold(StrEnum):
-    """How two entries of one id become one."""
-
-    SUM = "sum"
-    LATEST = "latest"
-    """The entry whose last value is the largest."""
-
-
 class Part(NamedTuple):
     """Ids in ascending order with their values."""
 
@@ -128,19 +109,13 @@ class Part(NamedTuple):
     values: Values
 
 
-def fold(ids: HashedIds, values: Values, how: Fold, *, ordered: bool = False, sorted_lists: bool = False) -> Part:
-    """Sort entries and fold those with the same id."""
+def fold(ids: HashedIds, values: Values, *, ordered: bool = False) -> Part:
+    """Sort entries, and add up those with the same id."""
     if not ordered:
-        order = ids.order(sorted_lists=sorted_lists)
+        order = ids.order()
         ids, values = ids.take(order), values[:, order]
     starts = ids.starts()
-    if len(starts) == ids.size:
-        return Part(ids, values)
-    if how is Fold.SUM:
-        return Part(ids.take(starts), sums(values, starts))
-    order = np.lexsort((values[-1], ids.lo, ids.hi))
-    last = order[np.append(starts[1:], ids.size) - 1]
-    return Part(ids.take(last), values[:, last])
+    return Part(ids, values) if len(starts) == ids.size else Part(ids.take(starts), sums(values, starts))
 
 
 def sums(values: Values, starts: Index) -> Values:
@@ -160,81 +135,52 @@ def plus(left: Values, right: Values) -> Values:
     return np.where(full, SATURATED, np.maximum(total, -SATURATED))
 
 
-def prefix_cuts(keys: U64, bits: int) -> list[int]:
-    """Return where the sorted keys of each value of their first bits begin, and where the last ones end."""
-    edges = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(64 - bits) if bits else np.zeros(0, np.uint64)
-    return [0, *np.searchsorted(keys, edges).tolist(), len(keys)]
+class WantedIds:
+    """Distinct ids that are looked for among many others.
 
-
-def prefix_range(keys: U64, bits: int, prefix: int) -> tuple[int, int]:
-    """Return where the sorted keys that begin with the bits `prefix` begin and end."""
-    if not bits:
-        return 0, len(keys)
-    begin = int(np.searchsorted(keys, np.uint64(prefix << (64 - bits))))
-    if prefix + 1 == 1 << bits:
-        return begin, len(keys)
-    return begin, int(np.searchsorted(keys, np.uint64((prefix + 1) << (64 - bits))))
-
-
-def split(part: Part, bits: int) -> Iterator[Part]:
-    """Split entries by the first bits of their ids, in ascending order."""
-    cuts = prefix_cuts(part.ids.hi, bits)
-    for begin, end in pairwise(cuts):
-        yield Part(part.ids.take(slice(begin, end)), part.values[:, begin:end])
-
-
-def matches(keys: U64, wanted: U64) -> tuple[Index, Index] | None:
-    """Return which wanted keys occur, and where each occurs first."""
-    if not len(keys):
-        return None
-    rows = np.searchsorted(keys, wanted)
-    places = np.flatnonzero(keys[np.minimum(rows, len(keys) - 1)] == wanted)
-    return (places, rows[places]) if len(places) else None
-
-
-class Sieve:
-    """Sorted keys that are looked for in many runs, with a table of the first bits that occur among them.
-
-    Few keys of a run pass the table unless they are looked for. So a run of about as many keys is gone through once,
-    in order, and bisection is left for what passes.
+    A table of the first bits that occur among them lets few other ids pass. What passes is sorted and bisected.
     """
 
-    def __init__(self, wanted: U64) -> None:
-        self._wanted = wanted
-        self._repeated = bool((wanted[1:] == wanted[:-1]).any())
-        self._bits = min(len(wanted).bit_length() + SIEVE_BITS, LARGEST_SIEVE)
-        self._table: Mask | None = None
+    def __init__(self, ids: HashedIds, order: Index | None = None) -> None:
+        ids = ids.take(ids.order() if order is None else order)
+        starts = ids.starts()
+        self.ids = ids if len(starts) == ids.size else ids.take(starts)
+        more, most = TABLE_BITS
+        self._shift = np.uint64(64 - min(self.ids.size.bit_length() + more, most))
+        self._table = np.zeros(1 << (64 - int(self._shift)), np.bool_)
+        self._table[self._prefixes(self.ids.hi)] = True
 
-    def matches(self, keys: U64, begin: int, end: int) -> tuple[Index, Index] | None:
-        """Return what `matches` does, for the wanted keys from `begin` to `end`."""
-        wanted = self._wanted[begin:end]
-        if self._repeated or len(keys) > BISECTED * len(wanted):
-            return matches(keys, wanted)
-        if self._table is None:
-            self._table = np.zeros(1 << self._bits, np.bool_)
-            self._table[self._prefixes(self._wanted)] = True
-        rows = np.flatnonzero(self._table[self._prefixes(keys)])
-        passed = keys[rows]
-        places = np.searchsorted(wanted, passed)
-        hit = wanted[np.minimum(places, len(wanted) - 1)] == passed
-        places, rows = places[hit], rows[hit]
-        if (places[1:] == places[:-1]).any():  # two keys of the run are equal
-            return matches(keys, wanted)
-        return (places, rows) if len(places) else None
+    def find(self, ids: HashedIds) -> tuple[Index, Index]:
+        """Return the rows of other ids that are wanted, and their places among these, in ascending order of place."""
+        rows = np.flatnonzero(self._table[self._prefixes(ids.hi)])
+        if not len(rows):
+            return rows, rows
+        rows = rows[np.argsort(ids.hi[rows])]
+        places = np.minimum(np.searchsorted(self.ids.hi, ids.hi[rows]), self.ids.size - 1)
+        hit = self.ids.hi[places] == ids.hi[rows]
+        rows, places = rows[hit], places[hit]
+        same = self.ids.lo[places] == ids.lo[rows]
+        for miss in np.flatnonzero(~same):  # ids with the same first half: one in 10^6 ledgers has any
+            place = int(places[miss]) + 1
+            while place < self.ids.size and self.ids.hi[place] == ids.hi[rows[miss]] and not same[miss]:
+                places[miss], same[miss] = place, self.ids.lo[place] == ids.lo[rows[miss]]
+                place += 1
+        rows, places = rows[same], places[same]
+        if (places[1:] < places[:-1]).any():
+            order = np.argsort(places, kind="stable")
+            rows, places = rows[order], places[order]
+        return rows, places
 
-    def _prefixes(self, keys: U64) -> Index:
-        return (keys >> np.uint64(64 - self._bits)).view(np.int64)
+    def places(self, ids: HashedIds) -> Index | None:
+        """Return the places of other ids among these, shape (ids,), or None if one of them is not wanted."""
+        if ids.size and not self._table[self._prefixes(ids.hi[:1])].all():
+            return None
+        rows, found = self.find(ids)
+        if len(rows) < ids.size:
+            return None
+        places = np.empty(ids.size, np.intp)
+        places[rows] = found
+        return places
 
-
-def exact_matches(keys: U64, low: U64, rows: Index, wanted: HashedIds) -> tuple[Index, Mask]:
-    """Compare the second half of ids too, past ids with the same first half (one in 10^6 ledgers has any)."""
-    rows = rows.copy()
-    same = low[rows] == wanted.lo
-    for miss in np.flatnonzero(~same):
-        row = int(rows[miss])
-        while row < len(keys) and keys[row] == wanted.hi[miss]:
-            if low[row] == wanted.lo[miss]:
-                rows[miss], same[miss] = row, True
-                break
-            row += 1
-    return rows, same
+    def _prefixes(self, hi: U64) -> Index:
+        return (hi >> self._shift).view(np.int64)

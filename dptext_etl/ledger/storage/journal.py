@@ -1,11 +1,11 @@
 """Append events to the journal, chain them by hashes, and check the chains (docs/spec/privacy.md#lanes).
 
-The body of an event is canonical JSON and holds the Merkle root of the batch, if there is one. A writer that is alone
-appends to chain 0; concurrent writers append to chains of their own. In a ledger with one chain, the hash of an event
-is SHA-256(tag || hash of the event before || body). In one that has several, the body names the chain (`lane`) and the
-last event of every chain that its writer saw (`after`), its own one included, and the hash is over their hashes. So an
-edited, removed, moved or inserted row breaks a chain or a root. Chains do not show that someone rewrote all of them; an
-anchor that was kept elsewhere does.
+The body of an event is canonical JSON and holds the Merkle root of the batch, if there is one. New events form one
+chain: the hash of an event is SHA-256(tag || hash of the event before || body). Before version 0.3, writers of one
+PostgreSQL ledger appended to several chains. There the body names the chain (`lane`) and the last event of every chain
+that its writer saw (`after`), its own one included, and the hash is over their hashes; new events of such a ledger
+follow all its chains. So an edited, removed, moved or inserted row breaks a chain or a root. Chains do not show that
+someone rewrote all of them; an anchor that was kept elsewhere does.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dptext_etl.artifacts import canon
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.types import Anchor, Event
 
-CHAINS = 8
-"""How many writers may append in parallel, next to chain 0. It never changes: the numbers of events rely on it."""
 CONCURRENT_EVENTS = (Event.RESERVE, Event.REPLAY, Event.COMMIT, Event.DIVERGED, Event.SETTLE, Event.POST)
-"""Events that writers may append in parallel; every other event waits until all writers are done."""
+"""Events that writers append next to each other; every other event waits until all writers are done."""
 HEAD = "head"
-"""The name of the head of chain 0 in the table `meta`; those of the others are "head/1" to "head/8"."""
+"""The name of the head of chain 0 in the table `meta`; those of the chains of versions before 0.3 follow a slash."""
+APPEND = "append"
+"""The name of what a writer locks that appends events. It is the last lock that a transaction takes."""
 _TAG = b"dptext/ledger/event/v1\0"
 _TAG_OF_CHAINS = b"dptext/ledger/event/v2\0"
 _TAG_OF_HEADS = b"dptext/ledger/heads/v1\0"
@@ -102,25 +102,37 @@ class Journal:
         return heads_hash(hashes) == bytes.fromhex(anchor.hash)
 
     def append(self, kind: Event, **facts: Any) -> int:
-        """Append one event to the chain of the running transaction, and return its number."""
+        """Append one event, and return its number.
+
+        The lock is held until the transaction ends: numbers are in the order of commits, and readers see no gaps.
+        """
         if kind not in CONCURRENT_EVENTS:
             self._store.require_exclusive()
-        chain, heads = self._store.chain, self.heads()
-        last = max((head.seq for head in heads.values()), default=0)
-        # after all that the writer saw; in chain k congruent to k modulo 8, so that no two writers take one number
-        seq = last + 1 + ((chain - last - 1) % CHAINS if chain else 0)
+        self._store.lock(APPEND)
+        heads = self.heads()
+        seq = max((head.seq for head in heads.values()), default=0) + 1
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         facts = {"seq": seq, "event": kind.value, "ts": now, "writer": self._writer, **facts}
-        if chain or heads.keys() - {0}:
-            facts |= {"lane": chain, "after": {str(other): head.seq for other, head in heads.items()}}
+        if heads.keys() - {0}:  # chains of earlier versions, which this event follows
+            facts |= {"lane": 0, "after": {str(chain): head.seq for chain, head in heads.items()}}
             body = canon(facts).decode()
             digest = event_hash_of_chains(self._genesis, (head.hash for head in heads.values()), body)
         else:
             body = canon(facts).decode()
             digest = event_hash(heads[0].hash if heads else self._genesis, body)
         self._store.execute("insert into event values(?,?,?,?)", (seq, kind.value, body, digest))
-        self._store.set_meta(_head_name(chain), f"{seq}:{digest.hex()}")
+        self._store.set_meta(HEAD, f"{seq}:{digest.hex()}")
         return seq
+
+    def last(self) -> Head:
+        """Return the last event; number 0 and the genesis hash for an empty ledger."""
+        row = self._store.row("select seq, hash from event order by seq desc limit 1")
+        return Head(0, self._genesis) if row is None else Head(row[0], bytes(row[1]))
+
+    def numbers(self, kind: Event, after: int, upto: int) -> list[int]:
+        """Return the numbers of the events of a kind in (after, upto]."""
+        query = "select seq from event where seq>? and seq<=? and kind=? order by seq"
+        return [seq for (seq,) in self._store.rows(query, (after, upto, kind))]
 
     def entries(self, *kinds: Event) -> Iterator[Entry]:
         """Iterate over events in order: all, or those of some kinds."""

@@ -2,14 +2,13 @@
 
 A ledger is one schema of a database: "dptext_ledger", or the name in `?schema=NAME` of the URL. Each write is one
 transaction with `synchronous_commit` on. It holds an advisory lock of the ledger: alone, or together with other
-writers; then it also locks its hash chain and the scopes and releases that it writes to, so what it relies on stays
+writers; then it also locks the scopes and releases that it writes to, and last the journal, so what it relies on stays
 true until its commit. A lost connection is opened again before the next transaction, never inside one.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,8 +18,14 @@ from typing import TYPE_CHECKING, Any
 from dptext_etl import extensions, telemetry
 from dptext_etl.errors import FullLedgerError, LedgerError, LockedLedgerError, UnavailableLedgerError
 from dptext_etl.ledger.storage import postgres_sql as pg
-from dptext_etl.ledger.storage.journal import CHAINS
-from dptext_etl.ledger.storage.store import APPLICATION, NOTHING_WRITTEN, VERSION, MissingLedgerError, Store
+from dptext_etl.ledger.storage.store import (
+    APPLICATION,
+    INDEXED,
+    NOTHING_WRITTEN,
+    VERSION,
+    MissingLedgerError,
+    Store,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -37,7 +42,6 @@ class PostgresStore(Store):
         self.name = self.place = pg.public_name(self._conninfo, self.schema)
         self._owner = os.getpid()
         self._statement, self._last_used, self._reconnecting = "", 0.0, False
-        self._last_chain = 1 + secrets.randbelow(CHAINS)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = self._connect()
         try:
             with self._translate_errors():
@@ -85,7 +89,24 @@ class PostgresStore(Store):
         if stored is None:
             raise LedgerError(f"{self.name} is an unfinished ledger", "drop the schema: it holds no charge")
         self.require_version(int(stored))
+        if int(stored) == INDEXED and not self.read_only:
+            self._drop_index()
         self.concurrent = not self.read_only
+
+    def _drop_index(self) -> None:
+        """Bring a ledger of the version before up to date: an open process of it fails from now on.
+
+        Its index must be dropped, not emptied: an empty one would say that nothing was charged.
+        """
+        with self.transaction():
+            if self.meta("schema") != str(INDEXED):
+                return  # another process was faster
+            if not self.rows(_OWNS, (self.schema,))[0][0]:
+                msg = f"the ledger {self.name} has schema {INDEXED}, and this user does not own its tables"
+                raise LedgerError(msg, "their owner brings it up to date: `dptext ledger upgrade`; nothing was changed")
+            for table in ("run_part", "run"):
+                self.execute(f"drop table {table}")
+            self.set_meta("schema", str(VERSION))
 
     def _make_schema(self) -> None:
         with self.transaction():
@@ -114,38 +135,21 @@ class PostgresStore(Store):
         self._begin("begin isolation level repeatable read read only")
 
     def _begin_writing(self, rows: int, *, shared: bool) -> None:
-        """Begin a transaction that holds the lock of the ledger: alone, or shared and then with a hash chain."""
+        """Begin a transaction that holds the lock of the ledger: alone, or together with other writers."""
         self._begin("begin isolation level read committed")  # what is read after a lock is current
         try:
             self._run(pg.SET_LIMITS, pg.limits(rows))
             self._wait([pg.ledger_lock(self.schema, shared=shared)])
-            if shared:
-                self.chain = self._last_chain = self._free_chain()
         except BaseException:
-            self.chain = 0
             self._roll_back()
             raise
-
-    def _free_chain(self) -> int:
-        """Lock a chain that is free, the last one if possible. If all are taken, wait for that one."""
-        order = [(self._last_chain - 1 + step) % CHAINS + 1 for step in range(CHAINS)]
-        for chain in order:
-            if self._locked(f"lane/{chain}"):
-                return chain
-        self._wait([(pg.LOCK, pg.lock_key(self.schema, f"lane/{order[0]}"))])
-        return order[0]
+        self.shared = shared
 
     def lock(self, *names: str) -> None:
-        if self.chain:
+        if self.shared:
             keys = sorted({pg.lock_key(self.schema, name) for name in names})
             with telemetry.waiting("turn"):
                 self._wait([(pg.LOCK, key) for key in keys])
-
-    def try_lock(self, name: str) -> bool:
-        return not self.chain or self._locked(name)
-
-    def _locked(self, name: str) -> bool:
-        return bool(self._run(pg.TRY_LOCK, pg.lock_key(self.schema, name)).fetchall()[0][0])
 
     def _wait(self, locks: list[tuple[str, tuple[Any, ...]]]) -> None:
         """Take locks one after the other; end the session of a writer that was stopped while it holds the ledger."""
@@ -262,6 +266,8 @@ class _RightsStore(PostgresStore):
             raise self._meaning("25006", "")
         if self.rows(_TABLES, (self.schema,)):
             super()._prepare(create=create)
+            if self.meta("schema") == str(INDEXED) and not self.rows(_OWNS, (self.schema,))[0][0]:
+                raise self._denied("its owner must bring it up to date first", "`dptext ledger upgrade`, as its owner")
             lacking = self.rows(pg.LACKING, (self.schema, *(part for pair in pg.run_rights() for part in pair)))
             what = pg.missing_rights(lacking)
         elif self.rows("select 1 from pg_namespace where nspname=?", (self.schema,)):
@@ -275,6 +281,7 @@ class _RightsStore(PostgresStore):
 
 
 _INHERITED: list[Any] = []
+_OWNS = "select bool_and(pg_has_role(tableowner, 'member')) from pg_tables where schemaname=?"
 _TABLES = "select tablename from pg_tables where schemaname=?"
 _UNREACHABLE = (
     UnavailableLedgerError,

@@ -117,7 +117,7 @@ def dialect(sql: str) -> str:
 def tables() -> Iterator[str]:
     """Return the statements that make the tables. Blobs are random bytes: PostgreSQL must not try to compress them."""
     yield from (statement for statement in re.sub(r"--[^\n]*", "", SCHEMA).split(";\n") if statement.strip())
-    for table, column in (("segment", "data"), ("run_part", "data"), ("batch", "state")):
+    for table, column in (("segment", "data"), ("batch", "state")):
         yield f"alter table {table} alter column {column} set storage external"
 
 
@@ -208,8 +208,6 @@ WRITES: Mapping[str, str] = {
     "member": "INSERT",
     "batch": "INSERT, UPDATE",
     "commit_part": "INSERT",
-    "run": "INSERT, DELETE",
-    "run_part": "INSERT, DELETE",
     "frozen": "INSERT, DELETE",
     "burnt": "INSERT",
     "publication": "INSERT",

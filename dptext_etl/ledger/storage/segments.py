@@ -188,20 +188,34 @@ class Segments:
     def append(self, kind: Event, columns: Mapping[str, Column], **facts: Any) -> int:
         return self.append_sealed(kind, *seal(kind, columns), **facts)
 
-    def append_sealed(self, kind: Event, sealed: Mapping[str, Any], blobs: Mapping[str, Blob], **facts: Any) -> int:
+    def append_sealed(
+        self,
+        kind: Event,
+        sealed: Mapping[str, Any],
+        blobs: Mapping[str, Blob],
+        staged: int | None = None,
+        **facts: Any,
+    ) -> int:
+        """Append an event and its blobs, which may be `staged` already.
+
+        Next to other writers, blobs are stored before the event gets its number, for which the others wait.
+        """
+        if staged is None and self._store.shared:
+            staged = self.stage(blobs)
         seq = self._journal.append(kind, **facts, **sealed)
-        self._write(seq, blobs)
+        if staged is None:
+            self._write(seq, blobs)
+        else:  # no byte of them moves
+            self._store.execute("update segment set seq=? where seq=?", (seq, staged))
         return seq
 
-    def stage(self, blobs: Mapping[str, Blob]) -> int:
-        """Store the blobs of an event that has no number yet, and return one by which to `attach` or `discard` them."""
+    def stage(self, blobs: Mapping[str, Blob]) -> int | None:
+        """Store the blobs of an event that has no number yet, if other writers would wait; return what finds them."""
+        if not self._store.shared:
+            return None
         number = -secrets.randbits(62)
         self._write(number, blobs)
         return number
-
-    def attach(self, staged: int, seq: int) -> None:
-        """Give staged blobs to their event; no byte of them moves."""
-        self._store.execute("update segment set seq=? where seq=?", (seq, staged))
 
     def discard(self, staged: int) -> None:
         self._store.execute("delete from segment where seq=?", (staged,))

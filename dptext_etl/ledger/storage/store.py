@@ -1,7 +1,7 @@
 """Define the interface to the database of a ledger, its tables and URLs; SQLite and PostgreSQL implement it.
 
-Statements use the SQL that both know, with `?` for values. A batch is a few large blobs, and sorted runs find its
-records, so a store does no work per record and needs no staging table.
+Statements use the SQL that both know, with `?` for values. A batch is a few large blobs, so a store does no work per
+record and needs no staging table.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ NOTHING_WRITTEN = "nothing was written; the same call can be repeated"
 RETRY_SECONDS = 1.0
 AWAY_SECONDS = 300.0
 """How long a server may be away."""
-VERSION = 3
+VERSION = 4
 """The schema version of tables and journal."""
+INDEXED = 3
+"""The version before, which kept an index in two tables more: the first writer drops them."""
 APPLICATION = 0x64707478
 """`pragma application_id` of a ledger: "dptx"."""
 
@@ -74,13 +76,6 @@ create index batch_of_release on batch(release, nonce);
 -- Which segments hold the digests of a batch.
 create table commit_part(batch integer, seq integer, primary key(batch, seq)) strict, without rowid;
 
--- Sorted runs: balances and the record index. A part holds the ids that share their first `bits` bits.
-create table run(id integer primary key, space text not null, bits integer not null, size integer not null) strict;
-create index run_of_space on run(space);
-create table run_part(
-    run integer, part integer, piece integer, data blob not null, primary key(run, part, piece)
-) strict;
-
 -- Datasets that nothing is charged or published in, and the event that froze each.
 create table frozen(dataset text primary key, seq integer not null) strict;
 
@@ -108,8 +103,8 @@ class NotExclusiveError(Exception):
 class Store(ABC):
     """An open database of a ledger.
 
-    A writer is alone, or, in a concurrent store, one of several. Then each appends to a hash chain of its own and locks
-    the scopes and releases that it writes to.
+    A writer is alone, or, in a concurrent store, one of several. Then each locks the scopes and releases that it writes
+    to, and one after the other they append to the journal.
 
     Attributes:
         name: The name of the ledger in messages; it holds no password.
@@ -118,7 +113,7 @@ class Store(ABC):
         key_file: Where the id key lies if none is named; None where it must be named.
         read_only: Whether the store refuses to write.
         concurrent: Whether several writers may write in parallel.
-        chain: The hash chain that the running transaction appends to; 0 where it is alone.
+        shared: Whether the running transaction is one of several writers.
     """
 
     name: str
@@ -131,7 +126,7 @@ class Store(ABC):
         self._timeout = timeout
         self._thread_lock = RLock()
         self._depth = 0
-        self.chain = 0
+        self.shared = False
 
     def write(self, rows: int, work: Callable[[], T]) -> T:
         """Do something in one transaction: together with other writers if that is possible, else alone."""
@@ -142,19 +137,15 @@ class Store(ABC):
             return work()
 
     def require_exclusive(self) -> None:
-        """Refuse to change what writers of other chains rely on."""
-        if self.chain:
+        """Refuse to change what other writers rely on."""
+        if self.shared:
             raise NotExclusiveError
 
     def lock(self, *names: str) -> None:  # noqa: B027  (a store with one writer locks nothing)
         """Wait until no other writer holds one of these names, and hold them until the transaction ends.
 
-        To prevent deadlocks, lock scopes and releases first, then states.
+        To prevent deadlocks, lock scopes and releases first, then states, and last the journal.
         """
-
-    def try_lock(self, name: str) -> bool:  # noqa: ARG002
-        """Hold a name until the transaction ends if no other writer does; return whether this one holds it."""
-        return True
 
     @contextmanager
     def transaction(self, rows: int = 0, *, shared: bool = False) -> Iterator[None]:
@@ -174,7 +165,7 @@ class Store(ABC):
                 raise
             finally:
                 self._depth -= 1
-                self.chain = 0
+                self.shared = False
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -225,7 +216,7 @@ class Store(ABC):
 
     def require_version(self, version: int) -> None:
         """Refuse a schema version that this version of the library does not write."""
-        if version != VERSION:
+        if version not in {INDEXED, VERSION}:
             hint = "upgrade dptext-etl" if version > VERSION else "start a new ledger under new release names"
             msg = f"{self.name} has ledger schema {version}; this version of dptext-etl knows {VERSION}"
             raise LedgerError(msg, f"{hint}; nothing was read or changed")
