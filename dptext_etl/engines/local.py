@@ -14,13 +14,18 @@ from queue import SimpleQueue
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
+from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.checks.canaries import CanaryPlan, plant
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.errors import InputError, without_panics
-from dptext_etl.ledger import Ledger
+from dptext_etl.keys import canonical_ids
+from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.parallel import sharing_threads
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import refunds
@@ -30,21 +35,25 @@ from dptext_etl.runner.preview import Expected, Preview, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import refuse_other_rows
 from dptext_etl.runner.shard.canaries import by_shard, canary_sets
-from dptext_etl.runner.shard.charging import Column
+from dptext_etl.runner.shard.charging import Column, subjects_of
 from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.results import Phase, ShardResult
 from dptext_etl.runner.shard.shard import Result, Schedule, Shards, Step, StoppedError
 from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examine import Examined, examine, present
 from dptext_etl.runner.source.roles import Table, open_table, table_of
-from dptext_etl.runner.source.table import Files
+from dptext_etl.runner.source.table import Files, batches
+from dptext_etl.runner.staged import StagedRun
 
 if TYPE_CHECKING:
     from dptext_etl.engines.synthetic import LocalRecords
+    from dptext_etl.ledger.plan import LedgerPlan
     from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
 
 MOST = 4
 """Shards that are under way at a time, at most: each is in memory."""
+_PLANNED = 1 << 17
+"""Rows whose ids are read together for a plan."""
 _PER_THREAD = 2
 """Shards that are under way for each thread: while one waits for its turn at the ledger or the disk, another draws."""
 
@@ -54,6 +63,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
 
     def __init__(self, frame: pl.LazyFrame | None = None) -> None:
         self._frame = frame
+        self._plan: LedgerPlan | None = None  # of the rows of a run that has several shards
 
     def open(self, policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
         return open_table(policy, layout) if self._frame is None else table_of(self._frame, policy, layout)
@@ -101,10 +111,24 @@ class LocalEngine(Engine[pl.LazyFrame]):
     ) -> Expected:
         changed, known = work.staging.changed, rows is work.source.known
         scratch = work.staging.folder
+        if ledger is not None and not known:
+            self._use_plan(work, ledger)
         preview = Preview(work.attempt.policy, columns, ledger, changed, published=known, scratch=scratch)
         found = preview_rows(preview, rows, meter)
         require_models(work.attempt.columns, found)
         return found
+
+    def _use_plan(self, work: Work[pl.LazyFrame], ledger: Ledger) -> None:
+        """Look up all rows of the run at once, for its first look and for its shards."""
+        if self._plan is None:
+            policy = work.attempt.policy
+            self._plan = ledger.plan(Scope.of(policy), _planned(work), own=policy.on_null_subject == "own")
+        ledger.use(self._plan)
+
+    def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
+        if self._plan is not None and candidate.ledger is not None:
+            candidate.ledger.use(self._plan)
+        return super().judge(staged, candidate, seen)
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[ShardResult]:
         """Take the shards through the phase, in parallel where mechanisms allow it."""
@@ -120,6 +144,8 @@ class LocalEngine(Engine[pl.LazyFrame]):
             shards = Shards(policy, columns, ledger, *places)
             ledger.read_key()
             numbers = _numbers(work.source, policy)
+            if len(numbers) > 1:
+                self._use_plan(work, ledger)
             width = min(shards_at_once(policy), len(numbers))
             if width > 1:
                 shards.schedule = parallel = ParallelShards(numbers, width)
@@ -129,6 +155,18 @@ class LocalEngine(Engine[pl.LazyFrame]):
                     ended(ShardResult.of(shards, frame, index, phase))
         self._check_again(attempt.layout)  # what was read is not published yet
         return results
+
+
+def _planned(work: Work[pl.LazyFrame]) -> Iterator[tuple[pa.Array, pa.Array | None, npt.NDArray[np.bool_] | None]]:
+    """Iterate over the ids of a run: those of its source, and those of canary rows."""
+    policy = work.attempt.policy
+    names = [policy.id] if policy.unit == "record" or policy.subject is None else [policy.id, policy.subject]
+    for frame in batches(work.source.rows.select(names), _PLANNED):
+        yield canonical_ids(frame[policy.id].to_arrow()), subjects_of(frame, policy), None
+    for plan in work.plans:
+        ids = canonical_ids(plan.ids().to_arrow())
+        nobody = None if len(names) == 1 else pa.nulls(len(ids), pa.large_string())
+        yield ids, nobody, np.ones(len(ids), np.bool_)
 
 
 def _sharing(shards: Shards, phase: Phase, index: int, frame: pl.DataFrame) -> ShardResult:

@@ -93,6 +93,17 @@ def hash_batch(
     return BatchIds(records.hashes, units, marked, records.ids, order, unit_ids, unit_order)
 
 
+def hash_ids(
+    id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None, canary: Mask | None, *, own: bool
+) -> tuple[HashedIds, HashedIds]:
+    """Hash the ids of records and units, as `hash_batch` does."""
+    marked = canary_mask(canary, len(ids))
+    records = id_key.records(ids, marked)
+    if unit == "record":
+        return records.ids, records.unit_ids
+    return records.ids, hashed_ids(hash_subjects(id_key, records, subjects, marked, own=own))
+
+
 def hash_subjects(id_key: IdKey, records: RecordIds, subjects: pa.Array | None, canary: Mask, *, own: bool) -> Bytes:
     """Hash the subjects of records; with `own`, a record without one is a unit of its own."""
     alone = ~canary & to_numpy(subjects.is_null()) if own and subjects is not None else np.zeros_like(canary)

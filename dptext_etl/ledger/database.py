@@ -39,7 +39,7 @@ class Database:
     def look_up(self, ref: ReleaseRef, records: HashedIds, order: Index | None = None) -> Holdings:
         """Return what a release holds of records, each of which is given once; `order` is their ascending order."""
         plan, at, _ = self.plans.covering(ref.dataset, records, order)
-        plan.catch_up(self, [ref])
+        plan.catch_up(self)
         return plan.holdings(self, ref, at)
 
 

@@ -51,8 +51,8 @@ class Lookup:
         """
         with self._db.store.snapshot():
             plan, at, _ = self._db.plans.covering(self.ref.dataset, hashed_ids(hashes))
-            plan.catch_up(self._db, [self.ref])
-            places = plan.places(self.ref, at)
+            plan.catch_up(self._db)
+            places = plan.places(self._db, self.ref, at)
         return np.where(places > 0, places, NOWHERE)
 
     def digests(self, places: I64) -> tuple[Mask, Bytes, I64]:

@@ -1,12 +1,12 @@
 """Look up what the ledger holds of records and units: once for all that a run asks for, then only what is new.
 
-The ledger stores no index. The batches of a release or a scope are gone through in the order in which they were sealed,
-and each id is looked for among those that are asked for, which are sorted. So a plan takes one pass over the history of
-its dataset and scope, and its memory follows from its own ids, about 80 bytes per record, not from the ledger.
+The ledger stores no index. A plan goes through the batches of a release or a scope in the order in which they were
+sealed, and finds in them the ids that are asked for. So it takes one pass over the history of its releases and scope,
+and its memory follows from its own ids, not from the ledger.
 
-A plan is never wrong, only late: it says up to which event it has read (`_as_of`), and `catch_up` reads what was
-committed after that, whoever wrote it. Writers catch up once more when they hold their locks. A plan never takes for
-granted what its own process wrote: a transaction may be rolled back, or its answer lost.
+A plan is never wrong, only late: it knows up to which event it has read, and before it answers, it reads what was
+committed since, whoever wrote it. Writers do this once more when they hold their locks. A plan never takes for granted
+what its own process wrote, because a transaction may be rolled back, or its answer may be lost.
 
 Specification: docs/spec/ledger-plan.md.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ import numpy as np
 from dptext_etl.guarantee import PURE
 from dptext_etl.ledger.caps import LARGEST, Pinned
 from dptext_etl.ledger.storage.hashed_ids import (
+    SATURATED,
     HashedIds,
     Index,
     Values,
@@ -31,6 +33,7 @@ from dptext_etl.ledger.storage.hashed_ids import (
     plus,
     sums,
 )
+from dptext_etl.ledger.storage.journal import Head
 from dptext_etl.ledger.storage.records import Holdings, Places
 from dptext_etl.ledger.types import I64, NEW, Event, Mask, ReleaseRef, State
 
@@ -40,9 +43,9 @@ if TYPE_CHECKING:
 RECENT = 4
 """Batches whose plans are kept between their reservation and their commit: as many as are under way at a time."""
 BLOCK = 1 << 17
-"""Ids in a block, at least, but for the last one: many small batches are gone through together."""
-KEPT = 1 << 23
-"""Ids that are kept in memory, in all columns of a ledger: 200 MB. Later batches are read again for each plan."""
+"""Ids in a block, at most, unless one batch has more: small batches are gone through together."""
+KEPT = 1 << 24
+"""Ids that are kept in memory, in all columns of a ledger: 400 MB. Later batches are read again for each plan."""
 ACCEPTED_UNITS = "units/"
 """The prefix of names under which `meta` says up to which event the records of a dataset may have other units."""
 REFUNDED = (PURE,)
@@ -60,9 +63,12 @@ class Keys:
     """The ids in a column of the batches of a release or a scope: read once, as far as they fit into memory."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
         self._blocks: dict[tuple[str, str], list[Block]] = {}
         self._read: dict[tuple[str, str], int] = {}  # the last batch that is kept
-        self._full = False
+        self._size = 0
 
     def blocks(self, db: Database, column: str, where: str, after: int, upto: int) -> Iterator[Block]:
         """Iterate over the ids of the batches with numbers in (after, upto], in the order of their numbers."""
@@ -73,7 +79,7 @@ class Keys:
                 yield Block(block.ids.take(slice(begin, end)), block.places[begin:end])
         read, pending, size = self._read.get(key, 0), list[Block](), 0
         query = f"select seq from batch where {where} and seq>? and seq<=? order by seq"  # noqa: S608  (numbers)
-        for (seq,) in db.store.rows(query, (max(read, after) if self._full else read, upto)):
+        for (seq,) in db.store.rows(query, (max(read, after) if self._size > KEPT else read, upto)):
             ids = hashed_ids(db.segments.read(seq, [column])[column])
             block = Block(ids, (np.int64(seq) << np.int64(32)) + np.arange(ids.size))
             self._keep(key, seq, block)
@@ -86,35 +92,35 @@ class Keys:
         if pending:
             yield _joined(pending)
 
-    def clear(self) -> None:
-        self._blocks.clear()
-        self._read.clear()
-        self._full = False
-
     def _keep(self, key: tuple[str, str], seq: int, block: Block) -> None:
-        kept = self._blocks.setdefault(key, [])
-        self._full |= sum(len(item.places) for blocks in self._blocks.values() for item in blocks) > KEPT
-        if self._full:
-            return  # a batch that is left out ends what is kept of a column: it must have no gaps
+        self._size += len(block.places)
+        if self._size > KEPT:  # and stays so: what is kept of a column must have no gaps
+            return
         self._read[key] = seq
+        kept = self._blocks.setdefault(key, [])
         if kept and len(kept[-1].places) + len(block.places) <= BLOCK:
             kept[-1] = _joined([kept[-1], block])
         else:
             kept.append(block)
 
 
-class Held(NamedTuple):
-    """What a release holds of the records of a plan, shape (records,): packed places, 0 for none, and identities.
+@dataclass
+class _Held:
+    """What a release holds of the records of a plan, shape (records,), as of an event."""
 
-    Memory that holds zeros only is not taken: a plan for new records is small.
-    """
-
-    places: I64
+    places: I64  # packed; 0 for a record that the release has never seen
     idem_keys: HashedIds
+    as_of: int = 0
 
-    @classmethod
-    def nothing(cls, size: int) -> Held:
-        return cls(np.zeros(size, np.int64), HashedIds(np.zeros(size, np.uint64), np.zeros(size, np.uint64)))
+
+@dataclass
+class _Used:
+    """What the units of a plan have used of a cap, shape (components, units), as of an event."""
+
+    pinned: tuple[int, tuple[str, ...]]  # the number of the scope, and the components that it adds up
+    amounts: Values
+    most: int = 0  # no amount is larger
+    as_of: int = 0
 
 
 class LedgerPlan:
@@ -125,105 +131,37 @@ class LedgerPlan:
 
     def __init__(self, dataset: str, records: WantedIds, units: WantedIds) -> None:
         self.dataset, self.records, self.units = dataset, records, units
-        self._start()
+        self._restart(Head(0, b""))
 
-    def _start(self) -> None:
-        self._as_of, self._hash = 0, b""
-        self._held: dict[tuple[int, int], Held] = {}
-        self._units: Held | None = None  # the unit that each record was charged to last, in any release of the dataset
-        self._since = 0  # charges up to this event bind no record to a unit (`accept_units`)
-        self._scope: tuple[int, tuple[str, ...]] = NEW, ()
-        self.used = np.zeros((0, self.units.ids.size), np.int64)
+    def _restart(self, head: Head) -> None:
+        self._head = head  # the last event that answers take into account
+        self._held: dict[tuple[int, int], _Held] = {}
+        self._used = _Used((NEW, ()), np.zeros((0, 0), np.int64))
 
-    def catch_up(self, db: Database, refs: Sequence[ReleaseRef], pinned: Pinned | None = None) -> None:
-        """Read what was committed since the last call, or everything, if something else is asked for than before."""
-        seq, head = db.journal.last()
-        releases = {(ref.id, ref.nonce) for ref in refs if ref.id != NEW}
-        scope = self._scope if pinned is None else (pinned.id, pinned.components)
-        bound = bool(self.records.ids.size) and db.scopes.per_subject(self.dataset)
-        if self._as_of and self._is_outdated(db, releases - self._held.keys(), scope, bound=bound):
-            self._start()
-        size = self.records.ids.size
-        self._held |= {release: Held.nothing(size) for release in releases - self._held.keys()}
-        if bound and self._units is None:
-            self._units, self._since = Held.nothing(size), int(db.store.meta(f"{ACCEPTED_UNITS}{self.dataset}") or 0)
-        if scope != self._scope:
-            self._scope, self.used = scope, np.zeros((len(scope[1]), self.units.ids.size), np.int64)
-        if seq > self._as_of:
-            self._take_records(db, seq)
-            self._take_amounts(db, seq)
-            self._as_of, self._hash = seq, head
+    def catch_up(self, db: Database) -> None:
+        """Let answers take into account all that is committed by now. Call it again when locks are held."""
+        head = db.journal.last()
+        if self._head.seq:
+            row = db.store.row("select hash from event where seq=?", (self._head.seq,))
+            if row is None or bytes(row[0]) != self._head.hash:  # it was rolled back, or the ledger was restored
+                db.keys.clear()
+                self._restart(head)
+            elif db.journal.has(Event.ABORT, self._head.seq):  # it undoes what earlier events said
+                self._restart(head)
+        self._head = head
 
-    def _is_outdated(
-        self, db: Database, releases: set[tuple[int, int]], scope: tuple[int, tuple[str, ...]], *, bound: bool
-    ) -> bool:
-        """Return whether the plan lacks something of the batches that it has read, or holds what no longer counts."""
-        row = db.store.row("select hash from event where seq=?", (self._as_of,))
-        if row is None or bytes(row[0]) != self._hash:  # a transaction was rolled back, or the ledger was restored
-            db.keys.clear()
-            return True
-        taking_back = "select 1 from event where seq>? and kind in (?,?) limit 1"
-        if db.store.row(taking_back, (self._as_of, *_TAKING_BACK)) is not None:
-            return True
-        lacking: list[tuple[str, tuple[object, ...]]] = [("release=? and nonce=?", release) for release in releases]
-        if scope != self._scope:
-            lacking.append(("scope=?", scope[:1]))
-        if bound and self._units is None:
-            lacking.append(("release in (select id from release where dataset=?)", (self.dataset,)))
-        return any(
-            db.store.row(f"select 1 from batch where seq<=? and {where} limit 1", (self._as_of, *values))  # noqa: S608
-            for where, values in lacking
-        )
-
-    def _take_records(self, db: Database, upto: int) -> None:
-        releases = set(self._held)
-        if self._units is not None:
-            releases |= {(ref.id, ref.nonce) for ref in db.releases.of_dataset(self.dataset)}
-        for release, nonce in sorted(releases):
-            held = self._held.get((release, nonce))
-            for block in db.keys.blocks(db, "record", f"release={release} and nonce={nonce}", self._as_of, upto):
-                rows, at = self.records.find(block.ids)
-                places = block.places[rows]
-                if (at[1:] == at[:-1]).any():  # given back or charged again, and reserved once more: the last one holds
-                    order = np.lexsort((places, at))
-                    order = order[np.append(at[order][1:] != at[order][:-1], True)]
-                    at, places = at[order], places[order]
-                if held is not None and len(at):
-                    _put(held, at, places, hashed_ids(db.records.reserved(Places.unpack(places), "idem_key")))
-                if self._units is not None:
-                    self._bind(db, self._units, at, places)
-
-    def _bind(self, db: Database, units: Held, at: Index, places: I64) -> None:
-        """Note the units that records were charged to, unless it was given back, or a later charge is known."""
-        binding = (places >> 32 > self._since) & (places > units.places[at])
-        binding[binding] = db.records.states_of(Places.unpack(places[binding])) != State.ABORTED
-        if binding.any():
-            at, places = at[binding], places[binding]
-            _put(units, at, places, hashed_ids(db.records.reserved(Places.unpack(places), "unit")))
-
-    def _take_amounts(self, db: Database, upto: int) -> None:
-        """Add up what units used: what was reserved and not given back, less what committed rows gave back."""
-        number, names = self._scope
-        if not names:
+    def read_ahead(self, db: Database, refs: Sequence[ReleaseRef], at: Index, pinned: Pinned) -> None:
+        """Read what a reservation will look up, so that little is left to read under its locks."""
+        self.catch_up(db)
+        known = [self.places(db, ref, at) > 0 for ref in refs]
+        if np.all(known):
             return
-        for block in db.keys.blocks(db, "unit", f"scope={number}", self._as_of, upto):
-            rows, at = self.units.find(block.ids)
-            places = Places.unpack(block.places[rows])
-            amounts = np.stack([np.minimum(db.records.reserved(places, name), LARGEST) for name in names])
-            self._add(at, np.where(db.records.states_of(places) == State.ABORTED, 0, amounts))
-        for seq in db.journal.numbers(Event.SETTLE, self._as_of, upto) if names == REFUNDED else ():
-            columns = db.segments.read(seq, ["batch", "row", PURE])
-            for batch, group in Places(columns["batch"], columns["row"]).groups():
-                if db.scopes.of_batch(batch).id == number:
-                    charged, where = db.segments.read(batch, ["unit", PURE]), columns["row"][group]
-                    rows, at = self.units.find(hashed_ids(charged["unit"][where]))
-                    self._add(at, (columns[PURE][group] - charged[PURE][where])[None, rows])
-
-    def _add(self, at: Index, amounts: Values) -> None:
-        if len(at):
-            starts = np.flatnonzero(np.append(True, at[1:] != at[:-1]))
-            some = at[starts]
-            self.used[:, some] = plus(self.used[:, some], sums(amounts, starts))
+        unseen = ~np.any(known, axis=0)
+        for ref in self._others(db, refs):
+            if not unseen.any():
+                break
+            unseen &= self.places(db, ref, at) == 0
+        self.used(db, pinned)
 
     def places_of(self, records: HashedIds, units: HashedIds) -> tuple[Index, Index] | None:
         """Return the places of records and units in this plan, or None if it lacks one of them."""
@@ -231,26 +169,86 @@ class LedgerPlan:
         of_units = None if at is None else self.units.places(units)
         return None if at is None or of_units is None else (at, of_units)
 
+    def places(self, db: Database, ref: ReleaseRef, at: Index) -> I64:
+        """Return the packed places of records in a release, shape (places,); 0 for those that it has never seen."""
+        return self._of_release(db, ref).places[at]
+
     def holdings(self, db: Database, ref: ReleaseRef, at: Index) -> Holdings:
         """Return what a release holds of the records at some places of this plan, shape (places,)."""
-        held = self._held.get((ref.id, ref.nonce)) or Held.nothing(self.records.ids.size)
+        held = self._of_release(db, ref)
         places = Places.unpack(held.places[at])
         known, state = held.places[at] > 0, np.zeros(len(at), np.uint8)
         state[known] = db.records.states_of(places.take(known))
         known &= ~(known & (state == State.ABORTED))
         return Holdings(known, held.idem_keys.take(at), places, state)
 
-    def places(self, ref: ReleaseRef, at: Index) -> I64:
-        """Return the packed places of records in a release, shape (places,); 0 for those that it has never seen."""
-        held = self._held.get((ref.id, ref.nonce))
-        return np.zeros(len(at), np.int64) if held is None else held.places[at]
+    def moved(self, db: Database, refs: Sequence[ReleaseRef], at: Index, units: HashedIds) -> Mask:
+        """Return which records were charged to another unit before, in these or other releases of the dataset.
 
-    def moved(self, at: Index, units: HashedIds) -> Mask:
-        """Return which records were charged to another unit than these before, shape (places,)."""
-        if self._units is None:
-            return np.zeros(len(at), np.bool_)
-        moved: Mask = (self._units.places[at] > 0) & ~self._units.idem_keys.take(at).equal(units)
+        The newest release that holds a record decides, these releases first; `accept_units` unbinds all before it.
+        """
+        since = int(db.store.meta(f"{ACCEPTED_UNITS}{self.dataset}") or 0)
+        unseen, moved = np.ones(len(at), np.bool_), np.zeros(len(at), np.bool_)
+        for ref in (*refs, *self._others(db, refs)):
+            rows = np.flatnonzero(unseen)
+            if not len(rows):
+                break
+            holdings = self.holdings(db, ref, at[rows])
+            binding = holdings.known & (holdings.places.batch > since)
+            charged = hashed_ids(db.records.reserved(holdings.places.take(binding), "unit"))
+            moved[rows[binding]] = ~charged.equal(units.take(rows[binding]))
+            unseen[rows[binding]] = False
         return moved
+
+    def used(self, db: Database, pinned: Pinned) -> Values:
+        """Return what the units of this plan have used of a cap, shape (components, units)."""
+        used, wanted = self._used, (pinned.id, pinned.components)
+        if used.pinned != wanted:
+            used = self._used = _Used(wanted, np.zeros((len(pinned.components), self.units.ids.size), np.int64))
+        if used.as_of < self._head.seq and pinned.components:
+            self._add_up(db, used)
+        used.as_of = self._head.seq
+        return used.amounts
+
+    def _others(self, db: Database, refs: Sequence[ReleaseRef]) -> Iterator[ReleaseRef]:
+        """Iterate over the other releases of the dataset, the newest first, if it was ever charged per subject."""
+        if db.scopes.per_subject(self.dataset):
+            yield from (ref for ref in reversed(db.releases.of_dataset(self.dataset)) if ref not in refs)
+
+    def _of_release(self, db: Database, ref: ReleaseRef) -> _Held:
+        key, size = (ref.id, ref.nonce), self.records.ids.size
+        held = self._held.get(key)
+        if held is None:  # memory that holds zeros only is not taken
+            ids = HashedIds(np.zeros(size, np.uint64), np.zeros(size, np.uint64))
+            held = self._held[key] = _Held(np.zeros(size, np.int64), ids)
+        if held.as_of < self._head.seq and ref.id != NEW:
+            where = f"release={ref.id} and nonce={ref.nonce}"
+            for block in db.keys.blocks(db, "record", where, held.as_of, self._head.seq):
+                rows, at = self.records.find(block.ids)
+                places = block.places[rows]
+                np.maximum.at(held.places, at, places)  # the last place of a record holds
+                last = held.places[at] == places
+                at, identities = at[last], db.records.reserved(Places.unpack(places[last]), "idem_key")
+                held.idem_keys.hi[at], held.idem_keys.lo[at] = hashed_ids(identities)
+        held.as_of = self._head.seq
+        return held
+
+    def _add_up(self, db: Database, used: _Used) -> None:
+        """Add what was reserved and not given back, less what committed rows gave back; canary rows have no unit."""
+        number, names = used.pinned
+        for block in db.keys.blocks(db, "unit", f"scope={number}", used.as_of, self._head.seq):
+            rows, at = self.units.find(block.ids)
+            places = Places.unpack(block.places[rows])
+            amounts = np.stack([np.minimum(db.records.reserved(places, name), LARGEST) for name in names])
+            _add(used, at, np.where(db.records.states_of(places) == State.ABORTED, 0, amounts))
+        settlements = db.journal.numbers(Event.SETTLE, used.as_of, self._head.seq) if names == REFUNDED else ()
+        for seq in settlements:
+            columns = db.segments.read(seq, ["batch", "row", PURE])
+            for batch, group in Places(columns["batch"], columns["row"]).groups():
+                if db.scopes.of_batch(batch).id == number:
+                    charged, where = db.segments.read(batch, ["unit", PURE]), columns["row"][group]
+                    rows, at = self.units.find(hashed_ids(charged["unit"][where]))
+                    _add(used, at, (columns[PURE][group] - charged[PURE][where])[None, rows])
 
 
 class Plans:
@@ -258,7 +256,7 @@ class Plans:
 
     def __init__(self) -> None:
         self.run: LedgerPlan | None = None
-        self._recent: deque[LedgerPlan] = deque(maxlen=RECENT)
+        self._recent: deque[tuple[LedgerPlan, HashedIds, Index]] = deque(maxlen=RECENT)
 
     def covering(
         self, dataset: str, records: HashedIds, order: Index | None = None, units: HashedIds | None = None
@@ -273,29 +271,38 @@ class Plans:
         """
         some = _NO_IDS if units is None else units
         real = (some.hi != 0) | (some.lo != 0)
-        wanted = some.take(real)
-        for plan in (*([] if self.run is None else [self.run]), *reversed(self._recent)):
+        wanted, unit_at = some.take(real), np.zeros(some.size, np.intp)
+        if units is None:  # a commit brings the very ids that were reserved
+            for plan, ids, at in self._recent:
+                if ids.hi is records.hi and plan.dataset == dataset:
+                    return plan, at, unit_at
+        for plan in (*([] if self.run is None else [self.run]), *(item[0] for item in reversed(self._recent))):
             if plan.dataset == dataset and (found := plan.places_of(records, wanted)) is not None:
-                break
-        else:
-            plan = LedgerPlan(dataset, WantedIds(records, order), WantedIds(wanted))
-            self._recent.append(plan)
-            found = plan.places_of(records, wanted)
-        at, unit_at = found or (_NO_PLACES, _NO_PLACES), np.zeros(some.size, np.intp)
-        unit_at[real] = at[1]
-        return plan, at[0], unit_at
+                at, unit_at[real] = found
+                return plan, at, unit_at
+        plan = LedgerPlan(dataset, WantedIds(records, order), WantedIds(wanted))
+        at, unit_at[real] = plan.records.given(), plan.units.given()
+        self._recent.append((plan, records, at))
+        return plan, at, unit_at
 
 
-_NO_PLACES = np.zeros(0, np.intp)
 _NO_IDS = concatenated(())
-_TAKING_BACK = Event.ABORT, Event.UNITS
-"""Events after which a plan is read anew: they undo what earlier events said."""
 
 
-def _put(held: Held, at: Index, places: I64, ids: HashedIds) -> None:
-    held.places[at] = places
-    held.idem_keys.hi[at], held.idem_keys.lo[at] = ids
+def _add(used: _Used, at: Index, amounts: Values) -> None:
+    """Add amounts at places, which may repeat; sums saturate."""
+    used.most += int(np.abs(amounts).max(initial=0)) * len(at)
+    if used.most < SATURATED:
+        for component, some in zip(used.amounts, amounts, strict=True):
+            np.add.at(component, at, some)
+        return
+    order = np.argsort(at, kind="stable")
+    at, amounts = at[order], amounts[:, order]
+    starts = np.flatnonzero(np.append(True, at[1:] != at[:-1])) if len(at) else at
+    used.amounts[:, at[starts]] = plus(used.amounts[:, at[starts]], sums(amounts, starts)) if len(at) else 0
 
 
 def _joined(blocks: Sequence[Block]) -> Block:
+    if len(blocks) == 1:
+        return blocks[0]
     return Block(concatenated(item.ids for item in blocks), np.concatenate([item.places for item in blocks]))

@@ -53,12 +53,7 @@ class Request(NamedTuple):
     ) -> Request:
         """Look up what the ledger holds of a batch, unless a plan of its run says so."""
         found = db.plans.covering(scope.dataset, batch.record_ids, batch.record_order, batch.unit_ids)
-        request = cls(db, job, scope, pinned, batch, columns, again, *found)
-        request.catch_up()
-        return request
-
-    def catch_up(self) -> None:
-        self.plan.catch_up(self.db, [column.ref for column in self.columns], self.pinned)
+        return cls(db, job, scope, pinned, batch, columns, again, *found)
 
 
 class ColumnState(NamedTuple):
@@ -110,7 +105,7 @@ def reserve(request: Request, *, refuse: bool) -> U8:
     ahead = {column.ref: db.segments.stage(column.sealed.blobs) for column in request.columns if column.sealed}
     db.store.lock(db.scopes.lock_name(request.pinned), *map(db.records.lock_name, refs))
     db.store.lock(*map(db.records.states_lock_name, refs))
-    request.catch_up()
+    request.plan.catch_up(db)
     decision = judge(request)
     over = int((decision.outcome == Outcome.OVER_CAP).sum())
     if refuse and over:
@@ -140,8 +135,10 @@ def preview(
     What fits a cap depends on all records before, which are in other batches; a forecast adds them up.
     """
     request = Request.of(db, "", scope, db.scopes.find(scope), batch, columns, again=again)
+    request.plan.catch_up(db)
     states, outcome = compare(request)
-    used = np.where(batch.canary, 0, request.plan.used[:, request.unit_at] if batch.size else 0)
+    used = np.zeros((len(request.pinned.components), batch.size), np.int64)
+    used[:, ~batch.canary] = request.plan.used(db, request.pinned)[:, request.unit_at[~batch.canary]]
     charged = np.stack([state.new & np.isin(outcome, CHARGED) for state in states])
     committed = np.all([~state.changed | (state.holdings.state == State.COMMITTED) for state in states], axis=0)
     return Preview(outcome, charged, committed, batch.unit_ids.hi, used, _moved(request))
@@ -155,8 +152,12 @@ def judge(request: Request) -> Decision:
     if pinned.measure is None:
         return Decision(states, outcome)
     asking = np.isin(outcome, CHARGED) & ~batch.canary
+    if not asking.any():
+        return Decision(states, outcome)
     totals = _totals(states, pinned, asking)
-    fits = admit(pinned.limits, request.unit_at, batch.unit_order, totals, asking, request.plan.used)
+    fits = admit(
+        pinned.limits, request.unit_at, batch.unit_order, totals, asking, request.plan.used(request.db, pinned)
+    )
     outcome[asking & ~fits] = Outcome.OVER_CAP
     return Decision(states, outcome)
 
@@ -176,7 +177,10 @@ def compare(request: Request) -> tuple[list[ColumnState], U8]:
 
 
 def _moved(request: Request) -> Mask:
-    return ~request.batch.canary & request.plan.moved(request.at, request.batch.unit_ids)
+    moved, refs = ~request.batch.canary, [column.ref for column in request.columns]
+    units = request.batch.unit_ids.take(moved)
+    moved[moved] = request.plan.moved(request.db, refs, request.at[moved], units)
+    return moved
 
 
 def _look_up(request: Request, column: ColumnCharge) -> ColumnState:

@@ -153,8 +153,8 @@ def used(db: Database, scope: Scope, units: pa.Array) -> dict[str, I64]:
     hashes = db.id_key.subjects(units) if pinned.unit == "subject" else db.id_key.records(units).hashes
     wanted = WantedIds(hashed_ids(hashes))
     plan = LedgerPlan(scope.dataset, WantedIds(concatenated(())), wanted)
-    plan.catch_up(db, (), pinned._replace(measure=pinned.measure or "pure"))
-    values = plan.used[:, wanted.places(hashed_ids(hashes))]
+    plan.catch_up(db)
+    values = plan.used(db, pinned._replace(measure=pinned.measure or "pure"))[:, wanted.places(hashed_ids(hashes))]
     return dict(zip(names, np.where(values >= LARGEST, INFINITE, values), strict=True))
 
 

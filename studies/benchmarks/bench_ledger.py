@@ -26,7 +26,6 @@ import pyarrow.compute as pc
 from dptext_etl import _kernel
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger import Charge, Ledger, ReleaseRef, Scope
-from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.policy import Cap
 
 BATCH = 100_000
@@ -104,21 +103,6 @@ def named(start: int, size: int, records: int) -> tuple[pa.Array, pa.Array]:
     people = numbers * 2_654_435_761 % max(1, records // 5)
     ids = pc.binary_join_element_wise("record-", pa.array(numbers).cast(pa.string()), "")
     return ids, pc.binary_join_element_wise("person-", pa.array(people).cast(pa.string()), "")
-
-
-def watched() -> dict[str, int]:
-    """Count the bytes of the index that are read from now on, from the store and in all."""
-    read, real = {"store": 0, "any": 0}, SortedRuns._piece  # noqa: SLF001
-
-    def piece(self: SortedRuns, run: int, at: int, which: int, *, keep: bool) -> Any:
-        cached = self._cache.get(run, at, which) is not None
-        data = real(self, run, at, which, keep=keep)
-        read["any"] += data.nbytes
-        read["store"] += 0 if cached else data.nbytes
-        return data
-
-    SortedRuns._piece = piece  # type: ignore[method-assign]  # noqa: SLF001
-    return read
 
 
 def registered(ledger: Ledger, dataset: str = "bench") -> ReleaseRef:

@@ -23,8 +23,10 @@ Index = npt.NDArray[np.intp]
 Values = I64
 """Whole numbers per id, shape (values, ids)."""
 WIDTH = 32
-TABLE_BITS = 4, 24
-"""How many bits more than the number of wanted ids has the table of their first bits looks at, and how many at most."""
+MOST_BITS = 25
+"""The most bits by which a table finds ids; more ids share them."""
+SIEVE_BITS = 4
+"""How many bits more a first look at other ids takes: of those that are not wanted, one of 16 to 32 passes it."""
 SATURATED = 1 << 62
 """A sum that reaches this stays at it, whatever is given back later: none wraps, and none is less than it should be."""
 
@@ -65,6 +67,10 @@ class HashedIds(NamedTuple):
         """Return where two lists of one length hold the same id."""
         same: Mask = (self.hi == other.hi) & (self.lo == other.lo)
         return same
+
+    def real(self) -> HashedIds:
+        """Return the ids without those of zeros, which canary rows have as their units."""
+        return self.take((self.hi != 0) | (self.lo != 0))
 
     def as_bytes(self) -> Bytes:
         """Return the ids as bytes, shape (ids, 16)."""
@@ -136,51 +142,50 @@ def plus(left: Values, right: Values) -> Values:
 
 
 class WantedIds:
-    """Distinct ids that are looked for among many others.
+    """Distinct ids that are looked for among many others, in ascending order.
 
-    A table of the first bits that occur among them lets few other ids pass. What passes is sorted and bisected.
+    Ids are keyed hashes, and so evenly spread: a table says where the ids with the same first bits begin, and these are
+    seldom more than one.
     """
 
     def __init__(self, ids: HashedIds, order: Index | None = None) -> None:
-        ids = ids.take(ids.order() if order is None else order)
+        order = ids.order() if order is None else order
+        ids = ids.take(order)
         starts = ids.starts()
         self.ids = ids if len(starts) == ids.size else ids.take(starts)
-        more, most = TABLE_BITS
-        self._shift = np.uint64(64 - min(self.ids.size.bit_length() + more, most))
-        self._table = np.zeros(1 << (64 - int(self._shift)), np.bool_)
-        self._table[self._prefixes(self.ids.hi)] = True
+        self._given = order, starts
+        bits = min(self.ids.size.bit_length(), MOST_BITS)
+        self._shift, self._sieve_shift = np.uint64(64 - bits), np.uint64(64 - bits - SIEVE_BITS)
+        self._sieve = np.zeros(1 << (bits + SIEVE_BITS), np.bool_)
+        self._sieve[self.ids.hi >> self._sieve_shift] = True
+        counts = np.bincount((self.ids.hi >> self._shift).view(np.int64), minlength=1 << bits)
+        self._begins = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
 
     def find(self, ids: HashedIds) -> tuple[Index, Index]:
-        """Return the rows of other ids that are wanted, and their places among these, in ascending order of place."""
-        rows = np.flatnonzero(self._table[self._prefixes(ids.hi)])
-        if not len(rows):
-            return rows, rows
-        rows = rows[np.argsort(ids.hi[rows])]
-        places = np.minimum(np.searchsorted(self.ids.hi, ids.hi[rows]), self.ids.size - 1)
-        hit = self.ids.hi[places] == ids.hi[rows]
-        rows, places = rows[hit], places[hit]
-        same = self.ids.lo[places] == ids.lo[rows]
-        for miss in np.flatnonzero(~same):  # ids with the same first half: one in 10^6 ledgers has any
-            place = int(places[miss]) + 1
-            while place < self.ids.size and self.ids.hi[place] == ids.hi[rows[miss]] and not same[miss]:
-                places[miss], same[miss] = place, self.ids.lo[place] == ids.lo[rows[miss]]
-                place += 1
-        rows, places = rows[same], places[same]
-        if (places[1:] < places[:-1]).any():
-            order = np.argsort(places, kind="stable")
-            rows, places = rows[order], places[order]
-        return rows, places
+        """Return the rows of other ids that are wanted, in ascending order, and their places among these."""
+        rows = np.flatnonzero(self._sieve[(ids.hi >> self._sieve_shift).view(np.int64)])
+        prefixes = (ids.hi[rows] >> self._shift).view(np.int64)
+        at, ends = self._begins[prefixes], self._begins[prefixes + 1]
+        found = [(rows[:0], at[:0])]
+        while len(rows):
+            same = (self.ids.hi[at] == ids.hi[rows]) & (self.ids.lo[at] == ids.lo[rows])
+            found.append((rows[same], at[same]))
+            left = ~same & (at + 1 < ends)
+            rows, at, ends = rows[left], at[left] + 1, ends[left]
+        rows, places = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        order = np.argsort(rows, kind="stable")  # few lists in order
+        return rows[order], places[order].astype(np.intp)
+
+    def given(self) -> Index:
+        """Return the places of the ids that these were made of, shape (ids,)."""
+        order, starts = self._given
+        places = np.empty(len(order), np.intp)
+        places[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+        return places
 
     def places(self, ids: HashedIds) -> Index | None:
         """Return the places of other ids among these, shape (ids,), or None if one of them is not wanted."""
-        if ids.size and not self._table[self._prefixes(ids.hi[:1])].all():
+        if ids.size and not len(self.find(ids.take(slice(0, 1)))[0]):
             return None
-        rows, found = self.find(ids)
-        if len(rows) < ids.size:
-            return None
-        places = np.empty(ids.size, np.intp)
-        places[rows] = found
-        return places
-
-    def _prefixes(self, hi: U64) -> Index:
-        return (hi >> self._shift).view(np.int64)
+        rows, places = self.find(ids)
+        return places if len(rows) == ids.size else None

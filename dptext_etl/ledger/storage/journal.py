@@ -129,6 +129,10 @@ class Journal:
         row = self._store.row("select seq, hash from event order by seq desc limit 1")
         return Head(0, self._genesis) if row is None else Head(row[0], bytes(row[1]))
 
+    def has(self, kind: Event, after: int) -> bool:
+        """Return whether an event of a kind has a larger number."""
+        return self._store.row("select 1 from event where seq>? and kind=? limit 1", (after, kind)) is not None
+
     def numbers(self, kind: Event, after: int, upto: int) -> list[int]:
         """Return the numbers of the events of a kind in (after, upto]."""
         query = "select seq from event where seq>? and seq<=? and kind=? order by seq"
