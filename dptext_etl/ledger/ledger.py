@@ -212,8 +212,9 @@ class Ledger(LedgerAdmin):
         else:
             ready.require_of(scope.unit, ids, subjects, charges, canary)
         batch, columns, db = ready.batch, ready.columns, self._db
-        request = Request.of(db, job, scope, db.scopes.find(scope), batch, columns, again=again)
-        request.plan.read_ahead(db, [item.ref for item in columns], request.at, request.pinned)
+        with db.store.snapshot():  # threads share plans: one at a time reads into them
+            request = Request.of(db, job, scope, db.scopes.find(scope), batch, columns, again=again)
+            request.plan.read_ahead(db, [item.ref for item in columns], request.at, request.pinned)
 
         def charge() -> U8:
             pinned = db.scopes.charge(scope, cap)
