@@ -66,9 +66,16 @@ class Keys:
         self.clear()
 
     def clear(self) -> None:
+        self._head = Head(0, b"")  # the last event that was seen when ids were read
         self._blocks: dict[tuple[str, str], list[Block]] = {}
         self._read: dict[tuple[str, str], int] = {}  # the last batch that is kept
         self._size = 0
+
+    def catch_up(self, db: Database, head: Head) -> None:
+        """Forget what was read if the ledger was restored since to a time before it."""
+        if not db.journal.has_head(self._head):
+            self.clear()
+        self._head = head
 
     def blocks(self, db: Database, column: str, where: str, after: int, upto: int) -> Iterator[Block]:
         """Iterate over the ids of the batches with numbers in (after, upto], in the order of their numbers."""
@@ -141,13 +148,11 @@ class LedgerPlan:
     def catch_up(self, db: Database) -> None:
         """Let answers take into account all that is committed by now. Call it again when locks are held."""
         head = db.journal.last()
-        if self._head.seq:
-            row = db.store.row("select hash from event where seq=?", (self._head.seq,))
-            if row is None or bytes(row[0]) != self._head.hash:  # it was rolled back, or the ledger was restored
-                db.keys.clear()
-                self._restart(head)
-            elif db.journal.has(Event.ABORT, self._head.seq):  # it undoes what earlier events said
-                self._restart(head)
+        db.keys.catch_up(db, head)
+        if not db.journal.has_head(self._head):  # it was rolled back, or the ledger was restored
+            self._restart(head)
+        elif self._head.seq and db.journal.has(Event.ABORT, self._head.seq):  # it undoes what earlier events said
+            self._restart(head)
         self._head = head
 
     def read_ahead(self, db: Database, refs: Sequence[ReleaseRef], at: Index, pinned: Pinned) -> None:

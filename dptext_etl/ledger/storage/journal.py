@@ -129,6 +129,11 @@ class Journal:
         row = self._store.row("select seq, hash from event order by seq desc limit 1")
         return Head(0, self._genesis) if row is None else Head(row[0], bytes(row[1]))
 
+    def has_head(self, head: Head) -> bool:
+        """Return whether the event of a head is still there; so is the beginning of an empty ledger."""
+        row = self._store.row("select hash from event where seq=?", (head.seq,)) if head.seq else None
+        return head.seq == 0 or (row is not None and bytes(row[0]) == head.hash)
+
     def has(self, kind: Event, after: int) -> bool:
         """Return whether an event of a kind has a larger number."""
         return self._store.row("select 1 from event where seq>? and kind=? limit 1", (after, kind)) is not None

@@ -1,19 +1,21 @@
-"""Look-ups in steps: places by range of the index, then digests by batch, say what one look-up of all says."""
+"""Look-ups in steps: places first, then digests by batch, say what one look-up of all says."""
 
 from collections import Counter
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from dptext_etl import buckets
+from dptext_etl.checks import comparison
 from dptext_etl.checks.comparison import ANY, LedgerComparison, Mismatches, batches_of, compared, located
-from dptext_etl.ledger.storage import sorted_runs
+from dptext_etl.ledger import Scope
 from dptext_etl.ledger.storage.hashed_ids import matrix
-from dptext_etl.ledger.storage.part_cache import LastParts
 from dptext_etl.ledger.storage.segments import Segments
 
 from .conftest import binaries, digest
-from .test_post import post
+from .test_post import UndoError, post
 
 
 def settled(kit):
@@ -54,46 +56,16 @@ def test_steps_say_what_a_whole_look_up_says(kit):
     assert bytes(planted) == digest("a0", "planted")
 
 
-def test_records_in_the_order_of_their_reservation_stand_where_the_index_says(kit):
-    """Except those that were given back, and all where a text was charged again: the index alone has the last place."""
-    kit.reserve(["a", "b", "c"], job="one")
-    kit.reserve(["d", "e"], job="two")
-    kit.reserve(["f", "g"], job="undone")
-    kit.ledger.abort("undone", compute_never_started=True)
-    kit.reserve(["g", "f"], job="three")
-    kit.reserve(["p", "h", "i", "q"], [None, "x", "y", None], job="four", canary=np.array([1, 0, 0, 1], np.bool_))
-
-    def found(ids):
-        lookup = kit.ledger.lookup(kit.ref())
-        hashes = lookup.hashed(pa.array(ids))
-        places = lookup.places_in_order(hashes)
-        assert places.tolist() == lookup.places(hashes)[: len(places)].tolist()
-        return len(places)
-
-    for ids, first in (
-        ("abcdegf", 7),
-        ("dea", 3),
-        ("abde", 4),
-        ("abdxe", 3),
-        ("ba", 0),
-        ("abb", 2),
-        ("deabcx", 5),
-        ("fg", 0),
-        ("dexgf", 2),
-        ("x", 0),
-        ("abchi", 5),
-        ("hgf", 3),
-        ("hip", 2),
-    ):
-        assert found(list(ids)) == first, ids
-    lookup = kit.ledger.lookup(kit.ref())
-    taken = [
-        len(lookup.places_in_order(lookup.hashed(pa.array(list(ids)))))
-        for ids in ("ab", "cd", "e", "gf", "a", "x", "b")
-    ]
-    assert taken == [2, 2, 1, 2, 1, 0, 0], "one look-up goes on where it stopped"
-    kit.reserve(["c"], texts="another", job="five", again=True)
-    assert found(list("abcde")) == 0
+def test_what_was_rolled_back_is_forgotten(kit):
+    """Its number goes to another event; so it does after a ledger was restored while it was open."""
+    kit.reserve(["a"], cap=9)
+    with suppress(UndoError), kit.db.store.transaction():
+        kit.reserve(["b"], cap=9)
+        assert kit.ledger.known(kit.ref(), pa.array(["b"])).tolist() == [True]
+        raise UndoError
+    kit.reserve(["c"], cap=9)
+    assert kit.ledger.known(kit.ref(), pa.array(["a", "b", "c", "d"])).tolist() == [True, False, True, False]
+    assert kit.used("of-a", "of-b", "of-c") == [1, 0, 1]
 
 
 def cells_of(kit, ids, outputs):
@@ -162,50 +134,28 @@ def keyed(kit, ids):
     return kit.ledger.lookup(kit.ref()).hashed(ids)
 
 
-def test_every_part_of_the_index_is_read_by_one_range_alone(kit, monkeypatch):
-    monkeypatch.setattr(sorted_runs, "PART_KEYS", 32)
-    ids = [f"r{at}" for at in range(256)]
-    kit.reserve(ids)
-    lookup = kit.ledger.lookup(kit.ref())
-    assert lookup.entries() == 256
-    cells, read, keys = cells_of(kit, ids, ["out"] * 256), [], sorted_runs.SortedRuns._keys
-
-    def noted(self, run, part, **more):
-        read.append(part)
-        return keys(self, run, part, **more)
-
-    monkeypatch.setattr(sorted_runs.SortedRuns, "_keys", noted)
-    for at in range(8):
-        located(lookup, cells[cells[:, 0] >> 5 == at])
-        assert read == list(range(at + 1))
-
-
-def test_cells_on_the_disk_are_compared_with_one_walk_over_index_and_batches(kit, monkeypatch, tmp_path):
-    monkeypatch.setattr(sorted_runs, "PART_KEYS", 16)
+@pytest.mark.parametrize("planned", [False, True])
+def test_cells_on_the_disk_are_compared_batch_by_batch(kit, monkeypatch, tmp_path, planned):
     ids = [f"r{at}" for at in range(256)]
     for at in range(0, 256, 32):
         kit.reserve(ids[at : at + 32])
         kit.commit(ids[at : at + 31])
-    lookup, read, events = kit.ledger.lookup(kit.ref()), Counter(), Counter()
-    put, segment = LastParts.put, Segments.read
+    if planned:
+        kit.ledger.use(kit.ledger.plan(Scope("reviews"), [(pa.array(ids), pa.array(ids), None)]))
+    lookup, read, real = kit.ledger.lookup(kit.ref()), Counter(), Segments.read
 
-    def noted(self, run, part, piece, data):
-        read[run, part, piece] += 1
-        put(self, run, part, piece, data)
+    def noted(self, seq, names, *args, **options):
+        read[seq, names[-1]] += 1
+        return real(self, seq, names, *args, **options)
 
-    def opened(self, seq, names, *args, **options):
-        events[seq, names[-1]] += 1
-        return segment(self, seq, names, *args, **options)
-
-    monkeypatch.setattr(LastParts, "put", noted)
-    monkeypatch.setattr(Segments, "read", opened)
+    monkeypatch.setattr(Segments, "read", noted)
     monkeypatch.setattr(buckets, "HELD_BYTES", 1 << 10)
+    monkeypatch.setattr(comparison, "FEW", 1)
     cells = LedgerComparison(lookup, tmp_path)
     order = np.random.default_rng(7).permutation(256)
     for some in np.array_split(order, 9):
         digests = binaries([digest(ids[at], "out" if at else "another") for at in some])
         cells.add(pa.array([ids[at] for at in some]), digests, np.zeros(len(some), np.bool_), anything(len(some)))
     assert cells.counts() == Mismatches(uncommitted=8, different=1)
-    assert max(read.values()) == 1
-    assert max(events.values()) <= 2, "once more where some of its rows came in order"
-    assert sum(name == "positions" for _, name in events) == 8, "digests and positions of each batch"
+    assert {count for (_, name), count in read.items() if name == "positions"} == {1}, "each batch is read once"
+    assert sum(name == "positions" for _, name in read) == 8
