@@ -9,7 +9,7 @@ import pytest
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import CommitOutcome, Outcome, Scope
 from dptext_etl.ledger.id_key import IdKey
-from dptext_etl.ledger.storage.sorted_runs import SortedRuns
+from dptext_etl.ledger.storage.segments import Segments
 
 from .conftest import digest
 
@@ -54,22 +54,19 @@ def test_a_batch_is_committed_in_any_order_and_any_pieces(kit):
     assert kit.sound()["committed"] == 30
 
 
-def test_records_that_come_in_order_are_known_and_committed_as_all_others(kit):
+def test_only_what_is_reserved_now_is_known(kit):
     kit.reserve(["a", "b", "c"], cap=9)
     kit.reserve(["x", "y"], cap=9, job="gone")
     kit.reserve(["d", "e"], cap=9)
     kit.ledger.abort("gone", compute_never_started=True)
-    for ids in ("abcde", "bcde", "edcba", "abxyde", "axb", "zabc", ""):
-        given = pa.array(list(ids), pa.string())
-        expected = [each in "abcde" for each in ids]
-        assert kit.ledger.known(kit.ref(), given).tolist() == expected
-        assert kit.ledger.known(kit.ref(), given, in_order=True).tolist() == expected
+    for ids in ("abcde", "edcba", "abxyde", "zabc", ""):
+        assert kit.ledger.known(kit.ref(), pa.array(list(ids), pa.string())).tolist() == [
+            each in "abcde" for each in ids
+        ]
     with pytest.raises(LedgerError, match="1 record was never reserved"):
         kit.commit(["a", "x", "b"])
-    kit.ledger.known(kit.ref(), pa.array(["x", "y"]), in_order=True)
     kit.reserve(["x", "y"], cap=9, texts="new")
     assert kit.commit(["x", "y"], texts="new") == [DONE, DONE], "reserved since"
-    kit.ledger.known(kit.ref(), pa.array(list("abcde")), in_order=True)
     assert kit.commit(["e", "b"]) == [DONE, DONE]
     assert kit.commit(list("abcde")) == [DONE, ALREADY, DONE, DONE, ALREADY]
     kit.sound()
@@ -134,22 +131,32 @@ def test_the_same_job_may_ask_again_and_still_abort(kit):
 
 
 def test_a_commit_neither_hashes_nor_looks_up_again_what_its_reservation_did(kit, monkeypatch):
-    for name in "abc":
-        kit.reserve([name, f"{name}-more"])
-    hashed, looked = [], []
-    real_hash, real_hits = IdKey._hash, SortedRuns._hits
+    batches = [kit.reserve([name, f"{name}-more"]) and seq_of_last(kit) for name in "abc"]
+    hashed, read = [], []
+    real_hash, real_read = IdKey._hash, Segments.read
+
+    def noted(self, seq, names, *more, **options):
+        read.append((seq, *names))
+        return real_read(self, seq, names, *more, **options)
+
     monkeypatch.setattr(IdKey, "_hash", lambda self, kind, ids: hashed.append(kind) or real_hash(self, kind, ids))
-    monkeypatch.setattr(
-        SortedRuns, "_hits", lambda self, run, *asked: looked.append(run.id) or real_hits(self, run, *asked)
-    )
+    monkeypatch.setattr(Segments, "read", noted)
     names = ["d", "e", "f"]
     kit.reserve(names)
-    assert (hashed, len(looked)) == (["rec", "sub"], 3)
+    assert (hashed, [seq for seq, *names in read if names == ["record"]]) == (["rec", "sub"], batches[-1:])
+    read.clear()
     assert kit.commit(names) == [0, 0, 0]
-    assert (hashed, len(looked)) == (["rec", "sub"], 4), "only the run that the reservation made is new"
-    assert kit.commit(["e", "d"]) == [1, 1], "other ids: nothing is known of them"
-    assert (len(hashed), len(looked)) == (3, 8)
+    assert len(hashed) == 2
+    assert {seq for seq, *_ in read} == {seq_of_last(kit)}, "only the batch that the reservation made is new"
+    read.clear()
+    assert kit.commit(["e", "d"]) == [1, 1], "other ids"
+    assert len(hashed) == 3
+    assert [seq for seq, *names in read if names == ["record"]] == [], "ids of earlier batches are in memory"
     kit.sound()
+
+
+def seq_of_last(kit):
+    return kit.db.store.rows("select max(seq) from batch")[0][0]
 
 
 def test_results_that_were_examined_ahead_are_committed_as_the_ledger_is_then(kit):

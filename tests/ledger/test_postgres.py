@@ -114,7 +114,7 @@ def test_another_schema_is_refused_untouched(place, raw):
 def test_a_newer_ledger_is_refused(kit, raw):
     kit.ledger.close()
     raw.execute(f"update {schema_of(kit.place)}.meta set value='9' where name='schema'")
-    with pytest.raises(LedgerError, match="has ledger schema 9; this version of dptext-etl knows 3"):
+    with pytest.raises(LedgerError, match="has ledger schema 9; this version of dptext-etl knows 4"):
         kit.open()
 
 

@@ -54,7 +54,7 @@ def test_it_survives_closing(kit):
     kit.reserve(["a"], cap=9)
     kit.reopen()
     assert kit.reserve(["a"], cap=9) == [Outcome.PENDING]
-    assert kit.ledger._db.store.row("pragma secure_delete") == (2,)  # merges do not write zeros over what they free
+    assert kit.ledger._db.store.row("pragma secure_delete") == (2,)  # freed pages are not filled with zeros
     kit.sound()
 
 
@@ -77,7 +77,7 @@ def test_a_newer_schema_is_refused_untouched(kit):
         raw.execute("pragma user_version=9")
     raw.close()
     before = kit.path.read_bytes()
-    with pytest.raises(LedgerError, match="has ledger schema 9; this version of dptext-etl knows 3"):
+    with pytest.raises(LedgerError, match="has ledger schema 9; this version of dptext-etl knows 4"):
         Ledger.open(kit.path)
     assert kit.path.read_bytes() == before
 

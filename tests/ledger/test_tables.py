@@ -23,7 +23,7 @@ from dptext_etl.guarantee import ADDITIVE, steps
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger import IdForms, Ledger
 from dptext_etl.ledger.replay import Replay
-from dptext_etl.ledger.storage.hashed_ids import Fold, fold
+from dptext_etl.ledger.storage.hashed_ids import fold
 from dptext_etl.ledger.storage.segments import id_ranges
 from dptext_etl.ledger.tables import SCHEMAS, in_units
 from dptext_etl.ledger.types import State
@@ -111,7 +111,7 @@ def test_balances_are_the_sums_that_verify_derives_and_those_of_the_records(full
                 if pinned.measure is not None:
                     for within in id_ranges(sum(len(derived.batches[seq].states) for seq in batches)):
                         units, _, amounts = charges(db, derived, within, batches, tracked_components(pinned))
-                        part = fold(units, amounts, Fold.SUM)
+                        part = fold(units, amounts)
                         hashes = [
                             f"{hi:016x}{lo:016x}" for hi, lo in zip(*map(np.ndarray.tolist, part.ids), strict=True)
                         ]
