@@ -1,21 +1,24 @@
-"""Concurrent writers in PostgreSQL: who waits for whom, what is charged, and what an anchor holds.
+"""Verification of a journal with several lanes: whatever is edited, cut, moved or forked in any of them is found.
 
 Specification: docs/spec/privacy.md#lanes.
 """
 
 import json
-import threading
-import time
+import random
+import subprocess
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from dptext_etl.errors import InputError, LedgerError
-from dptext_etl.ledger import Anchor, CommitOutcome, Outcome, Scope
-from dptext_etl.ledger.storage.journal import CHAINS, CONCURRENT_EVENTS
-from dptext_etl.policy import Cap
+from dptext_etl.artifacts import canon
+from dptext_etl.ledger import Scope
+from dptext_etl.ledger.storage.journal import event_hash_of_chains, genesis
+from tests.quick import quick
 
-from .conftest import Kit
+from .test_chains import UndoError, in_chain
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -24,249 +27,183 @@ def new_place(postgres):
 
 
 @pytest.fixture
-def two(kit, new_kit):
-    """Two writers of one ledger whose scope and releases are pinned."""
-    kit.reserve(["a0"], ["zoe"], 1, cap=9)
-    other = new_kit(kit.place)
-    in_chain(kit, 3)
-    in_chain(other, 5)
-    return kit, other
+def braided(kit):
+    """A ledger whose lanes 2, 5 and 8 take turns, with an event of lane 0 in between."""
+    kit.reserve(["a"], ["ann"], 1, cap=40)
+    for at, lane in enumerate((2, 5, 2, 8, 5, 2)):
+        in_chain(kit, lane)
+        kit.reserve([f"r{at}"], ["ann"], 1, cap=40)
+        kit.commit([f"r{at}"])
+        if at == 3:
+            kit.ledger.freeze("letters", "by hand", alone=True)
+    kit.sound()
+    return kit
 
 
-def in_chain(kit, lane):
-    kit.db.store._last_chain = lane
+def rows(kit, sql, *values):
+    return kit.db.store.rows(sql, values)
 
 
-def events(kit, lane=None):
-    found = [json.loads(body) for (body,) in kit.db.store.rows("select body from event order by seq")]
-    return found if lane is None else [facts for facts in found if facts.get("lane", 0) == lane]
+def lanes(kit):
+    return {seq: json.loads(body).get("lane", 0) for seq, body in rows(kit, "select seq, body from event order by seq")}
 
 
-def until_waiting(kit, sessions=1):
-    """Return once so many sessions wait for a turn."""
-    waiting = "select count(*) from pg_locks where locktype='advisory' and not granted"
-    until = time.monotonic() + 600
-    while kit.db.store.rows(waiting)[0][0] < sessions:
-        assert time.monotonic() < until, "no one waits"
-        time.sleep(0.01)
-
-
-def before_its_turn(kit, monkeypatch, what):
-    """Do something once, between what a writer prefetches and its first turn."""
+def problems(kit, *statements):
+    """Change what is stored behind the ledger's back, verify, and take it back."""
     store = kit.db.store
-    real, todo = store.lock, [what]
-
-    def lock(*names):
-        if todo and store.chain:
-            todo.pop()()
-        real(*names)
-
-    monkeypatch.setattr(store, "lock", lock)
+    with suppress(UndoError), store.transaction():
+        for statement, *values in statements:
+            store.execute(statement, values)
+        report = kit.ledger.verify()
+        raise UndoError
+    return report.problems
 
 
-def test_each_writer_has_a_lane_and_names_what_it_saw(two):
-    one, other = two
-    alone = events(one)
-    assert all("lane" not in facts and facts["seq"] == at + 1 for at, facts in enumerate(alone)), "as ever, until then"
-    one.reserve(["a"], cap=9)
-    other.reserve(["b"], cap=9)
-    one.commit(["a"])
-    lanes = events(one)[len(alone) :]
-    assert [(facts["event"], facts["lane"]) for facts in lanes] == [("RESERVE", 3), ("RESERVE", 5), ("COMMIT", 3)]
-    first, second, third = (facts["seq"] for facts in lanes)
-    assert [facts["after"] for facts in lanes] == [
-        {"0": len(alone)},
-        {"0": len(alone), "3": first},
-        {"0": len(alone), "3": first, "5": second},
+def test_an_event_of_any_lane_counts(braided):
+    for seq, lane in lanes(braided).items():
+        edit = ('update event set body=replace(body, \'"ts":"2\', \'"ts":"3\') where seq=?', seq)
+        found = problems(braided, edit)
+        assert any(f"event {seq} (" in item and "the chain is broken here" in item for item in found), lane
+        found = problems(braided, ("delete from event where seq=?", seq))
+        assert any("missing" in item or "is not the head" in item for item in found), lane
+        forged = ("update event set hash=? where seq=?", bytes(32), seq)
+        assert any("the chain is broken" in item for item in problems(braided, forged)), lane
+
+
+def cut(kit, lane, upto):
+    """Forget the events of a lane after a number, as someone would who rewrites its head, too."""
+    gone = [seq for seq, where in lanes(kit).items() if where == lane and seq > upto]
+    kept = rows(kit, "select seq, hash from event where seq=?", upto)[0]
+    head = ("update meta set value=? where name=?", f"{kept[0]}:{kept[1].hex()}", f"head/{lane}")
+    tables = [
+        (f"delete from {table} where {key}=?", seq)
+        for seq in gone
+        for table, key in (("event", "seq"), ("segment", "seq"), ("batch", "seq"), ("commit_part", "seq"))
     ]
-    assert [seq % CHAINS for seq in (first, second, third)] == [3, 5, 3]
-    one.ledger.freeze("others", "by hand", alone=True)
-    last = events(one)[-1]
-    assert (last["lane"], last["after"]) == (0, {"0": len(alone), "3": third, "5": second})
-    assert {facts["event"] for facts in events(one) if facts.get("lane")} <= set(CONCURRENT_EVENTS)
-    one.sound()
+    return [head, *tables]
 
 
-def test_other_scopes_do_not_wait_and_the_same_scope_does(two):
-    one, other = two
-    elsewhere, ref, done = other.ref(dataset="letters"), one.ref(), []
-    other.reserve(["x"], cap=9, refs=[elsewhere])
-    db = one.db
-    with db.store.transaction(shared=True):
-        db.store.lock(db.scopes.lock_name(db.scopes.find(Scope("reviews", "2026"))))
-        assert other.reserve(["y"], cap=9, refs=[elsewhere]) == [Outcome.RESERVED]
-        assert other.commit(["x", "y"], ref=elsewhere) == [0, 0]
-        assert other.commit(["a0"], ref=ref) == [CommitOutcome.COMMITTED], "a commit takes nothing from a cap"
-        waiting = threading.Thread(target=lambda: done.append(other.reserve(["b"], cap=9, refs=[ref])))
-        waiting.start()
-        until_waiting(one)
-        assert done == []
-    waiting.join()
-    assert done == [[Outcome.RESERVED]]
-    one.sound()
+def test_the_end_of_a_lane_that_others_saw_may_not_be_lost(braided):
+    ends = {lane: seq for seq, lane in lanes(braided).items()}
+    for lane in (2, 5, 8):
+        before = max(seq for seq, where in lanes(braided).items() if where == lane and seq < ends[lane])
+        found = problems(braided, *cut(braided, lane, before))
+        seen = any(f"of chain {lane}, which is missing" in item for item in found)
+        assert seen or ends[lane] == max(ends.values()), "the others name it; no one saw the last event of all"
+        assert found, "and tables tell"
 
 
-def test_a_cap_is_changed_by_nobody_while_others_write(two, new_kit):
-    one, other = two
-    done, waiting = [], []
-    with one.db.store.transaction(shared=True):
-        for change in (
-            lambda: other.ledger.set_cap(Scope("reviews", "2026"), Cap(epsilon=3, period="2026")),
-            lambda: new_kit(one.place).ledger.freeze("letters", "by hand", alone=True),
-        ):
-            waiting.append(threading.Thread(target=lambda change=change: done.append(change())))
-            waiting[-1].start()
-            until_waiting(one, len(waiting))
-        assert done == []
-    for thread in waiting:
-        thread.join()
-    assert len(done) == 2
-    one.sound()
+def test_an_anchor_finds_the_end_that_nobody_saw(braided):
+    anchor = braided.ledger.anchor()
+    last = max(lanes(braided))
+    lane = lanes(braided)[last]
+    before = max(seq for seq, where in lanes(braided).items() if where == lane and seq < last)
+    store = braided.db.store
+    with suppress(UndoError), store.transaction():
+        for statement, *values in cut(braided, lane, before):
+            store.execute(statement, values)
+        assert not braided.ledger.holds(anchor)
+        raise UndoError
+    assert braided.ledger.holds(anchor)
 
 
-def test_the_last_budget_is_spent_once_though_both_prefetch_it(two, monkeypatch):
-    one, other = two
-    before_its_turn(one, monkeypatch, lambda: other.reserve(["b", "c"], ["ann", "bob"], 5, cap=9))
-    people = ["ann", "bob", "eve"]
-    assert one.reserve(["d", "e", "f"], people, 5, cap=9) == [Outcome.OVER_CAP, Outcome.OVER_CAP, Outcome.RESERVED]
-    assert one.used(*people) == [5, 5, 5]
-    one.sound()
+def rewrite(kit, seq, **changes):
+    """Edit what an event says of its place, and give it the hash that fits."""
+    (body,) = rows(kit, "select body from event where seq=?", seq)[0]
+    facts = {**json.loads(body), **changes}
+    hashes = dict(rows(kit, "select seq, hash from event"))
+    seen = [hashes[number] for _, number in sorted((int(lane), n) for lane, n in facts["after"].items())]
+    body = canon(facts).decode()
+    sealed = event_hash_of_chains(genesis(kit.ledger.ledger_id), seen, body)
+    return [
+        ("update event set body=?, hash=? where seq=?", body, sealed, seq),
+        ("update meta set value=? where value like ?", f"{seq}:{sealed.hex()}", f"{seq}:%"),
+    ]
 
 
-def test_a_record_is_charged_once_though_both_prefetch_it_as_new(two, monkeypatch):
-    one, other = two
-    before_its_turn(one, monkeypatch, lambda: other.reserve(["b", "c"], cap=9, texts=["text", "changed"]))
-    assert one.reserve(["a", "b", "c"], cap=9) == [Outcome.RESERVED, Outcome.PENDING, Outcome.CHANGED]
-    assert one.used("of-a", "of-b", "of-c") == [1, 1, 1]
-    rows = one.db.store.rows
-    assert rows("select 1 from segment where seq < 0") == [], "what was sent in vain is gone"
-    before_its_turn(one, monkeypatch, lambda: other.reserve(["d"], cap=9))
-    assert one.reserve(["d"], cap=9) == [Outcome.PENDING]
-    assert rows("select 1 from segment where seq < 0") == []
-    one.sound()
+def test_an_event_may_not_change_what_it_follows(braided):
+    """Each forgery has the right hash; the place in the order gives it away."""
+    last = max(lanes(braided))
+    (body,) = rows(braided, "select body from event where seq=?", last)[0]
+    after = json.loads(body)["after"]
+    assert problems(braided, *rewrite(braided, last)) == [], "the same again"
+    earlier = {lane: [seq for seq, where in lanes(braided).items() if where == int(lane)] for lane in after}
+    mine = str(lanes(braided)[last])
+    fork = problems(braided, *rewrite(braided, last, after={**after, mine: earlier[mine][-3]}))
+    assert any(f"follows event {earlier[mine][-3]} of chain {mine}, and not what stands there" in one for one in fork)
+    blind = problems(braided, *rewrite(braided, last, after={**after, "0": earlier["0"][-2]}))
+    assert any("of chain 0, and not what stands there" in one for one in blind)
+    forgetful = problems(braided, *rewrite(braided, last, after={**after, "5": earlier["5"][0]}))
+    assert any("stand behind others which it does not follow" in one for one in forgetful)
+    other = problems(braided, *rewrite(braided, last, after={**after, "8": earlier["2"][0]}))
+    assert any("of chain 8, which is missing" in one for one in other)
+    assert problems(braided, *rewrite(braided, last, lane=7)), "a lane that it does not stand in"
+    again = "insert into event select seq + 80, kind, body, hash from event where seq=?"
+    assert any(f"event {last + 80} (" in one for one in problems(braided, (again, last)))
 
 
-def test_a_release_with_a_bound_stays_below_it(two, monkeypatch):
-    one, other = two
-    ref = one.ref(release="bounded", configuration={"n_rec": 3})
-    one.reserve(["a"], cap=9, refs=[ref])
-    before_its_turn(one, monkeypatch, lambda: other.reserve(["b"], cap=9, refs=[ref]))
-    with pytest.raises(InputError, match=r"would hold 4 records .* n_rec = 3"):
-        one.reserve(["c", "d"], cap=9, refs=[ref])
-    assert one.ledger.records(ref) == 2
-    one.sound()
+WRITER = f"""
+import json, random, sys; sys.path.insert(0, {str(HERE)!r})
+import pyarrow as pa
+from conftest import Kit
+from dptext_etl.errors import LockedLedgerError
+from dptext_etl.ledger import Scope
+from dptext_etl.ledger.storage.store import wait_for_ledger
+from dptext_etl.policy import Cap
+place, seed, writers, scopes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(",")
+kit, mine = Kit(place), random.Random(seed)
+batches = [(name, start) for name in scopes for start in range(0, 120, 12)]
+mine.shuffle(batches)
+for name, start in batches:
+    if mine.random() < 0.5 and start // 12 % writers != seed:
+        continue  # others have it, and this writer has half of theirs, too
+    dataset, _, group = name.partition("/")
+    refs = [kit.ref(column, dataset=dataset, refundable=True) for column in ("review", "title")]
+    scope, cap = Scope(dataset, "2026", group or None), Cap(epsilon=10_000, period="2026", group=group or None)
+    ids = [f"r{{i}}" for i in range(start, start + 12)]
+    people = [f"p{{i % 17}}" for i in range(start, start + 12)]
+    spend = lambda: kit.reserve(ids, people, 3, cap, refs=refs, scope=scope, job=f"{{seed}}")
+    assert set(wait_for_ledger(spend)) <= {{0, 1, 2}}
+    for ref in refs:
+        used = [1_000_000] * 12
+        wait_for_ledger(lambda: kit.commit(ids, ref=ref, job=f"{{seed}}", spent=used))
+"""
 
 
-@pytest.mark.parametrize(("output", "said"), [("out", CommitOutcome.ALREADY), ("other", CommitOutcome.DIVERGED)])
-def test_the_first_commit_is_the_release(two, monkeypatch, output, said):
-    one, other = two
-    one.reserve(["a", "b"], cap=9)
-    before_its_turn(one, monkeypatch, lambda: other.commit(["a"], outputs=output))
-    assert one.commit(["a", "b"]) == [said, CommitOutcome.COMMITTED]
-    counts = one.sound()
-    assert (counts["committed"], counts["diverged"]) == (2, int(said is CommitOutcome.DIVERGED))
+@pytest.mark.parametrize("scopes", quick(["reviews", "a,b/people,c/people"]))
+def test_many_writers_charge_what_one_does(new_place, new_kit, warm, scopes):
+    """Four processes over the same batches, some by two of them: balances, counts and states of one writer."""
+    found = []
+    for writers in (1, 4):
+        kit = new_kit(new_place("of many"))
+        started = [
+            subprocess.Popen([*warm, "-c", WRITER, kit.place, str(seed), str(writers), scopes])
+            for seed in range(writers)
+        ]
+        assert [process.wait(600) for process in started] == [0] * writers
+        kit.db.forget_merged_runs()
+        counts = kit.sound()
+        used = {}
+        for name in scopes.split(","):
+            dataset, _, group = name.partition("/")
+            people = (f"p{i}" for i in range(17))
+            used[group or dataset] = kit.used(*people, scope=Scope(dataset, "2026", group or None))
+        found.append(({name: counts[name] for name in ("records", "committed", "pending")}, used))
+    assert found[0] == found[1]
 
 
-def test_what_was_given_back_meanwhile_is_not_committed(two, monkeypatch):
-    one, other = two
-    ref = one.ref()
-    one.reserve(["a"], cap=9, refs=[ref])
-    store, todo = one.db.store, [lambda: other.ledger.abort("job", compute_never_started=True)]
-    real = store.write
-
-    def write(rows, work):
-        todo.pop()()
-        return real(rows, work)
-
-    monkeypatch.setattr(store, "write", write)
-    with pytest.raises(LedgerError, match="1 record was never reserved"):
-        one.commit(["a"], ref=ref)
-    one.sound()
-
-
-def test_given_back_budget_is_spent_once(two, monkeypatch):
-    """A settlement and a reservation in one scope wait for each other."""
-    one, other = two
-    ref = one.ref(release="refunded", refundable=True)
-    one.reserve(["a"], ["ann"], 9, cap=9, refs=[ref])
-    before_its_turn(other, monkeypatch, lambda: one.commit(["a"], ref=ref, spent=[4_000_000]))
-    assert other.reserve(["b", "c"], ["ann", "ann"], 5, cap=9, refs=[ref]) == [Outcome.RESERVED, Outcome.OVER_CAP]
-    assert one.used("ann") == [9]
-    one.sound()
-
-
-def test_an_anchor_holds_the_heads_of_all_lanes(two):
-    one, other = two
-    old = one.ledger.anchor()
-    assert old.others == ()
-    one.reserve(["a"], cap=9)
-    other.reserve(["b"], cap=9)
-    anchor = one.ledger.anchor()
-    assert len(anchor.others) == 2
-    assert Anchor.parse(str(anchor)) == anchor
-    assert one.ledger.holds(old)
-    one.commit(["a"])
-    other.commit(["b"])
-    assert one.ledger.holds(anchor)
-    for seq in (*anchor.others, anchor.seq):
-        with suppress(UndoError), one.db.store.transaction():
-            one.db.store.execute("update event set hash=? where seq=?", (bytes(32), seq))
-            assert not one.ledger.holds(anchor)
-            raise UndoError
-    assert not one.ledger.holds(Anchor(anchor.ledger, anchor.seq, anchor.hash, anchor.others[:1]))
-
-
-class UndoError(Exception):
-    """Ends a transaction without effect."""
-
-
-def test_copies_keep_the_lanes(two, tmp_path, postgres):
-    one, other = two
-    one.reserve(["a"], cap=9)
-    other.reserve(["b"], cap=9)
-    anchor = one.ledger.anchor()
-    file, again = f"sqlite:///{tmp_path / 'copy.db'}", postgres.url()
-    assert one.ledger.backup(file) == anchor
-    with Kit(file).open() as copy:
-        assert copy.verify().ok
-        assert copy._db.store.rows("pragma user_version") == [(3,)], "older versions must not write to it"
-        assert copy.backup(again) == anchor
-    for place in (file, again):
-        kit = Kit(place)
-        assert kit.reserve(["a", "c"], cap=9) == [Outcome.PENDING, Outcome.RESERVED]
-        assert kit.commit(["a", "b", "c"]) == [0, 0, 0]
-        assert kit.ledger.holds(anchor)
-        kit.sound()
-        kit.ledger.close()
-
-
-def test_all_lanes_taken_a_writer_waits_for_one(two, new_kit):
-    one, other = two
-    ref, done = one.ref(), []
-    kits = [new_kit(one.place) for _ in range(CHAINS)]
-    held = [kit.db.store.transaction(shared=True) for kit in kits]
-    for each in held:
-        each.__enter__()
-    assert sorted(kit.db.store.chain for kit in kits) == list(range(1, CHAINS + 1))
-    waiting = threading.Thread(target=lambda: done.append(other.reserve(["b"], cap=9, refs=[ref])))
-    waiting.start()
-    until_waiting(kits[0])
-    assert done == []
-    for each in held:
-        each.__exit__(None, None, None)
-    waiting.join()
-    assert done == [[Outcome.RESERVED]]
-    one.sound()
-
-
-def test_what_was_prefetched_of_other_amounts_is_not_taken(two, monkeypatch):
-    """Records too dear for the cap are not looked up; with one of two columns held, when the turn comes, they are."""
-    one, other = two
-    review, title, summary = (one.ref(column) for column in ("review", "title", "summary"))
-    people = {f"r{i}": f"p{i}" for i in range(20)}
-    dear, cheap = list(people)[::2], list(people)[1::2]
-    one.reserve(cheap, [people[name] for name in cheap], 8, cap=9, refs=[summary])
-    before_its_turn(one, monkeypatch, lambda: other.reserve(dear, [people[n] for n in dear], 5, cap=9, refs=[review]))
-    said = one.reserve(list(people), list(people.values()), [5, 2] * 10, cap=9, refs=[review, title])
-    assert said == [Outcome.OVER_CAP] * 20
-    one.sound()
+def test_a_killed_writer_leaves_no_half_in_any_lane(kit, warm):
+    chance = random.Random(4)
+    victims = [
+        subprocess.Popen([*warm, "-c", WRITER, kit.place, str(seed), "4", "reviews,letters"]) for seed in range(4)
+    ]
+    for victim in victims[:2]:
+        with suppress(subprocess.TimeoutExpired):
+            victim.wait(chance.uniform(0.4, 1.2))
+        victim.kill()
+    assert [victim.wait(600) for victim in victims[2:]] == [0, 0]
+    assert subprocess.run([*warm, "-c", WRITER, kit.place, "0", "1", "reviews,letters"], check=True).returncode == 0
+    counts = kit.sound()
+    assert (counts["records"], counts["committed"]) == (4 * 120, 4 * 120)
+    people = [f"p{i}" for i in range(17)]
+    assert sum(kit.used(*people)) == sum(kit.used(*people, scope=Scope("letters", "2026"))) == 2 * 120

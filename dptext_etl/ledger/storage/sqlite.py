@@ -105,7 +105,7 @@ class SqliteStore(Store):
                 self._connection.execute(f"pragma user_version={VERSION}")
 
     def _set_options(self) -> None:
-        """Wait for the disk at every commit; fill no freed page with zeros: what was merged is still in the ledger."""
+        """Wait for the disk at every commit; fill no freed page with zeros: the ledger holds keyed hashes only."""
         for option in ("synchronous=full", "secure_delete=fast"):
             self._connection.execute(f"pragma {option}")
 
