@@ -1,50 +1,111 @@
-"""Verification of a journal with several lanes: whatever is edited, cut, moved or forked in any of them is found.
+"""Ledgers with several chains, as writers of one PostgreSQL ledger made them before version 0.3.
 
+They verify, continue in one chain, and are anchored and copied; whatever is edited, cut, moved or forked is found.
 Specification: docs/spec/privacy.md#lanes.
 """
 
 import json
-import random
-import subprocess
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from dptext_etl.artifacts import canon
-from dptext_etl.ledger import Scope
-from dptext_etl.ledger.storage.journal import event_hash_of_chains, genesis
-from tests.quick import quick
+from dptext_etl.ledger import Anchor, Ledger, Outcome
+from dptext_etl.ledger.storage.journal import CONCURRENT_EVENTS, event_hash_of_chains, genesis
 
-from .test_chains import UndoError, in_chain
-
-HERE = Path(__file__).parent
+CHAINS = 8
 
 
-@pytest.fixture
-def new_place(postgres):
-    return lambda name: postgres.url()
+class UndoError(Exception):
+    """Ends a transaction without effect."""
+
+
+def in_chain(kit, monkeypatch, chain):
+    """Let a writer append to a chain next to chain 0, as version 0.2 did beside other writers."""
+    journal, store = kit.db.journal, kit.db.store
+
+    def append(kind, **facts):
+        heads, mine = journal.heads(), chain if kind in CONCURRENT_EVENTS else 0
+        last = max(head.seq for head in heads.values())
+        seq = last + 1 + ((mine - last - 1) % CHAINS if mine else 0)
+        facts = {"seq": seq, "event": kind.value, "ts": "2026-11-01T00:00:00.000+00:00", "writer": "ab12", **facts}
+        facts |= {"lane": mine, "after": {str(other): head.seq for other, head in heads.items()}}
+        body = canon(facts).decode()
+        sealed = event_hash_of_chains(genesis(kit.ledger.ledger_id), (head.hash for head in heads.values()), body)
+        store.execute("insert into event values(?,?,?,?)", (seq, kind.value, body, sealed))
+        store.set_meta(f"head/{mine}" if mine else "head", f"{seq}:{sealed.hex()}")
+        return seq
+
+    monkeypatch.setattr(journal, "append", append)
 
 
 @pytest.fixture
 def braided(kit):
-    """A ledger whose lanes 2, 5 and 8 take turns, with an event of lane 0 in between."""
+    """A ledger whose chains 2, 5 and 8 took turns, with an event of chain 0 in between."""
     kit.reserve(["a"], ["ann"], 1, cap=40)
-    for at, lane in enumerate((2, 5, 2, 8, 5, 2)):
-        in_chain(kit, lane)
-        kit.reserve([f"r{at}"], ["ann"], 1, cap=40)
-        kit.commit([f"r{at}"])
-        if at == 3:
-            kit.ledger.freeze("letters", "by hand", alone=True)
+    with pytest.MonkeyPatch.context() as patched:
+        for at, chain in enumerate((2, 5, 2, 8, 5, 2)):
+            in_chain(kit, patched, chain)
+            kit.reserve([f"r{at}"], ["ann"], 1, cap=40)
+            kit.commit([f"r{at}"])
+            if at == 3:
+                kit.ledger.freeze("letters", "by hand", alone=True)
+    kit.reopen()
+    assert set(chains(kit).values()) == {0, 2, 5, 8}
     kit.sound()
     return kit
+
+
+def test_new_events_form_one_chain_behind_all_others(braided, new_kit):
+    last = max(chains(braided))
+    heads = {str(chain): max(seq for seq, at in chains(braided).items() if at == chain) for chain in (0, 2, 5, 8)}
+    other = new_kit(braided.place)
+    assert braided.reserve(["r0", "b"], ["ann", "ann"], 1, cap=40) == [Outcome.COMMITTED, Outcome.RESERVED]
+    assert other.commit(["b"]) == [0]
+    other.ledger.freeze("notes", "by hand", alone=True)
+    bodies = rows(braided, "select body from event where seq>? order by seq", last)
+    added = [json.loads(body) for (body,) in bodies]
+    assert [facts["event"] for facts in added] == ["RESERVE", "REPLAY", "COMMIT", "FREEZE"]
+    for at, facts in enumerate(added):
+        assert (facts["seq"], facts["lane"]) == (last + 1 + at, 0)
+        assert facts["after"] == (heads if at == 0 else {**heads, "0": last + at})
+    assert braided.used("ann") == [8]
+    braided.sound()
+
+
+def test_an_anchor_holds_the_heads_of_all_chains(braided):
+    old = braided.ledger.anchor()
+    assert len(old.others) == 3
+    assert Anchor.parse(str(old)) == old
+    braided.reserve(["b"], ["ann"], 1, cap=40)
+    anchor = braided.ledger.anchor()
+    braided.commit(["b"])
+    assert braided.ledger.holds(old)
+    assert braided.ledger.holds(anchor)
+    for seq in (*anchor.others, anchor.seq):
+        with suppress(UndoError), braided.db.store.transaction():
+            braided.db.store.execute("update event set hash=? where seq=?", (bytes(32), seq))
+            assert not braided.ledger.holds(anchor)
+            raise UndoError
+    assert not braided.ledger.holds(Anchor(anchor.ledger, anchor.seq, anchor.hash, anchor.others[:1]))
+
+
+def test_copies_keep_the_chains(braided, tmp_path, postgres):
+    anchor = braided.ledger.anchor()
+    file, again = tmp_path / "copy.db", postgres.url()
+    assert braided.ledger.backup(file) == anchor
+    assert braided.ledger.backup(again) == anchor
+    for place in (str(file), again):
+        with Ledger.open(place, create=False) as copy:
+            assert copy.holds(anchor)
+            assert copy.verify().ok
 
 
 def rows(kit, sql, *values):
     return kit.db.store.rows(sql, values)
 
 
-def lanes(kit):
+def chains(kit):
     return {seq: json.loads(body).get("lane", 0) for seq, body in rows(kit, "select seq, body from event order by seq")}
 
 
@@ -59,22 +120,22 @@ def problems(kit, *statements):
     return report.problems
 
 
-def test_an_event_of_any_lane_counts(braided):
-    for seq, lane in lanes(braided).items():
+def test_an_event_of_any_chain_counts(braided):
+    for seq, chain in chains(braided).items():
         edit = ('update event set body=replace(body, \'"ts":"2\', \'"ts":"3\') where seq=?', seq)
         found = problems(braided, edit)
-        assert any(f"event {seq} (" in item and "the chain is broken here" in item for item in found), lane
+        assert any(f"event {seq} (" in item and "the chain is broken here" in item for item in found), chain
         found = problems(braided, ("delete from event where seq=?", seq))
-        assert any("missing" in item or "is not the head" in item for item in found), lane
+        assert any("missing" in item or "is not the head" in item for item in found), chain
         forged = ("update event set hash=? where seq=?", bytes(32), seq)
-        assert any("the chain is broken" in item for item in problems(braided, forged)), lane
+        assert any("the chain is broken" in item for item in problems(braided, forged)), chain
 
 
-def cut(kit, lane, upto):
-    """Forget the events of a lane after a number, as someone would who rewrites its head, too."""
-    gone = [seq for seq, where in lanes(kit).items() if where == lane and seq > upto]
+def cut(kit, chain, upto):
+    """Forget the events of a chain after a number, as someone would who rewrites its head, too."""
+    gone = [seq for seq, where in chains(kit).items() if where == chain and seq > upto]
     kept = rows(kit, "select seq, hash from event where seq=?", upto)[0]
-    head = ("update meta set value=? where name=?", f"{kept[0]}:{kept[1].hex()}", f"head/{lane}")
+    head = ("update meta set value=? where name=?", f"{kept[0]}:{kept[1].hex()}", f"head/{chain}")
     tables = [
         (f"delete from {table} where {key}=?", seq)
         for seq in gone
@@ -83,24 +144,24 @@ def cut(kit, lane, upto):
     return [head, *tables]
 
 
-def test_the_end_of_a_lane_that_others_saw_may_not_be_lost(braided):
-    ends = {lane: seq for seq, lane in lanes(braided).items()}
-    for lane in (2, 5, 8):
-        before = max(seq for seq, where in lanes(braided).items() if where == lane and seq < ends[lane])
-        found = problems(braided, *cut(braided, lane, before))
-        seen = any(f"of chain {lane}, which is missing" in item for item in found)
-        assert seen or ends[lane] == max(ends.values()), "the others name it; no one saw the last event of all"
+def test_the_end_of_a_chain_that_others_saw_may_not_be_lost(braided):
+    ends = {chain: seq for seq, chain in chains(braided).items()}
+    for chain in (2, 5, 8):
+        before = max(seq for seq, where in chains(braided).items() if where == chain and seq < ends[chain])
+        found = problems(braided, *cut(braided, chain, before))
+        seen = any(f"of chain {chain}, which is missing" in item for item in found)
+        assert seen or ends[chain] == max(ends.values()), "the others name it; no one saw the last event of all"
         assert found, "and tables tell"
 
 
 def test_an_anchor_finds_the_end_that_nobody_saw(braided):
     anchor = braided.ledger.anchor()
-    last = max(lanes(braided))
-    lane = lanes(braided)[last]
-    before = max(seq for seq, where in lanes(braided).items() if where == lane and seq < last)
+    last = max(chains(braided))
+    chain = chains(braided)[last]
+    before = max(seq for seq, where in chains(braided).items() if where == chain and seq < last)
     store = braided.db.store
     with suppress(UndoError), store.transaction():
-        for statement, *values in cut(braided, lane, before):
+        for statement, *values in cut(braided, chain, before):
             store.execute(statement, values)
         assert not braided.ledger.holds(anchor)
         raise UndoError
@@ -112,7 +173,7 @@ def rewrite(kit, seq, **changes):
     (body,) = rows(kit, "select body from event where seq=?", seq)[0]
     facts = {**json.loads(body), **changes}
     hashes = dict(rows(kit, "select seq, hash from event"))
-    seen = [hashes[number] for _, number in sorted((int(lane), n) for lane, n in facts["after"].items())]
+    seen = [hashes[number] for _, number in sorted((int(chain), n) for chain, n in facts["after"].items())]
     body = canon(facts).decode()
     sealed = event_hash_of_chains(genesis(kit.ledger.ledger_id), seen, body)
     return [
@@ -123,12 +184,12 @@ def rewrite(kit, seq, **changes):
 
 def test_an_event_may_not_change_what_it_follows(braided):
     """Each forgery has the right hash; the place in the order gives it away."""
-    last = max(lanes(braided))
+    last = max(chains(braided))
     (body,) = rows(braided, "select body from event where seq=?", last)[0]
     after = json.loads(body)["after"]
     assert problems(braided, *rewrite(braided, last)) == [], "the same again"
-    earlier = {lane: [seq for seq, where in lanes(braided).items() if where == int(lane)] for lane in after}
-    mine = str(lanes(braided)[last])
+    earlier = {chain: [seq for seq, where in chains(braided).items() if where == int(chain)] for chain in after}
+    mine = str(chains(braided)[last])
     fork = problems(braided, *rewrite(braided, last, after={**after, mine: earlier[mine][-3]}))
     assert any(f"follows event {earlier[mine][-3]} of chain {mine}, and not what stands there" in one for one in fork)
     blind = problems(braided, *rewrite(braided, last, after={**after, "0": earlier["0"][-2]}))
@@ -137,73 +198,6 @@ def test_an_event_may_not_change_what_it_follows(braided):
     assert any("stand behind others which it does not follow" in one for one in forgetful)
     other = problems(braided, *rewrite(braided, last, after={**after, "8": earlier["2"][0]}))
     assert any("of chain 8, which is missing" in one for one in other)
-    assert problems(braided, *rewrite(braided, last, lane=7)), "a lane that it does not stand in"
+    assert problems(braided, *rewrite(braided, last, lane=7)), "a chain that it is not in"
     again = "insert into event select seq + 80, kind, body, hash from event where seq=?"
     assert any(f"event {last + 80} (" in one for one in problems(braided, (again, last)))
-
-
-WRITER = f"""
-import json, random, sys; sys.path.insert(0, {str(HERE)!r})
-import pyarrow as pa
-from conftest import Kit
-from dptext_etl.errors import LockedLedgerError
-from dptext_etl.ledger import Scope
-from dptext_etl.ledger.storage.store import wait_for_ledger
-from dptext_etl.policy import Cap
-place, seed, writers, scopes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(",")
-kit, mine = Kit(place), random.Random(seed)
-batches = [(name, start) for name in scopes for start in range(0, 120, 12)]
-mine.shuffle(batches)
-for name, start in batches:
-    if mine.random() < 0.5 and start // 12 % writers != seed:
-        continue  # others have it, and this writer has half of theirs, too
-    dataset, _, group = name.partition("/")
-    refs = [kit.ref(column, dataset=dataset, refundable=True) for column in ("review", "title")]
-    scope, cap = Scope(dataset, "2026", group or None), Cap(epsilon=10_000, period="2026", group=group or None)
-    ids = [f"r{{i}}" for i in range(start, start + 12)]
-    people = [f"p{{i % 17}}" for i in range(start, start + 12)]
-    spend = lambda: kit.reserve(ids, people, 3, cap, refs=refs, scope=scope, job=f"{{seed}}")
-    assert set(wait_for_ledger(spend)) <= {{0, 1, 2}}
-    for ref in refs:
-        used = [1_000_000] * 12
-        wait_for_ledger(lambda: kit.commit(ids, ref=ref, job=f"{{seed}}", spent=used))
-"""
-
-
-@pytest.mark.parametrize("scopes", quick(["reviews", "a,b/people,c/people"]))
-def test_many_writers_charge_what_one_does(new_place, new_kit, warm, scopes):
-    """Four processes over the same batches, some by two of them: balances, counts and states of one writer."""
-    found = []
-    for writers in (1, 4):
-        kit = new_kit(new_place("of many"))
-        started = [
-            subprocess.Popen([*warm, "-c", WRITER, kit.place, str(seed), str(writers), scopes])
-            for seed in range(writers)
-        ]
-        assert [process.wait(600) for process in started] == [0] * writers
-        kit.db.forget_merged_runs()
-        counts = kit.sound()
-        used = {}
-        for name in scopes.split(","):
-            dataset, _, group = name.partition("/")
-            people = (f"p{i}" for i in range(17))
-            used[group or dataset] = kit.used(*people, scope=Scope(dataset, "2026", group or None))
-        found.append(({name: counts[name] for name in ("records", "committed", "pending")}, used))
-    assert found[0] == found[1]
-
-
-def test_a_killed_writer_leaves_no_half_in_any_lane(kit, warm):
-    chance = random.Random(4)
-    victims = [
-        subprocess.Popen([*warm, "-c", WRITER, kit.place, str(seed), "4", "reviews,letters"]) for seed in range(4)
-    ]
-    for victim in victims[:2]:
-        with suppress(subprocess.TimeoutExpired):
-            victim.wait(chance.uniform(0.4, 1.2))
-        victim.kill()
-    assert [victim.wait(600) for victim in victims[2:]] == [0, 0]
-    assert subprocess.run([*warm, "-c", WRITER, kit.place, "0", "1", "reviews,letters"], check=True).returncode == 0
-    counts = kit.sound()
-    assert (counts["records"], counts["committed"]) == (4 * 120, 4 * 120)
-    people = [f"p{i}" for i in range(17)]
-    assert sum(kit.used(*people)) == sum(kit.used(*people, scope=Scope("letters", "2026"))) == 2 * 120

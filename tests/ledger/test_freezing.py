@@ -146,7 +146,7 @@ def test_a_ledger_of_the_first_schema_is_refused(kit):
         kit.db.store.execute("pragma user_version=1")
     kit.ledger.close()
     for options in ({}, {"read_only": True}):
-        with pytest.raises(LedgerError, match="has ledger schema 1; this version of dptext-etl knows 3"):
+        with pytest.raises(LedgerError, match="has ledger schema 1; this version of dptext-etl knows 4"):
             kit.open(**options)
 
 

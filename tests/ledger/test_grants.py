@@ -9,6 +9,7 @@ from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome, Scope
 from dptext_etl.ledger.storage.postgres_sql import WRITES, grants, missing_grant
+from dptext_etl.ledger.storage.store import require_writable
 from dptext_etl.policy import Cap
 
 from .conftest import ID_KEY, Kit
@@ -133,6 +134,26 @@ def test_an_owner_takes_over_a_ledger_of_another_role(admin, place):
     owned.db.store.execute("alter table meta drop column extra")
     owned.sound()
     owned.ledger.close()
+
+
+def test_an_earlier_version_is_brought_up_to_date_by_its_owner_alone(admin, place):
+    kit, _ = ready(admin, place)
+    kit.reserve(["a"], cap=9)
+    kit.ledger.close()
+    schema, owner = place.rpartition("=")[2], Kit(as_role(place, "the owner"))
+    for table in ("run", "run_part"):
+        owner.db.store.execute(f"create table {table}(id integer)")
+    owner.db.store.set_meta("schema", "3")
+    owner.ledger.close()
+    for use in (lambda: Kit(kit.place), lambda: require_writable(kit.place)):
+        with pytest.raises(LedgerError, match=r"by opening it once: Ledger.open\(url, create=False\)"):
+            use()
+    assert admin.execute(f"select count(*) from pg_tables where schemaname='{schema}'").fetchone() == (14,)
+    Ledger.open(as_role(place, "the owner"), KEY, create=False).close()
+    kit = Kit(kit.place)
+    assert kit.reserve(["a", "b"], cap=9) == [Outcome.PENDING, Outcome.RESERVED]
+    kit.sound()
+    kit.ledger.close()
 
 
 def test_every_table_has_a_grant(kit):

@@ -62,13 +62,13 @@ def new_place(postgres):
     [
         ("insert into member", "others"),
         ("update tally set records", "others"),
-        ("insert into run values", "reviews"),
+        ("insert into batch values", "reviews"),
         ("insert or replace into meta", "reviews"),
         ("update tally set records", "reviews"),
     ],
 )
 def test_others_go_on_while_a_writer_is_stopped(kit, warm, before, dataset):
-    """It may stand in a lane, and hold the turn at the scope that others charge."""
+    """It may hold the journal, and the scope that others charge."""
     command = [*warm, "-c", STOPPING, kit.place, before, dataset]
     kit.reserve(["a"], cap=9)
     writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

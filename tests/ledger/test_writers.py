@@ -1,21 +1,26 @@
-"""Concurrent writers in PostgreSQL: who waits for whom, what is charged, and what an anchor holds.
+"""Concurrent writers in PostgreSQL: who waits for whom, what is charged, and in which order they append.
 
-Specification: docs/spec/privacy.md#lanes.
+Specification: docs/spec/ledger-plan.md#locks.
 """
 
 import json
+import random
+import subprocess
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from dptext_etl.errors import InputError, LedgerError
-from dptext_etl.ledger import Anchor, CommitOutcome, Outcome, Scope
-from dptext_etl.ledger.storage.journal import CHAINS, CONCURRENT_EVENTS
+from dptext_etl.ledger import CommitOutcome, Outcome, Scope
 from dptext_etl.policy import Cap
+from tests.quick import quick
 
-from .conftest import Kit
+from .conftest import binaries, digest
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -27,19 +32,11 @@ def new_place(postgres):
 def two(kit, new_kit):
     """Two writers of one ledger whose scope and releases are pinned."""
     kit.reserve(["a0"], ["zoe"], 1, cap=9)
-    other = new_kit(kit.place)
-    in_chain(kit, 3)
-    in_chain(other, 5)
-    return kit, other
+    return kit, new_kit(kit.place)
 
 
-def in_chain(kit, lane):
-    kit.db.store._last_chain = lane
-
-
-def events(kit, lane=None):
-    found = [json.loads(body) for (body,) in kit.db.store.rows("select body from event order by seq")]
-    return found if lane is None else [facts for facts in found if facts.get("lane", 0) == lane]
+def events(kit):
+    return [json.loads(body) for (body,) in kit.db.store.rows("select body from event order by seq")]
 
 
 def until_waiting(kit, sessions=1):
@@ -52,38 +49,46 @@ def until_waiting(kit, sessions=1):
 
 
 def before_its_turn(kit, monkeypatch, what):
-    """Do something once, between what a writer prefetches and its first turn."""
+    """Do something once, between what a writer reads ahead and its first turn."""
     store = kit.db.store
     real, todo = store.lock, [what]
 
     def lock(*names):
-        if todo and store.chain:
+        if todo and store.shared:
             todo.pop()()
         real(*names)
 
     monkeypatch.setattr(store, "lock", lock)
 
 
-def test_each_writer_has_a_lane_and_names_what_it_saw(two):
+def test_writers_form_one_chain_in_the_order_of_their_commits(two):
     one, other = two
-    alone = events(one)
-    assert all("lane" not in facts and facts["seq"] == at + 1 for at, facts in enumerate(alone)), "as ever, until then"
     one.reserve(["a"], cap=9)
     other.reserve(["b"], cap=9)
     one.commit(["a"])
-    lanes = events(one)[len(alone) :]
-    assert [(facts["event"], facts["lane"]) for facts in lanes] == [("RESERVE", 3), ("RESERVE", 5), ("COMMIT", 3)]
-    first, second, third = (facts["seq"] for facts in lanes)
-    assert [facts["after"] for facts in lanes] == [
-        {"0": len(alone)},
-        {"0": len(alone), "3": first},
-        {"0": len(alone), "3": first, "5": second},
-    ]
-    assert [seq % CHAINS for seq in (first, second, third)] == [3, 5, 3]
-    one.ledger.freeze("others", "by hand", alone=True)
-    last = events(one)[-1]
-    assert (last["lane"], last["after"]) == (0, {"0": len(alone), "3": third, "5": second})
-    assert {facts["event"] for facts in events(one) if facts.get("lane")} <= set(CONCURRENT_EVENTS)
+    other.ledger.freeze("others", "by hand", alone=True)
+    found = events(one)
+    assert [facts["seq"] for facts in found] == list(range(1, len(found) + 1))
+    assert [facts["event"] for facts in found[-4:]] == ["RESERVE", "RESERVE", "COMMIT", "FREEZE"]
+    assert not any("lane" in facts or "after" in facts for facts in found)
+    one.sound()
+
+
+def test_an_event_gets_its_number_once_the_one_before_is_committed(two):
+    """So readers never see a number and later one that is smaller: plans go by the last number."""
+    one, other = two
+    elsewhere, done = other.ref(dataset="letters"), []
+    other.reserve(["x"], cap=9, refs=[elsewhere])
+    waiting = threading.Thread(target=lambda: done.append(other.reserve(["y"], cap=9, refs=[elsewhere])))
+    with one.db.store.transaction(shared=True):
+        one.reserve(["b"], cap=9, refs=[one.ref()])
+        last = events(one)[-1]["seq"]
+        waiting.start()
+        until_waiting(one)
+        assert done == []
+    waiting.join()
+    assert done == [[Outcome.RESERVED]]
+    assert [facts["seq"] for facts in events(one)[-2:]] == [last, last + 1]
     one.sound()
 
 
@@ -124,7 +129,7 @@ def test_a_cap_is_changed_by_nobody_while_others_write(two, new_kit):
     one.sound()
 
 
-def test_the_last_budget_is_spent_once_though_both_prefetch_it(two, monkeypatch):
+def test_the_last_budget_is_spent_once_though_both_read_it_ahead(two, monkeypatch):
     one, other = two
     before_its_turn(one, monkeypatch, lambda: other.reserve(["b", "c"], ["ann", "bob"], 5, cap=9))
     people = ["ann", "bob", "eve"]
@@ -133,7 +138,7 @@ def test_the_last_budget_is_spent_once_though_both_prefetch_it(two, monkeypatch)
     one.sound()
 
 
-def test_a_record_is_charged_once_though_both_prefetch_it_as_new(two, monkeypatch):
+def test_a_record_is_charged_once_though_both_read_it_ahead_as_new(two, monkeypatch):
     one, other = two
     before_its_turn(one, monkeypatch, lambda: other.reserve(["b", "c"], cap=9, texts=["text", "changed"]))
     assert one.reserve(["a", "b", "c"], cap=9) == [Outcome.RESERVED, Outcome.PENDING, Outcome.CHANGED]
@@ -195,78 +200,116 @@ def test_given_back_budget_is_spent_once(two, monkeypatch):
     one.sound()
 
 
-def test_an_anchor_holds_the_heads_of_all_lanes(two):
+def test_writers_in_crossing_scopes_and_releases_do_not_deadlock(two):
+    """They take scopes and releases, then states, then the journal, each in one order, and settle what they spent."""
     one, other = two
-    old = one.ledger.anchor()
-    assert old.others == ()
-    one.reserve(["a"], cap=9)
-    other.reserve(["b"], cap=9)
-    anchor = one.ledger.anchor()
-    assert len(anchor.others) == 2
-    assert Anchor.parse(str(anchor)) == anchor
-    assert one.ledger.holds(old)
-    one.commit(["a"])
-    other.commit(["b"])
-    assert one.ledger.holds(anchor)
-    for seq in (*anchor.others, anchor.seq):
-        with suppress(UndoError), one.db.store.transaction():
-            one.db.store.execute("update event set hash=? where seq=?", (bytes(32), seq))
-            assert not one.ledger.holds(anchor)
-            raise UndoError
-    assert not one.ledger.holds(Anchor(anchor.ledger, anchor.seq, anchor.hash, anchor.others[:1]))
+    groups = [[kit.ref(name, dataset="letters", refundable=True) for name in ("text", "title")] for kit in two]
+    for at, kit in enumerate(two):
+        for dataset in ("letters", "notes")[:: 1 - 2 * at]:
+            kit.reserve([f"{dataset}-first"], ["ann"], 1, cap=900, refs=[kit.ref(dataset=dataset, refundable=True)])
+    failed, start = [], threading.Barrier(2)
 
+    def write(at):
+        kit, refs = two[at], groups[at][:: 1 - 2 * at]
+        notes = kit.ref(dataset="notes", refundable=True)
+        start.wait()
+        try:
+            for turn in range(25):
+                names = [f"{at}-{turn}-{row}" for row in range(3)]
+                for some in ([refs, [notes]], [[notes], refs])[(at + turn) % 2]:
+                    kit.reserve(names, ["ann", "bob", "eve"], 2, cap=900, refs=some, job=f"{at}")
+                    for ref in some:
+                        kit.commit(names, ref=ref, spent=[1_000_000] * 3, job=f"{at}")
+        except LedgerError as error:
+            failed.append(error)
 
-class UndoError(Exception):
-    """Ends a transaction without effect."""
-
-
-def test_copies_keep_the_lanes(two, tmp_path, postgres):
-    one, other = two
-    one.reserve(["a"], cap=9)
-    other.reserve(["b"], cap=9)
-    anchor = one.ledger.anchor()
-    file, again = f"sqlite:///{tmp_path / 'copy.db'}", postgres.url()
-    assert one.ledger.backup(file) == anchor
-    with Kit(file).open() as copy:
-        assert copy.verify().ok
-        assert copy._db.store.rows("pragma user_version") == [(3,)], "older versions must not write to it"
-        assert copy.backup(again) == anchor
-    for place in (file, again):
-        kit = Kit(place)
-        assert kit.reserve(["a", "c"], cap=9) == [Outcome.PENDING, Outcome.RESERVED]
-        assert kit.commit(["a", "b", "c"]) == [0, 0, 0]
-        assert kit.ledger.holds(anchor)
-        kit.sound()
-        kit.ledger.close()
-
-
-def test_all_lanes_taken_a_writer_waits_for_one(two, new_kit):
-    one, other = two
-    ref, done = one.ref(), []
-    kits = [new_kit(one.place) for _ in range(CHAINS)]
-    held = [kit.db.store.transaction(shared=True) for kit in kits]
-    for each in held:
-        each.__enter__()
-    assert sorted(kit.db.store.chain for kit in kits) == list(range(1, CHAINS + 1))
-    waiting = threading.Thread(target=lambda: done.append(other.reserve(["b"], cap=9, refs=[ref])))
-    waiting.start()
-    until_waiting(kits[0])
-    assert done == []
-    for each in held:
-        each.__exit__(None, None, None)
-    waiting.join()
-    assert done == [[Outcome.RESERVED]]
+    writers = [threading.Thread(target=write, args=(at,)) for at in (0, 1)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert failed == []
+    assert one.used("ann", scope=Scope("letters", "2026")) == [2 * 25 * 2 + 1]
+    assert one.used("ann", scope=Scope("notes", "2026")) == [2 * 25 + 1]
     one.sound()
 
 
-def test_what_was_prefetched_of_other_amounts_is_not_taken(two, monkeypatch):
-    """Records too dear for the cap are not looked up; with one of two columns held, when the turn comes, they are."""
-    one, other = two
-    review, title, summary = (one.ref(column) for column in ("review", "title", "summary"))
-    people = {f"r{i}": f"p{i}" for i in range(20)}
-    dear, cheap = list(people)[::2], list(people)[1::2]
-    one.reserve(cheap, [people[name] for name in cheap], 8, cap=9, refs=[summary])
-    before_its_turn(one, monkeypatch, lambda: other.reserve(dear, [people[n] for n in dear], 5, cap=9, refs=[review]))
-    said = one.reserve(list(people), list(people.values()), [5, 2] * 10, cap=9, refs=[review, title])
-    assert said == [Outcome.OVER_CAP] * 20
-    one.sound()
+def test_locks_are_taken_in_one_order(two, monkeypatch):
+    """Scopes and releases, then states, and last the journal: for reservations, commits, and post-processing."""
+    one, _ = two
+    ref, store = one.ref(release="r2", refundable=True), one.db.store
+    real, taken = store.lock, []
+    monkeypatch.setattr(store, "lock", lambda *names: taken.extend(name for name in names) or real(*names))
+    order = ["scope", "release", "states", "append"]
+    one.reserve(["a", "b"], cap=9, refs=[ref])
+    one.commit(["a", "b"], ref=ref, spent=[500_000] * 2)
+    step = {"name": "rewrite", "cfg": "c", "model_hash": "m", "training_provenance": "public"}
+    one.ledger.post("job", ref, "ab" * 32, [step], one.ids("a"), binaries([digest("a", "better")]))
+    turns = [name.partition("/")[0] for name in taken]
+    assert turns == [*order, "scope", "states", "append", "append", "states", "append"]
+
+
+WRITER = f"""
+import json, random, sys; sys.path.insert(0, {str(HERE)!r})
+import pyarrow as pa
+from conftest import Kit
+from dptext_etl.errors import LockedLedgerError
+from dptext_etl.ledger import Scope
+from dptext_etl.ledger.storage.store import wait_for_ledger
+from dptext_etl.policy import Cap
+place, seed, writers, scopes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(",")
+kit, mine = Kit(place), random.Random(seed)
+batches = [(name, start) for name in scopes for start in range(0, 120, 12)]
+mine.shuffle(batches)
+for name, start in batches:
+    if mine.random() < 0.5 and start // 12 % writers != seed:
+        continue  # others have it, and this writer has half of theirs, too
+    dataset, _, group = name.partition("/")
+    refs = [kit.ref(column, dataset=dataset, refundable=True) for column in ("review", "title")]
+    scope, cap = Scope(dataset, "2026", group or None), Cap(epsilon=10_000, period="2026", group=group or None)
+    ids = [f"r{{i}}" for i in range(start, start + 12)]
+    people = [f"p{{i % 17}}" for i in range(start, start + 12)]
+    spend = lambda: kit.reserve(ids, people, 3, cap, refs=refs, scope=scope, job=f"{{seed}}")
+    assert set(wait_for_ledger(spend)) <= {{0, 1, 2}}
+    for ref in refs:
+        used = [1_000_000] * 12
+        wait_for_ledger(lambda: kit.commit(ids, ref=ref, job=f"{{seed}}", spent=used))
+"""
+
+
+@pytest.mark.parametrize("scopes", quick(["reviews", "a,b/people,c/people"]))
+def test_many_writers_charge_what_one_does(new_place, new_kit, warm, scopes):
+    """Four processes over the same batches, some by two of them: balances, counts and states of one writer."""
+    found = []
+    for writers in (1, 4):
+        kit = new_kit(new_place("of many"))
+        started = [
+            subprocess.Popen([*warm, "-c", WRITER, kit.place, str(seed), str(writers), scopes])
+            for seed in range(writers)
+        ]
+        assert [process.wait(600) for process in started] == [0] * writers
+        counts = kit.sound()
+        used = {}
+        for name in scopes.split(","):
+            dataset, _, group = name.partition("/")
+            people = (f"p{i}" for i in range(17))
+            used[group or dataset] = kit.used(*people, scope=Scope(dataset, "2026", group or None))
+        found.append(({name: counts[name] for name in ("records", "committed", "pending")}, used))
+    assert found[0] == found[1]
+
+
+def test_a_killed_writer_leaves_no_half(kit, warm):
+    chance = random.Random(4)
+    victims = [
+        subprocess.Popen([*warm, "-c", WRITER, kit.place, str(seed), "4", "reviews,letters"]) for seed in range(4)
+    ]
+    for victim in victims[:2]:
+        with suppress(subprocess.TimeoutExpired):
+            victim.wait(chance.uniform(0.4, 1.2))
+        victim.kill()
+    assert [victim.wait(600) for victim in victims[2:]] == [0, 0]
+    assert subprocess.run([*warm, "-c", WRITER, kit.place, "0", "1", "reviews,letters"], check=True).returncode == 0
+    counts = kit.sound()
+    assert (counts["records"], counts["committed"]) == (4 * 120, 4 * 120)
+    people = [f"p{i}" for i in range(17)]
+    assert sum(kit.used(*people)) == sum(kit.used(*people, scope=Scope("letters", "2026"))) == 2 * 120
