@@ -149,9 +149,8 @@ class LedgerPlan:
         """Let answers take into account all that is committed by now. Call it again when locks are held."""
         head = db.journal.last()
         db.keys.catch_up(db, head)
-        if not db.journal.has_head(self._head):  # it was rolled back, or the ledger was restored
-            self._restart(head)
-        elif self._head.seq and db.journal.has(Event.ABORT, self._head.seq):  # it undoes what earlier events said
+        undone = self._head.seq > 0 and db.journal.has(Event.ABORT, self._head.seq)
+        if undone or not db.journal.has_head(self._head):  # it was rolled back, or the ledger was restored
             self._restart(head)
         self._head = head
 
