@@ -202,7 +202,7 @@ def test_given_back_budget_is_spent_once(two, monkeypatch):
 
 def test_writers_in_crossing_scopes_and_releases_do_not_deadlock(two):
     """They take scopes and releases, then states, then the journal, each in one order, and settle what they spent."""
-    one, other = two
+    one, _ = two
     groups = [[kit.ref(name, dataset="letters", refundable=True) for name in ("text", "title")] for kit in two]
     for at, kit in enumerate(two):
         for dataset in ("letters", "notes")[:: 1 - 2 * at]:
