@@ -23,7 +23,7 @@ from dptext_etl.ledger.commit import (
 )
 from dptext_etl.ledger.database import Database, initialize
 from dptext_etl.ledger.identities import require_forms
-from dptext_etl.ledger.plan import LedgerPlan
+from dptext_etl.ledger.plan import KEPT, LedgerPlan
 from dptext_etl.ledger.reserve import Preview, Request, preview, reserve
 from dptext_etl.ledger.storage.hashed_ids import WantedIds, concatenated, matrix
 from dptext_etl.ledger.storage.store import open_store
@@ -157,6 +157,12 @@ class Ledger(LedgerAdmin):
         pairs = [hash_ids(self._db.id_key, scope.unit, *row, own=own) for row in rows]
         records, units = (concatenated(ids) for ids in zip(*pairs, strict=True))
         return LedgerPlan(scope.dataset, WantedIds(records), WantedIds(units.real()))
+
+    def needs_plan(self, records: int) -> bool:
+        """Return whether so many records and those of the ledger are more than fit into memory without a plan."""
+        with self._db.store.snapshot():
+            held = self._db.store.rows("select coalesce(sum(rows), 0) from batch")[0][0]
+        return 2 * (int(held) + records) > KEPT
 
     def use(self, plan: LedgerPlan) -> None:
         """Answer calls that name only records of a plan from it. The plan must be of the same ledger."""

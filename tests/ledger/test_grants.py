@@ -146,10 +146,11 @@ def test_an_earlier_version_is_brought_up_to_date_by_its_owner_alone(admin, plac
     owner.db.store.set_meta("schema", "3")
     owner.ledger.close()
     for use in (lambda: Kit(kit.place), lambda: require_writable(kit.place)):
-        with pytest.raises(LedgerError, match=r"by opening it once: Ledger.open\(url, create=False\)"):
+        with pytest.raises(LedgerError, match="`dptext ledger init`"):
             use()
     assert admin.execute(f"select count(*) from pg_tables where schemaname='{schema}'").fetchone() == (14,)
-    Ledger.open(as_role(place, "the owner"), KEY, create=False).close()
+    done = CliRunner().invoke(app, ["ledger", "init", "--ledger", as_role(place, "the owner"), "--id-key", KEY])
+    assert done.exit_code == 0, done.output
     kit = Kit(kit.place)
     assert kit.reserve(["a", "b"], cap=9) == [Outcome.PENDING, Outcome.RESERVED]
     kit.sound()
