@@ -8,7 +8,7 @@ A plan is never wrong, only late: it knows up to which event it has read, and be
 committed since, whoever wrote it. Writers do this once more when they hold their locks. A plan never takes for granted
 what its own process wrote, because a transaction may be rolled back, or its answer may be lost.
 
-Specification: docs/spec/ledger-plan.md.
+Specification: docs/spec/ledger-plan.md#plan.
 """
 
 from __future__ import annotations

@@ -160,14 +160,14 @@ def export(
 
 @command("dptext ledger init --ledger ledger.db", ("ledger_id", "made"))
 def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
-    """Make a ledger; one that is there already stays unchanged."""
+    """Make a ledger, or bring one of an earlier version up to date; no charge changes."""
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.storage.store import ledger_exists
 
     made = not ledger_exists(ledger)
     with Ledger.open(ledger, id_key) as handle:
         facts = {"ledger_id": handle.ledger_id, "made": made}
-    report(facts, "made a new ledger" if made else "there is a ledger already; nothing was changed", as_json=as_json)
+    report(facts, "made a new ledger" if made else "there is a ledger already; no charge was changed", as_json=as_json)
 
 
 @command("dptext ledger grants --role writer --to etl --ledger env:DPTEXT_LEDGER_SECRET_URL | psql", ("grants",))
