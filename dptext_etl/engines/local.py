@@ -120,9 +120,10 @@ class LocalEngine(Engine[pl.LazyFrame]):
 
     def _use_plan(self, work: Work[pl.LazyFrame], ledger: Ledger, shards: int) -> None:
         """Look up all rows of the run at once, where its shards would each go through more than fits into memory."""
-        if self._plan is None and shards > 1 and ledger.needs_plan(work.source.wanted):
-            policy = work.attempt.policy
-            self._plan = ledger.plan(Scope.of(policy), _planned(work), own=policy.on_null_subject == "own")
+        if self._plan is None and shards > 1:
+            policy, count = work.attempt.policy, work.source.wanted
+            own = policy.on_null_subject == "own"
+            self._plan = ledger.plan(Scope.of(policy), _planned(work), count=count, own=own)
         if self._plan is not None:
             ledger.use(self._plan)
 

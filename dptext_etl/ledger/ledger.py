@@ -139,30 +139,35 @@ class Ledger(LedgerAdmin):
 
     @bare
     def plan(
-        self, scope: Scope, rows: Iterable[tuple[pa.Array, pa.Array | None, Mask | None]], *, own: bool = False
-    ) -> LedgerPlan:
+        self,
+        scope: Scope,
+        rows: Iterable[tuple[pa.Array, pa.Array | None, Mask | None]],
+        *,
+        count: int | None = None,
+        own: bool = False,
+    ) -> LedgerPlan | None:
         """Look up all records of a run at once, so that its batches need not go through the ledger one by one.
 
-        A plan takes about 80 bytes per record and unit. `use` tells this ledger, or another one that is opened later,
+        A plan takes about 70 bytes per record and unit. `use` tells this ledger, or another one that is opened later,
         to answer from it; every answer reads what was written since.
 
         Args:
             scope: Where the spends of the run add up.
             rows: Canonical record ids, subject ids, and canary marks, in any parts, as `make_ready` takes them.
+            count: How many records there are. If these and all records of the ledger fit into memory, batches are as
+                quick without a plan: then the rows are not read, and the plan is None.
             own: A record without a subject is a unit of its own.
 
         Raises:
             InputError: As `make_ready`.
         """
-        pairs = [hash_ids(self._db.id_key, scope.unit, *row, own=own) for row in rows]
-        records, units = (concatenated(ids) for ids in zip(*pairs, strict=True))
-        return LedgerPlan(scope.dataset, WantedIds(records), WantedIds(units.real()))
-
-    def needs_plan(self, records: int) -> bool:
-        """Return whether so many records and those of the ledger are more than fit into memory without a plan."""
-        with self._db.store.snapshot():
+        if count is not None:
             held = self._db.store.rows("select coalesce(sum(rows), 0) from batch")[0][0]
-        return 2 * (int(held) + records) > KEPT
+            if 2 * (int(held) + count) <= KEPT:
+                return None
+        pairs = [hash_ids(self._db.id_key, scope.unit, *row, own=own) for row in rows]
+        records, units = concatenated(pair[0] for pair in pairs), concatenated(pair[1] for pair in pairs)
+        return LedgerPlan(scope.dataset, WantedIds(records), WantedIds(units.real()))
 
     def use(self, plan: LedgerPlan) -> None:
         """Answer calls that name only records of a plan from it. The plan must be of the same ledger."""
