@@ -19,7 +19,7 @@ from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.parallel import run_both
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.observing import observed
-from dptext_etl.runner.preflight import preflight, require_head, require_places
+from dptext_etl.runner.preflight import planned_canaries, preflight, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.forgetting import renew_types
 from dptext_etl.runner.publish.gating import check, reports
@@ -30,10 +30,9 @@ from dptext_etl.runner.shard.attempt import (
     refuse_other_rows,
     refuse_other_table,
     refuse_over_cap,
-    refuse_too_few,
     row_counts,
 )
-from dptext_etl.runner.shard.canaries import plan_canaries, prepare
+from dptext_etl.runner.shard.canaries import prepare
 from dptext_etl.runner.shard.replay import keep_published
 from dptext_etl.runner.shard.results import Phase, ShardResult, outcomes, refuse_other_persons, whole_table
 from dptext_etl.runner.staged import StagedRun
@@ -179,24 +178,22 @@ def staged(
             table = engine.open(policy, attempt.layout)
             require_places(attempt)
         with attempt.alone() as staging:
-            with profile.stage("examine"), ThreadPoolExecutor(1, thread_name_prefix="dptext-prepare") as pool:
-                prepared = pool.submit(prepare, policy, attempt.secret)
-                source = engine.examine(table, policy, attempt.layout, progress)
-                refuse_too_few(policy, source.wanted)
+            with profile.stage("examine"):
+                with ThreadPoolExecutor(1, thread_name_prefix="dptext-prepare") as pool:
+                    pool.submit(prepare, policy, attempt.secret)
+                    source = engine.examine(table, policy, attempt.layout, progress)
                 checkpoint("checked")
-                present, numbers = partial(engine.present, source), engine.canary_sets(source, policy)
-                prepared.result()
-                plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)
+                present, sets = partial(engine.present, source), engine.canary_sets(source, policy)
+                plans = planned_canaries(attempt, source, present, sets)
                 staging.no_changes()
-                require_head(attempt)
                 work = Work(attempt, source, plans, {}, staging, nothing)
                 look = partial(engine.look, work, Meter("look", source.wanted, None))
-                stale = preflight(attempt, source, look, partial(keep_published, staging, attempt.layout, policy))
+                found = preflight(attempt, source, look, partial(keep_published, staging, attempt.layout, policy))
                 checkpoint("prefetched")
-                ledger = pool.submit(_open, policy, opened)
+                ledger = opened.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
             profile.count("examine", rows=source.total)
             with profile.stage("open"):
-                refs = attempt.register(ledger.result(), table.id_type)
+                refs = attempt.register(ledger, table.id_type)
             checkpoint("registered")
             work = replace(work, refs=refs, checkpoint=checkpoint)
             reserved = _reserve_all(engine, work, progress) if attempt.charges_first else None
@@ -206,17 +203,12 @@ def staged(
             shards = sorted((item.staged for item in done), key=lambda shard: shard.index)
             staging.keep_only(shards)
         answers = outcomes(done if reserved is None else reserved)
-        rows = row_counts(policy, source, answers, shards, stale)
+        rows = row_counts(policy, source, answers, shards, stale=found.known.changed - found.rows.changed)
         log.info("staged: %s", rows)
         seconds = time.monotonic() - attempt.began
         read = (rows, table.dropped, source.base, seconds, table.origin, profile)
         made = StagedRun(policy, partition, tuple(shards), tuple(plans), refs, *read, exact=table.exact)
-        yield made, ledger.result()
-
-
-def _open(policy: Policy, until: ExitStack) -> Ledger:
-    """Open the ledger, or make it: that waits for the disk. Shards open it again."""
-    return until.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
+        yield made, ledger
 
 
 def _compute(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Listener | None) -> list[ShardResult]:

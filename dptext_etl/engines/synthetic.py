@@ -21,7 +21,7 @@ from dptext_etl.engines.engine import Engine
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.families.aggregate import Partial, added
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
-from dptext_etl.runner.preflight import require_head, require_places
+from dptext_etl.runner.preflight import require_places
 from dptext_etl.runner.preview import Expected, preview_rows
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
 from dptext_etl.runner.publish.manifest import is_whole
@@ -59,7 +59,6 @@ def staged_table(
         staging = opened.enter_context(attempt.alone())
         records = engine.records(attempt, table, progress)
         checkpoint("checked")
-        require_head(attempt)
         preflight_table(attempt, table.schema, table.id_type, records.counts, records.look)
         checkpoint("prefetched")
         spec = attempt.policy.ledger

@@ -20,22 +20,22 @@ from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.policy.hosts import contacted
 from dptext_etl.runner.amounts import at_most
-from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.claims import claims, policy_notes
 from dptext_etl.runner.forecast import DELTA, Forecast, extra_notes, is_infinite, least_epsilon
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preflight import (
-    columns_of,
-    refuse,
-    require_cap,
+    collect,
+    planned_canaries,
+    preflight,
     require_models,
     require_places,
     rows_by_outcome,
 )
-from dptext_etl.runner.preview import Preview, ledger_of, preview_rows
+from dptext_etl.runner.preview import Expected, Preview, ledger_of, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt, refuse_too_few
-from dptext_etl.runner.shard.canaries import canary_sets, plan_canaries
+from dptext_etl.runner.shard.attempt import UNDER_WAY, Attempt
+from dptext_etl.runner.shard.canaries import canary_sets
+from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import require_published_texts
 from dptext_etl.runner.source.examine import examine, present
 from dptext_etl.runner.source.roles import Table, open_table
@@ -69,6 +69,7 @@ class PlanSummary:
     dropped: list[str]  # columns of the source that the policy does not name, by place: "column 3"
     hosts: list[str]  # what a run contacts, as "entry: host"
     refusal: dict[str, Any] | None  # the error of the run, if something is in its way: code, exit_code, message, hint
+    refusals: list[dict[str, Any]]  # this error, and those that the run would meet after it
     notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -95,53 +96,46 @@ def plan(
 
         whole = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
         return plan_table(whole, _opened(whole, require), progress)
-    attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+    attempt, refusals = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap), list[DPTextError]()
     table = _opened(attempt, require)
     source = examine(table, policy, attempt.layout, progress)
-    refuse_too_few(policy, source.wanted)
     sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
-    dtype = table.schema[policy.id]
-    plan_canaries(policy, dtype, partial(present, source), attempt.secret, sets, attempt.partition)
-    refusals = list[DPTextError]()
-    with ledger_of(policy) as ledger:
-        cap_facts = facts_of_cap(policy, ledger)
-        same_ledger = partial(require_same_ledger, ledger, attempt.layout, policy, freezing=False)
-        if ledger is not None:
-            collect(refusals, same_ledger)
-        collect(refusals, lambda: require_cap(attempt, ledger))
-        try:
-            columns = columns_of(attempt, ledger, source)
-            preview = Preview(policy, columns, ledger, scratch=attempt.layout.scratch)
-            found = preview_rows(preview, source.rows, Meter("plan", source.wanted, progress))
-            known = found
-            if source.known is not None:
-                every = Preview(policy, columns, ledger, scratch=attempt.layout.scratch)
-                known = preview_rows(every, source.known, Meter("plan", None, None))
-        except DPTextError as error:
-            raise (refusals or [error])[0] from None
-        collect(refusals, lambda: require_models(attempt.columns, found))
-        collect(refusals, lambda: refuse(attempt, source, columns, ledger, found, known))
-        if found.changed and policy.on_changed == "keep":
-            collect(refusals, lambda: require_published_texts(attempt.layout, policy, columns))
-        if ledger is None:  # a run looks before it makes one
-            collect(refusals, same_ledger)
-    rows = rows_by_outcome(policy, source, found)
+    planned_canaries(attempt, source, partial(present, source), sets)
+    meter = Meter("plan", source.wanted, progress)
+    forecasts = list[Forecast]()  # of the rows that the run takes, then of those that are published, too
+
+    def look(columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame) -> Expected:
+        known = rows is source.known
+        preview = Preview(policy, columns, ledger, published=known, scratch=attempt.layout.scratch)
+        forecasts.append(preview.forecast)
+        found = preview_rows(preview, rows, Meter("plan", None, None) if known else meter)
+        collect(refusals, partial(require_models, attempt.columns, found))
+        return found
+
+    try:
+        cap_facts = facts_of_cap(policy)
+        found, known = preflight(
+            attempt, source, look, partial(require_published_texts, attempt.layout, policy), refusals
+        )
+    except DPTextError as error:
+        raise (refusals or [error])[0] from None
+    rows, forecast = rows_by_outcome(policy, source, found), forecasts[0]
     return summarize(
         policy,
-        preview.forecast,
+        forecast,
         cap_facts,
         [*_unlinked_notes(policy, source.beyond), *_notes(policy, found.held)],
+        refusals,
         partition=partition,
         rows=source.wanted,
         already_published=source.published,
         draws=found.words,
         columns=[_column_facts(claim, item) for claim, item in zip(claims(policy), attempt.columns, strict=True)],
-        together=least_epsilon(preview.forecast, policy, attempt.columns, delta),
+        together=least_epsilon(forecast, policy, attempt.columns, delta),
         left_out={name: count for name, count in rows.items() if name != "released"},
         changed=known.changed,
-        log10_odds=_odds(policy, attempt.columns, preview.forecast),
+        log10_odds=_odds(policy, attempt.columns, forecast),
         dropped=list(table.dropped),
-        refusal=described(refusals[0]) if refusals else None,
     )
 
 
@@ -155,23 +149,16 @@ def _opened(attempt: Attempt, require: Callable[[Policy, Layout], object] | None
     return table
 
 
-def collect(refusals: list[DPTextError], step: Callable[[], object]) -> None:
-    """Take a step, and collect its refusal instead of stopping there, so that the plan still has its counts."""
-    try:
-        step()
-    except DPTextError as error:
-        refusals.append(error)
-
-
-def facts_of_cap(policy: Policy, ledger: Ledger | None) -> tuple[dict[str, Any] | None, list[str]]:
+def facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:
     """Return what a policy would change about the pinned cap, and notes on it."""
-    if ledger is None:
-        return None, []
-    scope, notes = Scope.of(policy), list[str]()
-    change = ledger.cap_change(scope, policy.cap)
+    with ledger_of(policy) as ledger:
+        if ledger is None:
+            return None, []
+        scope, notes = Scope.of(policy), list[str]()
+        change = ledger.cap_change(scope, policy.cap)
+        uncounted = [] if policy.cap is None else ledger.uncounted(scope)
     if change is not None:
         notes.append(str(change))
-    uncounted = [] if policy.cap is None else ledger.uncounted(scope)
     if uncounted:
         where = f"the cap of {scope} would not count what was charged in {' and '.join(uncounted)}"
         notes.append(f"{where}: a run is refused until `dptext ledger set-cap` opens the period by name")
@@ -183,10 +170,11 @@ def summarize(
     forecast: Forecast,
     cap_facts: tuple[dict[str, Any] | None, list[str]],
     notes: list[str],
+    refusals: list[DPTextError],
     **facts: Any,
 ) -> PlanSummary:
     """Make the summary of a plan from the facts that only one kind of run has, and those that all have."""
-    subjects, (cap_change, cap_notes) = forecast.subjects(), cap_facts
+    subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
     return PlanSummary(
         dataset=policy.dataset,
         release=policy.release,
@@ -199,6 +187,8 @@ def summarize(
         over_cap=forecast.over_cap(),
         on_cap=policy.on_cap,
         hosts=contacted(policy),
+        refusal=refused[0] if refused else None,
+        refusals=refused,
         notes=[*cap_notes, *notes],
         **facts,
     )

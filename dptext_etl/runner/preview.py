@@ -40,13 +40,13 @@ _ADMITTED = ("RESERVED", "AGAIN", "PENDING", "COMMITTED")
 
 
 @contextmanager
-def ledger_of(policy: Policy) -> Iterator[Ledger | None]:
-    """Open the ledger of a policy to read it, or yield None; a plan makes no ledger."""
+def ledger_of(policy: Policy, *, writing: bool = False) -> Iterator[Ledger | None]:
+    """Open the ledger of a policy, by default to read it, or yield None; no ledger is made."""
     if not ledger_exists(policy.ledger.url):
         yield None
         return
     try:
-        ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True)
+        ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=not writing)
     except MissingLedgerError:  # making it was cut off before it held a charge; a run finishes it
         yield None
         return

@@ -172,7 +172,7 @@ def refuse_other_rows(wanted: int, read: int) -> None:
 
 
 def row_counts(
-    policy: Policy, source: Examined[Any], outcomes: Mapping[str, int], staged: list[StagedShard], stale: int
+    policy: Policy, source: Examined[Any], outcomes: Mapping[str, int], staged: list[StagedShard], *, stale: int
 ) -> dict[str, int]:
     """Count the rows of a run by outcome; `stale` changed ones of an incremental run stay as they are."""
     changed = outcomes.get(Outcome.CHANGED.name, 0)

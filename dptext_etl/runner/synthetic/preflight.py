@@ -18,7 +18,7 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.accounting import log10_odds
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import DPTextError, InputError, counted, described
+from dptext_etl.errors import DPTextError, InputError, counted
 from dptext_etl.guarantee import ADDITIVE, MICRO, refuse_more_records
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, Ledger, Outcome, ReleaseRef, Scope
@@ -30,8 +30,8 @@ from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.anchoring import require_same_ledger
 from dptext_etl.runner.claims import policy_notes
-from dptext_etl.runner.planning import PlanSummary, collect, facts_of_cap, summarize
-from dptext_etl.runner.preflight import refuse_unproven_key, require_cap, require_whole_table
+from dptext_etl.runner.planning import PlanSummary, facts_of_cap, summarize
+from dptext_etl.runner.preflight import collect, refuse_unproven_key, require_cap, require_whole_table
 from dptext_etl.runner.preview import Expected, Preview, ledger_of, preview_rows
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.publication import require_enough
@@ -86,18 +86,31 @@ def charge_of(policy: Policy, key: _kernel.ReleaseKey, ref: ReleaseRef, frame: p
     return Charged(ids, subjects_of(frame, policy), (asked,), forms_of(frame.schema, policy))
 
 
-def preflight_table(
+def preflight_table(  # noqa: PLR0917
     attempt: SyntheticAttempt,
     schema: pl.Schema,
     id_type: str,
     counts: Counts,
     look: Callable[[ReleaseRef, Ledger | None], Expected],
-) -> None:
-    """Refuse a run that could not end, before it charges anything; `look` counts what the records hold."""
-    with ledger_of(attempt.policy) as ledger:
-        require_cap(attempt, ledger)
+    refusals: list[DPTextError] | None = None,
+) -> Expected:
+    """Refuse a run that could not end, before it charges anything; `look` counts what the records hold.
+
+    A plan gives a list that collects the refusals.
+    """
+    policy, planning = attempt.policy, refusals is not None
+    same_ledger = partial(require_same_ledger, layout=attempt.layout, policy=policy, freezing=not planning)
+    with ledger_of(policy, writing=not planning) as ledger:
+        if ledger is not None:
+            collect(refusals, partial(same_ledger, ledger))
+    with ledger_of(policy) as ledger:
+        collect(refusals, partial(require_cap, attempt, ledger))
         ref = release_of(attempt, schema, id_type, ledger)
-        refuse_table(attempt, counts, ledger, ref, look(ref, ledger))
+        found = look(ref, ledger)
+        collect(refusals, partial(refuse_table, attempt, counts, ledger, ref, found))
+        if ledger is None and planning:
+            collect(refusals, partial(same_ledger, None))
+    return found
 
 
 def release_of(attempt: SyntheticAttempt, schema: pl.Schema, id_type: str, ledger: Ledger | None) -> ReleaseRef:
@@ -163,29 +176,26 @@ def plan_table(attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: 
     policy, spend, refusals = attempt.policy, attempt.statistic.charge(CLAIM), list[DPTextError]()
     total, nameless = check_ids(table, policy, attempt.layout.scratch)
     rows, wanted = attempt.who_counts(table.frame, total, nameless)
-    with ledger_of(policy) as ledger:
-        cap_facts = facts_of_cap(policy, ledger)
-        same_ledger = partial(require_same_ledger, ledger, attempt.layout, policy, freezing=False)
-        if ledger is not None:
-            collect(refusals, same_ledger)
-        collect(refusals, lambda: require_cap(attempt, ledger))
-        try:
-            ref = release_of(attempt, table.schema, table.id_type, ledger)
-            preview = TablePreview(policy, attempt.key, ref, ledger, attempt.layout.scratch)
-            found = preview_rows(preview, rows, Meter("plan", wanted, progress))
-        except DPTextError as error:
-            raise (refusals or [error])[0] from None
+    previews = list[TablePreview]()
+
+    def look(ref: ReleaseRef, ledger: Ledger | None) -> Expected:
+        previews.append(TablePreview(policy, attempt.key, ref, ledger, attempt.layout.scratch))
+        return preview_rows(previews[0], rows, Meter("plan", wanted, progress))
+
+    try:
+        cap_facts = facts_of_cap(policy)
         counts = Counts(total, nameless, wanted)
-        collect(refusals, lambda: refuse_table(attempt, counts, ledger, ref, found))
-        if ledger is None:  # a run looks before it makes one
-            collect(refusals, same_ledger)
+        found = preflight_table(attempt, table.schema, table.id_type, counts, look, refusals)
+    except DPTextError as error:
+        raise (refusals or [error])[0] from None
     epsilon, delta = spend.eps_approx / MICRO, policy.statistic.delta
     most = attempt.synthetic.per_subject if policy.unit == "subject" else 1
     return summarize(
         policy,
-        preview.forecast,
+        previews[0].forecast,
         cap_facts,
         _notes(attempt, most * epsilon, total - nameless - wanted, found.held),
+        refusals,
         partition=attempt.layout.partition,
         rows=wanted,
         already_published=0,
@@ -196,7 +206,6 @@ def plan_table(attempt: SyntheticAttempt, table: Table[pl.LazyFrame], progress: 
         changed=found.changed,
         log10_odds={"per_word": round(log10_odds(spend.eps_approx), 3)},
         dropped=list(table.dropped),
-        refusal=described(refusals[0]) if refusals else None,
     )
 
 
