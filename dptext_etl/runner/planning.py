@@ -19,6 +19,7 @@ from dptext_etl.ledger.views import quantiles
 from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.policy.hosts import contacted
+from dptext_etl.policy.synthetic import Synthetic
 from dptext_etl.runner.amounts import at_most
 from dptext_etl.runner.claims import claims, policy_notes
 from dptext_etl.runner.forecast import DELTA, Forecast, extra_notes, is_infinite, least_epsilon
@@ -90,12 +91,6 @@ def plan(
     """Forecast a run: look for all that it would be refused for, count draws, add up worst cases. Nothing is spent."""
     require_delta(delta)
     policy = resolve(policy)
-    if policy.synthetic is not None:
-        from dptext_etl.runner.synthetic.attempt import SyntheticAttempt
-        from dptext_etl.runner.synthetic.preflight import plan_table
-
-        whole = SyntheticAttempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
-        return plan_table(whole, _opened(whole, require), progress)
     attempt, refusals = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap), list[DPTextError]()
     table = _opened(attempt, require)
     source = examine(table, policy, attempt.layout, progress)
@@ -120,22 +115,33 @@ def plan(
     except DPTextError as error:
         raise (refusals or [error])[0] from None
     rows, forecast = rows_by_outcome(policy, source, found), forecasts[0]
-    return summarize(
-        policy,
-        forecast,
-        cap_facts,
-        [*_unlinked_notes(policy, source.beyond), *_notes(policy, found.held)],
-        refusals,
+    subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
+    notes = _notes if policy.synthetic is None else partial(_notes_on_table, synthetic=policy.synthetic)
+    return PlanSummary(
+        dataset=policy.dataset,
+        release=policy.release,
         partition=partition,
         rows=source.wanted,
         already_published=source.published,
         draws=found.words,
         columns=[_column_facts(claim, item) for claim, item in zip(claims(policy), attempt.columns, strict=True)],
+        component=forecast.components[0],
+        per_record=_quantiles(forecast.records()),
+        per_subject=None if subjects is None else _quantiles(subjects),
+        subjects=None if subjects is None else subjects.total(),
         together=least_epsilon(forecast, policy, attempt.columns, delta),
+        cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
+        cap_change=cap_change,
+        over_cap=forecast.over_cap(),
         left_out={name: count for name, count in rows.items() if name != "released"},
         changed=known.changed,
         log10_odds=_odds(policy, attempt.columns, forecast),
+        on_cap=policy.on_cap,
         dropped=list(table.dropped),
+        hosts=contacted(policy),
+        refusal=refused[0] if refused else None,
+        refusals=refused,
+        notes=[*cap_notes, *notes(policy, beyond=source.beyond, held=found.held), *policy_notes(policy)],
     )
 
 
@@ -163,48 +169,6 @@ def facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:
         where = f"the cap of {scope} would not count what was charged in {' and '.join(uncounted)}"
         notes.append(f"{where}: a run is refused until `dptext ledger set-cap` opens the period by name")
     return None if change is None else change.as_dict(), notes
-
-
-def summarize(
-    policy: Policy,
-    forecast: Forecast,
-    cap_facts: tuple[dict[str, Any] | None, list[str]],
-    notes: list[str],
-    refusals: list[DPTextError],
-    **facts: Any,
-) -> PlanSummary:
-    """Make the summary of a plan from the facts that only one kind of run has, and those that all have."""
-    subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]
-    return PlanSummary(
-        dataset=policy.dataset,
-        release=policy.release,
-        component=forecast.components[0],
-        per_record=_quantiles(forecast.records()),
-        per_subject=None if subjects is None else _quantiles(subjects),
-        subjects=None if subjects is None else subjects.total(),
-        cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
-        cap_change=cap_change,
-        over_cap=forecast.over_cap(),
-        on_cap=policy.on_cap,
-        hosts=contacted(policy),
-        refusal=refused[0] if refused else None,
-        refusals=refused,
-        notes=[*cap_notes, *notes],
-        **facts,
-    )
-
-
-def _unlinked_notes(policy: Policy, beyond: int) -> list[str]:
-    """Say what an unlinked release charges, and which records it leaves out."""
-    if policy.unlinked is None:
-        return []
-    cost = worst_spend(policy.column_policies()[0].mechanism)
-    local, central = at_most(getattr(cost, PURE) / MICRO), at_most(cost.eps_approx / MICRO)
-    notes = [f"published unlinked: epsilon {local} of a draw is {central} of a record among {policy.unlinked.rows:,}"]
-    if beyond:
-        most = policy.unlinked.per_subject
-        notes.append(f"{counted(beyond, 'record')} left out: per_subject = {most} of a person take part")
-    return notes
 
 
 def _quantiles(amounts: Counter[int]) -> dict[str, float | str]:
@@ -239,16 +203,43 @@ def _odds(policy: Policy, columns: list[ColumnPolicy], forecast: Forecast) -> di
     return odds
 
 
-def _notes(policy: Policy, held: int) -> list[str]:
-    notes = []
+def _notes(policy: Policy, beyond: int, held: int) -> list[str]:
+    columns, notes = policy.column_policies(), []
+    if policy.unlinked is not None:
+        cost = worst_spend(columns[0].mechanism)
+        local, central = at_most(getattr(cost, PURE) / MICRO), at_most(cost.eps_approx / MICRO)
+        among = f"{central} of a record among {policy.unlinked.rows:,}"
+        notes.append(f"published unlinked: epsilon {local} of a draw is {among}")
+        if beyond:
+            take = f"per_subject = {policy.unlinked.per_subject} of a person take part"
+            notes.append(f"{counted(beyond, 'record')} left out: {take}")
     if held:
         notes.append(f"the release holds {held:,} of these records already: the same texts again cost nothing")
-    notes += [*extra_notes(policy), *policy_notes(policy)]
-    if not all(Disclosure.LENGTH in item.mechanism.guarantee.disclosures for item in policy.column_policies()):
+    notes += extra_notes(policy)
+    if not all(Disclosure.LENGTH in item.mechanism.guarantee.disclosures for item in columns):
         notes.append("where length is not disclosed, every record is charged for the longest text")
-    for item in policy.column_policies():
+    for item in columns:
         for step in item.postprocess:
             note = f"column {item.column!r}: {step.name} rewrites what was released, at no cost"
             other = step.learnt_for not in {None, item.mechanism.cfg()}
             notes.append(note + (", and from releases of another mechanism or configuration" if other else ""))
+    return notes
+
+
+def _notes_on_table(policy: Policy, synthetic: Synthetic, beyond: int, held: int) -> list[str]:
+    made, most = synthetic.mechanism, synthetic.per_subject
+    notes = [
+        f"published are {synthetic.rows:,} public texts that follow one noisy statistic; no record's text is released",
+        f"epsilon {at_most(made.epsilon)} at delta {made.delta:g} is that of the whole table for one record",
+    ]
+    if policy.unit == "subject":
+        (column,) = policy.charged_columns()
+        person = at_most(most * worst_spend(column.mechanism).eps_approx / MICRO)
+        bound = f"epsilon {person} in all, at delta {made.delta:g}"
+        notes.append(f"a person has at most {counted(most, 'record')} in it: {bound}")
+    notes.append("the guarantee is central: it trusts you, who hold the exact sums while the run is under way")
+    if beyond:
+        notes.append(f"{counted(beyond, 'record does', 'records do')} not count: per_subject = {most} of a person do")
+    if held:
+        notes.append(f"the release holds {held:,} of these records already: the same table again costs nothing")
     return notes

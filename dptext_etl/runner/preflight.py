@@ -38,7 +38,13 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.preview import Expected, ledger_of
 from dptext_etl.runner.publish.publication import refuse_unrecorded, require_enough
 from dptext_etl.runner.publish.versions import PUBLISHING, require_sink
-from dptext_etl.runner.shard.attempt import Attempt, refuse_other_records, refuse_over_cap, refuse_too_few
+from dptext_etl.runner.shard.attempt import (
+    Attempt,
+    refuse_no_records,
+    refuse_other_records,
+    refuse_over_cap,
+    refuse_too_few,
+)
 from dptext_etl.runner.shard.canaries import Present, plan_canaries
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import replays, require_earlier_texts
@@ -76,10 +82,14 @@ def _require_stores(layout: Layout, *, publishing: bool) -> None:
 
 
 def planned_canaries(attempt: Attempt, source: Examined[Any], present: Present, sets: range) -> list[CanaryPlan]:
-    """Refuse a source with too few rows, and plan its canary rows."""
-    refuse_too_few(attempt.policy, source.wanted)
-    dtype = source.table.schema[attempt.policy.id]
-    return plan_canaries(attempt.policy, dtype, present, attempt.secret, sets, attempt.partition)
+    """Refuse a source with too few rows, or too many, and plan its canary rows; a synthetic table has none."""
+    policy, (column, *_) = attempt.policy, attempt.columns
+    if policy.synthetic is not None:
+        refuse_more_records(source.wanted, stated_records(column.mechanism), f"column {column.column!r}")
+        return []
+    refuse_too_few(policy, source.wanted)
+    dtype = source.table.schema[policy.id]
+    return plan_canaries(policy, dtype, present, attempt.secret, sets, attempt.partition)
 
 
 def require_models(columns: Iterable[ColumnPolicy], found: Expected) -> None:
@@ -169,7 +179,7 @@ def collect(refusals: list[DPTextError] | None, step: Callable[[], object]) -> N
 
 def _is_free(policy: Policy, ledger: Ledger | None) -> bool:
     """Return whether nothing is released, nothing can be over a cap, and no model can fail: then no row can matter."""
-    return ledger is None and policy.cap is None and policy.unlinked is None and not replays(policy)
+    return ledger is None and policy.cap is None and not policy.one_table and not replays(policy)
 
 
 def refuse(  # noqa: PLR0917
@@ -195,12 +205,13 @@ def refuse(  # noqa: PLR0917
         held = 0 if ledger is None or item.ref.id == NEW else ledger.records(item.ref)
         records = held + found.charged.get(item.name, 0)
         check(partial(refuse_more_records, records, stated_records(item.policy.mechanism), str(item.ref)))
-    if policy.unlinked is not None and found.answers:
+    if policy.one_table and found.answers:
         check(partial(refuse_too_few, policy, found.drawn))
         for ref in refs:
             check(partial(require_whole_table, ledger, ref, found))
-    if policy.publish:
+    if policy.publish or policy.synthetic is not None:
         check(partial(require_enough, policy, rows_by_outcome(policy, source, found), source.held))
+    check(partial(refuse_no_records, policy, found.admitted))
     asking = len(columns) * source.wanted if ledger is None else sum(found.charged.values())
     draws = 0 if found.held or found.over_cap else found.words
     least = (asking - len(columns) * found.over_cap) * _ROW_BYTES + draws * _DRAW_BYTES
@@ -247,6 +258,11 @@ def rows_by_outcome(policy: Policy, source: Examined[Any], found: Expected) -> d
 
 def _refuse_changed(policy: Policy, layout: Layout, changed: int, unkept: int) -> None:
     """Refuse records whose texts changed, unless the policy says what becomes of them."""
+    if changed and policy.synthetic is not None:
+        held = "since this release took them; it holds one table, whole"
+        msg = f"the texts or labels of {counted(changed, 'record')} changed {held}"
+        hint = "nothing was drawn; changed data, or another key, go under a new name, at full spend"
+        raise InputError(msg, hint, {"records": changed})
     listed = f"Nothing was charged; a run lists their ids in {layout.staging.url} (changed-*.parquet) alone"
     if changed and policy.on_changed == "refuse":
         msg = (

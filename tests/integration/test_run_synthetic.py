@@ -13,7 +13,7 @@ from dptext_etl.guarantee import fine, micro
 from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.synthetic import publishing
+from dptext_etl.runner.shard.staging import Staging
 from tests.quick import quick
 
 from ..synthetic_runs import CAP, COLUMN, SYNTHETIC, WITHOUT, labeled, published, ref_of, used, verified
@@ -186,7 +186,7 @@ def test_records_over_the_cap_stop_the_run_or_do_not_count(make_synthetic):
     lists = [pl.read_parquet(path) for path in (job.folder / "published.staging").rglob("quarantine-*")]
     assert pl.concat(lists)["__dptext_unit"].n_unique() == 40, "lists say whose records they hold"
     assert used(job)["eps_approx"]["max"] == 3 * spend.eps_approx
-    assert "120 records over the cap do not count" in " ".join(summary.notes)
+    assert "120 records over the cap were left out" in " ".join(summary.notes)
     assert verified(job) == []
 
 
@@ -216,11 +216,9 @@ def test_a_column_of_nulls_is_published_like_any_other(make_synthetic, reviews):
 @pytest.mark.parametrize("plant", ["text", "label", "row", "column"])
 def test_a_raw_text_in_the_staged_table_fires_a_gate(make_synthetic, monkeypatch, plant, sentinel):
     job = make_synthetic()
-    judge = publishing.judge_table
+    save = Staging.save
 
-    def planting(step, checkpoint):
-        path = step.staged.drawn.path
-        rows = pl.read_parquet(path)
+    def planting(self, index, rows, *facts):
         first = pl.int_range(pl.len()) == 0
         changed = {
             "text": lambda: rows.with_columns(review=pl.when(first).then(pl.lit(sentinel)).otherwise("review")),
@@ -228,16 +226,15 @@ def test_a_raw_text_in_the_staged_table_fires_a_gate(make_synthetic, monkeypatch
             "row": lambda: pl.concat([rows, rows.head(1)]),
             "column": lambda: rows.with_columns(note=pl.lit(sentinel)),
         }[plant]()
-        changed.write_parquet(path)
-        return judge(step, checkpoint)
+        return save(self, index, changed, *facts)
 
-    monkeypatch.setattr("dptext_etl.engines.synthetic.judge_table", planting)
+    monkeypatch.setattr(Staging, "save", planting)
     gate = {"text": "texts_in_corpus", "label": "labels_in_list", "row": "row_count", "column": "raw_column_absent"}
     with pytest.raises(GateError, match=gate[plant]) as failed:
         job.run()
     assert sentinel not in str(failed.value)
     assert not (job.folder / "published.manifest.json").exists()
-    assert not list((job.folder / "published.staging").rglob("synthetic.*"))
+    assert not list((job.folder / "published.staging").rglob("shard-*"))
     monkeypatch.undo()
     with pytest.raises(LedgerError, match="revoked"):
         job.run()
@@ -288,7 +285,7 @@ def test_another_number_of_rows_takes_another_name(make_synthetic):
 def test_a_machine_that_draws_other_rows_keeps_the_first_table(make_synthetic, monkeypatch):
     job = make_synthetic()
     first, before = job.run(), job.files()
-    monkeypatch.setattr("dptext_etl.runner.synthetic.attempt.table", _reversed)
+    monkeypatch.setattr("dptext_etl.runner.shard.summing.table", _reversed)
     job.forget_that_nothing_changed()
     again = job.run()
     assert (again.changed, again.manifest, job.files()) == (False, first.manifest, before)

@@ -43,7 +43,7 @@ Extra = TypeVar("Extra")
 
 def replays(policy: Policy) -> bool:
     """Return whether a run keeps the bytes that it released, because a model may give others next time."""
-    columns = policy.column_policies()
+    columns = policy.charged_columns()
     steps = (step for column in columns for step in column.postprocess)
     return not all(item.mechanism.reproducible for item in columns) or not all(step.reproducible for step in steps)
 

@@ -118,21 +118,25 @@ class Shards:
 
         All of an unlinked release is reserved before: then a new record is one that came into the source meanwhile.
         """
-        reserved = self._reserved_before(raw, index) if self.policy.unlinked else self.reserve(raw, index)
+        reserved = self.reserved_before(raw, index) if self.policy.unlinked else self.reserve(raw, index)
         over = int((reserved.outcome == Outcome.OVER_CAP).sum())
         if over and self.policy.on_cap == "refuse":
             raise BudgetError(f"{counted(over, 'record')} would exceed the cap", "did the source change? Run again")
-        listed = np.isin(reserved.outcome, self.left_out) & (reserved.outcome != Outcome.FORGOTTEN)  # no id of theirs
-        subjects = reserved.charged.take(listed).subjects
-        units = None if subjects is None else self.ledger.unit_hashes(subjects)
-        self.staging.quarantine(index, reserved.frame[[self.policy.id]].filter(listed), units)
-        reserved = reserved.without(self.left_out)
+        reserved = self.leave_out(reserved, index)
         inputs = self._inputs(reserved)
         staged = self._resume(reserved, index, inputs) or self._compute(reserved, index, inputs)
         log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
         return rewrite_shard(self, reserved, staged, index, inputs), reserved
 
-    def _reserved_before(self, raw: pl.DataFrame, index: int) -> Reserved:
+    def leave_out(self, reserved: Reserved, index: int) -> Reserved:
+        """List the records that are over the cap or changed inside the boundary, and return the others."""
+        listed = np.isin(reserved.outcome, self.left_out) & (reserved.outcome != Outcome.FORGOTTEN)  # no id of theirs
+        subjects = reserved.charged.take(listed).subjects
+        units = None if subjects is None else self.ledger.unit_hashes(subjects)
+        self.staging.quarantine(index, reserved.frame[[self.policy.id]].filter(listed), units)
+        return reserved.without(self.left_out)
+
+    def reserved_before(self, raw: pl.DataFrame, index: int) -> Reserved:
         """Look up the reservations of a shard, and refuse records that have none."""
         again = f"{self.job}-again"
         reserved = self.reserve(raw, index, again)
