@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -18,7 +18,7 @@ from dptext_etl.engines.local import LocalEngine
 from dptext_etl.errors import bare
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.parallel import run_both
-from dptext_etl.policy import Policy, PolicyLike, resolve
+from dptext_etl.policy import PolicyLike, resolve
 from dptext_etl.runner.observing import observed
 from dptext_etl.runner.preflight import planned_canaries, preflight, require_places
 from dptext_etl.runner.progress import Checkpoint, Listener, Meter, WholeRun, nothing
@@ -39,6 +39,7 @@ from dptext_etl.runner.shard.canaries import prepare
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.replay import keep_published
 from dptext_etl.runner.shard.results import Phase, ShardResult, outcomes, refuse_other_persons, whole_table
+from dptext_etl.runner.shard.shard import give_back
 from dptext_etl.runner.staged import StagedRun
 from dptext_etl.runner.summary import RunSummary, remaining, summarize
 from dptext_etl.runner.unchanged import Input
@@ -81,26 +82,10 @@ def run(
     """
     policy, engine = resolve(policy), engine or LocalEngine()
     with observed(policy, progress) as seen:
-        return seen.done(_run(policy, engine, partition, seen.progress, checkpoint, accept_lower_cap=accept_lower_cap))
-
-
-def _run(
-    policy: Policy,
-    engine: Engine[Any],
-    partition: str | None,
-    progress: Listener | None,
-    checkpoint: Checkpoint,
-    *,
-    accept_lower_cap: bool,
-) -> RunSummary:
-    attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
-    renew_types(policy, attempt.layout, checkpoint)
-    return _unless_unchanged(attempt, engine, partial(_all_steps, attempt, engine, progress, checkpoint))
-
-
-def _unless_unchanged(attempt: Attempt, engine: Engine[Any], steps: Callable[[], RunSummary]) -> RunSummary:
-    source = _input(attempt, engine)
-    return steps() if source is None else _recognized(source, engine) or source.run(steps)
+        attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+        renew_types(policy, attempt.layout, checkpoint)
+        steps, source = partial(_all_steps, attempt, engine, seen.progress, checkpoint), _input(attempt, engine)
+        return seen.done(steps() if source is None else _recognized(source, engine) or source.run(steps))
 
 
 def _input(attempt: Attempt, engine: Engine[Any]) -> Input | None:
@@ -271,7 +256,7 @@ def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None
     except BaseException:
         spec = policy.ledger
         with Ledger.open(spec.url, spec.id_key) as ledger:
-            work.attempt.give_back(ledger)
+            give_back(ledger, work.attempt.job)
         raise
     if policy.one_table:
         work.checkpoint("pinned")

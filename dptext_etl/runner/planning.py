@@ -39,7 +39,7 @@ from dptext_etl.runner.shard.canaries import canary_sets
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replay import require_published_texts
 from dptext_etl.runner.source.examine import examine, present
-from dptext_etl.runner.source.roles import Table, open_table
+from dptext_etl.runner.source.roles import open_table
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,11 @@ def plan(
     require_delta(delta)
     policy = resolve(policy)
     attempt, refusals = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap), list[DPTextError]()
-    table = _opened(attempt, require)
+    if require is not None:
+        require(policy, attempt.layout)
+    table = open_table(policy, attempt.layout)
+    require_places(attempt)
+    attempt.layout.staging.require_unlocked(UNDER_WAY)
     source = examine(table, policy, attempt.layout, progress)
     sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
     planned_canaries(attempt, source, partial(present, source), sets)
@@ -108,7 +112,7 @@ def plan(
         return found
 
     try:
-        cap_facts = facts_of_cap(policy)
+        cap_facts = _facts_of_cap(policy)
         found, known = preflight(
             attempt, source, look, partial(require_published_texts, attempt.layout, policy), refusals
         )
@@ -145,17 +149,7 @@ def plan(
     )
 
 
-def _opened(attempt: Attempt, require: Callable[[Policy, Layout], object] | None) -> Table[pl.LazyFrame]:
-    """Open the source, and refuse what a run refuses before it looks into it."""
-    if require is not None:
-        require(attempt.policy, attempt.layout)
-    table = open_table(attempt.policy, attempt.layout)
-    require_places(attempt)
-    attempt.layout.staging.require_unlocked(UNDER_WAY)
-    return table
-
-
-def facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:
+def _facts_of_cap(policy: Policy) -> tuple[dict[str, Any] | None, list[str]]:
     """Return what a policy would change about the pinned cap, and notes on it."""
     with ledger_of(policy) as ledger:
         if ledger is None:

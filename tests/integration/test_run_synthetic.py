@@ -1,5 +1,6 @@
 """A synthetic table holds public texts that follow one noisy statistic: every record is charged, none is released."""
 
+import contextlib
 import json
 
 import polars as pl
@@ -7,12 +8,13 @@ import pytest
 
 from dptext_etl import Policy, _kernel, keys
 from dptext_etl.checks.published import check_published
-from dptext_etl.errors import BudgetError, GateError, InputError, LedgerError
+from dptext_etl.errors import BudgetError, GateError, InputError, LedgerError, LockedLedgerError
 from dptext_etl.families.aggregate import counted, nearest_mean, noisy, partial_sum, read_statistic, table
 from dptext_etl.guarantee import fine, micro
 from dptext_etl.policy.synthetic import CLAIM
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.shard import summing
 from dptext_etl.runner.shard.staging import Staging
 from tests.quick import quick
 
@@ -234,7 +236,8 @@ def test_a_raw_text_in_the_staged_table_fires_a_gate(make_synthetic, monkeypatch
         job.run()
     assert sentinel not in str(failed.value)
     assert not (job.folder / "published.manifest.json").exists()
-    assert not list((job.folder / "published.staging").rglob("shard-*"))
+    left = {path.name for path in (job.folder / "published.staging").rglob("*") if path.is_file()}
+    assert left <= {"fired.txt", "ledger.json", "run.lock", ".lock"}, "no sums stay: their noise may be wrong"
     monkeypatch.undo()
     with pytest.raises(LedgerError, match="revoked"):
         job.run()
@@ -296,6 +299,30 @@ def test_a_machine_that_draws_other_rows_keeps_the_first_table(make_synthetic, m
 def _reversed(*args):
     made = table(*args)
     return made.set_column(0, "text", made["text"].take(list(reversed(range(made.num_rows)))))
+
+
+@pytest.mark.parametrize("step", ["leave_out", "reserved_before"])
+def test_a_shard_that_the_ledger_refused_counts_once(make_synthetic, monkeypatch, step):
+    """Tasks of Spark repeat a call while another writer locks the ledger."""
+    job, whole = make_synthetic(shard_rows=60), make_synthetic("whole", shard_rows=60)
+    expected, take, real, failed = whole.run(), summing.Summing.take, getattr(summing.Shards, step), []
+
+    def locked(*args):
+        failed.append(real(*args))
+        if len(failed) % 2:
+            raise LockedLedgerError("locked")
+        return failed[-1]
+
+    def repeated(self, raw, index):
+        with contextlib.suppress(LockedLedgerError):
+            return take(self, raw, index)
+        return take(self, raw, index)
+
+    monkeypatch.setattr(summing.Shards, step, locked)
+    monkeypatch.setattr(summing.Summing, "take", repeated)
+    assert (job.run().manifest, used(job)) == (expected.manifest, used(whole))
+    assert failed
+    assert verified(job) == []
 
 
 def test_a_table_that_is_not_published_waits_in_staging(make_synthetic):

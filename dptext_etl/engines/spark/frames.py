@@ -245,15 +245,10 @@ def named(name: str) -> Column:
 
 def planted(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy: Policy) -> DataFrame:
     """Add the canary rows of all shards to a frame, and group the rows of a shard in the order of their ids."""
-    return _grouped(numbered(frame, plans, shards, policy), shards, policy)
-
-
-def numbered(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy: Policy) -> DataFrame:
-    """Add the canary rows of all shards to a frame, and to each row the number of its shard."""
     rows = _numbered(frame, shards, policy)
     if plans:
         rows = rows.unionByName(_canaries(frame, by_shard(plans, shards), policy))
-    return rows
+    return _grouped(rows, shards, policy)
 
 
 def _numbered(frame: DataFrame, shards: range, policy: Policy) -> DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -24,8 +23,6 @@ from dptext_etl.runner.shard.records import WholeTable
 from dptext_etl.runner.shard.replay import replays
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examine import Examined
-
-log = logging.getLogger("dptext_etl.runner")
 
 UNDER_WAY = "of this release is under way"
 _ALWAYS_COUNTED = frozenset(
@@ -85,15 +82,6 @@ class Attempt:
         refs = {item.column or "": register(ledger, self.policy, item, id_type) for item in self.columns}
         remember(ledger, self.layout.memory, self.policy)
         return refs
-
-    def give_back(self, ledger: Ledger) -> None:
-        """Give back what this attempt reserved, because nothing was drawn."""
-        try:
-            given = ledger.abort(self.job, compute_never_started=True)
-        except LedgerError:
-            log.warning("reservations of this attempt stay charged: another run relies on them")
-        else:
-            log.info("%d reservations given back", given)
 
     def configurations(self) -> list[str]:
         chains = [column.chain for column in self.columns if column.chain is not None]

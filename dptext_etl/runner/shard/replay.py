@@ -153,12 +153,6 @@ def require_earlier_texts(layout: Layout, policy: Policy) -> None:
         raise InputError(msg, "bring back the published version, or take a new release name; nothing was charged")
 
 
-def _published(layout: Layout, policy: Policy) -> Manifest | None:
-    manifest = Manifest.read(layout)
-    own = manifest is not None and (manifest.dataset, manifest.release) == (policy.dataset, policy.release)
-    return manifest if own else None
-
-
 def keep_published(staging: Staging, layout: Layout, policy: Policy, columns: Sequence[Column]) -> None:
     """Copy published parts of the release into staging; the ledger has the draws of their rows."""
     for index, digest, rows in _published_texts(staging, layout, policy, columns):

@@ -62,6 +62,16 @@ class Schedule:
         return work()
 
 
+def give_back(ledger: Ledger, job: str) -> None:
+    """Give back what an attempt reserved, because nothing was drawn. What cannot be given back stays charged."""
+    try:
+        returned = ledger.abort(job, compute_never_started=True)
+    except LedgerError:
+        log.warning("reservations of this attempt stay charged: another run relies on them")
+    else:
+        log.info("%d reservations given back", returned)
+
+
 class _Result(NamedTuple):
     digests: pa.Array  # digests of its texts
     draws: npt.NDArray[np.uint32]  # draws that were charged
@@ -148,14 +158,8 @@ class Shards:
 
     def give_back(self) -> None:
         """Give back what this attempt reserved, if it has scored no text. What cannot be given back stays charged."""
-        if self.computed:
-            return
-        try:
-            returned = self.ledger.abort(self.job, compute_never_started=True)
-        except LedgerError:
-            log.warning("reservations of this attempt stay charged: another run relies on them")
-        else:
-            log.info("%d reservations given back", returned)
+        if not self.computed:
+            give_back(self.ledger, self.job)
 
     def _resume(self, reserved: Reserved, index: int, inputs: str) -> StagedShard | None:
         """Finish an attempt that was staged from these inputs; None if the ledger holds other bytes."""

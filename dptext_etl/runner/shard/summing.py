@@ -10,7 +10,7 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import polars as pl
 import pyarrow as pa
@@ -20,7 +20,7 @@ from dptext_etl import _kernel
 from dptext_etl.artifacts import canon
 from dptext_etl.column import keyed_digests
 from dptext_etl.errors import DPTextError, LedgerError, seam
-from dptext_etl.families.aggregate import Noisy, Partial, added, noisy, partial_sum, table
+from dptext_etl.families.aggregate import Noisy, Partial, noisy, partial_sum, table
 from dptext_etl.families.aggregate.summing import packed, unpacked
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import CommitOutcome
@@ -28,7 +28,7 @@ from dptext_etl.mechanism import worst_spend
 from dptext_etl.policy import Policy
 from dptext_etl.policy.synthetic import Synthetic, no_rows
 from dptext_etl.runner.amounts import equal_spends
-from dptext_etl.runner.shard.charging import Column, Reserved, digest_of, texts_of
+from dptext_etl.runner.shard.charging import Reserved, digest_of, texts_of
 from dptext_etl.runner.shard.records import Facts, StagedShard, WholeTable
 from dptext_etl.runner.shard.results import Phase, ShardResult, pairs_of
 from dptext_etl.runner.shard.shard import Shards
@@ -38,79 +38,67 @@ from dptext_etl.runner.source.selection import PAIRS
 _DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
 
 
-@dataclass
 class Summing:
-    """Takes the shards of a table through a phase, one after the other, and returns one result for all of them."""
+    """Takes the shards of a table through a phase, one after the other, and returns one result for all of them.
 
-    shards: Shards
-    phase: Phase
-    digest: str  # of the drawn table, 64 hex digits; empty before it is drawn
-    _read: int = 0
-    _answers: Counter[str] = field(default_factory=Counter)
-    _records: int = 0  # that count
-    _digest: bytes = bytes(32)  # the keyed digest of the records that count
-    _sums: Partial | None = None
-    _pairs: int | None = None
-    _agrees: bool = True
+    A call that the ledger refused can be repeated: what was counted changes last.
+    """
 
-    @property
-    def _column(self) -> Column:
-        (column,) = self.shards.columns
-        return column
+    def __init__(self, shards: Shards, phase: Phase, digest: str) -> None:
+        """Begin a phase; `digest` is that of the drawn table, 64 hex digits, and empty before it is drawn."""
+        self._shards, self._phase, self._table = shards, phase, digest
+        (self._column,) = shards.columns
+        self._read = self._records = 0  # rows, and those of them that count
+        self._answers, self._sums = Counter[str](), Partial.zero(shards.policy.statistic)
+        self._pairs: int | None = None
+        self._agrees = True
 
     def take(self, raw: pl.DataFrame, index: int) -> None:
-        self._read += raw.height
-        if self.phase == "compare":
-            ids = canonical_ids(raw[self.shards.policy.id].to_arrow())
-            held = self.shards.ledger.committed(self._column.ref, ids).digests
+        shards = self._shards
+        if self._phase == "compare":
+            ids = canonical_ids(raw[shards.policy.id].to_arrow())
+            held = shards.ledger.committed(self._column.ref, ids).digests
             self._agrees &= not pc.any(pc.not_equal(self._digests(ids), held)).as_py()
-            return
-        if self.phase == "reserve":
-            reserved = self.shards.reserve(raw, index)
-            if (pairs := pairs_of(reserved)) is not None:
-                self._pairs = ((self._pairs or 0) + pairs) % PAIRS
-            counted = self.shards.leave_out(reserved, index)
-            self._add(counted)
         else:
-            reserved = self.shards.reserved_before(raw, index)
-            counted = reserved.without(self.shards.left_out)
-            self._commit(counted)
-        self._answers.update(reserved.answers)
-        self._records += len(counted.charged.ids)
+            again = self._phase == "release"
+            reserved = shards.reserved_before(raw, index) if again else shards.reserve(raw, index)
+            counted = shards.leave_out(reserved, index)
+            found, pairs = self._committed(counted) if again else self._summed(counted), pairs_of(reserved)
+            self._sums += found
+            self._pairs = None if pairs is None else ((self._pairs or 0) + pairs) % PAIRS
+            self._answers.update(reserved.answers)
+            self._records += len(counted.charged.ids)
+        self._read += raw.height
 
     def finish(self) -> ShardResult:
-        # the kernel writes digests with their lowest byte first
-        number = f"{int.from_bytes(self._digest, 'little'):064x}"
+        number = f"{int.from_bytes(self._sums.digest, 'little'):064x}"  # its lowest byte comes first
         admitted = WholeTable(self._records, self._records, number)._asdict()
         pairs = None if self._pairs is None else f"{self._pairs:032x}"
-        sums = None if self._sums is None else base64.b64encode(self._sums.packed()).decode()
+        sums = base64.b64encode(self._sums.packed()).decode() if self._phase == "reserve" else None
         return ShardResult(self._read, dict(self._answers), None, admitted, pairs, sums, self._agrees)
 
-    def _add(self, counted: Reserved) -> None:
+    def _summed(self, counted: Reserved) -> Partial:
         """Sum records that are charged and within the cap."""
-        policy, column, ids = self.shards.policy, self._column, counted.charged.ids
+        policy, ids = self._shards.policy, counted.charged.ids
         with seam("summing the records", DPTextError, _DEFECT):
-            found = partial_sum(policy.statistic, column.key, ids, *_contents(counted.frame, policy))
-            self._sums = found if self._sums is None else self._sums + found
-        self._digest = self._sums.digest
+            return partial_sum(policy.statistic, self._column.key, ids, *_contents(counted.frame, policy))
 
-    def _commit(self, counted: Reserved) -> None:
-        """Commit the records that count, and digest them again."""
-        shards, column, ids = self.shards, self._column, counted.charged.ids
-        (charge,) = counted.charged.charges
-        outcome = shards.ledger.commit(
-            shards.job, column.ref, ids, charge.idem_keys, self._digests(ids), positions=1, canary=counted.canary
-        )
+    def _committed(self, counted: Reserved) -> Partial:
+        """Commit the records that count, and return their digest, without sums."""
+        shards, ids, (charge,) = self._shards, counted.charged.ids, counted.charged.charges
+        batch = self._column.ref, ids, charge.idem_keys, self._digests(ids)
+        outcome = shards.ledger.commit(shards.job, *batch, positions=1)
         if (outcome == CommitOutcome.DIVERGED).any():
             raise LedgerError("another run committed another table meanwhile; nothing was published", "run again")
         shards.checkpoint("committed")
         with seam("summing the records", DPTextError, _DEFECT):
             texts, labels = _contents(counted.frame, shards.policy)
             given = pa.nulls(len(ids), pa.string()) if labels is None else labels
-            self._digest = added(self._digest, _kernel.table_digest(column.key, ids, texts, given))
+            digest = _kernel.table_digest(self._column.key, ids, texts, given)
+        return replace(Partial.zero(shards.policy.statistic), digest=digest)
 
     def _digests(self, ids: pa.Array) -> pa.Array:
-        return keyed_digests(self._column.key, ids, pa.repeat(pa.scalar(self.digest, pa.large_string()), len(ids)))
+        return keyed_digests(self._column.key, ids, pa.repeat(pa.scalar(self._table, pa.large_string()), len(ids)))
 
 
 def _contents(frame: pl.DataFrame, policy: Policy) -> tuple[pa.Array, pa.Array | None]:
