@@ -95,28 +95,26 @@ def plan(
     if require is not None:
         require(policy, attempt.layout)
     table = open_table(policy, attempt.layout)
-    require_places(attempt)
-    attempt.layout.staging.require_unlocked(UNDER_WAY)
-    source = examine(table, policy, attempt.layout, progress)
-    sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
-    planned_canaries(attempt, source, partial(present, source), sets)
-    meter = Meter("plan", source.wanted, progress)
     forecasts = list[Forecast]()  # of the rows that the run takes, then of those that are published, too
 
     def look(columns: list[Column], ledger: Ledger | None, rows: pl.LazyFrame) -> Expected:
         known = rows is source.known
         preview = Preview(policy, columns, ledger, published=known, scratch=attempt.layout.scratch)
         forecasts.append(preview.forecast)
-        found = preview_rows(preview, rows, Meter("plan", None, None) if known else meter)
+        meter = Meter("plan", None, None) if known else Meter("plan", source.wanted, progress)
+        found = preview_rows(preview, rows, meter)
         collect(refusals, partial(require_models, attempt.columns, found))
         return found
 
     try:
-        cap_facts = _facts_of_cap(policy)
-        found, known = preflight(
-            attempt, source, look, partial(require_published_texts, attempt.layout, policy), refusals
-        )
-    except DPTextError as error:
+        collect(refusals, partial(require_places, attempt))
+        collect(refusals, partial(attempt.layout.staging.require_unlocked, UNDER_WAY))
+        source = examine(table, policy, attempt.layout, progress)
+        sets = canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
+        collect(refusals, partial(planned_canaries, attempt, source, partial(present, source), sets))
+        cap_facts, keep = _facts_of_cap(policy), partial(require_published_texts, attempt.layout, policy)
+        found, known = preflight(attempt, source, look, keep, refusals)
+    except DPTextError as error:  # without what it refuses, nothing can be counted
         raise (refusals or [error])[0] from None
     rows, forecast = rows_by_outcome(policy, source, found), forecasts[0]
     subjects, (cap_change, cap_notes), refused = forecast.subjects(), cap_facts, [*map(described, refusals)]

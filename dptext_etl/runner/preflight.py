@@ -174,7 +174,8 @@ def collect(refusals: list[DPTextError] | None, step: Callable[[], object]) -> N
     except DPTextError as error:
         if refusals is None:
             raise
-        refusals.append(error)
+        if error.message not in {item.message for item in refusals}:
+            refusals.append(error)
 
 
 def _is_free(policy: Policy, ledger: Ledger | None) -> bool:
